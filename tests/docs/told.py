@@ -98,7 +98,8 @@ PAGES = {
     ),
     "docs/import.md": Page(
         before=f"cp $ROOT/examples/import/*.mlir .\n{SERVED}\n"
-        "tilewise tune matmul:batch=6,m=48,n=40,k=32,dtype=f32 --trials 2"
+        "tilewise tune matmul:batch=6,m=48,n=40,k=32,dtype=f32 --trials 2",
+        replaced={" --trials 20": ""},
     ),
     "docs/iree.md": Page(
         before="tilewise tune conv2d:n=1,h=28,w=28,ci=64,co=64,kh=3,kw=3,pad=1,dtype=f32 "
@@ -112,6 +113,7 @@ PAGES = {
     "docs/objects.md": Page(
         before=f"echo {SMALL} > problems.txt\n"
         f"mkdir examples; cp -r $ROOT/examples/c examples/\n{SERVED}",
+        replaced={"--trials 8": "--trials 2"},
     ),
     "docs/packs.md": Page(
         before="python -m examples.models resnet50 --small -o model.mlir",

@@ -25,7 +25,7 @@ from tests.kernels.strategies import can_split, matmuls, problems, schedules
 
 @pytest.mark.timeout(900)  # without cached drivers most of it is compilation
 @settings(
-    max_examples=320, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=240, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 @given(st.data())
 def test_any_problem_with_any_legal_schedule(data: st.DataObject) -> None:
@@ -37,7 +37,7 @@ def test_any_problem_with_any_legal_schedule(data: st.DataObject) -> None:
 
 @pytest.mark.timeout(900)
 @settings(
-    max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=110, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 @given(st.data())
 def test_any_matmul_with_any_split_of_its_reduction(data: st.DataObject) -> None:

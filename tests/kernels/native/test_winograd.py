@@ -86,7 +86,7 @@ def schedules(draw: st.DrawFn, problem: Conv2d, target: Target) -> Schedule:
 
 @pytest.mark.timeout(900)
 @settings(
-    max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=220, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 @given(st.data())
 def test_any_convolution_in_any_tiles(data: st.DataObject) -> None:

@@ -48,7 +48,7 @@ def called(function: Callable[..., int], _owner: Loaded, *given: int) -> int:
     return function(*given)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=18, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_both_ways_compute_and_count_the_same(
     data: st.DataObject, host: Target, monkeypatch: pytest.MonkeyPatch

@@ -19,7 +19,7 @@ from tests.kernels.native_case import TARGETS
 from tests.kernels.strategies import can_split, is_legal, matmuls, problems, schedules
 
 anything = settings(
-    max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=90, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 
 
@@ -43,7 +43,7 @@ def test_any_problem_with_any_legal_schedule(data: st.DataObject) -> None:
 
 
 @pytest.mark.timeout(900)
-@settings(anything, max_examples=40)
+@settings(anything, max_examples=30)
 @given(st.data())
 def test_any_matmul_with_any_split_of_its_reduction(data: st.DataObject) -> None:
     problem = data.draw(matmuls.filter(lambda one: can_split(one) and one.dtype != "f16"))
@@ -52,7 +52,7 @@ def test_any_matmul_with_any_split_of_its_reduction(data: st.DataObject) -> None
 
 
 @pytest.mark.timeout(900)
-@settings(anything, max_examples=40)
+@settings(anything, max_examples=30)
 @given(st.data())
 def test_any_convolution_by_minimal_filtering(data: st.DataObject) -> None:
     problem = data.draw(test_winograd.convolutions())
