@@ -17,8 +17,9 @@ def upgrade() -> None:
     alike = " AND ".join(f"first.{column} = plans.{column}" for column in SAME)
     _end(
         "an equal plan was asked for at the same moment; see that one",
-        f"{ACTIVE} AND EXISTS (SELECT 1 FROM plans AS first WHERE first.{ACTIVE} AND {alike} "
-        "AND first.id < plans.id)",
+        f"{ACTIVE} AND EXISTS (SELECT 1 FROM plans AS first WHERE first.{ACTIVE} AND {alike} AND "
+        "(first.state = plans.state AND first.id < plans.id OR "
+        "first.state = 'running' AND plans.state = 'queued'))",
     )
     with op.batch_alter_table("plans") as plans:
         plans.drop_constraint(op.f("ck_plans_state"), type_="check")
