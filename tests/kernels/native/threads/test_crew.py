@@ -8,7 +8,7 @@ import pytest
 
 from kernels.native.threads import crew as crews
 
-BOUND = """
+CALLED = """
 import os, sys, time
 import numpy as np
 from kernels.native import lower
@@ -28,10 +28,14 @@ def is_right():
     poison(operands["C"])
     call()
     return np.array_equal(operands["C"], expected)
-
+"""
+BOUND = (
+    CALLED
+    + """
 assert is_right()
 one = crew(2)
 """
+)
 FORKED = (
     BOUND
     + """
@@ -101,10 +105,9 @@ for _ in range(40):
 """
 )
 LATER = (
-    BOUND
+    CALLED
     + """
 import threading
-one._forget()  # as in a process whose helpers are still to be started
 start = threading.Thread.start
 for error in (RuntimeError("can't start new thread"), KeyboardInterrupt()):
     def refuse(thread, error=error):
