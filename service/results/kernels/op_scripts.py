@@ -1,7 +1,8 @@
 """Scripts of ops of modules: of the stored schedules the first that proves on the op, and kept.
 
 The text depends on the op, the schedules and the toolchain alone. It is written and proven in a
-child process. That none proves is not kept: it may be for want of time.
+child process. A script that proves is kept on disk. That none does is told for a minute, and then
+tried again: the time for proofs may have ended.
 """
 
 import hashlib
