@@ -12,13 +12,12 @@ from service.db import models
 from service.db.base import damage, is_sound
 from service.db.rows import problem_row, toolchain_row
 from service.errors import (
-    ConflictError,
     DamagedError,
-    ForbiddenError,
     NotFoundError,
     TooManyJobsError,
 )
 from service.jobs import lease
+from service.leases.calling_off import is_to_call_off
 from service.results import integrity
 from service.results.schedules import find_fresh
 from service.results.stored import shown_proofs
@@ -231,14 +230,7 @@ def cancel(session: Session, job_id: int, only_of: int | None = None) -> models.
         ConflictError: it has ended.
     """
     job = get(session, job_id, lock=True)
-    if only_of is not None and job.token_id != only_of:
-        raise ForbiddenError(
-            f"job {job_id} was asked for with another token; that one, or one of scope admin, "
-            "may cancel it"
-        )
-    if job.state in ("done", "failed"):
-        raise ConflictError(f"job {job_id} is {job.state} and cannot be cancelled")
-    if job.state != "cancelled":
+    if is_to_call_off("job", job, only_of):
         lease.call_off(job)
     return job
 

@@ -15,9 +15,10 @@ from search.records import TuneRequest
 from service.db import models
 from service.db.models import PlanLayouts
 from service.db.rows import toolchain_row
-from service.errors import ConflictError, ForbiddenError, TooManyJobsError, UndoneError
+from service.errors import TooManyJobsError, UndoneError
 from service.jobs import queue
 from service.jobs.queue import Submitter
+from service.leases.calling_off import is_to_call_off
 from service.plans import lease, rows
 from service.plans.rows import ACTIVE
 
@@ -133,14 +134,7 @@ def cancel(session: Session, number: int, only_of: int | None = None) -> models.
         ConflictError: it has ended.
     """
     plan = rows.get(session, number, models.Plan.plan, lock=True)
-    if only_of is not None and plan.token_id != only_of:
-        raise ForbiddenError(
-            f"plan {number} was asked for with another token; that one, or one of scope admin, "
-            "may cancel it"
-        )
-    if plan.state in ("done", "failed"):
-        raise ConflictError(f"plan {number} is {plan.state} and cannot be cancelled")
-    if plan.state != "cancelled":
+    if is_to_call_off("plan", plan, only_of):
         lease.call_off(plan)
     return plan
 

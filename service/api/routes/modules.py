@@ -53,14 +53,15 @@ BODY = {"requestBody": {"required": True, "content": {"text/x-mlir": _TEXT, JSON
 """A module as OpenAPI shows it."""
 
 
+def _later(description: str) -> dict[int | str, dict[str, Any]]:
+    return {HTTPStatus.ACCEPTED.value: {"model": UnfinishedView, "description": description}}
+
+
 @router.post(
     "/parse",
     response_model=ImportedView,
     responses={
-        HTTPStatus.ACCEPTED.value: {
-            "model": UnfinishedView,
-            "description": "It is being read; post it again after `Retry-After` seconds",
-        },
+        **_later("It is being read; post it again after `Retry-After` seconds"),
         **responses(HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY),
     },
     openapi_extra=BODY,
@@ -80,10 +81,7 @@ async def parse_module(request: Request, services: ServicesDep) -> dict[str, Any
     "/script",
     response_model=OpScriptView,
     responses={
-        HTTPStatus.ACCEPTED.value: {
-            "model": UnfinishedView,
-            "description": "It is being made; post the module again after `Retry-After` seconds",
-        },
+        **_later("It is being made; post the module again after `Retry-After` seconds"),
         **responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY),
     },
     openapi_extra=BODY,

@@ -150,51 +150,39 @@ def test_options_of_the_url_win(url):
 
 def test_two_requests_of_one_key_are_one_plan(client, sessions, monkeypatch):
     """Both have found nothing by the key when they begin to ask."""
-    monkeypatch.setattr(modules, "read_graph", lambda *_: GRAPH)
-    begins, ask, numbers = threading.Barrier(2, timeout=30), asked.ask, []
-
-    def meet(*given):
-        numbers.append(1)
-        if len(numbers) <= 2:
-            begins.wait()
-        return ask(*given)
-
-    monkeypatch.setattr(asked, "ask", meet)
-    answers = []
-
-    def post():
-        headers = {"Content-Type": "text/x-mlir", "Idempotency-Key": "one"}
-        answers.append(client.post("/v1/plans?trials=2", content="module {}", headers=headers))
-
-    threads = [threading.Thread(target=post) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [answer.status_code for answer in answers] == [202, 202]
-    assert len({answer.json()["id"] for answer in answers}) == 1
+    meet_at(monkeypatch, asked, "ask")
+    assert_one_plan(client, sessions, {"Idempotency-Key": "one"})
     with reading(sessions) as session:
-        assert session.query(models.Plan).count() == 1
         assert session.query(models.IdempotencyKey).count() == 1
 
 
 def test_two_equal_requests_without_a_key_are_one_plan(client, sessions, monkeypatch):
     """Both have found no plan to join when they begin to queue its jobs."""
+    meet_at(monkeypatch, queue, "create_or_join")
+    assert_one_plan(client, sessions, {})
+
+
+def meet_at(monkeypatch, module, name) -> None:
+    """Let the first two who call a function begin it together, of requests for a plan."""
     monkeypatch.setattr(modules, "read_graph", lambda *_: GRAPH)
-    begins, create, numbers = threading.Barrier(2, timeout=30), queue.create_or_join, []
+    begins, call, numbers = threading.Barrier(2, timeout=30), getattr(module, name), []
 
     def meet(*given):
         numbers.append(1)
         if len(numbers) <= 2:
             begins.wait()
-        return create(*given)
+        return call(*given)
 
-    monkeypatch.setattr(queue, "create_or_join", meet)
+    monkeypatch.setattr(module, name, meet)
+
+
+def assert_one_plan(client, sessions, headers) -> None:
+    """Two equal requests at one moment are told of one plan."""
     answers = []
 
     def post():
-        headers = {"Content-Type": "text/x-mlir"}
-        answers.append(client.post("/v1/plans?trials=2", content="module {}", headers=headers))
+        given = {"Content-Type": "text/x-mlir", **headers}
+        answers.append(client.post("/v1/plans?trials=2", content="module {}", headers=given))
 
     threads = [threading.Thread(target=post) for _ in range(2)]
     for thread in threads:
