@@ -11,7 +11,8 @@ from kernels.schedule.model import Schedule
 from kernels.schedule.steps.copies import Pack
 from kernels.schedule.steps.loops import Parallel, Stream, Tile
 from kernels.schedule.steps.register import Register
-from kernels.schedule.winograd import POINT, scheduled_space
+from kernels.schedule.transformed import scheduled_space
+from kernels.schedule.winograd import POINT
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ def build(problem: Problem, schedule: Schedule) -> Nest:
             blocks[step.dim] = min(size, blocks[step.dim])
         elif isinstance(step, Pack):
             shape = _packed_shape(problem, space, schedule, blocks, step)
-            entries.append(Copy(step.operand, shape, schedule.winograd is not None))
+            entries.append(Copy(step.operand, shape, schedule.transforms))
         elif isinstance(step, Register):
             entries.extend(_micro_loops(space, schedule, blocks))
     depth = blocks[space.stream]

@@ -46,6 +46,8 @@ def check_blocks(
     for name, size, channels in (("A", blocks.a, problem.ci), ("C", blocks.c, problem.co)):
         if size < 0 or (size and channels % size):
             raise _refused(problem, blocks, f"do not divide the {channels} channels of {name}")
+    if schedule.strassen is not None:
+        raise _refused(problem, blocks, "are cut by the halves of the step strassen")
     if blocks.a:
         _check_image(problem, schedule, nest, how, blocks)
     if blocks.c:

@@ -5,7 +5,7 @@ a row of the result moves A by a stride, a chunk of the reduction starts at an
 offset, and a convolution adds taps.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernels.arithmetic import Arithmetic, must_pack, size_of
 from kernels.channel_blocks import PLAIN, Blocks
@@ -16,6 +16,7 @@ from kernels.native.ir.vectors import LINE_BYTES
 from kernels.problem import Conv2d, Matmul, Problem
 from kernels.problem.iteration import is_packed_by_rows
 from kernels.schedule import Schedule
+from kernels.schedule.strassen import matrix_of
 
 Dims = dict[str, int]
 """What one step along each dim moves an operand by, in its elements."""
@@ -113,13 +114,15 @@ def strides_of(
     _check_packs(problem, schedule, how)
     _check_chunks(problem, nest, how)
     check_blocks(problem, schedule, nest, how, blocks)
+    if schedule.strassen is not None:
+        return _transformed(nest, how, blocks, 1, *_quadrants(problem, nest))
     if isinstance(problem, Matmul):
         return _matmul(problem, schedule, nest, how)
     assert isinstance(problem, Conv2d)
     if nest.space.spans_groups:
         return _across_groups(problem)
     if schedule.winograd is not None:
-        return _transformed(problem, nest, how, blocks)
+        return _transformed(nest, how, blocks, _plane(problem, blocks), *_filter(problem))
     if nest.space.image == "B":
         return _patches(problem, schedule, nest, how)
     return _conv2d(problem, schedule, nest, how, blocks)
@@ -232,30 +235,43 @@ def _plane(problem: Conv2d, blocks: Blocks) -> int:
     return problem.h * problem.w if blocks.a else 1
 
 
-def _transformed(problem: Conv2d, nest: Nest, how: Arithmetic, blocks: Blocks) -> Strides:
-    """Minimal filtering: packed A are transformed tiles, and C are the products of the points."""
+def _transformed(
+    nest: Nest, how: Arithmetic, blocks: Blocks, plane: int, b: Operand, taps: Taps
+) -> Strides:
+    """Packed A are transformed tiles, and C are the products of the points."""
     shapes = {copy.operand: copy.shape for copy in nest.copies}
     _, tiles, depth = shapes["A"]
     size, cols = size_of(how.packed), nest.kernel.cols
     row = _odd_lines(depth, size)
     return Strides(
-        a=Operand({"t": 0}, stream=_plane(problem, blocks)),
-        b=_filter(problem, _odd_lines(depth * cols, size)),
+        a=Operand({"t": 0}, stream=plane),
+        b=replace(b, dims=b.dims | {"point": _odd_lines(depth * cols, size)}),
         c={"t": cols, "point": _odd_lines(tiles * cols, size)},
-        bias={"co": 1},
+        bias={nest.space.col: 1},
         packed_a=PackedRows({"t": row, "point": _odd_lines(tiles * row, size)}, row),
         words=Words(row, 1, b_row=cols),
-        taps=Taps(b_source=problem.ci * problem.co, rows=problem.kh, cols=problem.kw),
+        taps=taps,
         blocks=blocks,
     )
 
 
-def _filter(problem: Conv2d, point: int) -> Operand:
-    """The filter in place, and what a point moves the transformed one by."""
+def _filter(problem: Conv2d) -> tuple[Operand, Taps]:
+    """The filter in place, before its taps are transformed."""
+    taps = Taps(b_source=problem.ci * problem.co, rows=problem.kh, cols=problem.kw)
     if problem.has_channels_first:
-        taps = problem.kh * problem.kw
-        return Operand({"co": problem.ci * taps, "point": point}, stream=taps, is_transposed=True)
-    return Operand({"co": 1, "point": point}, stream=problem.co)
+        count = problem.kh * problem.kw
+        return Operand({"co": problem.ci * count}, stream=count, is_transposed=True), taps
+    return Operand({"co": 1}, stream=problem.co), taps
+
+
+def _quadrants(problem: Problem, nest: Nest) -> tuple[Operand, Taps]:
+    """B in place; a tap is a part of its columns."""
+    _, cols, depth = matrix_of(problem)
+    col = nest.space.col
+    taps = Taps(b_source=nest.space.extent(col))
+    if problem.has_transposed_b:
+        return Operand({col: depth}, stream=1, is_transposed=True), taps
+    return Operand({col: 1}, stream=cols), taps
 
 
 def _image_block(

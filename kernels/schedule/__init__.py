@@ -2,7 +2,7 @@
 
 from kernels.schedule.legality import check_legal
 from kernels.schedule.model import Schedule
-from kernels.schedule.steps.algorithms import Winograd
+from kernels.schedule.steps.algorithms import Strassen, Winograd
 from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.loops import Parallel, Stream, Tile
@@ -20,6 +20,7 @@ __all__ = [
     "Schedule",
     "Split",
     "Step",
+    "Strassen",
     "Stream",
     "Sweep",
     "Tile",

@@ -7,14 +7,15 @@ from kernels.problem.model import Conv2d
 from kernels.schedule.across_groups import check_across_groups
 from kernels.schedule.model import Schedule
 from kernels.schedule.refusal import refuse
-from kernels.schedule.steps.algorithms import Winograd
+from kernels.schedule.steps.algorithms import Strassen, Winograd
 from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.loops import Parallel, Stream, Tile
 from kernels.schedule.steps.register import Interleave, Jam, Register, Split, Sweep, Unroll
 from kernels.schedule.steps.stores import Nontemporal
 from kernels.schedule.sweeping import check_interleave, check_sweep
-from kernels.schedule.winograd import POINT, check_order, scheduled_space
+from kernels.schedule.transformed import check_order, scheduled_space
+from kernels.schedule.winograd import POINT
 
 _ENDINGS: list[list[type[Step]]] = [
     [], [Split], [Unroll], [Split, Unroll], [Jam], [Nontemporal], [Jam, Nontemporal], [Sweep],
@@ -39,10 +40,10 @@ def check_legal(problem: Problem, schedule: Schedule) -> None:
     _check_ending(problem, schedule)
     if space.spans_groups:
         check_across_groups(problem, space, schedule)
-    if schedule.winograd is not None:
-        check_order(problem, schedule)
+    if schedule.transforms:
+        check_order(problem, space, schedule)
     packed = _check_steps(problem, space, schedule)
-    if not space.spans_groups and schedule.winograd is None:
+    if not space.spans_groups and not schedule.transforms:
         _check_products(problem, space, schedule, packed)
 
 
@@ -113,7 +114,7 @@ def _check_parallel(
     """Parallel steps come first, on different dims of the result, with a part for each thread."""
     at = schedule.steps.index(step)
     before = schedule.steps[:at]
-    if not all(isinstance(s, Parallel | Winograd) for s in before):
+    if not all(isinstance(s, Parallel | Winograd | Strassen) for s in before):
         raise refuse(problem, step, "parallel steps come before all others")
     if step.dim not in space.dims or step.dim == space.stream:
         dims = ", ".join(d for d in space.dims if d != space.stream)

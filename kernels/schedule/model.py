@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from kernels.errors import ScheduleError
-from kernels.schedule.steps.algorithms import Winograd
+from kernels.schedule.steps.algorithms import Strassen, Winograd
 from kernels.schedule.steps.base import Step, StepJson
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.from_json import step_from_json
@@ -96,6 +96,16 @@ class Schedule:
     def winograd(self) -> int | None:
         """Pixels of a side of the tiles that minimal filtering computes, None without it."""
         return next((s.output for s in self.steps if isinstance(s, Winograd)), None)
+
+    @property
+    def strassen(self) -> int | None:
+        """How often operands are cut in halves that are multiplied, None without it."""
+        return next((s.levels for s in self.steps if isinstance(s, Strassen)), None)
+
+    @property
+    def transforms(self) -> bool:
+        """Whether products are of transformed operands, and so fewer than the direct method's."""
+        return self.winograd is not None or self.strassen is not None
 
     @property
     def depth(self) -> int | None:

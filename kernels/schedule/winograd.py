@@ -9,29 +9,12 @@ from kernels.minimal_filtering import (
     tile_filtering,
 )
 from kernels.problem.base import Problem
-from kernels.problem.iteration import IterationSpace, iteration_space
+from kernels.problem.iteration import IterationSpace
 from kernels.problem.model import Conv2d
-from kernels.schedule.model import Schedule
-from kernels.schedule.refusal import refuse
 from kernels.schedule.steps.algorithms import Winograd
-from kernels.schedule.steps.base import Step
-from kernels.schedule.steps.copies import Pack, Prefetch
-from kernels.schedule.steps.loops import Parallel, Tile
-from kernels.schedule.steps.register import Register, Unroll
 
 TILES, POINT = "t", "point"
 ELEMENTS = ("f32", "f64")
-
-
-def scheduled_space(problem: Problem, schedule: Schedule) -> IterationSpace:
-    """The dims that the steps of a schedule speak of.
-
-    Raises:
-        ScheduleError: a step changes them, and cannot do so for the problem.
-    """
-    if schedule.winograd is None:
-        return iteration_space(problem)
-    return winograd_space(problem, schedule.winograd)
 
 
 def winograd_space(problem: Problem, output: int) -> IterationSpace:
@@ -110,38 +93,3 @@ def why_not_winograd(problem: Problem) -> str | None:
     if problem.element.name not in ELEMENTS:
         return f"dtype={problem.element.name} is not one of {', '.join(ELEMENTS)}"
     return None
-
-
-def check_order(problem: Problem, schedule: Schedule) -> None:
-    """Raise unless the steps are those of the docstring of `Winograd`, in that order."""
-    expected: list[tuple[str, type[Step], dict[str, object], bool]] = [
-        ("winograd", Winograd, {}, True),
-        ("parallel dim=t", Parallel, {"dim": TILES}, False),
-        ("parallel dim=co", Parallel, {"dim": "co"}, False),
-        ("tile dim=co", Tile, {"dim": "co"}, False),
-        ("pack operand=B", Pack, {"operand": "B"}, True),
-        ("prefetch operand=B", Prefetch, {"operand": "B"}, False),
-        ("tile dim=t", Tile, {"dim": TILES}, False),
-        ("pack operand=A", Pack, {"operand": "A"}, True),
-        ("register outer=cols", Register, {"outer": "cols"}, True),
-        ("unroll", Unroll, {}, False),
-    ]
-    for step in schedule.steps:
-        if isinstance(step, Prefetch) and not problem.has_constant_weights:
-            why = "only a filter that was transformed ahead is prefetched; drop the step"
-            raise refuse(problem, step, why)
-    left = list(schedule.steps)
-    for said, kind, values, is_needed in expected:
-        if left and isinstance(left[0], kind) and values.items() <= vars(left[0]).items():
-            left.pop(0)
-        elif is_needed:
-            found = f"step '{left[0]}' stands there" if left else "nothing does"
-            raise ScheduleError(
-                f"{problem}: with winograd the step {said} is expected, and {found}; "
-                f"the order is {', '.join(name for name, *_ in expected)}"
-            )
-    if left:
-        raise ScheduleError(
-            f"{problem}: step '{left[0]}' has no place beside winograd; "
-            f"the order is {', '.join(name for name, *_ in expected)}"
-        )

@@ -176,7 +176,7 @@ class PatchSizes:
 
 @dataclass(frozen=True)
 class TransformSizes:
-    """Tiles that are computed by minimal filtering, and where their transforms lie.
+    """Tiles whose products are of transformed operands.
 
     Attributes:
         tile_height, tile_width: pixels of a tile of the output.
@@ -186,11 +186,6 @@ class TransformSizes:
         image_size, image_line, image_pixel, image_channel: elements from an image to the next, and
             from a line, pixel or channel of one.
         result_size, result_line, result_pixel, result_channel: the same of the output.
-        image_point, filter_point, product_point: elements between points of the transformed
-            image and filter and of their products.
-        filter_panel: elements of a panel of the transformed filter.
-        products_at: bytes from the transformed image to the products.
-        turned_at: bytes from the transformed filter to the memory of a transposed panel.
     """
 
     tile_height: int
@@ -209,6 +204,20 @@ class TransformSizes:
     result_line: int
     result_pixel: int
     result_channel: int
+
+
+@dataclass(frozen=True)
+class Transformed:
+    """Where transformed operands and their products lie.
+
+    Attributes:
+        image_point, filter_point, product_point: elements between points of the transformed
+            image and filter and of their products.
+        filter_panel: elements of a panel of the transformed filter.
+        products_at: bytes from the transformed image to the products.
+        turned_at: bytes from the transformed filter to the memory of a transposed panel.
+    """
+
     image_point: int
     filter_point: int
     product_point: int

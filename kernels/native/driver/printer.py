@@ -37,7 +37,8 @@ from kernels.native.language.words import add_word, call_address, word
 from kernels.native.language.packs import pack_b, pack_image, pack_patches, pack_transposed_a
 '''
 _TRANSFORMS_HEADER = """from kernels.native.language.winograd import (
-    transform_products, transform_tiles, transform_turned_weights, transform_weights,
+    transform_products, transform_tiles, transform_turned_quadrants, transform_turned_weights,
+    transform_weights,
 )
 """
 _FUNCTION = """
@@ -69,7 +70,7 @@ def print_driver(
 ) -> DriverSource:
     """Print the driver for the structure of `nest`; with no size in it."""
     scope = Scope(Structure.of(problem, schedule, nest, strides, how))
-    winograd = WinogradPrinter(scope) if schedule.winograd is not None else None
+    winograd = WinogradPrinter(scope) if schedule.transforms else None
     bodies = {"driver": _body(scope, winograd)}
     if scope.structure.is_ahead:
         bodies["prepare"] = winograd.prepare() if winograd else print_prepare(scope)

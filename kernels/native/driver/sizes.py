@@ -20,6 +20,7 @@ from kernels.native.driver.parameters import (
     PatchSizes,
     RegisterTile,
     TapLoops,
+    Transformed,
     TransformSizes,
     extent,
     step,
@@ -34,7 +35,8 @@ from kernels.native.strides import Strides
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import is_packed_ahead
 from kernels.schedule import Parallel
-from kernels.schedule.winograd import POINT, tiles_of
+from kernels.schedule.strassen import matrix_of
+from kernels.schedule.winograd import POINT, taps_of, tiles_of
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,13 @@ def driver_sizes(
         )
     if isinstance(problem, Conv2d) and strides.blocks != PLAIN:
         sizes |= values_of(BlockSizes.of(problem, strides.blocks, spec.how))
-    if isinstance(problem, Conv2d) and POINT in nest.space.dims:
-        sizes |= values_of(_transform_sizes(problem, nest, strides)) | {TRANSFORMED: 0}
+    if POINT in nest.space.dims:
+        sizes |= values_of(_transformed(problem, nest, strides)) | {TRANSFORMED: 0}
+        if taps_of(problem) == (1, 1):
+            sizes |= _groups_of_rows(problem, nest)
+        else:
+            assert isinstance(problem, Conv2d)
+            sizes |= values_of(_tiles_of_pixels(problem, nest, strides))
     sizes |= {extent(dim): length for dim, length in nest.space.extents}
     sizes[STREAMS] = nest.kernel.streams
     return sizes | _steps(nest) | _strides(strides)
@@ -87,13 +94,24 @@ def panel_bytes(problem: Problem, nest: Nest, strides: Strides, spec: KernelSpec
     return PanelBytes(a, b)
 
 
-def _transform_sizes(problem: Conv2d, nest: Nest, strides: Strides) -> TransformSizes:
+def _transformed(problem: Problem, nest: Nest, strides: Strides) -> Transformed:
+    bytes_of_image, _ = _bytes_of_tiles(problem, nest, strides)
+    panels, point = _panels_of_filter(problem, nest), strides.b.dims[POINT]
+    return Transformed(
+        image_point=strides.packed_a.dims[POINT],
+        filter_point=point,
+        product_point=strides.c[POINT],
+        filter_panel=nest.space.extent(POINT) * point,
+        products_at=bytes_of_image,
+        turned_at=panels * _bytes_of_filter_panel(problem, nest, strides),
+    )
+
+
+def _tiles_of_pixels(problem: Conv2d, nest: Nest, strides: Strides) -> TransformSizes:
     height, width = nest.space.tile
     down, across = tiles_of(problem, nest.space.tile)
-    bytes_of_image, _ = _bytes_of_tiles(problem, nest, strides)
     planes = problem.has_channels_first
     ci, co = strides.blocks.a or problem.ci, strides.blocks.c or problem.co
-    panels = _panels_of_filter(problem, nest)
     return TransformSizes(
         tile_height=height,
         tile_width=width,
@@ -111,13 +129,41 @@ def _transform_sizes(problem: Conv2d, nest: Nest, strides: Strides) -> Transform
         result_line=problem.ow * (1 if planes else co),
         result_pixel=1 if planes else co,
         result_channel=problem.oh * problem.ow if planes else 1,
-        image_point=strides.packed_a.dims[POINT],
-        filter_point=strides.b.dims[POINT],
-        product_point=strides.c[POINT],
-        filter_panel=nest.space.extent(POINT) * strides.b.dims[POINT],
-        products_at=bytes_of_image,
-        turned_at=panels * _bytes_of_filter_panel(problem, nest, strides),
     )
+
+
+def _groups_of_rows(problem: Problem, nest: Nest) -> dict[str, int]:
+    """An image whose pixels are parts of the reduction, and of the columns."""
+    rows, cols, depth = matrix_of(problem)
+    height, width = nest.space.tile
+    tiles = TransformSizes(
+        tile_height=height,
+        tile_width=width,
+        lines_down=height,
+        pixels_across=width,
+        tiles_down=nest.space.extent(nest.space.row),
+        tiles_across=1,
+        out_height=rows,
+        out_width=width,
+        image_size=rows * depth,
+        image_line=depth,
+        image_pixel=depth // width,
+        image_channel=1,
+        result_size=rows * cols,
+        result_line=cols,
+        result_pixel=cols // width,
+        result_channel=1,
+    )
+    image = ImageSizes(
+        height=rows,
+        width=width,
+        channels=depth // width,
+        conv_stride=1,
+        pad=0,
+        row_reach=1,
+        packed_cols=0,
+    )
+    return values_of(tiles, image)
 
 
 def _bytes_of_tiles(problem: Problem, nest: Nest, strides: Strides) -> tuple[int, int]:
@@ -131,7 +177,10 @@ def _transformed_bytes(problem: Problem, nest: Nest, strides: Strides) -> PanelB
     panels, panel = _panels_of_filter(problem, nest), _bytes_of_filter_panel(problem, nest, strides)
     turned = 0
     if strides.b.is_transposed:
-        turned = strides.taps.rows * strides.taps.cols * nest.kernel.depth * nest.kernel.cols
+        taps = strides.taps.rows * strides.taps.cols
+        if taps_of(problem) == (1, 1):
+            taps = prod(nest.space.tile)
+        turned = taps * nest.kernel.depth * nest.kernel.cols
     return PanelBytes(
         sum(_bytes_of_tiles(problem, nest, strides)),
         panels * panel + turned * problem.element.bytes,

@@ -30,6 +30,7 @@ class Structure:
         bias_dims: the dims that move the bias.
         a_in_blocks, c_in_blocks: whether the channels of the image, of the result are in blocks.
         walks_blocks: whether a call of the micro-kernel walks several blocks of the image.
+        has_quadrants: whether the products are of sums of quadrants.
     """
 
     nest: Nest
@@ -49,6 +50,7 @@ class Structure:
     a_in_blocks: bool = False
     c_in_blocks: bool = False
     walks_blocks: bool = False
+    has_quadrants: bool = False
 
     @classmethod
     def of(
@@ -74,6 +76,7 @@ class Structure:
             a_in_blocks=strides.blocks.a > 0,
             c_in_blocks=strides.blocks.c > 0,
             walks_blocks=strides.taps.has_blocks,
+            has_quadrants=schedule.strassen is not None,
         )
 
     @property

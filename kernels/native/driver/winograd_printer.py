@@ -1,10 +1,11 @@
-"""The nest of a schedule with the step `winograd`: transforms around products of points."""
+"""The nest of a schedule with the step `winograd` or `strassen`: transforms around products."""
 
 from kernels.loopnest import Copy, Loop
 from kernels.native.driver.pack_printer import PACKED
 from kernels.native.driver.parameters import (
     TRANSFORMED,
     RegisterTile,
+    Transformed,
     TransformSizes,
     extent,
     names_of,
@@ -15,7 +16,6 @@ from kernels.native.driver.scope import Scope
 from kernels.native.microkernels.abi import TRANSFORMS, Arguments
 from kernels.schedule.winograd import POINT, TILES
 
-_COL = "co"
 _TILES_OF_AN_IMAGE = "tile_height, tile_width, tiles_down, tiles_across"
 _FILTER = ("filter_rows", "filter_cols")
 
@@ -25,9 +25,12 @@ class WinogradPrinter:
 
     def __init__(self, scope: Scope) -> None:
         self.scope, self.structure = scope, scope.structure
+        self.col, self.depth = scope.structure.space.col, extent(scope.structure.space.stream)
         self.prefetch = PrefetchPrinter(scope)
-        for name in (*TRANSFORMS, *names_of(TransformSizes), *_FILTER, TRANSFORMED):
+        own = () if self.structure.has_quadrants else _FILTER
+        for name in (*TRANSFORMS, *names_of(TransformSizes), *names_of(Transformed), *own):
             scope.parameter(name)
+        scope.parameter(TRANSFORMED)
         for name in (*names_of(RegisterTile), stride("ap", TILES), stride("c", TILES)):
             scope.parameter(name)
 
@@ -53,12 +56,12 @@ class WinogradPrinter:
         return f"{self.scope.start[TILES]}, {self.scope.end[TILES]}"
 
     def _cols(self) -> str:
-        return f"{self.scope.start[_COL]}, {self.scope.length(_COL)}"
+        return f"{self.scope.start[self.col]}, {self.scope.length(self.col)}"
 
     def _image(self) -> None:
         scope, to, image = self.scope, "a_panels", "a"
         if self.structure.a_in_blocks:
-            scope.put(f"for channel in range(0, {extent('ci')}, channels):")
+            scope.put(f"for channel in range(0, {self.depth}, channels):")
             scope.indent += 1
             to, image = "a_panels + channel * size", "a + channel * a_stream * size"
         scope.put(
@@ -74,38 +77,40 @@ class WinogradPrinter:
         if self.structure.is_ahead:
             return
         scope = self.scope
-        first = f"b + {scope.start[_COL]} * {scope.ensure(stride('b', _COL))} * size"
-        scope.put(self._of_weights(first, scope.length(_COL)))
+        first = f"b + {scope.start[self.col]} * {scope.ensure(stride('b', self.col))} * size"
+        scope.put(self._of_weights(first, scope.length(self.col)))
         scope.count(PACKED["B"])
 
     def prepare(self) -> str:
         """The body of a function that transforms the whole filter before the driver runs."""
-        return f"    {self._of_weights('b', extent(_COL))}\n"
+        return f"    {self._of_weights('b', extent(self.col))}\n"
 
     def _of_weights(self, source: str, cols: str) -> str:
         """The transform of so many output channels' filters."""
         to = "b_panels, filter_panel, filter_point, register_cols"
-        depth = extent("ci")
+        quadrants = self.structure.has_quadrants
         if self.structure.b_transposed:
+            name = "transform_turned_quadrants" if quadrants else "transform_turned_weights"
+            taps = f"tile_width, {extent(self.col)}" if quadrants else "filter_rows, filter_cols"
             return (
-                f"transform_turned_weights(transform_filter, pack_b_panel, {to},"
-                f" b_panels + turned_at, {source}, filter_rows * filter_cols, {cols},"
-                f" {depth}, size)"
+                f"{name}(transform_filter, pack_b_panel, {to}, b_panels + turned_at, {source},"
+                f" {taps}, {cols}, {self.depth}, size)"
             )
+        line = f"{self.depth} * b_stream" if quadrants else "filter_cols * b_tap_source"
         return (
-            f"transform_weights(transform_filter, {to}, {source}, b_tap_source, b_stream, {cols},"
-            f" {depth}, size)"
+            f"transform_weights(transform_filter, {to}, {source}, {line}, b_tap_source, b_stream,"
+            f" {cols}, {self.depth}, size)"
         )
 
     def _kernel(self) -> None:
         scope = self.scope
         first = scope.packed_from["A"][TILES]
-        column = scope.start[_COL]
+        column = scope.start[self.col]
         if not self.structure.is_ahead:
-            column = f"({column} - {scope.packed_from['B'][_COL]})"
+            column = f"({column} - {scope.packed_from['B'][self.col]})"
         point, tile = scope.start[POINT], f"({scope.start[TILES]} - {first})"
         scope.put(f"rows = {scope.length(TILES)}")
-        scope.put(f"cols = {scope.length(_COL)}")
+        scope.put(f"cols = {scope.length(self.col)}")
         scope.put(f"a_tile = a_panels + ({tile} * ap_t + {point} * image_point) * size")
         panel = f"{column} // register_cols * filter_panel"
         scope.put(f"b_tile = b_panels + ({panel} + {point} * filter_point) * size")
@@ -114,7 +119,7 @@ class WinogradPrinter:
         scope.put("kernel = full if rows == register_rows and cols == register_cols else edge")
         given = dict.fromkeys(names_of(Arguments), "0") | {
             "a": "a_tile", "b": "b_tile", "c": "c_tile", "c_row": "c_row",
-            "depth": extent("ci"), "rows": "rows", "cols": "cols",
+            "depth": self.depth, "rows": "rows", "cols": "cols",
         }  # fmt: skip
         if self.structure.fetches_panels:
             self.prefetch.fetch_panels("filter_point * size")

@@ -93,15 +93,16 @@ def transform_weights(
     to_point: int,
     panel_cols: int,
     source: int,
+    line: int,
     tap: int,
     row: int,
     cols: int,
     depth: int,
     size: int,
 ) -> None:
-    """to[panel][point][depth][NR] = the transformed filter[taps][depth][cols]."""
+    """to[panel][point][depth][NR] = the transformed filter[lines][taps of one][depth][cols]."""
     for first in range(0, cols, panel_cols):
-        call_address(transform_filter, to, to_point, panel_cols, source + first * size, tap, row,
+        call_address(transform_filter, to, to_point, panel_cols, source + first * size, line, tap, row,
                      min(panel_cols, cols - first), depth)  # fmt: skip
         to += to_panel * size
 
@@ -116,16 +117,50 @@ def transform_turned_weights(
     panel_cols: int,
     turned: int,
     source: int,
-    taps: int,
+    filter_rows: int,
+    filter_cols: int,
     cols: int,
     depth: int,
     size: int,
 ) -> None:
     """The same of filter[cols][depth][taps], whose panels are transposed to `turned` first."""
+    taps = filter_rows * filter_cols
     for first in range(0, cols, panel_cols):
         left = min(panel_cols, cols - first)
         call_address(pack_panel, turned, panel_cols, source + first * depth * taps * size,
                      depth * taps, depth * taps, left, 0)  # fmt: skip
-        call_address(transform_filter, to, to_point, panel_cols, turned, panel_cols,
-                     taps * panel_cols, panel_cols, depth)  # fmt: skip
+        call_address(transform_filter, to, to_point, panel_cols, turned, filter_cols * panel_cols,
+                     panel_cols, taps * panel_cols, panel_cols, depth)  # fmt: skip
+        to += to_panel * size
+
+
+@njit(nogil=True)
+def transform_turned_quadrants(
+    transform_filter: int,
+    pack_panel: int,
+    to: int,
+    to_panel: int,
+    to_point: int,
+    panel_cols: int,
+    turned: int,
+    source: int,
+    parts: int,
+    part: int,
+    cols: int,
+    depth: int,
+    size: int,
+) -> None:
+    """to[panel][point][depth][NR] = sums of blocks of B, stored [parts * part][parts * depth].
+
+    `cols` of the first part's columns are transposed to `turned`, panel by panel, and behind each
+    panel those of the other parts.
+    """
+    row = parts * depth
+    for first in range(0, cols, panel_cols):
+        left = min(panel_cols, cols - first)
+        for number in range(0, parts):
+            call_address(pack_panel, turned + number * row * panel_cols * size, panel_cols,
+                         source + (number * part + first) * row * size, row, row, left, 0)  # fmt: skip
+        call_address(transform_filter, to, to_point, panel_cols, turned, depth * panel_cols,
+                     row * panel_cols, panel_cols, panel_cols, depth)  # fmt: skip
         to += to_panel * size

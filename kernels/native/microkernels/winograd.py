@@ -17,6 +17,7 @@ from kernels.native.microkernels.outer_product import (
 from kernels.native.microkernels.outer_product_spec import OuterProductSpec, outer_product_spec
 from kernels.native.microkernels.specs import Piece
 from kernels.native.microkernels.use import ANYHOW, Use
+from kernels.native.packing.methods import Filtered, Method, Quadrants
 from kernels.native.packing.winograd import (
     TransformSpec,
     emit_transform_filter,
@@ -26,7 +27,17 @@ from kernels.native.packing.winograd import (
 from kernels.native.strides import Strides
 from kernels.problem import Conv2d, Problem
 from kernels.schedule import Schedule
+from kernels.schedule.transformed import scheduled_space
+from kernels.schedule.winograd import taps_of
 from kernels.target.model import Target
+
+
+def method_of(problem: Problem, schedule: Schedule) -> Method:
+    """What the transforms of a schedule compute."""
+    if schedule.strassen is not None:
+        return Quadrants(schedule.strassen)
+    assert isinstance(problem, Conv2d) and schedule.winograd is not None
+    return Filtered(schedule.winograd, taps_of(problem), problem.stride)
 
 
 @dataclass(frozen=True)
@@ -36,15 +47,17 @@ class WinogradProduct:
     Attributes:
         spec: of the micro-kernel.
         transforms: of the transforms.
+        turns: whether panels of B are transposed first.
     """
 
     spec: OuterProductSpec
     transforms: TransformSpec
+    turns: bool
 
     @classmethod
     def serves(cls, problem: Problem, schedule: Schedule) -> bool:
         """Whether the schedule computes by minimal filtering."""
-        return schedule.winograd is not None
+        return schedule.transforms
 
     @classmethod
     def arithmetic(cls, problem: Problem, target: Target) -> Arithmetic:
@@ -54,34 +67,32 @@ class WinogradProduct:
     @classmethod
     def of(cls, problem: Problem, schedule: Schedule, target: Target, strides: Strides) -> Self:
         """The one that a schedule asks for; LoweringError for what the target has not."""
-        assert isinstance(problem, Conv2d) and schedule.winograd is not None
         spec = outer_product_spec(problem, schedule, target, strides)
         if strides.blocks.a % spec.lanes or strides.blocks.c % spec.lanes:
             raise LoweringError(
                 f"{problem}: {strides.blocks} cut vectors of {spec.lanes} lanes; take a multiple"
             )
-        flags = epilogue_flags(problem)
+        flags, space = epilogue_flags(problem), scheduled_space(problem, schedule)
         transforms = TransformSpec(
             element=problem.element.name,
             lanes=spec.lanes,
             fma=spec.fma,
-            output=schedule.winograd,
-            taps=(problem.kh, problem.kw),
-            stride=problem.stride,
+            method=method_of(problem, schedule),
             planes=problem.has_channels_first,
-            depth=problem.ci % spec.lanes > 0,
-            cols=problem.co % spec.lanes > 0,
+            depth=space.extent(space.stream) % spec.lanes > 0,
+            cols=space.extent(space.col) % spec.lanes > 0,
             adds=problem.accumulates,
             bias=bool(flags & ADD_BIAS),
             relu=bool(flags & RELU),
             ceiling=ceiling_of(flags),
         )
-        return cls(replace(spec, taps=False, bias_rows=False, epilogue=0), transforms)
+        alone = replace(spec, taps=False, bias_rows=False, epilogue=0)
+        return cls(alone, transforms, strides.b.is_transposed)
 
     def pieces(self, use: Use = ANYHOW) -> dict[str, Piece]:
         """Its functions as they are used; where no tile is cut, `edge` takes all."""
-        planes = self.transforms.planes
-        of_kernel = OuterProduct(self.spec, packs_transposed=planes, patch_stride=0).pieces(use)
+        product = OuterProduct(self.spec, packs_transposed=self.turns, patch_stride=0)
+        of_kernel = product.pieces(use)
         # Less what the code of each does not depend on, so that more schedules share it.
         image = replace(
             self.transforms, cols=False, adds=False, bias=False, relu=False, ceiling=None

@@ -93,14 +93,74 @@ def _are_twins(one: Row, other: Row) -> bool:
     return any(alike) and not all(alike) and all(abs(x) == abs(y) for x, y in pairs)
 
 
-def on_both_sides(
-    v: Vectors, down: Matrix, across: Matrix, rows: Iterable[list[Value]]
-) -> Iterator[list[Value]]:
-    """The product of `down`, the values in `rows`, and `across` transposed, column by column.
+@dataclass(frozen=True)
+class BothSides:
+    """The product of `down`, a tile's values, and `across` transposed."""
 
-    Whoever stores each column before the next one is asked for leaves it no register.
+    down: Matrix
+    across: Matrix
+
+    def columns(self, v: Vectors, rows: Iterable[list[Value]]) -> Iterator[list[Value]]:
+        """The product's columns, of the values in `rows`.
+
+        Whoever stores each column before the next one is asked for leaves it no register.
+        """
+        of_row, of_column = LinearMap(v, self.across), LinearMap(v, self.down)
+        done = [of_row(row) for row in rows]
+        for column in zip(*done, strict=True):
+            yield of_column(list(column))
+
+
+@dataclass(frozen=True)
+class ToProducts:
+    """A matrix times the quadrants of a square, and of each quadrant where there are two levels.
+
+    Attributes:
+        matrix: what each product has of the quadrants.
+        levels: how often the square is cut; it has 2**levels values along each side.
     """
-    of_row, of_column = LinearMap(v, across), LinearMap(v, down)
-    done = [of_row(row) for row in rows]
-    for column in zip(*done, strict=True):
-        yield of_column(list(column))
+
+    matrix: Matrix
+    levels: int
+
+    def columns(self, v: Vectors, rows: Iterable[list[Value]]) -> Iterator[list[Value]]:
+        """The products, a line for each of the first level."""
+        square = list(rows)
+        places = _quadrants(self.levels)
+        grid = ([square[y][x] for y, x in line] for line in places)
+        return _of_levels(self.matrix, self.levels).columns(v, grid)
+
+
+@dataclass(frozen=True)
+class FromProducts:
+    """A square whose quadrants are a matrix times products, as `ToProducts` has them."""
+
+    matrix: Matrix
+    levels: int
+
+    def columns(self, v: Vectors, rows: Iterable[list[Value]]) -> Iterator[list[Value]]:
+        """The square's columns."""
+        grid = zip(*_of_levels(self.matrix, self.levels).columns(v, rows), strict=True)
+        side, places = 2**self.levels, _quadrants(self.levels)
+        square: dict[tuple[int, int], Value] = {}
+        for line, values in zip(places, grid, strict=True):
+            square |= zip(line, values, strict=True)
+        for x in range(side):
+            yield [square[y, x] for y in range(side)]
+
+
+def _of_levels(matrix: Matrix, levels: int) -> BothSides:
+    """Down for the first level, across for the second."""
+    return BothSides(matrix, matrix if levels > 1 else ((Fraction(1),),))
+
+
+def _quadrants(levels: int) -> list[list[tuple[int, int]]]:
+    """Where each value of a square lies: a line for each quadrant, and in it, for each of that."""
+    halves = [(y, x) for y in range(2) for x in range(2)]
+    if levels == 1:
+        return [[place] for place in halves]
+    return [[(2 * y + v, 2 * x + u) for v, u in halves] for y, x in halves]
+
+
+TileMap = BothSides | ToProducts | FromProducts
+"""A linear map of a tile."""

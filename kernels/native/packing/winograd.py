@@ -1,4 +1,4 @@
-"""The transforms of minimal filtering, a vector of channels at a time: copies that compute.
+"""The transforms around fewer products, a vector of channels at a time: copies that compute.
 
 A tile's inputs, or products, are all in registers between the transform's two sides. What lies
 outside the image is zero and not read, and what lies outside the result is not written: neither is
@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from kernels.minimal_filtering import TileFiltering, tile_filtering
 from kernels.native.ir.builder import Builder
 from kernels.native.ir.control import Loop, branch
 from kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const, internal_function
-from kernels.native.packing.linear_maps import on_both_sides
+from kernels.native.packing.methods import Method
 from kernels.native.packing.tiles import Limits, Places, Planes, SideBySide
 
 # Addresses; strides in elements; of a tile, where the image begins and ends, in its pixels.
@@ -25,7 +24,7 @@ IMAGE_ARGUMENTS = (
 RESULT_ARGUMENTS = (
     "to", "line", "pixel", "channel", "channels", "source", "source_point", "bias", "rows", "cols",
 )  # fmt: skip
-FILTER_ARGUMENTS = ("to", "to_point", "to_row", "source", "tap", "row", "cols", "depth")
+FILTER_ARGUMENTS = ("to", "to_point", "to_row", "source", "line", "tap", "row", "cols", "depth")
 
 
 @dataclass(frozen=True)
@@ -36,9 +35,7 @@ class TransformSpec:
         element: of the operands, by name.
         lanes: elements of a vector.
         fma: whether the target fuses multiply and add.
-        output: pixels of a tile of the result along the filter.
-        taps: of the filter, down and across.
-        stride: of the filter.
+        method: what they compute.
         planes: whether each channel is a plane of its own, and does not lie beside the others.
         depth, cols: whether the last vector of input or output channels has idle lanes.
         adds, bias, relu: what the result's transform ends with: what the result holds is added,
@@ -49,9 +46,7 @@ class TransformSpec:
     element: str
     lanes: int
     fma: bool
-    output: int
-    taps: tuple[int, int]
-    stride: int
+    method: Method
     planes: bool
     depth: bool
     cols: bool
@@ -59,11 +54,6 @@ class TransformSpec:
     bias: bool
     relu: bool
     ceiling: int | None
-
-    @property
-    def filtering(self) -> TileFiltering:
-        """The transforms' matrices."""
-        return tile_filtering(self.output, self.taps, self.stride)
 
 
 @dataclass(frozen=True)
@@ -137,7 +127,7 @@ class _Emitter:
 
     def store_points(self, to: Value, point: Value, columns: Iterable[list[Value]]) -> None:
         """Store the columns of a transformed tile, whose points lie row by row."""
-        (height, width), b = self.spec.filtering.input, self.builder
+        (height, width), b = self.spec.method.products, self.builder
         lines = self.chain(to, b.mul(point, const(width)), height)
         for column in columns:
             for at, value in zip(lines, column, strict=True):
@@ -151,6 +141,20 @@ class _Emitter:
             found = self.builder.and_(found, condition)
         return found
 
+    def biases(self, channel: Value, mask: Value | None, width: int) -> list[Value | None]:
+        """That of each value of a line of the result; None without any."""
+        if not self.spec.bias:
+            return [None] * width
+        at = self.v.offset(self.arg["bias"], channel)
+        if not self.spec.method.halves_columns:
+            return [self.v.load(at, mask)] * width
+        return [self.v.load(x, mask) for x in self.chain(at, self.size(self.arg["pixel"]), width)]
+
+    def ended(self, value: Value, bias: Value | None) -> Value:
+        """With bias and relu."""
+        value = value if bias is None else self.v.add(value, bias)
+        return self.v.relu(value, self.spec.ceiling) if self.spec.relu else value
+
     def channel_at(self, name: str, channel: Value) -> Value:
         """An address moved by channels."""
         return self.v.offset(self.arg[name], self.builder.mul(channel, self.arg["channel"]))
@@ -160,14 +164,15 @@ Body = Callable[[SideBySide | Planes], None]
 
 
 def emit_transform_image(module: ir.Module, spec: TransformSpec) -> ir.Function:
-    """to[point][channels] = B' d B for the tile d at `source`, as many pixels beyond its output.
+    """to[point][channels] = the left factors of the products of the tile at `source`.
 
     `source` may lie outside the image; pixels above `top`, from `bottom` on, before `left` or from
     `right` on are zero and not read. Whole vectors are written.
     """
     e = _Emitter.begin(module, "transform_image", IMAGE_ARGUMENTS, spec)
-    b, v, arg, filtering = e.builder, e.v, e.arg, spec.filtering
-    (height, width), point = filtering.input, e.size(arg["to_point"])
+    b, v, arg = e.builder, e.v, e.arg
+    (shape, to_factors), point = spec.method.image, e.size(arg["to_point"])
+    height, width = shape
     whole = e.all_of(
         [b.icmp_signed("<=", arg[name], const(0)) for name in ("top", "left")]
         + [b.icmp_signed(">=", arg["bottom"], const(height))]
@@ -178,71 +183,66 @@ def emit_transform_image(module: ir.Module, spec: TransformSpec) -> ir.Function:
         def vector(channel: Value, left: Value | None) -> None:
             source = e.channel_at("source", channel)
             rows = (pixels.read(i, source, left) for i in range(height))
-            found = on_both_sides(v, filtering.down.image, filtering.across.image, rows)
+            found = to_factors.columns(v, rows)
             e.store_points(v.offset(arg["to"], channel), point, found)
 
         e.over_channels(spec.depth, vector)
 
     limits = Limits(*(arg[name] for name in ("top", "bottom", "left", "right")))
-    return e.tile(filtering.input, limits, whole, tile)
+    return e.tile(shape, limits, whole, tile)
 
 
 def emit_transform_result(module: ir.Module, spec: TransformSpec) -> ir.Function:
-    """to[pixels][channels] = A' M A for the products M[point][channels] of a tile.
+    """to[pixels][channels] = the tile of the products M[point][channels].
 
     What `to` holds, bias and relu come last. Pixels from `rows` or `cols` on do not exist and are
     not written.
     """
     e = _Emitter.begin(module, "transform_result", RESULT_ARGUMENTS, spec)
-    b, v, arg, filtering = e.builder, e.v, e.arg, spec.filtering
-    (height, width), point = filtering.input, e.size(arg["source_point"])
+    b, v, arg = e.builder, e.v, e.arg
+    (height, width), point = spec.method.products, e.size(arg["source_point"])
+    shape, to_values = spec.method.result
     whole = e.all_of(
         [
             b.icmp_signed(">=", arg[name], const(count))
-            for name, count in zip(("rows", "cols"), filtering.output, strict=True)
+            for name, count in zip(("rows", "cols"), shape, strict=True)
         ]
     )
 
     def tile(pixels: SideBySide | Planes) -> None:
         def vector(channel: Value, left: Value | None) -> None:
-            source = e.chain(v.offset(arg["source"], channel), point, filtering.products)
+            source = e.chain(v.offset(arg["source"], channel), point, height * width)
             rows = ([v.load(at) for at in source[i * width :][:width]] for i in range(height))
-            columns = on_both_sides(v, filtering.down.result, filtering.across.result, rows)
-            found = zip(*columns, strict=True)
+            found = zip(*to_values.columns(v, rows), strict=True)
             mask = None if left is None else v.first_lanes(left, 0)
-            bias = v.load(v.offset(arg["bias"], channel), mask) if spec.bias else None
+            biases = e.biases(channel, mask, shape[1])
             to = e.channel_at("to", channel)
             for i, row in enumerate(found):
                 held = pixels.read(i, to, left) if spec.adds else []
                 sums = list(map(v.add, row, held)) if held else row
-                pixels.write(i, to, [_finished(v, one, bias, spec) for one in sums], left)
+                ended = [e.ended(one, bias) for one, bias in zip(sums, biases, strict=True)]
+                pixels.write(i, to, ended, left)
 
         e.over_channels(spec.cols, vector)
 
     limits = Limits(const(0), arg["rows"], const(0), arg["cols"])
-    return e.tile(filtering.output, limits, whole, tile)
-
-
-def _finished(v: Vectors, value: Value, bias: Value | None, spec: TransformSpec) -> Value:
-    value = value if bias is None else v.add(value, bias)
-    return v.relu(value, spec.ceiling) if spec.relu else value
+    return e.tile(shape, limits, whole, tile)
 
 
 def emit_transform_filter(module: ir.Module, spec: TransformSpec) -> ir.Function:
-    """to[point][depth][to_row] = G w G' for the filter w[taps][depth][cols], zero past `cols`."""
+    """to[point][depth][to_row] = the right factors of w[taps][depth][cols], zero past `cols`."""
     e = _Emitter.begin(module, "transform_filter", FILTER_ARGUMENTS, spec)
-    b, v, arg, filtering = e.builder, e.v, e.arg, spec.filtering
-    tap, point = e.size(arg["tap"]), e.size(arg["to_point"])
+    b, v, arg = e.builder, e.v, e.arg
+    line, tap, point = (e.size(arg[name]) for name in ("line", "tap", "to_point"))
+    (height, width), to_factors = spec.method.filter
     row = Loop(b, (), "depth")
     source = v.offset(arg["source"], b.mul(row.index, arg["row"]))
     to = v.offset(arg["to"], b.mul(row.index, arg["to_row"]))
     vector = Loop(b, (), "columns")
     mask = v.first_lanes(b.sub(arg["cols"], vector.index), 0)
-    height, width = spec.taps
-    taps = e.chain(v.offset(source, vector.index), tap, height * width)
-    rows = ([v.load(at, mask) for at in taps[i * width :][:width]] for i in range(height))
-    found = on_both_sides(v, filtering.down.filter, filtering.across.filter, rows)
-    e.store_points(v.offset(to, vector.index), point, found)
+    lines = e.chain(v.offset(source, vector.index), line, height)
+    rows = ([v.load(at, mask) for at in e.chain(first, tap, width)] for first in lines)
+    e.store_points(v.offset(to, vector.index), point, to_factors.columns(v, rows))
     vector.close((), arg["to_row"], spec.lanes)
     row.close((), arg["depth"], 1)
     b.ret_void()

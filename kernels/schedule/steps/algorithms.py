@@ -46,3 +46,40 @@ class Winograd(Step):
 
     name: ClassVar[str] = "winograd"
     output: int
+
+
+@dataclass(frozen=True)
+class Strassen(Step):
+    """Compute a product of matrices from seven products of their quadrants, where eight are usual.
+
+    The method is Strassen's (`kernels.strassen`); with `levels` 2 each of the seven products is
+    made of seven likewise. It takes a matmul, or a convolution of single pixels, whose reduction
+    and columns have halves, or quarters. The native lowering alone: upstream has no operation that
+    adds quadrants while it packs.
+
+        strassen levels=1
+        pack operand=B
+        tile dim=t size=28
+        pack operand=A
+        register rows=7 cols=64 outer=cols
+    before                          after
+        for m, n:                       U[point][k/2][n/2] = sums of the quadrants of B
+            acc = 0                     for t0 in pairs of rows step 28:
+            for k:                          V[point][t][k/2] = sums of the quadrants of A
+                acc += A * B                for n1 in step 64:
+            C = acc                             for point in 7, t1 in step 7:
+                                                    M[point][t1..][64] = V[point] * U[point]
+                                                C = sums of M, bias and relu, for each t, n
+
+    The schedule speaks of other dims from here on: `t` are groups of 2**levels rows, the columns
+    and the reduction are parts of as many, and `point` the 7**levels products. Packing B and
+    packing A add; both are needed. Weights that are constant may have `prefetch operand=B` behind
+    their pack. Rows that a last group lacks are zero, and are not written.
+
+    Rounding is bounded by the magnitude of whole blocks, not of a row and a column, and a NaN or
+    infinity spreads over its group of rows and to the other parts of the columns; problems with
+    accuracy=strict refuse the step.
+    """
+
+    name: ClassVar[str] = "strassen"
+    levels: int

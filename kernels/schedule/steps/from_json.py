@@ -3,7 +3,7 @@
 from dataclasses import fields
 
 from kernels.errors import ScheduleError
-from kernels.schedule.steps.algorithms import Winograd
+from kernels.schedule.steps.algorithms import Strassen, Winograd
 from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.levels import LEVELS, PIPELINES, REMAINDERS, Level, Pipeline
@@ -14,7 +14,7 @@ from kernels.schedule.steps.stores import Nontemporal
 STEPS: dict[str, type[Step]] = {
     cls.name: cls
     for cls in (
-        *(Winograd, Parallel, Tile, Stream, Pack, Prefetch),
+        *(Winograd, Strassen, Parallel, Tile, Stream, Pack, Prefetch),
         *(Register, Jam, Sweep, Interleave, Split, Unroll, Nontemporal),
         *(Level, Pipeline),
     )

@@ -1,0 +1,121 @@
+"""What transforms compute: the maps of a tile, for each method that has fewer products."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from kernels import strassen
+from kernels.minimal_filtering import TileFiltering, tile_filtering
+from kernels.native.packing.linear_maps import BothSides, FromProducts, TileMap, ToProducts
+
+Shape = tuple[int, int]
+
+
+class Method(Protocol):
+    """Transforms of tiles of the image, of the filter, and of products to tiles of the result."""
+
+    @property
+    def image(self) -> tuple[Shape, TileMap]:
+        """Of a tile of so many values, down and across, to the left factors of the products."""
+
+    @property
+    def filter(self) -> tuple[Shape, TileMap]:
+        """Of so many taps to the right factors."""
+
+    @property
+    def products(self) -> Shape:
+        """In what rows and columns factors and products are numbered."""
+
+    @property
+    def result(self) -> tuple[Shape, TileMap]:
+        """Of the products to a tile of so many values."""
+
+    @property
+    def halves_columns(self) -> bool:
+        """Whether the values of a line of the result are not of the same columns."""
+
+
+@dataclass(frozen=True)
+class Filtered:
+    """Minimal filtering.
+
+    Attributes:
+        output: pixels of a tile of the result along the filter.
+        taps: of the filter, down and across.
+        stride: of the filter.
+    """
+
+    output: int
+    taps: Shape
+    stride: int
+
+    @property
+    def _filtering(self) -> TileFiltering:
+        return tile_filtering(self.output, self.taps, self.stride)
+
+    @property
+    def image(self) -> tuple[Shape, TileMap]:
+        """Both sides of a tile of pixels."""
+        found = self._filtering
+        return found.input, BothSides(found.down.image, found.across.image)
+
+    @property
+    def filter(self) -> tuple[Shape, TileMap]:
+        """Both sides of a filter."""
+        found = self._filtering
+        return self.taps, BothSides(found.down.filter, found.across.filter)
+
+    @property
+    def products(self) -> Shape:
+        """As many as the tile has inputs."""
+        return self._filtering.input
+
+    @property
+    def result(self) -> tuple[Shape, TileMap]:
+        """Both sides of the products."""
+        found = self._filtering
+        return found.output, BothSides(found.down.result, found.across.result)
+
+    @property
+    def halves_columns(self) -> bool:
+        """Never: the values are pixels."""
+        return False
+
+
+@dataclass(frozen=True)
+class Quadrants:
+    """Strassen's products (`kernels.strassen`).
+
+    Attributes:
+        levels: how often operands are cut in halves.
+    """
+
+    levels: int
+
+    @property
+    def _square(self) -> Shape:
+        return 2**self.levels, 2**self.levels
+
+    @property
+    def image(self) -> tuple[Shape, TileMap]:
+        """A group of rows, in parts of the reduction."""
+        return self._square, ToProducts(strassen.IMAGE, self.levels)
+
+    @property
+    def filter(self) -> tuple[Shape, TileMap]:
+        """Parts of the reduction, in parts of the columns."""
+        return self._square, ToProducts(strassen.FILTER, self.levels)
+
+    @property
+    def products(self) -> Shape:
+        """Those of the first level one below the other."""
+        return strassen.PRODUCTS, strassen.PRODUCTS ** (self.levels - 1)
+
+    @property
+    def result(self) -> tuple[Shape, TileMap]:
+        """A group of rows, in parts of the columns."""
+        return self._square, FromProducts(strassen.RESULT, self.levels)
+
+    @property
+    def halves_columns(self) -> bool:
+        """The values of a line lie a part of the columns apart."""
+        return True
