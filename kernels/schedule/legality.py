@@ -65,7 +65,9 @@ def _check_steps(problem: Problem, space: IterationSpace, schedule: Schedule) ->
         elif isinstance(step, Pack):
             _check_pack(problem, space, blocks, packed, step)
             packed.add(step.operand)
-        elif isinstance(step, Prefetch) and not (space.spans_groups or schedule.sweeps):
+        elif isinstance(step, Prefetch) and not (
+            space.spans_groups or schedule.sweeps or schedule.strassen
+        ):
             _check_prefetch(problem, space, schedule, packed, step)
         elif isinstance(step, Split):
             _check_split(problem, space, step)

@@ -54,7 +54,7 @@ def check_order(problem: Problem, space: IterationSpace, schedule: Schedule) -> 
         ("unroll", Unroll, {}, False),
     ]
     for step in schedule.steps:
-        if isinstance(step, Prefetch) and not problem.has_constant_weights:
+        if isinstance(step, Prefetch) and kind is Winograd and not problem.has_constant_weights:
             why = "only a filter that was transformed ahead is prefetched; drop the step"
             raise refuse(problem, step, why)
     left = list(schedule.steps)

@@ -25,7 +25,7 @@ from search.model.traffic import LINE_BYTES, add_packs, add_reads
 from search.model.weights import AMOUNTS, READS, UNHIDDEN, Weights, shipped
 from search.model.windows import window_amounts
 from search.model.winograd import filtered_amounts
-from search.space.methods.winograd import output_of
+from search.space.methods.winograd import step_of
 from search.space.points import Point
 from search.space.space import Space
 from search.space.tiles import TileShape, tile_shape
@@ -76,8 +76,8 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
     workload, shape = space.workload, tile_shape(point["tile"])
     if workload.dims.spans_groups:
         return window_amounts(space, point)
-    if (output := output_of(point)) is not None:
-        return filtered_amounts(space, point, output)
+    if (method := step_of(point)) is not None:
+        return filtered_amounts(space, point, method)
     if shape.split:
         return _split_amounts(workload, shape, int(point["unroll"]))
     if shape.swept:

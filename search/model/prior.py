@@ -24,7 +24,7 @@ from search.model.kinds_of_points import (
     streamed_points,
     swept_points,
 )
-from search.space.methods.winograd import ALGORITHM, DIRECT, EFFECTIVE, WANTED, output_of
+from search.space.methods.winograd import ALGORITHM, DIRECT, EFFECTIVE, WANTED, step_of
 from search.space.parameters import Parameter, Size
 from search.space.points import WHOLE, Point, Value
 from search.space.space import Space
@@ -46,7 +46,7 @@ LOG_TIME_TIE = 1e-6  # modelled times whose logarithms differ by less are equal
 def prior_points(model: Model, most: int) -> list[Point]:
     """Up to `most` points of different schedules, the most promising first.
 
-    Where a convolution can be computed by minimal filtering, these are points of the method that
+    Where there is a method of fewer products, these are points of the method that
     the model likes better, and, second and then every fourth time, of the other: the model may be
     wrong, and the fastest schedule with a script is a direct one.
     """
@@ -77,9 +77,9 @@ def _diverse(model: Model, most: int, algorithms: Sequence[str]) -> list[Point]:
     points = list(islice(_legal(model, algorithms), EXAMINED_RATIO * most))
     leaders: dict[object, Point] = {}
     for point in points:
-        shape, output = tile_shape(point["tile"]), output_of(point)
+        shape, method = tile_shape(point["tile"]), step_of(point)
         kind: object = (point["pack_a"], point["pack_b"]) if shape.is_plain else point["unroll"]
-        kind = kind if output is None else output
+        kind = kind if method is None else method
         if len(leaders) < DIVERSE_PROPOSALS:
             leaders.setdefault((point["tile"], kind), point)
     chosen = list(leaders.values())
@@ -153,7 +153,7 @@ def _descend(space: Space, point: Point, cost: Callable[[Point], float]) -> None
     # The model was fitted on one thread, and is not asked about a division among several.
     fixed = ("parallel", ALGORITHM)
     moving = [p for p in space.parameters if p.name not in fixed]
-    if output_of(point) is not None:
+    if step_of(point) is not None:
         moving = [p for p in moving if p.name in EFFECTIVE]
     for _ in range(MAX_SWEEPS):
         before = cost(point)

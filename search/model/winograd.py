@@ -1,4 +1,4 @@
-"""What a schedule by minimal filtering takes, in the amounts of `search.model.weights`.
+"""What a schedule of transformed operands takes, in the amounts of `search.model.weights`.
 
 A matrix product for each point, at the register tile's efficiency; the transforms before and behind
 them, counted as lines that are copied; and the transformed filter, which every block of tiles reads
@@ -8,8 +8,9 @@ cache if the first does not hold one.
 
 from math import ceil, prod
 
-from kernels.schedule import Register
-from kernels.schedule.winograd import POINT, winograd_space
+from kernels.schedule import Register, Strassen, Winograd
+from kernels.schedule.transformed import transformed_space
+from kernels.schedule.winograd import POINT
 from search.model.computing import Calls, add_computing
 from search.model.traffic import LINE_BYTES, OWN_SHARE
 from search.model.weights import AMOUNTS
@@ -28,12 +29,13 @@ UNFETCHED_PER_ROW = 0.45
 FROM_MEMORY = 3.0  # times as long as a line from L3: 46 GB/s, and 120
 
 
-def filtered_amounts(space: Space, point: Point, output: int) -> dict[str, float]:
+def filtered_amounts(space: Space, point: Point, method: Winograd | Strassen) -> dict[str, float]:
     """The amounts of one run of one thread."""
     workload, shape = space.workload, tile_shape(point["tile"])
     rows, cols = shape.rows, shape.cols(workload.lanes)
-    extents, _ = filtered_part(workload, point, output, Register(rows, cols, "cols"))
-    tiles, channels, depth = extents["t"], extents["co"], extents["ci"]
+    extents, _ = filtered_part(workload, point, method, Register(rows, cols, "cols"))
+    dims = transformed_space(space.problem, method)
+    tiles, channels, depth = extents[dims.row], extents[dims.col], extents[dims.stream]
     points = extents[POINT]
     block = min(equal_block(tiles, int(point[WANTED]), rows), tiles)
     blocks, panels = ceil(tiles / block), ceil(channels / cols)
@@ -51,7 +53,7 @@ def filtered_amounts(space: Space, point: Point, output: int) -> dict[str, float
     weights_of_part = points * depth * part * size
     held = points * block * (depth + min(cols, channels)) * size
     out["packed_a"] = (COPIES_NEAR if held <= near else COPIES_FAR) * (image + products)
-    pixels = prod(winograd_space(space.problem, output).tile)
+    pixels = prod(dims.tile)
     out["c_lines"] = products * pixels / points
     out["a_from_l2" if held <= near else "a_from_l3"] = ceil(part / cols) * image
     stays = weights_of_part + held <= near

@@ -17,7 +17,7 @@ class Timed:
     """A schedule of a problem with its time.
 
     Attributes:
-        algorithm: `direct`, or `winograd F4` by the outputs of a tile.
+        algorithm: `direct`, `winograd F4` by the outputs of a tile, or `strassen` by its levels.
         hash: of the schedule.
         steps: of the schedule, as JSON.
         time_us: of one run, the median.
@@ -63,5 +63,7 @@ class CostsInBlocks(Costs, Protocol):
 
 def algorithm_of(schedule: Schedule) -> str:
     """The name of what a schedule does."""
+    if schedule.strassen is not None:
+        return f"strassen {schedule.strassen}"
     outputs = schedule.winograd
     return DIRECT if outputs is None else f"winograd F{outputs}"

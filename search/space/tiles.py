@@ -114,7 +114,7 @@ def _rows(workload: Workload) -> int:
     """Rows of the result by the direct method or by minimal filtering, whichever are more."""
     rows = workload.extents[workload.dims.row]
     if why_not_winograd(workload.problem) is not None:
-        return rows
+        return rows  # of pairs of rows there are fewer
     smallest = min(outputs_of(workload.problem))
     return max(rows, winograd_space(workload.problem, smallest).extent(TILES))
 

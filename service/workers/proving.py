@@ -89,19 +89,19 @@ def with_a_script(
 ) -> list[Schedule]:
     """The fastest schedules, which need not give the fastest script.
 
-    Some schedules have no script: minimal filtering, single columns, blocks of parts that differ.
+    Some schedules have no script: fewer products, single columns, blocks of parts that differ.
     Where none of the fastest has one, the last gives way to the fastest trial that does; pruned
-    ones count too. Beside minimal filtering, whose nearest rivals are as scriptless, the fastest
+    ones count too. Beside fewer products, whose nearest rivals are as scriptless, the fastest
     direct schedules come first, and of the others the winner alone, to say why. A search that tried
     no direct one proves those that the model likes best.
     """
     if target.kind == "iree" or any(_has_script(problem, schedule) for schedule in fastest):
         return list(fastest)
-    is_filtered = any(schedule.winograd is not None for schedule in fastest)
+    is_filtered = any(schedule.transforms for schedule in fastest)
     kept = fastest[: 1 if is_filtered else MOST_PROOFS - 1]
     timed = [(t.measurement.time_us, t.schedule) for t in trials if t.measurement]
     ranked = [schedule for _, schedule in sorted(timed, key=lambda pair: pair[0])]
-    nearest = [schedule for schedule in ranked if schedule.winograd is None]
+    nearest = [schedule for schedule in ranked if not schedule.transforms]
     if is_filtered and not nearest:
         nearest = load(DIRECT)(problem, target, MOST_TRIED)
     able = (schedule for schedule in nearest[:MOST_TRIED] if _has_script(problem, schedule))

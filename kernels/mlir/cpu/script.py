@@ -69,6 +69,12 @@ def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> st
             "linalg.conv_2d_nhwc_fhwc alone, and decomposes a channel at a time",
             "steps",
         )
+    if schedule.strassen is not None:
+        raise UnsupportedError(
+            f"{problem}: the step strassen has no script: upstream has no operation that adds "
+            "quadrants while it packs",
+            "steps",
+        )
     shape = form(problem)
     _check_vectors(problem, schedule, shape)
     if isinstance(problem, Conv2d) and shape.space.spans_groups:

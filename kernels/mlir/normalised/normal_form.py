@@ -111,8 +111,8 @@ def normal_form(lone: LoneOp, schedule: Schedule) -> NormalForm:
 
 
 def _check_direct(problem: Conv2d, schedule: Schedule) -> None:
-    if schedule.winograd is not None or schedule.lanes > 1:
-        step = "winograd" if schedule.winograd is not None else "split"
+    if schedule.transforms or schedule.lanes > 1:
+        step = "split" if not schedule.transforms else schedule.steps[0].name
         raise UnsupportedError(
             f"{problem}: the step {step} has no script on a convolution of a module; give a "
             "schedule without it",

@@ -20,7 +20,7 @@ class Structure:
         is_ahead: whether B is packed before the driver runs.
         fills: whether the micro-kernel packs panels of B in passing.
         prefetches: whether it fetches rows of B's next block, which is to be packed.
-        fetches_panels: whether it fetches the panels of B that were packed ahead.
+        fetches_panels: whether it fetches the panels of B, which were packed ahead, or are all transformed.
         interleaves: whether a sweep's chunk has rows of several parts of the reduction.
         writes_past_caches: whether the result goes past the caches where it lies aligned.
         a_transposed, b_transposed: whether the reduction is not the contiguous dim of A, or is
@@ -58,14 +58,15 @@ class Structure:
     ) -> "Structure":
         """That of `schedule` on `problem`, with the loops of `nest`."""
         is_ahead = is_packed_ahead(problem, "B", nest.space) and schedule.packs("B")
+        in_panels = is_ahead or schedule.transforms
         return cls(
             nest=nest,
             packs_a=schedule.packs("A"),
             packs_b=schedule.packs("B"),
             is_ahead=is_ahead,
             fills=strides.words.filled_row > 0,
-            prefetches=schedule.prefetches and not is_ahead,
-            fetches_panels=schedule.prefetches and is_ahead,
+            prefetches=schedule.prefetches and not in_panels,
+            fetches_panels=schedule.prefetches and in_panels,
             interleaves=schedule.streams > 1,
             writes_past_caches=schedule.writes_past_caches,
             a_transposed=strides.a.is_transposed,

@@ -31,7 +31,7 @@ class OuterProductSpec:
         taps: whether there is a loop over filter taps.
         fma: whether the target fuses multiply and add.
         prefetched: lines of the next block of B to fetch in every unrolled iteration.
-        streams_ahead: whether panels of B that were packed ahead are fetched further on.
+        streams_ahead: whether panels of B that lie one behind the other are fetched further on.
         bias_rows: whether the bias has an element for each row, not for each column.
         filled_row: words between rows of B in place, where a panel is packed while its first
             tile of rows is computed; 0 where it is packed before.
@@ -80,8 +80,8 @@ def outer_product_spec(
     """
     register, lanes = schedule.register, target.lanes(problem.element.name)
     space = iteration_space(problem)
-    is_ahead = is_packed_ahead(problem, "B", scheduled_space(problem, schedule))
-    fetches_block = schedule.prefetches and not is_ahead
+    in_panels = schedule.transforms or is_packed_ahead(problem, "B", space)
+    fetches_block = schedule.prefetches and not in_panels
     if register.cols % lanes:
         raise LoweringError(
             f"step '{register}': cols={register.cols} is not a multiple of the "
@@ -100,7 +100,7 @@ def outer_product_spec(
         taps=strides.taps.rows * strides.taps.cols > 1,
         fma=target.has_fma,
         prefetched=_lines_of_a_row(problem, register.cols) if fetches_block else 0,
-        streams_ahead=schedule.prefetches and is_ahead,
+        streams_ahead=schedule.prefetches and in_panels,
         bias_rows=space.row in strides.bias,
         filled_row=strides.words.filled_row,
         epilogue=epilogue_flags(problem),

@@ -59,7 +59,7 @@ def _steps(
     problem: Conv2d, schedule: Schedule, register: Register, blocks: Blocks
 ) -> Iterator[Step]:
     """The steps with other chunks, tiles and register tile. A block is as good as a packed one."""
-    is_direct, is_walked = schedule.winograd is None, problem.kh * problem.kw == 1
+    is_direct, is_walked = not schedule.transforms, problem.kh * problem.kw == 1
     drops_a = bool(blocks.a) and is_direct and is_walked and not problem.pad
     chunk = _chunk(problem, schedule, blocks) if blocks.a and is_direct else schedule.depth
     is_streamed = chunk is None or chunk >= problem.ci

@@ -15,7 +15,8 @@ from kernels.oracle.accuracy import KINDS, MOST_TIMES, Kind, operands_of_kind, r
 from kernels.oracle.operands import Array, Operands, empty_aligned
 from kernels.oracle.reference import reference
 from kernels.problem import Conv2d, Problem
-from kernels.schedule import Pack, Register, Schedule, Step, Tile, Unroll, Winograd
+from kernels.schedule import Pack, Register, Schedule, Step, Strassen, Tile, Unroll, Winograd
+from kernels.schedule.strassen import matrix_of
 from kernels.schedule.winograd import outputs_of, winograd_space
 from kernels.target.model import Target
 from search.runner.failures import CandidateFailureError
@@ -32,15 +33,17 @@ Errors = dict[str, float]
 
 def errors_of(problem: Problem, schedule: Schedule, target: Target) -> Errors:
     """The rms errors of a schedule in those of the direct method; empty for a direct one."""
-    if schedule.winograd is None:
+    if not schedule.transforms:
         return {}
-    assert isinstance(problem, Conv2d)
+    problem, register = _as_pixels(problem), schedule.register
     strips = _strips(_longest(problem), target)
-    register = schedule.register
     tiles = min(register.rows * max(1, -(-LEAST_TILES // register.rows)), MOST_TILES)
-    height, width = winograd_space(problem, schedule.winograd).tile
-    shape = (_whole(LINES, height), _whole(tiles * TILE, width))
-    part = _strip(problem, shape, min(register.cols, COLS))
+    if schedule.winograd is not None:
+        height, width = winograd_space(problem, schedule.winograd).tile
+        shape, cols = (_whole(LINES, height), _whole(tiles * TILE, width)), register.cols
+    else:
+        shape, cols = (LINES, tiles * TILE // LINES), COLS
+    part = _strip(problem, shape, min(cols, COLS))
     run = lower(part, _on_a_strip(schedule), target)
     errors: Errors = {}
     for kind, strip in strips.items():
@@ -51,9 +54,9 @@ def errors_of(problem: Problem, schedule: Schedule, target: Target) -> Errors:
     return errors
 
 
-def direct_errors(problem: Conv2d, target: Target) -> Errors:
+def direct_errors(problem: Problem, target: Target) -> Errors:
     """The rms errors of the direct method, as shares of the result's root mean square."""
-    strips = _strips(_longest(problem), target)
+    strips = _strips(_longest(_as_pixels(problem)), target)
     return {
         kind: strip.direct / rms_error(np.zeros(()), strip.exact) for kind, strip in strips.items()
     }
@@ -79,6 +82,14 @@ class _Strip:
     operands: Operands
     exact: Array
     direct: float
+
+
+def _as_pixels(problem: Problem) -> Conv2d:
+    """A convolution of single pixels for a matmul: its rows are pixels, their values channels."""
+    if isinstance(problem, Conv2d):
+        return problem
+    rows, cols, depth = matrix_of(problem)
+    return Conv2d(n=1, h=1, w=rows, ci=depth, co=cols, kh=1, kw=1, dtype=problem.element.name)
 
 
 def _longest(problem: Conv2d) -> Conv2d:
@@ -126,8 +137,8 @@ def _strips(problem: Conv2d, target: Target) -> dict[Kind, _Strip]:
 def _on_a_strip(schedule: Schedule) -> Schedule:
     """The steps that decide the rounding, with nothing cut or divided."""
     kept: list[Step] = [s for s in schedule.steps if isinstance(s, Register | Unroll)]
-    assert schedule.winograd is not None
-    return Schedule((Winograd(schedule.winograd), Pack("B"), Pack("A"), *kept))
+    method = next(s for s in schedule.steps if isinstance(s, Winograd | Strassen))
+    return Schedule((method, Pack("B"), Pack("A"), *kept))
 
 
 def _part_of(operands: Operands, part: Conv2d) -> Operands:

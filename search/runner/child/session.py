@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernels.native.microbench import peak_gflops
-from kernels.oracle.filtering import loosened
+from kernels.oracle.methods import expected_by
 from kernels.oracle.operands import Operands, empty_aligned, make_operands, poison
 from kernels.oracle.reference import reference
 from kernels.oracle.tolerance import Expected, compare
@@ -58,7 +58,7 @@ class Session:
         self.control: tuple[Any, Control] | None = None
         self.screened: dict[str, list[Timed]] = {}
         self.makers: dict[str, Maker] = {}
-        self._loosened: dict[int, Expected] = {}
+        self._expected: dict[tuple[int | None, int | None], Expected] = {}
         gc.freeze()  # what was imported stays, and need not be looked at again
 
     def call(self, steps: Any) -> BoundCall:
@@ -123,13 +123,13 @@ class Session:
 
     def expected_of(self, steps: Any) -> Expected:
         """What is right for a schedule: its method decides how far off a result may be."""
-        output = Schedule.from_json(steps).winograd
-        if output is None:
-            return self.expected
-        if output not in self._loosened:
-            found = loosened(self.problem, self.operands, self.expected, output)
-            self._loosened[output] = found
-        return self._loosened[output]
+        schedule = Schedule.from_json(steps)
+        method = output, levels = schedule.winograd, schedule.strassen
+        if method not in self._expected:
+            self._expected[method] = expected_by(
+                self.problem, self.operands, self.expected, output=output, levels=levels
+            )
+        return self._expected[method]
 
     def check(self, run: Run, steps: Any = ()) -> tuple[float, float]:
         """Run once on poisoned (or initial) C and compare; raises what a wrong candidate is.

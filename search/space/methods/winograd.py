@@ -1,6 +1,6 @@
-"""Points that mean a convolution by minimal filtering, beside those of the direct method.
+"""Points that mean fewer products, by minimal filtering or Strassen, beside the direct method's.
 
-A workload that can be filtered has two parameters more: `algorithm` and, of its tiles, `tiles`.
+A workload that has such a method has two parameters more: `algorithm` and, of its tiles, `tiles`.
 Register tile, unroll factor, columns and division among threads are those of the direct method;
 the parameters that say how the direct method packs and cuts have no effect.
 """
@@ -9,10 +9,22 @@ from collections.abc import Sequence
 from math import prod
 
 from kernels.problem import Conv2d
-from kernels.schedule import Pack, Parallel, Prefetch, Register, Schedule, Step, Unroll, Winograd
+from kernels.schedule import (
+    Pack,
+    Parallel,
+    Prefetch,
+    Register,
+    Schedule,
+    Step,
+    Strassen,
+    Unroll,
+    Winograd,
+)
 from kernels.schedule.legality import part_size
+from kernels.schedule.transformed import transformed_space
 from kernels.schedule.winograd import POINT, TILES, taps_of, why_not_winograd, winograd_space
 from search.space.division import block_steps
+from search.space.methods.strassen import levels_of
 from search.space.parameters import Choice, Parameter, Size
 from search.space.points import WHOLE, Point, Value
 from search.space.tiles import tile_shape
@@ -44,7 +56,7 @@ EFFECTIVE = ("tile", "unroll", "cols", "rows", "prefetch", WANTED)
 
 TIMES_L2 = 4  # of 2.4 MB, 28x28x128 lost 1% by fetching it; of 9.4 MB, 14x14x256 won 33%
 WANTED_TILES = (8, 12, 16, 24, 32, 48, 64, 96, 128)
-_COL = "co"
+_FILTERED, _QUARTERED = "winograd", "strassen"
 
 
 def outputs_of(workload: Workload) -> tuple[int, ...]:
@@ -60,17 +72,22 @@ def outputs_of(workload: Workload) -> tuple[int, ...]:
 
 def filtering_parameters(workload: Workload) -> tuple[Parameter, ...]:
     """What a point says beside the parameters of the direct method."""
-    outputs = outputs_of(workload)
-    if not outputs:
+    steps = steps_of(workload)
+    if not steps:
         return ()
-    most = winograd_space(workload.problem, min(outputs)).extent(TILES)
+    most = max(transformed_space(workload.problem, step).extent(TILES) for step in steps)
     wanted = tuple(size for size in WANTED_TILES if size < most)
-    names = tuple(f"winograd{output}" for output in outputs)
+    names = tuple(
+        f"{_QUARTERED}{step.levels}" if isinstance(step, Strassen) else f"{_FILTERED}{step.output}"
+        for step in steps
+    )
     return Choice(ALGORITHM, (DIRECT, *names)), Size(WANTED, (*wanted, WHOLE), most)
 
 
 def streams_filter(workload: Workload) -> bool:
-    """Whether a filter that is transformed ahead is so large that tiles wait for it."""
+    """Whether B is transformed to so large panels that products wait for them."""
+    if levels_of(workload):
+        return True
     outputs = outputs_of(workload)
     if not outputs or not workload.problem.has_constant_weights:
         return False
@@ -80,42 +97,58 @@ def streams_filter(workload: Workload) -> bool:
     return points * channels // taps > TIMES_L2 * workload.target.l2_bytes
 
 
-def output_of(point: Point) -> int | None:
-    """The outputs, along the filter, of the tiles of a point; None for the direct method."""
+def steps_of(workload: Workload) -> tuple[Winograd | Strassen, ...]:
+    """The steps that make other methods than the direct one of a workload's schedule."""
+    filtered = map(Winograd, outputs_of(workload))
+    return (*filtered, *map(Strassen, levels_of(workload)))
+
+
+def step_of(point: Point) -> Winograd | Strassen | None:
+    """The step that makes the method of a point; None for the direct one."""
     name = str(point.get(ALGORITHM, DIRECT))
-    return None if name == DIRECT else int(name.removeprefix("winograd"))
+    if name == DIRECT:
+        return None
+    if name.startswith(_QUARTERED):
+        return Strassen(int(name.removeprefix(_QUARTERED)))
+    return Winograd(int(name.removeprefix(_FILTERED)))
 
 
 def nearest_algorithm(names: Sequence[Value], wanted: Value) -> Value:
     """What another problem's algorithm is here: itself, else the one with tiles most like its own.
 
-    Of two as near, that with the larger tiles; the direct method where there are no tiles.
+    Of two as near, that with the larger tiles; the direct method where there is none of its kind.
     """
-    filtered = [name for name in names if name != DIRECT]
-    if wanted == DIRECT or not filtered:
+    own = step_of({ALGORITHM: wanted})
+    alike = [name for name in names if type(step_of({ALGORITHM: name})) is type(own)]
+    if own is None or not alike:
         return DIRECT
-    output = output_of({ALGORITHM: wanted})
 
     def far(name: Value) -> tuple[int, int]:
-        here = output_of({ALGORITHM: name})
-        assert here is not None and output is not None
-        return abs(here - output), -here
+        here = _size(step_of({ALGORITHM: name}))
+        return abs(here - _size(own)), -here
 
-    return min(filtered, key=far)
+    return min(alike, key=far)
+
+
+def _size(step: Winograd | Strassen | None) -> int:
+    """Outputs of a tile, or levels."""
+    assert step is not None
+    return step.output if isinstance(step, Winograd) else step.levels
 
 
 def channels_of(workload: Workload) -> str:
     """The parameter that says in what blocks of output channels the direct method works."""
-    return "cols" if workload.dims.col == _COL else "rows"
+    return "rows" if workload.dims.image == "B" else "cols"
 
 
-def filtered_schedule(workload: Workload, point: Point, output: int) -> Schedule:
-    """The schedule of a point whose tiles have `output` pixels along the filter."""
+def filtered_schedule(workload: Workload, point: Point, method: Winograd | Strassen) -> Schedule:
+    """The schedule of a point whose operands a step transforms."""
     shape = tile_shape(point["tile"])
     register = Register(shape.rows, shape.cols(workload.lanes), "cols")
-    extents, divided = filtered_part(workload, point, output, register)
-    steps: list[Step] = [Winograd(output), *divided]
-    steps += block_steps(_COL, extents, int(point[channels_of(workload)]), register.cols)
+    col = transformed_space(workload.problem, method).col
+    extents, divided = filtered_part(workload, point, method, register)
+    steps: list[Step] = [method, *divided]
+    steps += block_steps(col, extents, int(point[channels_of(workload)]), register.cols)
     steps.append(Pack("B"))
     if point.get("prefetch") and streams_filter(workload):
         steps.append(Prefetch("B"))
@@ -127,20 +160,21 @@ def filtered_schedule(workload: Workload, point: Point, output: int) -> Schedule
 
 
 def filtered_part(
-    workload: Workload, point: Point, output: int, register: Register
+    workload: Workload, point: Point, method: Winograd | Strassen, register: Register
 ) -> tuple[dict[str, int], list[Parallel]]:
     """The extents of one thread's part, and the steps that divide the whole.
 
     What divides images, lines or pixels of the direct method divides tiles.
     """
-    extents = dict(winograd_space(workload.problem, output).extents)
-    wanted = {TILES: 1, _COL: 1}
+    space = transformed_space(workload.problem, method)
+    extents, col = dict(space.extents), space.col
+    wanted = {TILES: 1, col: 1}
     for part in str(point.get("parallel", "none")).split(","):
         dim, _, parts = part.partition("=")
         if parts:
-            wanted[_COL if dim == _COL else TILES] *= int(parts)
+            wanted[col if dim == col else TILES] *= int(parts)
     steps = []
-    for dim, unit in ((TILES, register.rows), (_COL, register.cols)):
+    for dim, unit in ((TILES, register.rows), (col, register.cols)):
         parts_of_dim = min(wanted[dim], -(-extents[dim] // unit))
         if parts_of_dim > 1:
             steps.append(Parallel(dim, parts_of_dim))

@@ -14,7 +14,7 @@ import numpy as np
 from kernels.native.objects.interface import MISALIGNED, NO_SUCH_PART, NULL, OK
 from kernels.native.objects.proof.guarded import GuardedMemory, lines
 from kernels.native.objects.proof.loaded import LoadedObject
-from kernels.oracle.filtering import loosened
+from kernels.oracle.methods import expected_by
 from kernels.oracle.operands import POISON_BYTE, Array, Operands, make_operands
 from kernels.oracle.reference import reference
 from kernels.oracle.tolerance import Expected, compare
@@ -50,8 +50,9 @@ class Trial:
         """One on random operands."""
         operands = make_operands(problem, seed)
         expected = reference(problem, operands)
-        if schedule.winograd is not None:
-            expected = loosened(problem, operands, expected, schedule.winograd)
+        expected = expected_by(
+            problem, operands, expected, output=schedule.winograd, levels=schedule.strassen
+        )
         return cls(problem, loaded, operands, expected)
 
     def checks(self) -> Iterator[Callable[[], Found | None]]:

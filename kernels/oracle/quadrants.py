@@ -1,0 +1,69 @@
+"""How far off a product of matrices by Strassen's method may be (`kernels.strassen`).
+
+Sums of quadrants mix elements of several rows and columns, so the error of an element is bounded by
+magnitudes of its group of rows and of all parts of the columns: |RESULT| (|IMAGE||A| * |FILTER||B|),
+block by block, times the rounding of as long a sum. Higham (Accuracy and Stability of Numerical
+Algorithms, 2002, section 23.2.2) bounds the norm so; the constant is that of `kernels.oracle`.
+"""
+
+import numpy as np
+
+from kernels.oracle.operands import Array, Operands, operand_type, widened
+from kernels.oracle.tolerance import TINY, Expected, error_bound
+from kernels.problem import Problem
+from kernels.strassen import FILTER, IMAGE, RESULT
+
+ROUNDINGS = 8
+"""At most so many a value meets in a level: two terms of A, two of B, four of C."""
+
+
+def loosened_by_quadrants(
+    problem: Problem, operands: Operands, expected: Expected, levels: int
+) -> Expected:
+    """What a right result by Strassen's method looks like; the same value.
+
+    Args:
+        problem: a matmul, or a convolution of single pixels, of floats.
+        operands: its factors.
+        expected: of the direct method.
+        levels: how often the factors are cut in halves.
+    """
+    assert expected.tolerance is not None
+    a, b = (np.abs(widened(operands[name], operand_type(problem, name))) for name in ("A", "B"))
+    if problem.has_transposed_b:
+        b = b.T
+    depth, cols = b.shape[-2:]
+    a, b = a.reshape(-1, depth), b.reshape(depth, cols)
+    group = 2**levels
+    missing = -len(a) % group
+    whole = np.concatenate([a, np.zeros((missing, depth))])
+    size = _magnitudes(whole, b, levels)[: len(a)]
+    unit = error_bound(depth // group + ROUNDINGS * levels, problem.element.accumulator)
+    shaped = size.reshape(expected.tolerance.shape)
+    return Expected(expected.value, expected.tolerance + unit * shaped + TINY)
+
+
+def _magnitudes(a: Array, b: Array, levels: int) -> Array:
+    """The sums of magnitudes that each element of the result is made of."""
+    if levels == 0:
+        found: Array = a @ b
+        return found
+    half = 2 ** (levels - 1)
+    rows = a.reshape(-1, 2, half, a.shape[1])
+    of_a = [
+        part for y in range(2) for part in np.split(rows[:, y].reshape(-1, a.shape[1]), 2, axis=1)
+    ]
+    of_b = [part for line in np.split(b, 2) for part in np.split(line, 2, axis=1)]
+    image, weights, result = (np.abs(np.array(m, np.float64)) for m in (IMAGE, FILTER, RESULT))
+    products = [
+        _magnitudes(_sum(left, of_a), _sum(right, of_b), levels - 1)
+        for left, right in zip(image, weights, strict=True)
+    ]
+    of_c = [_sum(terms, products) for terms in result]
+    lines = [np.concatenate(of_c[2 * y : 2 * y + 2], axis=1) for y in range(2)]
+    joined: Array = np.stack([line.reshape(-1, half, b.shape[1]) for line in lines], axis=1)
+    return joined.reshape(-1, b.shape[1])
+
+
+def _sum(factors: Array, parts: list[Array]) -> Array:
+    return sum(part * factor for factor, part in zip(factors, parts, strict=True) if factor)
