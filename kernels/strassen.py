@@ -3,18 +3,18 @@
     M[p] = (sum over quadrants of IMAGE[p] A) (sum over quadrants of FILTER[p] B)
     C[q] = sum over products of RESULT[q] M[p]
 
-where eight products would multiply each block of A with two of B (Strassen, Gaussian Elimination is
-not Optimal, Numerische Mathematik 13, 1969). Winograd's form has 15 additions in place of 18, but
-longer sums and larger errors (Higham, Accuracy and Stability of Numerical Algorithms, 2002, ch. 23);
-as all sums of a value are made while it is in registers, its fewer additions gain nothing here.
+where eight products would multiply each block of A with two of B (Strassen, Gaussian Elimination
+is not Optimal, Numerische Mathematik 13, 1969). With two levels the products of blocks are made
+likewise, and 49 stand for 64. Winograd's form has 15 additions in place of 18, but longer sums and
+larger errors (Higham, Accuracy and Stability of Numerical Algorithms, 2002, chapter 23); as all
+sums of a value are made while it is in registers, fewer additions gain little here.
 
-Blocks are cut again where there are two levels: 49 products stand for 64.
-
-Quadrants are in the order (first, first), (first, second), (second, first), (second, second) of the
-two axes of their operand. Which rows are in the first half does not matter: here those are the even
-rows, so that the rows of a group lie side by side and a last group of fewer needs no copy. Columns and the
-reduction are cut in the middle. Huang, Smith, Henry and van de Geijn (Strassen's Algorithm Reloaded,
-SC 2016) add while they pack, as is done here, and so need no workspace for the sums.
+Quadrants are in the order (first, first), (first, second), (second, first), (second, second) of
+the two axes of their operand. Which rows are in the first half does not matter: here those are the
+even rows, so that the rows of a group lie side by side and a last group of fewer needs no copy.
+Columns and the reduction are cut in the middle. Huang, Smith, Henry and van de Geijn (Strassen's
+Algorithm Reloaded, SC 2016) add while they pack, as is done here, and so need no memory for whole
+sums of operands.
 """
 
 from fractions import Fraction

@@ -1,8 +1,8 @@
 """How far off a product of matrices by Strassen's method may be (`kernels.strassen`).
 
-Sums of quadrants mix elements of several rows and columns, so the error of an element is bounded by
-magnitudes of its group of rows and of all parts of the columns: |RESULT| (|IMAGE||A| * |FILTER||B|),
-block by block, times the rounding of as long a sum. Higham (Accuracy and Stability of Numerical
+Sums of quadrants mix elements of several rows and columns, so the error of an element is bounded
+by magnitudes of its group of rows and of all parts of the columns, block by block,
+|RESULT| (|IMAGE||A| * |FILTER||B|), times the rounding of as long a sum. Higham (Accuracy and Stability of Numerical
 Algorithms, 2002, section 23.2.2) bounds the norm so; the constant is that of `kernels.oracle`.
 """
 
@@ -66,4 +66,6 @@ def _magnitudes(a: Array, b: Array, levels: int) -> Array:
 
 
 def _sum(factors: Array, parts: list[Array]) -> Array:
-    return sum(part * factor for factor, part in zip(factors, parts, strict=True) if factor)
+    terms = (part * factor for factor, part in zip(factors, parts, strict=True) if factor)
+    found: Array = np.sum(list(terms), axis=0)
+    return found

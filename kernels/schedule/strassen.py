@@ -59,16 +59,16 @@ def why_not_strassen(problem: Problem, levels: int = 1) -> str | None:
         return why
     rows, cols, depth = matrix_of(problem)
     parts = 2**levels
-    for what, extent in (("result", cols), ("reduction", depth)):
+    for what, extent in (("width", cols), ("reduction", depth)):
         if extent % parts:
-            return f"its {what} of {extent} columns has no {parts} parts"
-    return f"it has {rows} rows, fewer than {parts}" if rows < parts else None
+            return f"its {what} of {extent} has no {parts} equal parts"
+    return f"it has fewer rows than {parts}" if rows < parts else None
 
 
 def _why_no_matrix(problem: Problem) -> str | None:
     if isinstance(problem, Matmul):
         if problem.batch > 1:
-            return f"b={problem.batch} is not 1"
+            return f"batch={problem.batch} is not 1"
         return "A is transposed" if problem.transpose_a else None
     assert isinstance(problem, Conv2d)
     if problem.has_channels_first:

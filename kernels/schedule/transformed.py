@@ -1,4 +1,4 @@
-"""Schedules whose products are of transformed operands: their dims, and the order of their steps."""
+"""Schedules whose products are of transformed operands: their dims, and the order of steps."""
 
 from kernels.errors import ScheduleError
 from kernels.problem.base import Problem

@@ -83,7 +83,8 @@ def streamed_points(space: Space) -> list[Point]:
     line, and the first cache has them from the second on where the reduction is cut.
     """
     workload = space.workload
-    streams = workload.stored["B"].is_packed_ahead and True in space.values("prefetch")
+    is_ahead = workload.stored["B"].is_packed_ahead and workload.has_far_b
+    streams = is_ahead and True in space.values("prefetch")
     rows = workload.extents[workload.dims.row]
     if not streams or (isinstance(space.problem, Conv2d) and rows > MAX_TILE_ROWS):
         return []

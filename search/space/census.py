@@ -54,8 +54,8 @@ def count_schedules(space: Space) -> int:
 
 
 def _count_filtered(space: Space, base: Point) -> int:
-    """Different legal schedules by minimal filtering."""
-    total = 0
+    """Different legal schedules of fewer products."""
+    total, of_cols = 0, (channels_of(space.workload), "prefetch")
     counts: dict[object, int] = {}
     for algorithm in space.values(ALGORITHM):
         if algorithm == DIRECT:
@@ -66,11 +66,12 @@ def _count_filtered(space: Space, base: Point) -> int:
             for divided in _distinct_divisions(space, point):
                 steps = space.schedule(divided).steps
                 of_each = []
-                for name, operand in ((channels_of(space.workload), "B"), (WANTED, "A")):
+                for names, operand in ((of_cols, "B"), ((WANTED,), "A")):
                     unit = shape.width if operand == "B" else shape.rows
                     key = (algorithm, operand, unit, divided.get("parallel"), steps[:3])
                     if key not in counts:
-                        counts[key] = _count(space, divided, {name: space.values(name)}, operand)
+                        choices = {n: space.values(n) for n in names if space.values(n)}
+                        counts[key] = _count(space, divided, choices, operand)
                     of_each.append(counts[key])
                 total += of_each[0] * of_each[1]
     return total * len(space.values("unroll"))

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from kernels.arithmetic import arithmetic, must_pack
+from kernels.problem.iteration import is_packed_by_rows
 from kernels.schedule import (
     Interleave,
     Pack,
@@ -92,8 +93,9 @@ def _outer_steps(workload: Workload, point: Point, register: Register) -> list[S
         moves_b = (workload.dims.col, workload.dims.stream)
         moves = any(isinstance(s, Tile | Stream) and s.dim in moves_b for s in steps)
         steps.append(Pack("B"))
-        is_ahead, gathers = workload.stored["B"].is_packed_ahead, workload.dims.patches
-        if point.get("prefetch") and (is_ahead or moves) and not gathers:
+        is_ahead = workload.stored["B"].is_packed_ahead
+        by_rows = moves and is_packed_by_rows(workload.problem)
+        if point.get("prefetch") and (is_ahead or by_rows) and not workload.dims.patches:
             steps.append(Prefetch("B"))
     if workload.dims.image == "A":
         steps.append(Tile("n", 1))

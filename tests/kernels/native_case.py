@@ -9,7 +9,7 @@ from kernels.loopnest import build, count
 from kernels.native import executable, lower
 from kernels.native.driver import shared_structure
 from kernels.native.microkernels import use
-from kernels.oracle.filtering import loosened
+from kernels.oracle.methods import expected_by
 from kernels.oracle.operands import ALIGNMENT, Array, make_operands
 from kernels.oracle.reference import reference
 from kernels.oracle.tolerance import compare
@@ -57,9 +57,13 @@ def check(problem: Problem, schedule: Schedule, target: Target, seed: int) -> No
 
 def _check(problem: Problem, schedule: Schedule, target: Target, seed: int) -> None:
     operands = make_operands(problem, seed)
-    expected = reference(problem, operands)
-    if schedule.winograd is not None:
-        expected = loosened(problem, operands, expected, schedule.winograd)
+    expected = expected_by(
+        problem,
+        operands,
+        reference(problem, operands),
+        output=schedule.winograd,
+        levels=schedule.strassen,
+    )
     guarded = {name: GuardedArray(array) for name, array in operands.items()}
     lowered = lower(problem, schedule, target)
     counts = lowered.counted_run({name: g.array for name, g in guarded.items()})

@@ -20,7 +20,8 @@ class Structure:
         is_ahead: whether B is packed before the driver runs.
         fills: whether the micro-kernel packs panels of B in passing.
         prefetches: whether it fetches rows of B's next block, which is to be packed.
-        fetches_panels: whether it fetches the panels of B, which were packed ahead, or are all transformed.
+        fetches_panels: whether it fetches panels of B, packed ahead or transformed, that lie one
+            behind the other.
         interleaves: whether a sweep's chunk has rows of several parts of the reduction.
         writes_past_caches: whether the result goes past the caches where it lies aligned.
         a_transposed, b_transposed: whether the reduction is not the contiguous dim of A, or is

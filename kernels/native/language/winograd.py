@@ -102,8 +102,8 @@ def transform_weights(
 ) -> None:
     """to[panel][point][depth][NR] = the transformed filter[lines][taps of one][depth][cols]."""
     for first in range(0, cols, panel_cols):
-        call_address(transform_filter, to, to_point, panel_cols, source + first * size, line, tap, row,
-                     min(panel_cols, cols - first), depth)  # fmt: skip
+        call_address(transform_filter, to, to_point, panel_cols, source + first * size, line, tap,
+                     row, min(panel_cols, cols - first), depth)  # fmt: skip
         to += to_panel * size
 
 
@@ -159,8 +159,9 @@ def transform_turned_quadrants(
     for first in range(0, cols, panel_cols):
         left = min(panel_cols, cols - first)
         for number in range(0, parts):
-            call_address(pack_panel, turned + number * row * panel_cols * size, panel_cols,
-                         source + (number * part + first) * row * size, row, row, left, 0)  # fmt: skip
+            at = source + (number * part + first) * row * size
+            call_address(pack_panel, turned + number * row * panel_cols * size, panel_cols, at, row,
+                         row, left, 0)  # fmt: skip
         call_address(transform_filter, to, to_point, panel_cols, turned, depth * panel_cols,
                      row * panel_cols, panel_cols, panel_cols, depth)  # fmt: skip
         to += to_panel * size

@@ -10,7 +10,6 @@ from kernels.native.strides import Strides
 from kernels.problem import Problem
 from kernels.problem.iteration import is_packed_ahead, iteration_space
 from kernels.schedule import Schedule
-from kernels.schedule.transformed import scheduled_space
 from kernels.target.model import Target
 
 

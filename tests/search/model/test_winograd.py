@@ -5,15 +5,24 @@ from math import exp
 import pytest
 
 from kernels.problem import parse_problem
+from kernels.schedule import Winograd
 from search.model.analytical import Model, amounts
 from search.model.prior import prior_points
 from search.model.weights import AMOUNTS
-from search.space.methods.winograd import ALGORITHM, output_of
+from search.space.methods.winograd import ALGORITHM, step_of
+from search.space.points import Point
 from search.space.space import Space
 from tests.search.targets import WIDE
 
 DEEP = "conv2d:n=1,h=28,w=28,ci=128,co=128,kh=3,kw=3,pad=1,dtype=f32"
 FIRST = "conv2d:n=1,h=112,w=112,ci=3,co=32,kh=3,kw=3,pad=1,dtype=f32"
+
+
+def output_of(point: Point) -> int | None:
+    """Outputs of the tiles of a point; None for the direct method."""
+    step = step_of(point)
+    assert step is None or isinstance(step, Winograd)
+    return step.output if step else None
 
 
 def model(text: str) -> Model:
