@@ -180,12 +180,12 @@ def least_seconds(problem: Problem, schedule: Schedule, peak: float, copying: fl
     A transform reads about as many bytes as it writes, or less: what is counted are the bytes that
     lie in scratch, and of the result those of C.
     """
-    if schedule.winograd is None:
+    if not schedule.transforms:
         return problem.flops / peak / 1e9
     nest = build(problem, schedule)
     counts = count(problem, nest)
     space = nest.space
-    tiles, depth, cols = (space.extent(dim) for dim in ("t", "ci", "co"))
+    tiles, depth, cols = (space.extent(dim) for dim in (space.row, space.stream, space.col))
     products = 2 * space.extent("point") * tiles * depth * cols
     moved = sum(counts.packed_bytes.values())
     return products / peak / 1e9 + 2 * moved / copying / 1e9

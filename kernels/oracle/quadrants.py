@@ -8,10 +8,13 @@ Algorithms, 2002, section 23.2.2) bounds the norm so; the constant is that of `k
 
 import numpy as np
 
-from kernels.oracle.operands import Array, Operands, operand_type, widened
+from kernels.oracle.operands import Array, Operands
 from kernels.oracle.tolerance import TINY, Expected, error_bound
 from kernels.problem import Problem
 from kernels.strassen import FILTER, IMAGE, RESULT
+
+ROWS = 512
+"""Of A that are looked at together: a whole one would need as much memory again."""
 
 ROUNDINGS = 8
 """At most so many a value meets in a level: two terms of A, two of B, four of C."""
@@ -29,18 +32,17 @@ def loosened_by_quadrants(
         levels: how often the factors are cut in halves.
     """
     assert expected.tolerance is not None
-    a, b = (np.abs(widened(operands[name], operand_type(problem, name))) for name in ("A", "B"))
-    if problem.has_transposed_b:
-        b = b.T
-    depth, cols = b.shape[-2:]
-    a, b = a.reshape(-1, depth), b.reshape(depth, cols)
-    group = 2**levels
-    missing = -len(a) % group
-    whole = np.concatenate([a, np.zeros((missing, depth))])
-    size = _magnitudes(whole, b, levels)[: len(a)]
-    unit = error_bound(depth // group + ROUNDINGS * levels, problem.element.accumulator)
-    shaped = size.reshape(expected.tolerance.shape)
-    return Expected(expected.value, expected.tolerance + unit * shaped + TINY)
+    b = np.abs(operands["B"], dtype=np.float64)
+    b = (b.T if problem.has_transposed_b else b).reshape(-1, expected.value.shape[-1])
+    a, group = operands["A"].reshape(-1, len(b)), 2**levels
+    unit = error_bound(len(b) // group + ROUNDINGS * levels, problem.element.accumulator)
+    tolerance = expected.tolerance + TINY
+    by_row = tolerance.reshape(len(a), -1)
+    for first in range(0, len(a), ROWS):
+        rows = np.abs(a[first : first + ROWS], dtype=np.float64)
+        whole = np.concatenate([rows, np.zeros((-len(rows) % group, len(b)))])
+        by_row[first : first + ROWS] += unit * _magnitudes(whole, b, levels)[: len(rows)]
+    return Expected(expected.value, tolerance)
 
 
 def _magnitudes(a: Array, b: Array, levels: int) -> Array:

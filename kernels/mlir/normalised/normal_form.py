@@ -91,8 +91,8 @@ def normal_form(lone: LoneOp, schedule: Schedule) -> NormalForm:
     numbers = (1, 0) if lone.found.is_swapped else (0, 1)
     inputs = lone.nest.a, lone.nest.b
     nest = Nest(lone.nest.extents, inputs[numbers[0]], inputs[numbers[1]], lone.nest.c)
+    _check_method(problem, schedule)
     if isinstance(problem, Conv2d):
-        _check_direct(problem, schedule)
         parts = convolution_parts(nest, lone.found)
     else:
         parts = product_parts(nest, lone.found)
@@ -110,12 +110,13 @@ def normal_form(lone: LoneOp, schedule: Schedule) -> NormalForm:
     )
 
 
-def _check_direct(problem: Conv2d, schedule: Schedule) -> None:
-    if schedule.transforms or schedule.lanes > 1:
-        step = "split" if not schedule.transforms else schedule.steps[0].name
+def _check_method(problem: Problem, schedule: Schedule) -> None:
+    is_split = isinstance(problem, Conv2d) and schedule.lanes > 1
+    if schedule.transforms or is_split:
+        step = "split" if is_split else schedule.steps[0].name
         raise UnsupportedError(
-            f"{problem}: the step {step} has no script on a convolution of a module; give a "
-            "schedule without it",
+            f"{problem}: the step {step} has no script on an op of a module; give a schedule "
+            "without it",
             "steps",
         )
 

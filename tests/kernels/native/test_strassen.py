@@ -79,9 +79,7 @@ def schedules(draw: st.DrawFn, problem: Problem, levels: int, target: Target) ->
 
 
 @pytest.mark.timeout(900)
-@settings(
-    max_examples=50, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+@settings(max_examples=50, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_any_product_in_any_cut(data: st.DataObject) -> None:
     problem, levels = data.draw(products())
@@ -205,7 +203,9 @@ def test_blocks_of_channels_are_refused(host: Target) -> None:
 
 
 @pytest.mark.parametrize("weights", ["variable", "constant"])
-def test_a_module_checks_itself(weights: str, host: Target, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_module_checks_itself(
+    weights: str, host: Target, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     problem = replace(SMALL, weights=weights, transpose_b=True, bias=True)
     text = export(problem, by_quadrants(2), host)
     folder = tmp_path_factory.mktemp("module")

@@ -1,0 +1,38 @@
+"""The model of Strassen's method, and its share of the prior."""
+
+import pytest
+
+from kernels.problem import parse_problem
+from search.model.analytical import Model, amounts
+from search.model.prior import prior_points
+from search.space.methods.winograd import ALGORITHM, WANTED, step_of
+from search.space.space import Space
+from tests.search.targets import WIDE
+
+LARGE = "matmul:m=512,n=4096,k=4096,dtype=f32,weights=constant"
+
+
+def test_large_products_begin_with_it_and_the_direct_method_is_second() -> None:
+    model = Model.shipped(Space(parse_problem(LARGE), WIDE))
+    names = [type(step_of(point)).__name__ for point in prior_points(model, 6)]
+    assert names[0] == "Strassen" and names[1] == "NoneType"
+    assert set(names) == {"Strassen", "NoneType"}
+
+
+def test_products_are_counted_point_by_point() -> None:
+    space = Space(parse_problem(LARGE), WIDE)
+    point = {p.name: p.values[0] for p in space.parameters}
+    point |= {"tile": "8x2", "cols": 0, WANTED: 0, "depth": 0, "prefetch": True}
+    found = {name: amounts(space, point | {ALGORITHM: name}) for name in space.values(ALGORITHM)}
+    adds = {name: amount["multiply_adds"] for name, amount in found.items()}
+    assert adds["direct"] / adds["strassen1"] == pytest.approx(8 / 7)
+    assert adds["direct"] / adds["strassen2"] == pytest.approx(64 / 49)
+    assert found["strassen2"]["packed_a"] > found["strassen1"]["packed_a"] > 0
+
+
+def test_panels_that_are_not_fetched_ahead_cost() -> None:
+    model = Model.shipped(Space(parse_problem(LARGE), WIDE))
+    point = {p.name: p.values[0] for p in model.space.parameters}
+    point |= {ALGORITHM: "strassen1", "tile": "8x2", "cols": 0, WANTED: 0}
+    times = [model.log_time(point | {"prefetch": fetched}) for fetched in (False, True)]
+    assert times[0] > times[1]
