@@ -34,6 +34,7 @@ from search.space.tiles import (
 )
 
 DESCENTS = 10  # plain points that a descent starts from
+LEAST_DESCENTS = 2  # from points of each algorithm
 MAX_RIVAL_POINTS = 3  # of other swept ones, whose rivals pack B
 MAX_SWEEPS = 3  # of a descent over all parameters
 EXAMINED_RATIO = 4  # legal points that are looked at, for each that is wanted
@@ -143,9 +144,18 @@ def _descended(model: Model, algorithms: Sequence[str]) -> Iterator[Point]:
             known[key] = (model.log_time(point), len(known), point)
         return known[key][0]
 
-    for start in islice(_starts(model, algorithms), DESCENTS):
+    for start in _likely(_starts(model, algorithms)):
         _descend(space, start, cost)
     yield from (point for _, _, point in sorted(known.values(), key=lambda item: item[:2]))
+
+
+def _likely(starts: Sequence[Point]) -> list[Point]:
+    """The first `DESCENTS`, and some of each algorithm that has too few: cut, it may be better."""
+    chosen = list(starts[:DESCENTS])
+    for name in dict.fromkeys(point.get(ALGORITHM) for point in starts):
+        of_name = [point for point in starts if point.get(ALGORITHM) == name]
+        chosen += [point for point in of_name[:LEAST_DESCENTS] if point not in chosen]
+    return chosen
 
 
 def _descend(space: Space, point: Point, cost: Callable[[Point], float]) -> None:

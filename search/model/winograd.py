@@ -23,6 +23,11 @@ from search.space.tiles import tile_shape
 # Copied lines that a transformed line takes as long as: it is computed, too.
 COPIES_NEAR, COPIES_FAR = 1.5, 2.5  # where a block and its products stay in L2, and beyond
 
+# Products that leave L2 are missed twice, when they are written and when they are read. On Emerald
+# Rapids a line takes 100 cycles then: 2048^3 by strassen levels=2 has 171 GFLOP/s in blocks of 120
+# groups of rows, 133 in blocks of 258. Other processors have a nearer last cache.
+PRODUCTS_FAR = 12.0
+
 # Times as long as from L3 a line of a filter takes that is not fetched ahead: 7x7x512 on Zen 5 has
 # 317, 275 and 157 GFLOP/s in tiles of 4, 8 and 16 rows, and 317, 370 and 372 with `prefetch`.
 UNFETCHED_PER_ROW = 0.45
@@ -51,8 +56,10 @@ def filtered_amounts(space: Space, point: Point, method: Winograd | Strassen) ->
     products = points * tiles * ceil(channels * size / LINE_BYTES)
     weights = points * panels * depth * cols * size / LINE_BYTES
     weights_of_part = points * depth * part * size
-    held = points * block * (depth + min(cols, channels)) * size
-    out["packed_a"] = (COPIES_NEAR if held <= near else COPIES_FAR) * (image + products)
+    panel = points * block * min(cols, channels) * size
+    held = points * block * depth * size + panel
+    out["packed_a"] = (COPIES_NEAR if held <= near else COPIES_FAR) * image
+    out["packed_a"] += (COPIES_NEAR if panel <= near else PRODUCTS_FAR) * products
     pixels = prod(dims.tile)
     out["c_lines"] = products * pixels / points
     out["a_from_l2" if held <= near else "a_from_l3"] = ceil(part / cols) * image
