@@ -14,7 +14,7 @@ import kernels
 COMPILERS = ("numba", "llvmlite", "iree-base-compiler")
 _GENERATORS = (
     *("native", "mlir", "schedule", "loopnest"),
-    *("arithmetic.py", "channel_blocks.py", "minimal_filtering.py"),
+    *("arithmetic.py", "channel_blocks.py", "minimal_filtering.py", "strassen.py"),
     *(f"problem/{name}.py" for name in ("base", "dtypes", "iteration", "model", "naming")),
     "target/model.py",
 )

@@ -12,6 +12,7 @@ from search.space.space import Space
 from tests.search.targets import NARROW, WIDE
 
 LARGE = "matmul:m=512,n=4096,k=4096,dtype=f32,weights=constant"
+VARIABLE = "matmul:m=2048,n=2048,k=2048,dtype=f32"
 ALL = ("direct", "strassen1", "strassen2")
 
 
@@ -20,15 +21,16 @@ def algorithms(text: str) -> tuple[object, ...]:
 
 
 def test_it_is_offered_where_all_dims_are_long() -> None:
-    assert algorithms(LARGE) == ALL
-    assert algorithms("matmul:m=64,n=512,k=512,dtype=f64,transpose_b,bias") == ALL[:2]
-    pixels = "conv2d:n=1,h=14,w=14,ci=1024,co=512,kh=1,kw=1,dtype=f32"
+    assert algorithms(LARGE) == algorithms(VARIABLE) == ALL
+    assert algorithms("matmul:m=64,n=512,k=512,dtype=f64,transpose_b,bias,weights=constant") == ALL[:2]
+    pixels = "conv2d:n=1,h=14,w=14,ci=1024,co=512,kh=1,kw=1,dtype=f32,weights=constant"
     assert algorithms(pixels) == ALL[:2]
     for text in (
-        "matmul:m=63,n=512,k=512,dtype=f32",
-        "matmul:m=64,n=510,k=512,dtype=f32",
-        "matmul:m=64,n=512,k=510,dtype=f32",
-        "matmul:m=64,n=513,k=515,dtype=f32",
+        "matmul:m=63,n=512,k=512,dtype=f32,weights=constant",
+        "matmul:m=64,n=510,k=512,dtype=f32,weights=constant",
+        "matmul:m=64,n=512,k=510,dtype=f32,weights=constant",
+        "matmul:m=64,n=513,k=515,dtype=f32,weights=constant",
+        "matmul:m=512,n=4096,k=4096,dtype=f32",
         f"{LARGE},accuracy=strict",
         LARGE.replace("f32", "bf16"),
         f"{pixels},stride=2",
@@ -39,11 +41,12 @@ def test_it_is_offered_where_all_dims_are_long() -> None:
 
 def test_a_dim_that_has_halves_alone_has_one_level() -> None:
     rows, cols, depth = LEAST[2]
-    assert algorithms(f"matmul:m={rows},n={cols + 2},k={depth},dtype=f32") == ALL[:2]
+    text = f"matmul:m={rows},n={cols + 2},k={depth},dtype=f32,weights=constant"
+    assert algorithms(text) == ALL[:2]
 
 
 @pytest.mark.parametrize("target", [WIDE, NARROW])
-@pytest.mark.parametrize("text", [LARGE, LARGE.removesuffix(",weights=constant")])
+@pytest.mark.parametrize("text", [LARGE, VARIABLE])
 def test_every_point_is_a_legal_schedule(text: str, target: object) -> None:
     space, random = Space(parse_problem(text), target), Random(5)  # type: ignore[arg-type]
     seen = set()
