@@ -6,13 +6,15 @@ again from where it stays. Its panels are read for each register tile of a block
 cache if the first does not hold one.
 """
 
-from math import ceil, prod
+from math import ceil, hypot, prod
+from typing import NamedTuple
 
 from kernels.schedule import Register
 from kernels.schedule.winograd import POINT, winograd_space
-from search.model.computing import Calls, add_computing
+from kernels.target.cores import is_intel
+from search.model.computing import FMA_UNITS, Calls, add_computing
 from search.model.traffic import LINE_BYTES, OWN_SHARE
-from search.model.weights import AMOUNTS
+from search.model.weights import AMOUNTS, CASCADE_LAKE
 from search.space.block_sizes import equal_block
 from search.space.methods.winograd import WANTED, channels_of, filtered_part, streams_filter
 from search.space.points import Point
@@ -26,6 +28,54 @@ COPIES_NEAR, COPIES_FAR = 1.5, 2.5  # where a block and its products stay in L2,
 # 317, 275 and 157 GFLOP/s in tiles of 4, 8 and 16 rows, and 317, 370 and 372 with `prefetch`.
 UNFETCHED_PER_ROW = 0.45
 FROM_MEMORY = 3.0  # times as long as a line from L3: 46 GB/s, and 120
+
+# Cycles that a line of the filter takes on Intel's servers, where the last cache is far away:
+# Emerald Rapids reads 29 GB/s of it at 2.9 GHz. A read again for another register tile takes one.
+FAR_LINE, UNFETCHED, AGAIN = 6.5, 3.0, 0.94
+IMAGE_AGAIN = 0.3  # of a line of other operands from L2: 7x7x512, 14x14x256 in tiles of 16 rows
+
+
+class _Filter(NamedTuple):
+    """How one run reads the transformed filter.
+
+    Attributes:
+        lines: of the whole.
+        blocks: of tiles, each of which reads it.
+        passes: over the whole by register tiles.
+        rows: of a register tile.
+        tiles: of a block, each of which multiplies every line.
+        is_fetched: whether tiles find it in the second cache.
+    """
+
+    lines: float
+    blocks: int
+    passes: float
+    rows: int
+    tiles: float
+    is_fetched: bool
+
+    def waited_for(self, space: Space) -> float:
+        """Lines that take as long as those do which other operands have from the last cache."""
+        slowed = self._far(space) if is_intel(space.target.cpu) else self._near(space)
+        if self.lines * LINE_BYTES > OWN_SHARE * space.target.l3_bytes > 0:
+            slowed *= FROM_MEMORY if streams_filter(space.workload) else 1
+        return self.blocks * self.lines * slowed
+
+    def _near(self, space: Space) -> float:
+        if self.is_fetched or not streams_filter(space.workload):
+            return 1.0
+        return max(1.0, UNFETCHED_PER_ROW * self.rows)
+
+    def _far(self, space: Space) -> float:
+        """Fetched ahead, a line is waited for as far as a block's products do not hide it."""
+        products = self.tiles / FMA_UNITS
+        waits = hypot(FAR_LINE, products) - products
+        return (waits + (not self.is_fetched) * UNFETCHED) / CASCADE_LAKE["b_from_l3"]
+
+    def read_again(self, space: Space) -> float:
+        """Lines that register tiles read from the second cache, where the first lacks them."""
+        cycles = AGAIN / CASCADE_LAKE["b_from_l2"] if is_intel(space.target.cpu) else 1.0
+        return (self.passes - self.blocks) * self.lines * cycles
 
 
 def filtered_amounts(space: Space, point: Point, output: int) -> dict[str, float]:
@@ -53,16 +103,17 @@ def filtered_amounts(space: Space, point: Point, output: int) -> dict[str, float
     out["packed_a"] = (COPIES_NEAR if held <= near else COPIES_FAR) * (image + products)
     pixels = prod(winograd_space(space.problem, output).tile)
     out["c_lines"] = products * pixels / points
-    out["a_from_l2" if held <= near else "a_from_l3"] = ceil(part / cols) * image
-    stays = weights_of_part + held <= near
-    slowed = 1.0
-    if streams_filter(workload) and not stays:
-        slowed = 1.0 if point.get("prefetch") else max(1.0, UNFETCHED_PER_ROW * rows)
-        if weights * LINE_BYTES > OWN_SHARE * space.target.l3_bytes > 0:
-            slowed *= FROM_MEMORY
-    out["b_from_l2" if stays else "b_from_l3"] = blocks * weights * slowed
+    hidden = IMAGE_AGAIN if is_intel(space.target.cpu) else 1.0
+    out["a_from_l2" if held <= near else "a_from_l3"] = ceil(part / cols) * image * hidden
+    is_fetched = bool(point.get("prefetch")) and streams_filter(workload)
+    passes = calls / (points * panels)
+    read = _Filter(weights, blocks, passes, rows, tiles / blocks, is_fetched)
+    if weights_of_part + held <= near:
+        out["b_from_l2"] = blocks * weights
+    else:
+        out["b_from_l3"] = read.waited_for(space)
     if depth * cols * size > OWN_SHARE * space.target.l1_bytes:
-        out["b_from_l2"] += (calls / (points * panels) - blocks) * weights
+        out["b_from_l2"] += read.read_again(space)
     if not space.problem.has_constant_weights:
         out["packed_b" if weights_of_part <= near else "packed_b_far"] = weights
     return out
