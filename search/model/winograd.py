@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kernels.schedule import Register
 from kernels.schedule.winograd import POINT, winograd_space
-from kernels.target.cores import is_intel
+from kernels.target.cores import is_golden_cove_server
 from search.model.computing import FMA_UNITS, Calls, add_computing
 from search.model.traffic import LINE_BYTES, OWN_SHARE
 from search.model.weights import AMOUNTS, CASCADE_LAKE
@@ -29,19 +29,22 @@ COPIES_NEAR, COPIES_FAR = 1.5, 2.5  # where a block and its products stay in L2,
 UNFETCHED_PER_ROW = 0.45
 FROM_MEMORY = 3.0  # times as long as a line from L3: 46 GB/s, and 120
 
-# Cycles that a line of the filter takes on Intel's servers, where the last cache is far away:
-# Emerald Rapids reads 29 GB/s of it at 2.9 GHz. A read again for another register tile takes one.
-FAR_LINE, UNFETCHED, AGAIN = 6.5, 3.0, 0.94
-IMAGE_AGAIN = 0.3  # of a line of other operands from L2: 7x7x512, 14x14x256 in tiles of 16 rows
+GOLDEN_COVE = {"loads": 0.15, "steps": 0.5, "a_from_l2": 0.1, "b_from_l2": 2.5}
+"""What each takes on Intel's servers of the Golden Cove family, of what Cascade Lake's weights say.
+
+These, and those below, were fitted to ten layers on Emerald Rapids by what each is for, and judged
+by ten others (docs/experiments/0047-filters-from-a-far-last-cache.md).
+"""
+GOLDEN_COVE_COPIES = 0.4, 1.4
+FAR_LINE, UNFETCHED = 6.0, 2.0  # cycles: 29 GB/s from the last cache at 2.9 GHz, and what it waits
 
 
 class _Filter(NamedTuple):
-    """How one run reads the transformed filter.
+    """How one run reads a transformed filter that lies beyond the second cache.
 
     Attributes:
         lines: of the whole.
-        blocks: of tiles, each of which reads it.
-        passes: over the whole by register tiles.
+        blocks: of tiles, each of which reads it from there.
         rows: of a register tile.
         tiles: of a block, each of which multiplies every line.
         is_fetched: whether tiles find it in the second cache.
@@ -49,33 +52,26 @@ class _Filter(NamedTuple):
 
     lines: float
     blocks: int
-    passes: float
     rows: int
     tiles: float
     is_fetched: bool
 
     def waited_for(self, space: Space) -> float:
         """Lines that take as long as those do which other operands have from the last cache."""
-        slowed = self._far(space) if is_intel(space.target.cpu) else self._near(space)
-        if self.lines * LINE_BYTES > OWN_SHARE * space.target.l3_bytes > 0:
-            slowed *= FROM_MEMORY if streams_filter(space.workload) else 1
+        streams, far = streams_filter(space.workload), is_golden_cove_server(space.target.cpu)
+        slowed = self._far() if far else self._near() if streams else 1.0
+        if streams and self.lines * LINE_BYTES > OWN_SHARE * space.target.l3_bytes > 0:
+            slowed *= FROM_MEMORY
         return self.blocks * self.lines * slowed
 
-    def _near(self, space: Space) -> float:
-        if self.is_fetched or not streams_filter(space.workload):
-            return 1.0
-        return max(1.0, UNFETCHED_PER_ROW * self.rows)
+    def _near(self) -> float:
+        return 1.0 if self.is_fetched else max(1.0, UNFETCHED_PER_ROW * self.rows)
 
-    def _far(self, space: Space) -> float:
+    def _far(self) -> float:
         """Fetched ahead, a line is waited for as far as a block's products do not hide it."""
         products = self.tiles / FMA_UNITS
         waits = hypot(FAR_LINE, products) - products
         return (waits + (not self.is_fetched) * UNFETCHED) / CASCADE_LAKE["b_from_l3"]
-
-    def read_again(self, space: Space) -> float:
-        """Lines that register tiles read from the second cache, where the first lacks them."""
-        cycles = AGAIN / CASCADE_LAKE["b_from_l2"] if is_intel(space.target.cpu) else 1.0
-        return (self.passes - self.blocks) * self.lines * cycles
 
 
 def filtered_amounts(space: Space, point: Point, output: int) -> dict[str, float]:
@@ -100,20 +96,32 @@ def filtered_amounts(space: Space, point: Point, output: int) -> dict[str, float
     weights = points * panels * depth * cols * size / LINE_BYTES
     weights_of_part = points * depth * part * size
     held = points * block * (depth + min(cols, channels)) * size
-    out["packed_a"] = (COPIES_NEAR if held <= near else COPIES_FAR) * (image + products)
+    is_golden_cove = is_golden_cove_server(space.target.cpu)
+    copies = GOLDEN_COVE_COPIES if is_golden_cove else (COPIES_NEAR, COPIES_FAR)
+    out["packed_a"] = copies[held > near] * (image + products)
     pixels = prod(winograd_space(space.problem, output).tile)
     out["c_lines"] = products * pixels / points
-    hidden = IMAGE_AGAIN if is_intel(space.target.cpu) else 1.0
-    out["a_from_l2" if held <= near else "a_from_l3"] = ceil(part / cols) * image * hidden
+    out["a_from_l2" if held <= near else "a_from_l3"] = ceil(part / cols) * image
+    far = 0 if weights_of_part + held <= near else blocks
+    if is_golden_cove and weights * LINE_BYTES + held > near:
+        far = max(far, 1)  # a part that stays comes from there for its first block of tiles
     is_fetched = bool(point.get("prefetch")) and streams_filter(workload)
-    passes = calls / (points * panels)
-    read = _Filter(weights, blocks, passes, rows, tiles / blocks, is_fetched)
-    if weights_of_part + held <= near:
-        out["b_from_l2"] = blocks * weights
-    else:
-        out["b_from_l3"] = read.waited_for(space)
+    read = _Filter(weights, far, rows, tiles / blocks, is_fetched)
+    out["b_from_l3"], out["b_from_l2"] = read.waited_for(space), (blocks - far) * weights
     if depth * cols * size > OWN_SHARE * space.target.l1_bytes:
-        out["b_from_l2"] += read.read_again(space)
+        out["b_from_l2"] += (calls / (points * panels) - blocks) * weights
     if not space.problem.has_constant_weights:
         out["packed_b" if weights_of_part <= near else "packed_b_far"] = weights
+    if is_golden_cove:
+        out |= {name: out[name] * times for name, times in GOLDEN_COVE.items()}
+        out["a_from_l3"] += ceil(channels / part) * _lines_of_a_far_image(space)
     return out
+
+
+def _lines_of_a_far_image(space: Space) -> float:
+    """Of an image beyond the second cache, as long as lines of other operands take."""
+    workload = space.workload
+    image = workload.stored["B" if workload.dims.image == "B" else "A"].total
+    if image <= OWN_SHARE * space.target.l2_bytes:
+        return 0.0
+    return image / LINE_BYTES * FAR_LINE / CASCADE_LAKE["a_from_l3"]

@@ -12,7 +12,7 @@ from kernels.problem import Conv2d
 from kernels.schedule import Pack, Parallel, Prefetch, Register, Schedule, Step, Unroll, Winograd
 from kernels.schedule.legality import part_size
 from kernels.schedule.winograd import POINT, TILES, taps_of, why_not_winograd, winograd_space
-from kernels.target.cores import is_intel
+from kernels.target.cores import is_golden_cove_server
 from search.space.division import block_steps
 from search.space.parameters import Choice, Parameter, Size
 from search.space.points import WHOLE, Point, Value
@@ -43,7 +43,7 @@ LEAST_CHANNELS_OF_STRIDED = {(3, 3): {2: 16, 3: 16}, (5, 5): {2: 16}}
 EFFECTIVE = ("tile", "unroll", "cols", "rows", "prefetch", WANTED)
 """The parameters, beside the division among threads, that a tile's schedule depends on."""
 
-TIMES_L2, TIMES_L2_OF_INTEL = 4, 0.75
+TIMES_L2, TIMES_L2_OF_GOLDEN_COVE = 4, 0.75
 """Of the second cache, a filter beyond which tiles wait for it where it is not fetched ahead.
 
 On Zen 5, with 1 MiB, 28x28x128 (2.4 MB) lost 1% by fetching it, and 14x14x256 (9.4 MB) won 33%. On
@@ -83,7 +83,8 @@ def streams_filter(workload: Workload) -> bool:
     points = winograd_space(workload.problem, max(outputs)).extent(POINT)
     channels = workload.stored["A" if workload.dims.image == "B" else "B"].total
     taps = prod(taps_of(workload.problem))
-    times = TIMES_L2_OF_INTEL if is_intel(workload.target.cpu) else TIMES_L2
+    is_far = is_golden_cove_server(workload.target.cpu)
+    times = TIMES_L2_OF_GOLDEN_COVE if is_far else TIMES_L2
     return points * channels // taps > times * workload.target.l2_bytes
 
 
