@@ -69,6 +69,11 @@ def is_intel(cpu: str) -> bool:
     return cpu in _CORES and not cpu.startswith("znver")
 
 
+def is_golden_cove_server(cpu: str) -> bool:
+    """Whether a processor is one of Intel's servers with cores of the Golden Cove family."""
+    return _CORES.get(cpu) is _GOLDEN_COVE_SERVER
+
+
 def core_of(cpu: str) -> tuple[Core, bool]:
     """The core of a processor, and whether it is in the table (else it is `DEFAULT`)."""
     return _CORES.get(cpu, DEFAULT), cpu in _CORES

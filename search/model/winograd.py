@@ -6,14 +6,16 @@ again from where it stays. Its panels are read for each register tile of a block
 cache if the first does not hold one.
 """
 
-from math import ceil, prod
+from math import ceil, hypot, prod
+from typing import NamedTuple
 
 from kernels.schedule import Register, Strassen, Winograd
 from kernels.schedule.transformed import transformed_space
 from kernels.schedule.winograd import POINT
-from search.model.computing import Calls, add_computing
+from kernels.target.cores import is_golden_cove_server
+from search.model.computing import FMA_UNITS, Calls, add_computing
 from search.model.traffic import LINE_BYTES, OWN_SHARE
-from search.model.weights import AMOUNTS
+from search.model.weights import AMOUNTS, CASCADE_LAKE
 from search.space.block_sizes import equal_block
 from search.space.methods.winograd import WANTED, channels_of, filtered_part, streams_filter
 from search.space.points import Point
@@ -32,6 +34,50 @@ PRODUCTS_FAR = 12.0
 # 317, 275 and 157 GFLOP/s in tiles of 4, 8 and 16 rows, and 317, 370 and 372 with `prefetch`.
 UNFETCHED_PER_ROW = 0.45
 FROM_MEMORY = 3.0  # times as long as a line from L3: 46 GB/s, and 120
+
+GOLDEN_COVE = {"loads": 0.15, "steps": 0.5, "a_from_l2": 0.1, "b_from_l2": 2.5}
+"""What each takes on Intel's servers of the Golden Cove family, of what Cascade Lake's weights say.
+
+These, and those below, were fitted to ten layers on Emerald Rapids by what each is for, and judged
+by ten others (docs/experiments/0047-filters-from-a-far-last-cache.md).
+"""
+GOLDEN_COVE_COPIES = 0.4, 1.4
+FAR_LINE, UNFETCHED = 6.0, 2.0  # cycles: 29 GB/s from the last cache at 2.9 GHz, and what it waits
+
+
+class _Filter(NamedTuple):
+    """How one run reads a transformed filter that lies beyond the second cache.
+
+    Attributes:
+        lines: of the whole.
+        blocks: of tiles, each of which reads it from there.
+        rows: of a register tile.
+        tiles: of a block, each of which multiplies every line.
+        is_fetched: whether tiles find it in the second cache.
+    """
+
+    lines: float
+    blocks: int
+    rows: int
+    tiles: float
+    is_fetched: bool
+
+    def waited_for(self, space: Space) -> float:
+        """Lines that take as long as those do which other operands have from the last cache."""
+        streams, far = streams_filter(space.workload), is_golden_cove_server(space.target.cpu)
+        slowed = self._far() if far else self._near() if streams else 1.0
+        if streams and self.lines * LINE_BYTES > OWN_SHARE * space.target.l3_bytes > 0:
+            slowed *= FROM_MEMORY
+        return self.blocks * self.lines * slowed
+
+    def _near(self) -> float:
+        return 1.0 if self.is_fetched else max(1.0, UNFETCHED_PER_ROW * self.rows)
+
+    def _far(self) -> float:
+        """Fetched ahead, a line is waited for as far as a block's products do not hide it."""
+        products = self.tiles / FMA_UNITS
+        waits = hypot(FAR_LINE, products) - products
+        return (waits + (not self.is_fetched) * UNFETCHED) / CASCADE_LAKE["b_from_l3"]
 
 
 def filtered_amounts(space: Space, point: Point, method: Winograd | Strassen) -> dict[str, float]:
@@ -58,20 +104,32 @@ def filtered_amounts(space: Space, point: Point, method: Winograd | Strassen) ->
     weights_of_part = points * depth * part * size
     panel = points * block * min(cols, channels) * size
     held = points * block * depth * size + panel
-    out["packed_a"] = (COPIES_NEAR if held <= near else COPIES_FAR) * image
-    out["packed_a"] += (COPIES_NEAR if panel <= near else PRODUCTS_FAR) * products
+    is_golden_cove = is_golden_cove_server(space.target.cpu)
+    copies = (GOLDEN_COVE_COPIES if is_golden_cove else (COPIES_NEAR, COPIES_FAR))[held > near]
+    out["packed_a"] = copies * image + (copies if panel <= near else PRODUCTS_FAR) * products
     pixels = prod(dims.tile)
     out["c_lines"] = products * pixels / points
     out["a_from_l2" if held <= near else "a_from_l3"] = ceil(part / cols) * image
-    stays = weights_of_part + held <= near
-    slowed = 1.0
-    if streams_filter(workload) and not stays:
-        slowed = 1.0 if point.get("prefetch") else max(1.0, UNFETCHED_PER_ROW * rows)
-        if weights * LINE_BYTES > OWN_SHARE * space.target.l3_bytes > 0:
-            slowed *= FROM_MEMORY
-    out["b_from_l2" if stays else "b_from_l3"] = blocks * weights * slowed
+    far = 0 if weights_of_part + held <= near else blocks
+    if is_golden_cove and weights * LINE_BYTES + held > near:
+        far = max(far, 1)  # a part that stays comes from there for its first block of tiles
+    is_fetched = bool(point.get("prefetch")) and streams_filter(workload)
+    read = _Filter(weights, far, rows, tiles / blocks, is_fetched)
+    out["b_from_l3"], out["b_from_l2"] = read.waited_for(space), (blocks - far) * weights
     if depth * cols * size > OWN_SHARE * space.target.l1_bytes:
         out["b_from_l2"] += (calls / (points * panels) - blocks) * weights
     if not space.problem.has_constant_weights:
         out["packed_b" if weights_of_part <= near else "packed_b_far"] = weights
+    if is_golden_cove:
+        out |= {name: out[name] * times for name, times in GOLDEN_COVE.items()}
+        out["a_from_l3"] += ceil(channels / part) * _lines_of_a_far_image(space)
     return out
+
+
+def _lines_of_a_far_image(space: Space) -> float:
+    """Of an image beyond the second cache, as long as lines of other operands take."""
+    workload = space.workload
+    image = workload.stored["B" if workload.dims.image == "B" else "A"].total
+    if image <= OWN_SHARE * space.target.l2_bytes:
+        return 0.0
+    return image / LINE_BYTES * FAR_LINE / CASCADE_LAKE["a_from_l3"]

@@ -21,6 +21,23 @@ def test_the_limit_is_products_at_the_peak_and_transforms_at_the_speed_of_copies
     assert winograd.least_seconds(PROBLEM, filtered, 100.0, 50.0) == pytest.approx(expected)
 
 
+def test_the_limit_is_of_the_tiles_that_allow_most() -> None:
+    deep = parse_problem("conv2d:n=1,h=14,w=14,ci=64,co=64,kh=3,kw=3,pad=1,dtype=f32")
+    for copying, output in ((1e9, 4), (0.1, 2)):  # large tiles save products, and are moved most
+        of_each = {
+            size: winograd.least_seconds(
+                deep,
+                Schedule((Winograd(size), Pack("B"), Pack("A"), Register(4, 32))),
+                1.0,
+                copying,
+            )
+            for size in (2, 4)
+        }
+        assert min(of_each, key=lambda size: of_each[size]) == output
+        found = winograd.least_of_all(deep, detect(), 1.0, copying)
+        assert found == pytest.approx(of_each[output])
+
+
 def test_lines_and_means() -> None:
     row = {"ours": 600.0, "direct": 200.0, "onednn": 300.0, "limit": 800.0}
     rows = [row | {"problem": "a,weights=constant"}, row | {"problem": "b", "onednn": None}]

@@ -5,5 +5,7 @@ from kernels.target import Target
 
 WIDE = Target("big", vector_bytes=64, vector_registers=32, l1_bytes=48 << 10, l2_bytes=1 << 20,
               l3_bytes=32 << 20)  # fmt: skip
+FAR = Target("emeraldrapids", vector_bytes=64, vector_registers=32, l1_bytes=48 << 10,
+             l2_bytes=2 << 20, l3_bytes=260 << 20)  # fmt: skip
 NARROW = Target("small", vector_bytes=16, vector_registers=16)
 SQUARE = parse_problem("matmul:m=1024,n=1024,k=1024,dtype=f32")

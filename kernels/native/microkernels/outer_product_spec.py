@@ -31,6 +31,8 @@ class OuterProductSpec:
         fma: whether the target fuses multiply and add.
         prefetched: lines of the next block of B to fetch in every unrolled iteration.
         streams_ahead: whether panels of B that lie one behind the other are fetched further on.
+        near_bytes: of a panel that one call reads, how far ahead it fetches to the first cache; 0
+            where panels are fetched to the second, as far ahead as the driver says.
         bias_rows: whether the bias has an element for each row, not for each column.
         filled_row: words between rows of B in place, where a panel is packed while its first
             tile of rows is computed; 0 where it is packed before.
@@ -50,6 +52,7 @@ class OuterProductSpec:
     fma: bool = True
     prefetched: int = 0
     streams_ahead: bool = False
+    near_bytes: int = 0
     bias_rows: bool = False
     filled_row: int = 0
     epilogue: int = ADD_BIAS | RELU

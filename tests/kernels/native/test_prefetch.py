@@ -1,15 +1,29 @@
 """Which rows of B's next block the micro-kernels are asked to fetch, by the printed driver."""
 
 import ast
+import re
 from collections.abc import Callable
 
 import pytest
+from llvmlite import ir
 
-from kernels.native.driver.prefetch_printer import AHEAD_BYTES
 from kernels.native.ir.vectors import LINE_BYTES as LINE
+from kernels.native.microkernels.abi import AHEAD_BYTES
+from kernels.native.microkernels.outer_product import emit_outer_product
+from kernels.native.microkernels.outer_product_spec import OuterProductSpec
 from kernels.native.plan import plan
 from kernels.problem import parse_problem
-from kernels.schedule import Pack, Prefetch, Register, Schedule, Step, Stream, Tile, Unroll
+from kernels.schedule import (
+    Pack,
+    Prefetch,
+    Register,
+    Schedule,
+    Step,
+    Stream,
+    Tile,
+    Unroll,
+    Winograd,
+)
 from kernels.target import Target
 from tests.kernels.native_case import TARGETS
 
@@ -158,3 +172,29 @@ def test_every_line_of_a_row_is_fetched(vectors: int, target: Target) -> None:
     steps = (Tile("n", cols), Pack("B"), Prefetch("B"), Register(2, cols))
     planned = plan(parse_problem(f"matmul:m=8,n={4 * cols},k=8,dtype=f32"), Schedule(steps), target)
     assert 64 * (planned.spec.prefetched - 1) < 4 * cols <= 64 * planned.spec.prefetched
+
+
+@pytest.mark.parametrize(
+    ("rows", "cpu", "steps", "is_near"),
+    [
+        (16, "emeraldrapids", (Prefetch("B"),), True),
+        (16, "emeraldrapids", (), False),
+        (8, "emeraldrapids", (Prefetch("B"),), False),
+        (8, "emeraldrapids", (Prefetch("B"), Tile("t", 8)), True),
+        (16, "znver5", (Prefetch("B"),), False),
+    ],
+)
+def test_panels_that_one_call_reads_come_to_the_first_cache_where_the_last_is_far(
+    rows: int, cpu: str, steps: tuple[Step, ...], is_near: bool
+) -> None:
+    """7x7 pixels are 16 tiles of 2x2."""
+    target = Target(cpu, vector_bytes=64, vector_registers=32)
+    text = "conv2d:n=1,h=7,w=7,ci=32,co=64,kh=3,kw=3,pad=1,dtype=f32,weights=constant"
+    schedule = Schedule((Winograd(2), Pack("B"), *steps, Pack("A"), Register(rows, 16)))
+    spec = plan(parse_problem(text), schedule, target).spec
+    assert isinstance(spec, OuterProductSpec)
+    assert bool(spec.near_bytes) == is_near
+    module = ir.Module()
+    emit_outer_product(module, spec)
+    levels = set(re.findall(r"prefetch.*i32 0, i32 (\d), i32 1", str(module)))
+    assert levels == ({"3" if is_near else "2"} if Prefetch("B") in steps else set())

@@ -6,13 +6,14 @@ import pytest
 
 from kernels.problem import parse_problem
 from kernels.schedule import Winograd
+from kernels.target import Target
 from search.model.analytical import Model, amounts
 from search.model.prior import prior_points
 from search.model.weights import AMOUNTS
 from search.space.methods.winograd import ALGORITHM, step_of
 from search.space.points import Point
 from search.space.space import Space
-from tests.search.targets import WIDE
+from tests.search.targets import FAR, WIDE
 
 DEEP = "conv2d:n=1,h=28,w=28,ci=128,co=128,kh=3,kw=3,pad=1,dtype=f32"
 FIRST = "conv2d:n=1,h=112,w=112,ci=3,co=32,kh=3,kw=3,pad=1,dtype=f32"
@@ -25,8 +26,8 @@ def output_of(point: Point) -> int | None:
     return step.output if step else None
 
 
-def model(text: str) -> Model:
-    return Model.shipped(Space(parse_problem(text), WIDE))
+def model(text: str, target: Target = WIDE) -> Model:
+    return Model.shipped(Space(parse_problem(text), target))
 
 
 def test_the_first_trial_filters_and_the_second_does_not() -> None:
@@ -128,3 +129,40 @@ def test_the_first_trial_of_small_images_has_tall_tiles_and_fetches() -> None:
     first = found.space.schedule(prior_points(found, 1)[0])
     assert first.winograd == 2
     assert first.register.rows == 8 and "prefetch operand=B" in str(first)
+
+
+CONSTANT = "conv2d:n=1,h={0},w={0},ci={1},co={1},kh=3,kw=3,pad=1,dtype=f32,weights=constant"
+
+
+@pytest.mark.parametrize(
+    ("pixels", "channels", "output"),
+    [(7, 512, 2), (7, 640, 2), (10, 384, 2), (14, 256, 4), (20, 256, 4), (28, 128, 4)],
+)
+def test_a_far_last_cache_decides_for_tiles_with_small_filters(
+    pixels: int, channels: int, output: int
+) -> None:
+    """7x7 pixels are 4 tiles of 4x4, whose filters take more than twice what those of 2x2 do."""
+    found = model(CONSTANT.format(pixels, channels), FAR)
+    first = found.space.schedule(prior_points(found, 1)[0])
+    assert first.winograd == output and "prefetch operand=B" in str(first)
+
+
+def test_a_tile_of_all_rows_is_among_the_first_where_panels_are_read_once() -> None:
+    found = model(CONSTANT.format(14, 256), FAR)
+    rows = [
+        found.space.schedule(point).register.rows
+        for point in prior_points(found, 6)
+        if output_of(point) == 4
+    ]
+    assert 16 in rows[:4]
+
+
+def test_products_hide_what_was_fetched_ahead() -> None:
+    """Of a filter that all tiles read once, the more of them the less is waited for."""
+    point = {ALGORITHM: "winograd4", "tile": "4x4", "cols": 0, "tiles": 0, "prefetch": True}
+    waited = []
+    for pixels in (8, 16, 32):
+        space = model(CONSTANT.format(pixels, 384), FAR).space
+        base = {p.name: p.values[0] for p in space.parameters}
+        waited.append(amounts(space, base | point)["b_from_l3"])
+    assert waited[0] > 1.5 * waited[1] > 1.5 * 1.5 * waited[2] > 0

@@ -278,8 +278,9 @@ def test_on_one_thread_nothing_comes_between_the_samples(monkeypatch: pytest.Mon
 
 def test_the_cost_of_a_sample_counts_what_comes_before_it() -> None:
     assert samples.sample_cost(1e-6, 1) == pytest.approx(samples.SAMPLE_S, rel=0.01)
-    assert samples.sample_cost(0.4e-3, 1) == pytest.approx(0.9e-3)
-    assert samples.sample_cost(3e-3, 1) == 6e-3
+    led = samples.LEADING_RUNS
+    assert samples.sample_cost(0.4e-3, 1) == pytest.approx(0.5e-3 + led * 0.4e-3)
+    assert samples.sample_cost(3e-3, 1) == pytest.approx((led + 1) * 3e-3)
     assert samples.sample_cost(1.0, 1) == 1.0
     assert samples.sample_cost(3e-3, 1, is_cold=True) == 3e-3
     assert samples.sample_cost(1.0, 2) == 2.0 + samples.PAUSE_S

@@ -16,7 +16,7 @@ from search.space.methods.winograd import (
     WANTED,
 )
 from search.space.space import Space
-from tests.search.targets import NARROW, WIDE
+from tests.search.targets import FAR, NARROW, WIDE
 
 TEXT = "conv2d:n=2,h=30,w=17,ci=64,co=100,kh=3,kw=3,pad=1,dtype=f32"
 
@@ -135,3 +135,14 @@ def test_a_large_filter_is_fetched_where_it_was_transformed_ahead(layout: str) -
         assert schedule.prefetches == is_fetched
         direct = space.schedule(point | {ALGORITHM: "direct"})
         check_legal(space.problem, direct)
+
+
+@pytest.mark.parametrize(("ci", "target", "is_fetched"),
+                         [(128, FAR, True), (128, WIDE, False), (64, FAR, False)])  # fmt: skip
+def test_a_filter_just_beyond_l2_is_fetched_where_the_last_cache_is_far(
+    ci: int, target: Target, is_fetched: bool
+) -> None:
+    space = Space(changed(ci=ci, co=ci, weights="constant"), target)
+    point = {p.name: p.values[-1] for p in space.parameters}
+    schedule = space.schedule(point | {ALGORITHM: "winograd4", "prefetch": True})
+    assert schedule.prefetches == is_fetched
