@@ -22,9 +22,9 @@ from search.model.computing import (
 )
 from search.model.sizes import sizes_of
 from search.model.traffic import LINE_BYTES, add_packs, add_reads
+from search.model.transformed import filtered_amounts
 from search.model.weights import AMOUNTS, READS, UNHIDDEN, Weights, shipped
 from search.model.windows import window_amounts
-from search.model.winograd import filtered_amounts
 from search.space.methods.winograd import step_of
 from search.space.points import Point
 from search.space.space import Space

@@ -22,7 +22,7 @@ from kernels.native.driver.prepare_printer import print_prepare
 from kernels.native.driver.scope import Scope
 from kernels.native.driver.structure import Structure
 from kernels.native.driver.walk_printers import SweepPrinter, WindowPrinter
-from kernels.native.driver.winograd_printer import WinogradPrinter
+from kernels.native.driver.transform_printer import TransformPrinter
 from kernels.native.microkernels.abi import FUNCTIONS
 from kernels.native.strides import Strides
 from kernels.problem import Problem
@@ -36,7 +36,7 @@ from kernels.native.language.barrier import wait_for_all
 from kernels.native.language.words import add_word, call_address, word
 from kernels.native.language.packs import pack_b, pack_image, pack_patches, pack_transposed_a
 '''
-_TRANSFORMS_HEADER = """from kernels.native.language.winograd import (
+_TRANSFORMS_HEADER = """from kernels.native.language.transforms import (
     transform_products, transform_tiles, transform_turned_quadrants, transform_turned_weights,
     transform_weights,
 )
@@ -70,14 +70,14 @@ def print_driver(
 ) -> DriverSource:
     """Print the driver for the structure of `nest`; with no size in it."""
     scope = Scope(Structure.of(problem, schedule, nest, strides, how))
-    winograd = WinogradPrinter(scope) if schedule.transforms else None
-    bodies = {"driver": _body(scope, winograd)}
+    transforms = TransformPrinter(scope) if schedule.transforms else None
+    bodies = {"driver": _body(scope, transforms)}
     if scope.structure.is_ahead:
-        bodies["prepare"] = winograd.prepare() if winograd else print_prepare(scope)
+        bodies["prepare"] = transforms.prepare() if transforms else print_prepare(scope)
     reads = {name: scope.read_in(body) for name, body in bodies.items()}
     functions = (_function(name, reads[name], body) for name, body in bodies.items())
     return DriverSource(
-        _HEADER + (_TRANSFORMS_HEADER if winograd else "") + "".join(functions),
+        _HEADER + (_TRANSFORMS_HEADER if transforms else "") + "".join(functions),
         tuple(scope.parameters),
         scope.structure.is_ahead,
         tuple(name for name in FUNCTIONS if any(name in read for read in reads.values())),
@@ -90,10 +90,10 @@ def _function(name: str, reads: dict[str, int], body: str) -> str:
     return _FUNCTION.format(name=name) + "".join(lines) + body
 
 
-def _body(scope: Scope, winograd: WinogradPrinter | None) -> str:
+def _body(scope: Scope, transforms: TransformPrinter | None) -> str:
     """The nest, which several threads leave together."""
-    if winograd:
-        winograd.nest()
+    if transforms:
+        transforms.nest()
     elif scope.structure.nest.kernel.walks:
         _print_walks(scope)
     else:

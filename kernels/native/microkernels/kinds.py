@@ -6,12 +6,12 @@ from kernels.native.microkernels.outer_product import OuterProduct
 from kernels.native.microkernels.specs import MicroKernel
 from kernels.native.microkernels.sweep.kind import SweepKernel
 from kernels.native.microkernels.window.kind import Window
-from kernels.native.microkernels.winograd import WinogradProduct
+from kernels.native.microkernels.transformed import TransformedProduct
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 
 KINDS: tuple[type[MicroKernel], ...] = (
-    *(WinogradProduct, Window, SweepKernel),
+    *(TransformedProduct, Window, SweepKernel),
     *(InnerProduct, OuterProduct),
 )
 

@@ -20,7 +20,7 @@ from kernels.native.language.definitions import language
 from kernels.native.microkernels.abi import ARGUMENTS, FUNCTIONS, SWEEP_ARGUMENTS, WINDOW_ARGUMENTS
 from kernels.native.packing.panels import PANEL_ARGUMENTS, ROWS_ARGUMENTS
 from kernels.native.packing.patches import PATCHES_ARGUMENTS
-from kernels.native.packing.winograd import FILTER_ARGUMENTS, IMAGE_ARGUMENTS, RESULT_ARGUMENTS
+from kernels.native.packing.transforms import FILTER_ARGUMENTS, IMAGE_ARGUMENTS, RESULT_ARGUMENTS
 from kernels.native.plan import Plan, plan
 from kernels.problem import parse_problem
 from kernels.schedule import Pack, Parallel, Register, Schedule, Winograd

@@ -22,7 +22,9 @@ def algorithms(text: str) -> tuple[object, ...]:
 
 def test_it_is_offered_where_all_dims_are_long() -> None:
     assert algorithms(LARGE) == algorithms(VARIABLE) == ALL
-    assert algorithms("matmul:m=64,n=512,k=512,dtype=f64,transpose_b,bias,weights=constant") == ALL[:2]
+    assert (
+        algorithms("matmul:m=64,n=512,k=512,dtype=f64,transpose_b,bias,weights=constant") == ALL[:2]
+    )
     pixels = "conv2d:n=1,h=14,w=14,ci=1024,co=512,kh=1,kw=1,dtype=f32,weights=constant"
     assert algorithms(pixels) == ALL[:2]
     for text in (

@@ -1,4 +1,4 @@
-"""The micro-kernel of a schedule with the step `winograd`, and the transforms around it.
+"""The micro-kernel of a schedule of transformed operands, and the transforms around it.
 
 The products of one point are a small matrix product of packed factors, which the outer-product
 micro-kernel computes without knowing what it is for: it writes sums of products to scratch, and
@@ -18,7 +18,7 @@ from kernels.native.microkernels.outer_product_spec import OuterProductSpec, out
 from kernels.native.microkernels.specs import Piece
 from kernels.native.microkernels.use import ANYHOW, Use
 from kernels.native.packing.methods import Filtered, Method, Quadrants
-from kernels.native.packing.winograd import (
+from kernels.native.packing.transforms import (
     TransformSpec,
     emit_transform_filter,
     emit_transform_image,
@@ -49,7 +49,7 @@ def method_of(problem: Problem, schedule: Schedule) -> Method:
 
 
 @dataclass(frozen=True)
-class WinogradProduct:
+class TransformedProduct:
     """The products of the points, and the transforms.
 
     Attributes:
@@ -64,7 +64,7 @@ class WinogradProduct:
 
     @classmethod
     def serves(cls, problem: Problem, schedule: Schedule) -> bool:
-        """Whether the schedule computes by minimal filtering."""
+        """Whether the schedule has fewer products than the direct method."""
         return schedule.transforms
 
     @classmethod
@@ -113,9 +113,9 @@ class WinogradProduct:
             "full": of_kernel["full"],
             "edge": of_kernel["edge"],
             "pack_b_panel": of_kernel["pack_b_panel"],
-            "transform_image": Piece("winograd image", (image,), emit_transform_image, True),
-            "transform_result": Piece("winograd result", (result,), emit_transform_result, True),
-            "transform_filter": Piece("winograd filter", (weights,), emit_transform_filter, True),
+            "transform_image": Piece("transformed image", (image,), emit_transform_image, True),
+            "transform_result": Piece("transformed result", (result,), emit_transform_result, True),
+            "transform_filter": Piece("transformed filter", (weights,), emit_transform_filter, True),
         }
 
 

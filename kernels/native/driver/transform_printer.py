@@ -20,7 +20,7 @@ _TILES_OF_AN_IMAGE = "tile_height, tile_width, tiles_down, tiles_across"
 _FILTER = ("filter_rows", "filter_cols")
 
 
-class WinogradPrinter:
+class TransformPrinter:
     """Prints the transforms where the nest has its copies, and the call for one tile."""
 
     def __init__(self, scope: Scope) -> None:
