@@ -1,6 +1,6 @@
 """Products of matrices by Strassen's method: beside the direct one and oneDNN, and how accurate.
 
-    python -m benchmarks.reductions.strassen [PROBLEM ...] [--trials 24] [--db URL] [--out FILE.json]
+    python -m benchmarks.reductions.strassen [PROBLEM ...] [--trials 24] [--db URL] [--out FILE]
 
 Each problem is searched for twice, with accuracy=standard and strict, and the winners and every way
 of oneDNN are timed in the same interleaved rounds of one process. `limit` is what its products take

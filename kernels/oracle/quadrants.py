@@ -2,8 +2,9 @@
 
 Sums of quadrants mix elements of several rows and columns, so the error of an element is bounded
 by magnitudes of its group of rows and of all parts of the columns, block by block,
-|RESULT| (|IMAGE||A| * |FILTER||B|), times the rounding of as long a sum. Higham (Accuracy and Stability of Numerical
-Algorithms, 2002, section 23.2.2) bounds the norm so; the constant is that of `kernels.oracle`.
+|RESULT| (|IMAGE||A| * |FILTER||B|), times the rounding of as long a sum. Higham (Accuracy and
+Stability of Numerical Algorithms, 2002, section 23.2.2) bounds the norm so; the constant is that of
+`kernels.oracle`.
 """
 
 import numpy as np

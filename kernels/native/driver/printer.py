@@ -21,8 +21,8 @@ from kernels.native.driver.prefetch_printer import PrefetchPrinter
 from kernels.native.driver.prepare_printer import print_prepare
 from kernels.native.driver.scope import Scope
 from kernels.native.driver.structure import Structure
-from kernels.native.driver.walk_printers import SweepPrinter, WindowPrinter
 from kernels.native.driver.transform_printer import TransformPrinter
+from kernels.native.driver.walk_printers import SweepPrinter, WindowPrinter
 from kernels.native.microkernels.abi import FUNCTIONS
 from kernels.native.strides import Strides
 from kernels.problem import Problem

@@ -5,8 +5,8 @@ from kernels.native.microkernels.inner_product import InnerProduct
 from kernels.native.microkernels.outer_product import OuterProduct
 from kernels.native.microkernels.specs import MicroKernel
 from kernels.native.microkernels.sweep.kind import SweepKernel
-from kernels.native.microkernels.window.kind import Window
 from kernels.native.microkernels.transformed import TransformedProduct
+from kernels.native.microkernels.window.kind import Window
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 

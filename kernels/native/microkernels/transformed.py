@@ -113,9 +113,11 @@ class TransformedProduct:
             "full": of_kernel["full"],
             "edge": of_kernel["edge"],
             "pack_b_panel": of_kernel["pack_b_panel"],
-            "transform_image": Piece("transformed image", (image,), emit_transform_image, True),
-            "transform_result": Piece("transformed result", (result,), emit_transform_result, True),
-            "transform_filter": Piece("transformed filter", (weights,), emit_transform_filter, True),
+            "transform_image": Piece("left factors", (image,), emit_transform_image, True),
+            "transform_result": Piece("sums of products", (result,), emit_transform_result, True),
+            "transform_filter": Piece(
+                "right factors", (weights,), emit_transform_filter, True
+            ),
         }
 
 
