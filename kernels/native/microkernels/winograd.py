@@ -26,7 +26,7 @@ from kernels.native.packing.winograd import (
 from kernels.native.strides import Strides
 from kernels.problem import Conv2d, Problem
 from kernels.schedule import Schedule, Tile
-from kernels.schedule.winograd import TILES, winograd_space
+from kernels.schedule.winograd import TILES, scheduled_space
 from kernels.target.cores import is_golden_cove_server
 from kernels.target.model import Target
 
@@ -109,9 +109,8 @@ class WinogradProduct:
         }
 
 
-def _reads_panels_once(problem: Conv2d, schedule: Schedule, target: Target) -> bool:
+def _reads_panels_once(problem: Problem, schedule: Schedule, target: Target) -> bool:
     """Whether a register tile has all rows of a block, where the last cache is far away."""
-    assert schedule.winograd is not None
     tiles = [s.size for s in schedule.steps if isinstance(s, Tile) and s.dim == TILES]
-    tiles.append(winograd_space(problem, schedule.winograd).extent(TILES))
+    tiles.append(scheduled_space(problem, schedule).extent(TILES))
     return is_golden_cove_server(target.cpu) and min(tiles) <= schedule.register.rows
