@@ -13,14 +13,20 @@ from kernels.schedule import Register, Strassen, Winograd
 from kernels.schedule.transformed import transformed_space
 from kernels.schedule.winograd import POINT
 from kernels.target.cores import is_golden_cove_server
-from search.model.computing import FMA_UNITS, Calls, add_computing
+from search.model.computing import (
+    FMA_LATENCY,
+    FMA_UNITS,
+    LOADS_PER_CYCLE,
+    Calls,
+    add_computing,
+)
 from search.model.traffic import LINE_BYTES, OWN_SHARE
 from search.model.weights import AMOUNTS, CASCADE_LAKE
 from search.space.block_sizes import equal_block
 from search.space.methods.winograd import WANTED, channels_of, filtered_part, streams_filter
 from search.space.points import Point
 from search.space.space import Space
-from search.space.tiles import tile_shape
+from search.space.tiles import TileShape, tile_shape
 
 # Copied lines that a transformed line takes as long as: it is computed, too.
 COPIES_NEAR, COPIES_FAR = 1.5, 2.5  # where a block and its products stay in L2, and beyond
@@ -35,7 +41,14 @@ PRODUCTS_FAR = 12.0
 UNFETCHED_PER_ROW = 0.45
 FROM_MEMORY = 3.0  # times as long as a line from L3: 46 GB/s, and 120
 
-GOLDEN_COVE = {"loads": 0.15, "steps": 0.5, "a_from_l2": 0.1, "b_from_l2": 2.5}
+GOLDEN_COVE = {
+    "loads": 0.15,
+    "steps": 0.5,
+    "a_from_l2": 0.1,
+    "b_from_l2": 2.5,
+    "packed_b": 7.0,
+    "packed_b_far": 30.0,
+}
 """What each takes on Intel's servers of the Golden Cove family, of what Cascade Lake's weights say.
 
 These, and those below, were fitted to ten layers on Emerald Rapids by what each is for, and judged
@@ -43,6 +56,8 @@ by ten others (docs/experiments/0047-filters-from-a-far-last-cache.md).
 """
 GOLDEN_COVE_COPIES = 0.4, 1.4
 FAR_LINE, UNFETCHED = 6.0, 2.0  # cycles: 29 GB/s from the last cache at 2.9 GHz, and what it waits
+BROADCASTS = 3  # elements loaded in a cycle; 16x1 computes at the peak
+NEARER = 0.45  # of those, where it comes to the first cache: 7x7x512, 14x14x256 in tiles of 16 rows
 
 
 class _Filter(NamedTuple):
@@ -77,7 +92,11 @@ class _Filter(NamedTuple):
         """Fetched ahead, a line is waited for as far as a block's products do not hide it."""
         products = self.tiles / FMA_UNITS
         waits = hypot(FAR_LINE, products) - products
-        return (waits + (not self.is_fetched) * UNFETCHED) / CASCADE_LAKE["b_from_l3"]
+        if not self.is_fetched:
+            waits += UNFETCHED
+        elif self.rows >= self.tiles:  # to the first cache
+            waits = max(0.0, waits - NEARER)
+        return waits / CASCADE_LAKE["b_from_l3"]
 
 
 def filtered_amounts(space: Space, point: Point, method: Winograd | Strassen) -> dict[str, float]:
@@ -116,14 +135,23 @@ def filtered_amounts(space: Space, point: Point, method: Winograd | Strassen) ->
     is_fetched = bool(point.get("prefetch")) and streams_filter(workload)
     read = _Filter(weights, far, rows, tiles / blocks, is_fetched)
     out["b_from_l3"], out["b_from_l2"] = read.waited_for(space), (blocks - far) * weights
-    if depth * cols * size > OWN_SHARE * space.target.l1_bytes:
+    beside = rows if is_golden_cove else 0  # lines of A beside a panel in the first cache
+    if depth * (cols + beside) * size > OWN_SHARE * space.target.l1_bytes:
         out["b_from_l2"] += (calls / (points * panels) - blocks) * weights
     if not space.problem.has_constant_weights:
         out["packed_b" if weights_of_part <= near else "packed_b_far"] = weights
     if is_golden_cove:
+        out["multiply_adds"] *= _less_loads(shape)
         out |= {name: out[name] * times for name, times in GOLDEN_COVE.items()}
         out["a_from_l3"] += ceil(channels / part) * _lines_of_a_far_image(space)
     return out
+
+
+def _less_loads(shape: TileShape) -> float:
+    """Of the cycles of a step what is left where three elements of A are loaded in one."""
+    busy = max(shape.rows * shape.width / FMA_UNITS, FMA_LATENCY)
+    loads = shape.rows + shape.width
+    return max(busy, loads / BROADCASTS) / max(busy, loads / LOADS_PER_CYCLE)
 
 
 def _lines_of_a_far_image(space: Space) -> float:
