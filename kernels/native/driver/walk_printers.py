@@ -29,6 +29,9 @@ class WalkPrinter(ABC):
         by, length = self.scope.step(loop), self.scope.length(loop.dim)
         self.tiles.append(f"(({length} + {by} - 1) // {by})")
 
+    def enters(self, loop: Loop) -> None:
+        """A loop over blocks or over the reduction, which begins now."""
+
     def kernel(self) -> None:
         """The call."""
         which, arguments = self.call()
@@ -63,7 +66,21 @@ class WindowPrinter(WalkPrinter):
 
 
 class SweepPrinter(WalkPrinter):
-    """Calls that add a chunk of the reduction to all columns of a block."""
+    """Calls that add a chunk of the reduction to all columns of a block.
+
+    Attributes:
+        part: the names of the start and the end of what a thread has between two chunks, per dim.
+    """
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__(scope)
+        self.part: dict[str, tuple[str, str]] = {}
+
+    def enters(self, loop: Loop) -> None:
+        """Sums of all that lies within the loop over the reduction wait for the next chunk."""
+        if loop.dim == self.structure.space.stream:
+            start, end = self.scope.start, self.scope.end
+            self.part = {dim: (start[dim], end[dim]) for dim in start}
 
     def call(self) -> tuple[str, SweepArguments[str]]:
         """Of a sweeping micro-kernel; the last chunk may be short, and takes another."""
@@ -94,4 +111,19 @@ class SweepPrinter(WalkPrinter):
             rows=scope.length(space.row),
             cols="cols",
             wrap=f"({rows} * b_stream - cols) * size",
+            sums=f"a_panels + ({self._sums_before()}) * out_size",
         )
+
+    def _sums_before(self) -> str:
+        """How many sums lie before those of the present block."""
+        space, scope = self.structure.space, self.scope
+        before = "0"
+        for dim in (*space.lead, space.row):
+            first, end = self.part[dim]
+            at = f"{scope.start[dim]} - {first}" if scope.start[dim] != first else "0"
+            before = at if before == "0" else f"({before}) * ({end} - {first}) + {at}"
+        (first, end), here = self.part[space.col], scope.start[space.col]
+        before = before if before == "0" else f"({before}) * ({end} - {first})"
+        if here == first:
+            return before
+        return f"{before} + ({here} - {first}) * ({scope.length(space.row)})"
