@@ -13,17 +13,22 @@ from search.space.parameters import Size
 from search.space.points import WHOLE, Point, Value
 from search.space.space import Space
 from search.space.tiles import (
+    DEEPEST_SWEPT,
     MAX_TILE_ROWS,
     SPLIT_TILE_VECTORS,
     SplitTile,
+    TileShape,
     joins_for_few_rows,
+    may_share_words,
     reads_in_place,
+    rows_sharing,
     split_tiles,
     tile_shape,
 )
 
 MAX_SPLIT_POINTS = 8  # points of split tiles that are proposed
 MAX_SWEPT_POINTS = 6  # of swept ones that hold all rows
+MAX_SHARED_POINTS = 4  # of swept ones that share joined words
 SWEPT_AT_ONCE = 8  # rows of a result up to which registers hold all, for a wide tile
 WIDENED_AT_ONCE = 4  # and up to which a sweep widens B as fast as a pack that many rows share
 LONG_STREAM = 32  # vectors of a row, from where caches deliver one row at a time best
@@ -129,9 +134,38 @@ def swept_points(space: Space) -> list[Point]:
     return [base | {"tile": tile} for tile in space.values("tile") if tile_shape(tile).swept]
 
 
+def sharing_words(space: Space, swept: Sequence[Point]) -> list[Point]:
+    """Those whose tiles share joined words, for more rows than one such tile has.
+
+    Tiles of equally many rows come first, and with half of the registers for sums, in the two
+    deepest chunks. Where a row of B is longer than a page, prefetchers follow no more than half of
+    the deepest's rows to where the next page begins.
+    """
+    workload = space.workload
+    rows, deepest = workload.dims.extent(workload.dims.row), DEEPEST_SWEPT
+    is_long = workload.stored["B"].stride > PAGE_BYTES
+
+    def is_sharing(shape: TileShape) -> bool:
+        has_several = may_share_words(workload, shape.width) and shape.rows < rows
+        return has_several and shape.streams == 1 and 2 * shape.swept >= deepest
+
+    def rank(point: Point) -> tuple[bool, int, int, bool]:
+        shape = tile_shape(point["tile"])
+        excess = abs(shape.rows - rows_sharing(workload, shape.width))
+        is_late = (shape.swept == deepest) == is_long
+        return rows % shape.rows > 0, excess, shape.width, is_late
+
+    shared = [point for point in swept if is_sharing(tile_shape(point["tile"]))]
+    narrowest = min((tile_shape(point["tile"]).width for point in shared), default=0)
+    if not shared or rows <= rows_sharing(workload, narrowest):
+        return []
+    return sorted(shared, key=rank)[:MAX_SHARED_POINTS]
+
+
 def at_once(space: Space, swept: Sequence[Point]) -> list[Point]:
     """Those that hold few rows, all at once: the deep ones first, which prefetchers follow best.
 
+    Before them come those that are so wide that words are joined in whole vectors.
     Many rows that lie a multiple of a page apart meet in few sets of the first cache; of these,
     few rows come first, in streams that run on from row to row, and where the last cache has B.
     """
@@ -144,10 +178,11 @@ def at_once(space: Space, swept: Sequence[Point]) -> list[Point]:
     is_near = stored.total <= OWN_SHARE * space.target.l3_bytes
     prefers_runs = is_near or stored.stride % PAGE_BYTES == 0
 
-    def rank(point: Point) -> tuple[bool, int]:
+    def rank(point: Point) -> tuple[bool, bool, int]:
         shape = tile_shape(point["tile"])
         runs_on = shape.swept == shape.streams
-        return prefers_runs != runs_on, -shape.swept
+        joins_alone = shape.width % workload.swept_arithmetic.depth > 0
+        return joins_alone, prefers_runs != runs_on, -shape.swept
 
     whole = [point for point in swept if tile_shape(point["tile"]).rows == rows]
     return sorted(whole, key=rank)[:MAX_SWEPT_POINTS]

@@ -16,11 +16,18 @@ from kernels.native.microkernels.abi import (
 
 
 class WalkPrinter(ABC):
-    """Prints one call for each block, and counts the tiles that the call has."""
+    """Prints one call for each block, and counts the tiles that the call has.
+
+    Attributes:
+        tiles: how many there are along each dim.
+        part: the names of the start and the end of what lies within the loop over the reduction,
+            per dim.
+    """
 
     def __init__(self, scope: Scope) -> None:
         self.scope, self.structure = scope, scope.structure
         self.tiles: list[str] = []
+        self.part: dict[str, tuple[str, str]] = {}
 
     def walked(self, loop: Loop) -> None:
         """A loop over register tiles, which the micro-kernel has; images are visited alone."""
@@ -30,7 +37,10 @@ class WalkPrinter(ABC):
         self.tiles.append(f"(({length} + {by} - 1) // {by})")
 
     def enters(self, loop: Loop) -> None:
-        """A loop over blocks or over the reduction, which begins now."""
+        """A loop over blocks or over the reduction; what lies within that waits for a chunk."""
+        if loop.dim == self.structure.space.stream:
+            start, end = self.scope.start, self.scope.end
+            self.part = {dim: (start[dim], end[dim]) for dim in start}
 
     def kernel(self) -> None:
         """The call."""
@@ -66,21 +76,7 @@ class WindowPrinter(WalkPrinter):
 
 
 class SweepPrinter(WalkPrinter):
-    """Calls that add a chunk of the reduction to all columns of a block.
-
-    Attributes:
-        part: the names of the start and the end of what a thread has between two chunks, per dim.
-    """
-
-    def __init__(self, scope: Scope) -> None:
-        super().__init__(scope)
-        self.part: dict[str, tuple[str, str]] = {}
-
-    def enters(self, loop: Loop) -> None:
-        """Sums of all that lies within the loop over the reduction wait for the next chunk."""
-        if loop.dim == self.structure.space.stream:
-            start, end = self.scope.start, self.scope.end
-            self.part = {dim: (start[dim], end[dim]) for dim in start}
+    """Calls that add a chunk of the reduction to all columns of a block."""
 
     def call(self) -> tuple[str, SweepArguments[str]]:
         """Of a sweeping micro-kernel; the last chunk may be short, and takes another."""

@@ -20,8 +20,8 @@ from kernels.native.ir.control import Loop, Transform, branch
 from kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const
 from kernels.native.microkernels.abi import FROM_WORDS, SweepArguments
 from kernels.native.microkernels.sweep.chunk_of_a import ChunkOfA
-from kernels.native.microkernels.sweep.products import Products
 from kernels.native.microkernels.sweep.panel_tile import PanelTile
+from kernels.native.microkernels.sweep.products import Products
 from kernels.native.microkernels.sweep.row_tile import BETWEEN
 from kernels.native.microkernels.sweep.spec import SweepSpec
 
