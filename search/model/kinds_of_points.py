@@ -5,6 +5,7 @@ model.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 from kernels.problem import Conv2d, Matmul
 from search.model.traffic import OWN_SHARE, PAGE_BYTES
@@ -16,6 +17,7 @@ from search.space.tiles import (
     DEEPEST_SWEPT,
     MAX_TILE_ROWS,
     SPLIT_TILE_VECTORS,
+    SWEPT_MARK,
     SplitTile,
     TileShape,
     joins_for_few_rows,
@@ -137,29 +139,40 @@ def swept_points(space: Space) -> list[Point]:
 def sharing_words(space: Space, swept: Sequence[Point]) -> list[Point]:
     """Those whose tiles share joined words, for more rows than one such tile has.
 
-    Tiles of equally many rows come first, and with half of the registers for sums, in the two
-    deepest chunks. Where a row of B is longer than a page, prefetchers follow no more than half of
-    the deepest's rows to where the next page begins.
+    Tiles of equally many rows come first, and with half of the registers for sums. Of each the
+    deepest chunks come first, with prefetches where B is far. Without these, and where a row of B
+    is longer than a page, processors follow no more than half of its rows.
     """
-    workload = space.workload
-    rows, deepest = workload.dims.extent(workload.dims.row), DEEPEST_SWEPT
-    is_long = workload.stored["B"].stride > PAGE_BYTES
+    workload, deepest = space.workload, DEEPEST_SWEPT
+    rows = workload.dims.extent(workload.dims.row)
 
     def is_sharing(shape: TileShape) -> bool:
-        has_several = may_share_words(workload, shape.width) and shape.rows < rows
-        return has_several and shape.streams == 1 and 2 * shape.swept >= deepest
+        return may_share_words(workload, shape.width) and shape.rows < rows and shape.streams == 1
 
-    def rank(point: Point) -> tuple[bool, int, int, bool]:
-        shape = tile_shape(point["tile"])
-        excess = abs(shape.rows - rows_sharing(workload, shape.width))
-        is_late = (shape.swept == deepest) == is_long
-        return rows % shape.rows > 0, excess, shape.width, is_late
-
-    shared = [point for point in swept if is_sharing(tile_shape(point["tile"]))]
-    narrowest = min((tile_shape(point["tile"]).width for point in shared), default=0)
-    if not shared or rows <= rows_sharing(workload, narrowest):
+    shapes = [s for s in (tile_shape(point["tile"]) for point in swept) if is_sharing(s)]
+    narrowest = min((shape.width for shape in shapes), default=0)
+    if not shapes or rows <= rows_sharing(workload, narrowest):
         return []
-    return sorted(shared, key=rank)[:MAX_SHARED_POINTS]
+
+    def rank(sides: tuple[int, int]) -> tuple[bool, int, int]:
+        tall, wide = sides
+        return rows % tall > 0, abs(tall - rows_sharing(workload, wide)), wide
+
+    tiles = sorted({(shape.rows, shape.width) for shape in shapes}, key=rank)
+    unfetched = deepest // 2 if workload.stored["B"].stride > PAGE_BYTES else deepest
+    ways = [(deepest, True), (unfetched, False), (deepest // 2, True)]
+    if True not in space.values("prefetch"):
+        ways = [(deepest, False), (deepest // 2, False)]
+    chosen = sorted(
+        product(enumerate(tiles), enumerate(ways)), key=lambda pair: sum(n for n, _ in pair)
+    )
+    points = [
+        swept[0]
+        | {"tile": f"{tall}x{wide}{SWEPT_MARK}{depth}"}
+        | ({"prefetch": True} if fetches else {})
+        for (_, (tall, wide)), (_, (depth, fetches)) in chosen
+    ]
+    return [p for p in points if p["tile"] in space.values("tile")][:MAX_SHARED_POINTS]
 
 
 def at_once(space: Space, swept: Sequence[Point]) -> list[Point]:

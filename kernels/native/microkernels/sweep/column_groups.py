@@ -24,6 +24,7 @@ from kernels.native.microkernels.sweep.panel_tile import PanelTile
 from kernels.native.microkernels.sweep.products import Products
 from kernels.native.microkernels.sweep.row_tile import BETWEEN
 from kernels.native.microkernels.sweep.spec import SweepSpec
+from kernels.native.microkernels.sweep.spread_fetch import SpreadFetch
 
 
 class ColumnGroups:
@@ -139,7 +140,7 @@ class ColumnGroups:
         self, spec: SweepSpec, row: Value, col: Value, is_between: bool, puts_words: bool = False
     ) -> None:
         b = self.builder
-        near = replace(spec, a_row=spec.depth)
+        near = replace(spec, a_row=spec.depth, fetches_ahead=False)
         tile = PanelTile(b, near, replace(self.arg, a=self.a), row, self.words, puts_words)
         if self.corrections is not None and not is_between:
             begin = self._correction(row)
@@ -151,4 +152,9 @@ class ColumnGroups:
             zeros = [self.sums.zero] * spec.rows
             tile.corrections = branch(b, self._is_first(), load, zeros)
         before = b.add(b.mul(col, self.arg.rows), b.mul(row, const(spec.cols)))
-        tile.group(col, self.sums.offset(self.arg.sums, before), is_between)
+        panel = self.sums.offset(self.arg.sums, before)
+        if self.spec.fetches_ahead:
+            beside = SpreadFetch(b, self.spec, self.arg, row, col).beside
+            tile.group(col, panel, is_between, beside)
+        else:
+            tile.group(col, panel, is_between, lambda word: None)

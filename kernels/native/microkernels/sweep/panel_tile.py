@@ -1,5 +1,7 @@
 """A register tile of rows in a whole group of columns, whose sums lie in a panel between chunks."""
 
+from collections.abc import Callable
+
 from kernels.native.ir.builder import Builder
 from kernels.native.ir.control import branch
 from kernels.native.ir.vectors import Value
@@ -26,13 +28,16 @@ class PanelTile(RowTile):
         super().__init__(builder, spec, arg, row, is_whole=True)
         self.words_at, self.puts_words = words_at, puts_words
 
-    def group(self, col: Value, panel: Value, is_between: bool) -> None:
+    def group(
+        self, col: Value, panel: Value, is_between: bool, beside: Callable[[int], None]
+    ) -> None:
         """All rows of the tile in a group of columns.
 
         Args:
             col: the first column.
             panel: address of the tile's sums between chunks, in the order of words.
             is_between: whether whole chunks come before and behind this one.
+            beside: emits what comes before the products of each word.
         """
         spec, c = self.spec, self.places(col, self.spec.vectors)
         places = [self.v.at(panel, i * spec.lanes) for i in range(spec.rows * spec.vectors)]
@@ -55,14 +60,17 @@ class PanelTile(RowTile):
             return sums
 
         if is_between:
-            store(self._of_chunk(load([]), col))
+            store(self._of_chunk(load([]), col, beside))
             return
         zeros = [self.v.zero] * len(places)
         sums = branch(self.builder, self.lacks(FROM_WORDS), begin, zeros, load)
-        branch(self.builder, self.lacks(TO_WORDS), end, self._of_chunk(sums, col), store)
+        branch(self.builder, self.lacks(TO_WORDS), end, self._of_chunk(sums, col, beside), store)
 
-    def _of_chunk(self, sums: list[Value], col: Value) -> list[Value]:
+    def _of_chunk(
+        self, sums: list[Value], col: Value, beside: Callable[[int], None]
+    ) -> list[Value]:
         """The sums plus the products of the chunk."""
+        vectors, at = self.spec.vectors, self.words_at
         if self.puts_words:
-            return self.products.of_chunk(sums, col, self.spec.vectors, None, self.words_at)
-        return self.products.of_words_put(sums, self.words_at, self.spec.vectors)
+            return self.products.of_chunk(sums, col, vectors, None, at, beside)
+        return self.products.of_words_put(sums, at, vectors, beside)
