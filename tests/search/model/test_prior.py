@@ -121,3 +121,11 @@ def test_tiles_that_share_words_come_early(text: str, tiles: list[str]) -> None:
 def test_tiles_of_all_rows_join_whole_vectors_first(rows: int) -> None:
     space = Space(parse_problem(f"matmul:m={rows},n=4096,k=4096,dtype=i8"), DOTS)
     assert prior_points(Model.shipped(space), 1)[0]["tile"] in (f"{rows}x4w32", f"{rows}x8w32")
+
+
+@pytest.mark.parametrize(("n", "is_fetched"), [(22016, True), (2048, False)])
+def test_rows_longer_than_a_page_are_also_fetched_ahead(n: int, is_fetched: bool) -> None:
+    space = Space(parse_problem(f"matmul:m=1,n={n},k=4096,dtype=i8"), DOTS)
+    schedules = [space.schedule(point) for point in prior_points(Model.shipped(space), 6)]
+    swept = [schedule for schedule in schedules if schedule.sweeps]
+    assert any(schedule.prefetches and schedule.depth == 32 for schedule in swept) == is_fetched
