@@ -22,8 +22,10 @@ from search.timing.interleave import interleave
 from tilewise.bench.machine import processor
 
 LAYERS = [f"matmul:m=16,n={n},k=4096,dtype=i8" for n in (4096, 11008)]
-SHARED = ((4, 4, 32), (6, 4, 32), (3, 8, 32), (4, 4, 64), (6, 4, 64))
+SHARED = ((4, 4, 32), (6, 4, 32), (3, 8, 32), (2, 8, 64), (4, 4, 64), (6, 4, 64))
 """Rows and vectors of a tile, and rows of B side by side."""
+FETCHED = ((4, 4, 32), (4, 4, 64), (2, 8, 64))
+"""Those that are also timed with the step `prefetch`."""
 
 
 def main() -> None:
@@ -44,7 +46,10 @@ def schedules(problem: Problem, target: Target) -> dict[str, Schedule]:
     found = {f"sweep {rows}x1, 32": alone}
     for tall, wide, depth in SHARED:
         tile = Register(tall, wide * lanes, "rows")
-        found[f"sweep {tall}x{wide}, {depth}"] = Schedule((Stream("k", depth), tile, Sweep("n")))
+        name, stream = f"sweep {tall}x{wide}, {depth}", Stream("k", depth)
+        found[name] = Schedule((stream, tile, Sweep("n")))
+        if (tall, wide, depth) in FETCHED:
+            found[f"{name}, prefetch"] = Schedule((stream, Prefetch("B"), tile, Sweep("n")))
     found["block 256x64, 4x4"] = Schedule((*block, Register(4, 4 * lanes), Unroll(4)))
     return found
 
@@ -60,12 +65,12 @@ def table(problem: Problem, rounds: int) -> str:
     speeds = [problem.flops / seconds / 1e9 for seconds in times]
     peer = max(speeds[len(ways) :])
     rows = [
-        f"  {name:<20} {speed:>7.1f} {speed / peer:>6.2f}"
+        f"  {name:<24} {speed:>7.1f} {speed / peer:>6.2f}"
         for name, speed in zip(named, speeds, strict=False)
     ]
     peak = peak_gflops(target, problem.element.name)
     head = f"{problem.canonical}, peak {peak:.0f}"
-    return "\n".join([head, *rows, f"  {'oneDNN':<20} {peer:>7.1f}"])
+    return "\n".join([head, *rows, f"  {'oneDNN':<24} {peer:>7.1f}"])
 
 
 if __name__ == "__main__":

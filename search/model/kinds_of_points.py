@@ -5,6 +5,7 @@ model.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import islice, product
 
 from kernels.problem import Conv2d, Matmul
 from search.model.traffic import OWN_SHARE, PAGE_BYTES
@@ -13,17 +14,24 @@ from search.space.parameters import Size
 from search.space.points import WHOLE, Point, Value
 from search.space.space import Space
 from search.space.tiles import (
+    DEEPEST_SWEPT,
     MAX_TILE_ROWS,
     SPLIT_TILE_VECTORS,
+    SWEPT_MARK,
     SplitTile,
+    TileShape,
     joins_for_few_rows,
+    may_share_words,
     reads_in_place,
+    rows_sharing,
     split_tiles,
     tile_shape,
 )
 
 MAX_SPLIT_POINTS = 8  # points of split tiles that are proposed
 MAX_SWEPT_POINTS = 6  # of swept ones that hold all rows
+FETCHED_AT = 2  # place among these of one with prefetches
+MAX_SHARED_POINTS = 4  # of swept ones that share joined words
 SWEPT_AT_ONCE = 8  # rows of a result up to which registers hold all, for a wide tile
 WIDENED_AT_ONCE = 4  # and up to which a sweep widens B as fast as a pack that many rows share
 LONG_STREAM = 32  # vectors of a row, from where caches deliver one row at a time best
@@ -130,11 +138,53 @@ def swept_points(space: Space) -> list[Point]:
     return [base | {"tile": tile} for tile in space.values("tile") if tile_shape(tile).swept]
 
 
+def sharing_words(space: Space, swept: Sequence[Point]) -> list[Point]:
+    """Those whose tiles share joined words, for more rows than one such tile has.
+
+    Tiles of equally many rows come first, and with half of the registers for sums. Of each the
+    deepest chunks come first, with prefetches where B is far. Without these, and where a row of B
+    is longer than a page, processors follow no more than half of its rows.
+    """
+    workload, deepest = space.workload, DEEPEST_SWEPT
+    rows = workload.dims.extent(workload.dims.row)
+
+    def is_sharing(shape: TileShape) -> bool:
+        return may_share_words(workload, shape.width) and shape.rows < rows and shape.streams == 1
+
+    shapes = [s for s in (tile_shape(point["tile"]) for point in swept) if is_sharing(s)]
+    narrowest = min((shape.width for shape in shapes), default=0)
+    if not shapes or rows <= rows_sharing(workload, narrowest):
+        return []
+
+    def rank(sides: tuple[int, int]) -> tuple[bool, int, int]:
+        tall, wide = sides
+        return rows % tall > 0, abs(tall - rows_sharing(workload, wide)), wide
+
+    tiles = sorted({(shape.rows, shape.width) for shape in shapes}, key=rank)
+    unfetched = deepest // 2 if workload.stored["B"].stride > PAGE_BYTES else deepest
+    ways = [(deepest, True), (unfetched, False), (deepest // 2, True)]
+    if True not in space.values("prefetch"):
+        ways = [(deepest, False), (deepest // 2, False)]
+    chosen = sorted(
+        product(enumerate(tiles), enumerate(ways)), key=lambda pair: sum(n for n, _ in pair)
+    )
+    points = [
+        swept[0]
+        | {"tile": f"{tall}x{wide}{SWEPT_MARK}{depth}"}
+        | ({"prefetch": True} if fetches else {})
+        for (_, (tall, wide)), (_, (depth, fetches)) in chosen
+    ]
+    return [p for p in points if p["tile"] in space.values("tile")][:MAX_SHARED_POINTS]
+
+
 def at_once(space: Space, swept: Sequence[Point]) -> list[Point]:
     """Those that hold few rows, all at once: the deep ones first, which prefetchers follow best.
 
+    Before them come those that are so wide that words are joined in whole vectors.
     Many rows that lie a multiple of a page apart meet in few sets of the first cache; of these,
     few rows come first, in streams that run on from row to row, and where the last cache has B.
+    Where rows are longer than a page, which processors follow to its end, the deepest that reads
+    whole rows side by side is also among the first with prefetches.
     """
     workload = space.workload
     rows = workload.dims.extent(workload.dims.row)
@@ -145,13 +195,17 @@ def at_once(space: Space, swept: Sequence[Point]) -> list[Point]:
     is_near = stored.total <= OWN_SHARE * space.target.l3_bytes
     prefers_runs = is_near or stored.stride % PAGE_BYTES == 0
 
-    def rank(point: Point) -> tuple[bool, int]:
+    def rank(point: Point) -> tuple[bool, bool, int]:
         shape = tile_shape(point["tile"])
         runs_on = shape.swept == shape.streams
-        return prefers_runs != runs_on, -shape.swept
+        joins_alone = shape.width % workload.swept_arithmetic.depth > 0
+        return joins_alone, prefers_runs != runs_on, -shape.swept
 
-    whole = [point for point in swept if tile_shape(point["tile"]).rows == rows]
-    return sorted(whole, key=rank)[:MAX_SWEPT_POINTS]
+    whole = sorted((p for p in swept if tile_shape(p["tile"]).rows == rows), key=rank)
+    if stored.stride > PAGE_BYTES and True in space.values("prefetch"):
+        side_by_side = (p for p in whole if tile_shape(p["tile"]).streams == 1)
+        whole[FETCHED_AT:FETCHED_AT] = [p | {"prefetch": True} for p in islice(side_by_side, 1)]
+    return whole[:MAX_SWEPT_POINTS]
 
 
 def _nearest(space: Space, name: str, wanted: int) -> Value:

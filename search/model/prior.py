@@ -20,6 +20,7 @@ from search.model.kinds_of_points import (
     at_once,
     division,
     joined_points,
+    sharing_words,
     split_points,
     streamed_points,
     swept_points,
@@ -101,8 +102,9 @@ def _legal(model: Model, algorithms: Sequence[str]) -> Iterator[Point]:
 def ranked(model: Model, algorithms: Sequence[str] = (DIRECT,)) -> Iterator[Point]:
     """Points of split, streamed and swept tiles, if any; then what the descents met, by time.
 
-    Where split tiles compete with packing, both come in turn. Swept tiles of some rows at a time
-    come behind the best that the descents met, which packs B or not.
+    Where split tiles compete with packing, both come in turn. So do swept tiles that share words
+    and those of all rows, else small blocks. Other swept tiles of some rows at a time come behind
+    the best that the descents met, which packs B or not.
 
     Args:
         model: of a space.
@@ -117,11 +119,9 @@ def ranked(model: Model, algorithms: Sequence[str] = (DIRECT,)) -> Iterator[Poin
     if DIRECT in algorithms:
         yield from streamed_points(space)
     swept = swept_points(space)
-    whole = at_once(space, swept)
-    yield from whole
-    if not whole:
-        yield from joined_points(space)
-    rivals = [point for point in swept if point not in whole]
+    whole, shared = at_once(space, swept), sharing_words(space, swept)
+    yield from in_turn(iter(shared), iter(whole or joined_points(space)))
+    rivals = [point for point in swept if point not in (*whole, *shared)]
     yield from islice(met, 1)
     yield from sorted(rivals, key=model.log_time)[:MAX_RIVAL_POINTS]
     yield from met

@@ -33,6 +33,7 @@ SWEPT_MARK, STREAMS_MARK = "w", "i"
 SWEPT_DEPTHS = (4, 8, 16, 32)  # rows of B side by side
 DEEPEST_SWEPT = 64  # and where several tiles share joined words, whose sums are visited less then
 INTERLEAVED = (4, 8)  # streams, each of which has one of the rows side by side
+SHARED_SUMS = 0.5  # of the registers, where tiles share joined words: the others have words
 SWEPT_GROUPS = (1, 2)  # cache lines of each row that are read at once, if registers hold them
 MAX_SWEPT_ROWS = 32  # of the result
 MAX_SWEPT_AHEAD = 8  # of one whose B could be packed ahead
@@ -193,7 +194,8 @@ def _tiles_in_place(problem: Matmul, registers: int) -> tuple[SplitTile, ...]:
 def swept_tiles(workload: Workload) -> tuple[str, ...]:
     """The swept tiles to offer; none where a result has many rows, or B lies across.
 
-    Those with the fewest tiles of rows come first, and those with one more behind them.
+    Those with the fewest tiles of rows come first, and those with one more behind them; then those
+    that share joined words and have half of the registers for sums.
     """
     problem = workload.problem
     if not isinstance(problem, Matmul) or not _is_swept(workload, problem):
@@ -204,15 +206,28 @@ def swept_tiles(workload: Workload) -> tuple[str, ...]:
     wanted = (*(groups * line for groups in SWEPT_GROUPS), max(1, free // problem.m))
     widths = sorted({min(width, line * max(SWEPT_GROUPS)) for width in wanted})
     fewest = {w: -(-problem.m // min(problem.m, free // w)) for w in widths if w <= free}
-    shapes = ((-(-problem.m // (fewest[w] + more)), w) for more in (0, 1) for w in fewest)
+    shapes = [(-(-problem.m // (fewest[w] + more)), w) for more in (0, 1) for w in fewest]
+    shapes += [(rows_sharing(workload, w), w) for w in fewest if may_share_words(workload, w)]
     swept = tuple(
         f"{rows}x{width}{SWEPT_MARK}{depth}"
         for rows, width in dict.fromkeys(shapes)
         for depth in (*SWEPT_DEPTHS, DEEPEST_SWEPT)
         if depth % deep == 0 and depth <= problem.k
-        if depth < DEEPEST_SWEPT or (width % deep == 0 and deep > 1 and rows < problem.m)
+        if depth < DEEPEST_SWEPT or (may_share_words(workload, width) and rows < problem.m)
     )
     return swept + _interleaved_tiles(workload, problem, list(fewest))
+
+
+def may_share_words(workload: Workload, width: int) -> bool:
+    """Whether several tiles of rows share words that are joined once, if they are so wide."""
+    deep = workload.swept_arithmetic.depth
+    return deep > 1 and width % deep == 0 and workload.dims.extent(workload.dims.row) > 1
+
+
+def rows_sharing(workload: Workload, width: int) -> int:
+    """Rows of a tile that has as many sums as fit beside the words, and no more than there are."""
+    sums = int(SHARED_SUMS * workload.target.vector_registers)
+    return min(max(1, sums // width), workload.dims.extent(workload.dims.row))
 
 
 def _interleaved_tiles(

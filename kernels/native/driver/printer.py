@@ -127,5 +127,6 @@ def _print_walks(scope: Scope) -> None:
         if loop.kind == "micro":
             walk.walked(loop)
         else:
+            walk.enters(loop)
             scope.loop(loop)
     walk.kernel()

@@ -31,6 +31,7 @@ from kernels.native.ir.dot_products import OFFSET
 from kernels.native.ir.vectors import LINE_BYTES
 from kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU
 from kernels.native.microkernels.specs import KernelSpec
+from kernels.native.microkernels.sweep.spec import SweepSpec
 from kernels.native.strides import Strides
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import is_packed_ahead
@@ -41,7 +42,10 @@ from kernels.schedule.winograd import POINT, taps_of, tiles_of
 
 @dataclass(frozen=True)
 class PanelBytes:
-    """Bytes of scratch for packed A and packed B; one line for one that is read in place."""
+    """Bytes of scratch for packed A and packed B; one line for one that is read in place.
+
+    Sums of a sweep that lie in panels have the place of A's.
+    """
 
     a: int
     b: int
@@ -83,6 +87,8 @@ def panel_bytes(problem: Problem, nest: Nest, strides: Strides, spec: KernelSpec
     if POINT in nest.space.dims:
         return _transformed_bytes(problem, nest, strides)
     a = b = LINE_BYTES
+    if isinstance(spec, SweepSpec) and spec.shares_words:
+        a = _bytes_of_sums(nest, spec)
     for copy in nest.copies:
         if copy.operand == "A":
             a = _bytes_of_a(copy, strides, spec.how)
@@ -92,6 +98,17 @@ def panel_bytes(problem: Problem, nest: Nest, strides: Strides, spec: KernelSpec
         batches = prod(nest.space.extent(dim) for dim in nest.space.lead)
         b = batches * _panels_ahead(nest, spec).batch_bytes
     return PanelBytes(a, b)
+
+
+def _bytes_of_sums(nest: Nest, spec: SweepSpec) -> int:
+    """Of all that a thread has within the loop over the reduction."""
+    part = dict(nest.space.extents)
+    for loop in nest.loops:
+        if loop.dim == nest.space.stream:
+            break
+        part[loop.dim] = min(loop.step, part[loop.dim])
+    sums = prod(part[dim] for dim in (*nest.space.lead, nest.space.row, nest.space.col))
+    return max(LINE_BYTES, sums * size_of(spec.how.accumulator))
 
 
 def _transformed(problem: Problem, nest: Nest, strides: Strides) -> Transformed:

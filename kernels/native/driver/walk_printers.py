@@ -16,11 +16,18 @@ from kernels.native.microkernels.abi import (
 
 
 class WalkPrinter(ABC):
-    """Prints one call for each block, and counts the tiles that the call has."""
+    """Prints one call for each block, and counts the tiles that the call has.
+
+    Attributes:
+        tiles: how many there are along each dim.
+        part: the names of the start and the end of what lies within the loop over the reduction,
+            per dim.
+    """
 
     def __init__(self, scope: Scope) -> None:
         self.scope, self.structure = scope, scope.structure
         self.tiles: list[str] = []
+        self.part: dict[str, tuple[str, str]] = {}
 
     def walked(self, loop: Loop) -> None:
         """A loop over register tiles, which the micro-kernel has; images are visited alone."""
@@ -28,6 +35,12 @@ class WalkPrinter(ABC):
             return
         by, length = self.scope.step(loop), self.scope.length(loop.dim)
         self.tiles.append(f"(({length} + {by} - 1) // {by})")
+
+    def enters(self, loop: Loop) -> None:
+        """A loop over blocks or over the reduction; what lies within that waits for a chunk."""
+        if loop.dim == self.structure.space.stream:
+            start, end = self.scope.start, self.scope.end
+            self.part = {dim: (start[dim], end[dim]) for dim in start}
 
     def kernel(self) -> None:
         """The call."""
@@ -94,4 +107,19 @@ class SweepPrinter(WalkPrinter):
             rows=scope.length(space.row),
             cols="cols",
             wrap=f"({rows} * b_stream - cols) * size",
+            sums=f"a_panels + ({self._sums_before()}) * out_size",
         )
+
+    def _sums_before(self) -> str:
+        """How many sums lie before those of the present block."""
+        space, scope = self.structure.space, self.scope
+        before = "0"
+        for dim in (*space.lead, space.row):
+            first, end = self.part[dim]
+            at = f"{scope.start[dim]} - {first}" if scope.start[dim] != first else "0"
+            before = at if before == "0" else f"({before}) * ({end} - {first}) + {at}"
+        (first, end), here = self.part[space.col], scope.start[space.col]
+        before = before if before == "0" else f"({before}) * ({end} - {first})"
+        if here == first:
+            return before
+        return f"{before} + ({here} - {first}) * ({scope.length(space.row)})"

@@ -130,6 +130,8 @@ class SweepArguments(Generic[T]):
         flags: of `LOAD_C`, `ADD_BIAS`, `RELU`, `FROM_WORDS` and `TO_WORDS`.
         rows, cols: of the block.
         wrap: bytes from a row of the block's end to where the next chunk's row begins.
+        sums: address of the block's panels of sums between chunks, one for each whole group of
+            columns, where register tiles share words.
     """
 
     a: T
@@ -142,6 +144,7 @@ class SweepArguments(Generic[T]):
     rows: T
     cols: T
     wrap: T
+    sums: T
 
 
 SWEEP_ARGUMENTS = tuple(field.name for field in fields(SweepArguments))

@@ -105,6 +105,19 @@ def test_blocks_of_rows_and_threads_along_them(dtype: str, cols: int, host: Targ
     check(problem, Schedule((Parallel("m", 2), *tail)), host.with_threads(2), 2)
 
 
+@pytest.mark.parametrize("epilogue", ["none", "relu"])
+def test_sums_of_blocks_within_a_chunk_lie_apart(epilogue: str, host: Target) -> None:
+    problem = Matmul(batch=3, m=19, n=410, k=61, dtype="i8", init="accumulate", epilogue=epilogue)
+    cols = 4 * host.lanes("i8")
+    stream, lead, tail = Stream("k", 8), Tile("batch", 1), (Register(3, cols, "rows"), Sweep("n"))
+    blocks = (Tile("m", 9), Tile("n", 2 * cols), Tile("n", 3 * cols))
+    for inside in ((lead, *blocks[:2]), (blocks[2], lead, blocks[0]), (blocks[1], blocks[0], lead)):
+        check(problem, Schedule((stream, *inside, *tail)), host, len(inside))
+    check(problem, Schedule((lead, blocks[0], stream, blocks[1], *tail)), host, 4)
+    divided = (Parallel("n", 2), lead, stream, *blocks[:2], *tail)
+    check(problem, Schedule(divided), host.with_threads(2), 5)
+
+
 @pytest.mark.parametrize("m", [19, MOST_SHARING_ROWS + 5])  # of so many rows none share words
 def test_long_chunks_for_few_rows_and_for_many(m: int, host: Target) -> None:
     problem = Matmul(m=m, n=151, k=133, dtype="i8")

@@ -8,6 +8,7 @@ from kernels.problem import parse_problem
 from search.model.analytical import Model
 from search.model.prior import prior_points
 from search.space.space import Space
+from search.space.tiles import tile_shape
 from tests.kernels.strategies import problems
 from tests.search.targets import NARROW, WIDE
 
@@ -64,8 +65,11 @@ def test_tiles_that_share_joined_words_take_less(tile: str) -> None:
     assert f"{tile}w64" in space.values("tile") and "16x1w64" not in space.values("tile")
 
 
+DOTS = replace(WIDE, features=frozenset({"avx512bf16", "avx512vnni"}))
+
+
 @pytest.mark.parametrize(
-    ("text", "is_first"),
+    ("text", "is_early"),
     [
         ("m=16,n=4096,k=4096,dtype=i8", True),
         ("m=13,n=4096,k=4096,dtype=bf16", True),
@@ -74,10 +78,54 @@ def test_tiles_that_share_joined_words_take_less(tile: str) -> None:
         ("m=128,n=4096,k=4096,dtype=i8", False),
     ],
 )
-def test_words_are_joined_in_small_blocks_for_few_rows_first(text: str, is_first: bool) -> None:
-    target = replace(WIDE, features=frozenset({"avx512bf16", "avx512vnni"}))
-    space = Space(parse_problem(f"matmul:{text}"), target)
-    first = prior_points(Model.shipped(space), 1)[0]
-    is_joined = first["tile"] == "4x4" and first["depth"] == 64
-    assert (is_joined and space.schedule(first).prefetches) == is_first
-    assert (64 in space.values("depth")) == ("m=4," in text or is_first)
+def test_words_are_joined_in_small_blocks_for_few_rows_early(text: str, is_early: bool) -> None:
+    space = Space(parse_problem(f"matmul:{text}"), DOTS)
+    joined = [
+        point
+        for point in prior_points(Model.shipped(space), 2)
+        if point["tile"] == "4x4" and point["depth"] == 64
+    ]
+    assert any(space.schedule(point).prefetches for point in joined) == is_early
+    assert (64 in space.values("depth")) == ("m=4," in text or is_early)
+
+
+@pytest.mark.parametrize(
+    ("text", "tiles"),
+    [
+        ("m=16,n=4096,k=4096,dtype=i8", ["4x4w64", "2x8w64"]),
+        ("m=32,n=11008,k=3000,dtype=i8", ["4x4w64", "4x4w32"]),  # rows longer than a page
+        ("m=6,n=5000,k=5000,dtype=i8", ["2x8w64", "2x8w32"]),  # no rows are left over
+        ("m=16,n=4096,k=4096,dtype=bf16", ["8x2w64", "8x2w32"]),
+        ("m=24,n=500,k=500,dtype=i8", ["4x4w64", "4x4w32"]),  # near: none is fetched ahead
+        ("m=4,n=4096,k=4096,dtype=i8", []),  # one tile has all rows
+        ("m=1,n=4096,k=4096,dtype=i8", []),
+        ("m=16,n=4096,k=4096,dtype=f32", []),  # no words
+    ],
+)
+def test_tiles_that_share_words_come_early(text: str, tiles: list[str]) -> None:
+    space = Space(parse_problem(f"matmul:{text}"), DOTS)
+    rows = space.workload.dims.extent("m")
+    points = prior_points(Model.shipped(space), 4)
+    shared = [
+        point
+        for point in points
+        if (shape := tile_shape(point["tile"])).swept and shape.rows < rows
+    ]
+    assert [point["tile"] for point in shared][: len(tiles)] == tiles
+    if tiles:
+        assert points[0] == shared[0]
+        assert space.schedule(points[0]).prefetches == (True in space.values("prefetch"))
+
+
+@pytest.mark.parametrize("rows", [2, 4])
+def test_tiles_of_all_rows_join_whole_vectors_first(rows: int) -> None:
+    space = Space(parse_problem(f"matmul:m={rows},n=4096,k=4096,dtype=i8"), DOTS)
+    assert prior_points(Model.shipped(space), 1)[0]["tile"] in (f"{rows}x4w32", f"{rows}x8w32")
+
+
+@pytest.mark.parametrize(("n", "is_fetched"), [(22016, True), (2048, False)])
+def test_rows_longer_than_a_page_are_also_fetched_ahead(n: int, is_fetched: bool) -> None:
+    space = Space(parse_problem(f"matmul:m=1,n={n},k=4096,dtype=i8"), DOTS)
+    schedules = [space.schedule(point) for point in prior_points(Model.shipped(space), 6)]
+    swept = [schedule for schedule in schedules if schedule.sweeps]
+    assert any(schedule.prefetches and schedule.depth == 32 for schedule in swept) == is_fetched

@@ -4,6 +4,11 @@ The first tile of rows joins the words of a group and puts them on the stack, be
 the others find them there. On processors with one port for shuffles joining them again for each
 tile would take half as long as the products. A group's words fit the first cache; the rows of B
 that they come from need not.
+
+Between chunks the sums of a group lie in a panel of their own, row behind row. Rows of C may be a
+multiple of a page apart, which meet in one set of the first cache, and are more pages than there
+are places for stores' addresses. The chunk's words of A are brought together on the stack for the
+same reason.
 """
 
 from dataclasses import replace
@@ -15,9 +20,11 @@ from kernels.native.ir.control import Loop, Transform, branch
 from kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const
 from kernels.native.microkernels.abi import FROM_WORDS, SweepArguments
 from kernels.native.microkernels.sweep.chunk_of_a import ChunkOfA
+from kernels.native.microkernels.sweep.panel_tile import PanelTile
 from kernels.native.microkernels.sweep.products import Products
-from kernels.native.microkernels.sweep.row_tile import BETWEEN, RowTile
+from kernels.native.microkernels.sweep.row_tile import BETWEEN
 from kernels.native.microkernels.sweep.spec import SweepSpec
+from kernels.native.microkernels.sweep.spread_fetch import SpreadFetch
 
 
 class ColumnGroups:
@@ -31,6 +38,10 @@ class ColumnGroups:
         self.sums = Vectors(builder, ELEMENTS[spec.how.accumulator], spec.lanes, spec.fma)
         self.words = self._on_the_stack(spec.words * spec.vectors)
         self.corrections = self._on_the_stack(spec.all_rows) if spec.how.offset else None
+        row = Vectors(builder, ELEMENTS[spec.how.stored], spec.depth, spec.fma)
+        bytes_of_a = spec.all_rows * spec.depth * row.element.bytes
+        vector_bytes = spec.lanes * self.sums.element.bytes
+        self.row_of_a, self.a = row, self._on_the_stack(-(-bytes_of_a // vector_bytes))
 
     def _on_the_stack(self, vectors: int) -> Value:
         place = ir.ArrayType(ir.VectorType(ELEMENTS["i32"].type, self.spec.lanes), vectors)
@@ -48,11 +59,20 @@ class ColumnGroups:
             b = self.builder
             if self.corrections is not None:
                 branch(b, self._is_first(), self._put_corrections, [])
+            self._put_a()
             is_between = b.icmp_signed("==", self.arg.flags, const(BETWEEN))
             between, other = (self._walk(whole, is_so) for is_so in (True, False))
             return branch(b, is_between, between, nothing, other)
 
         return walks
+
+    def _put_a(self) -> None:
+        """Copy the chunk of A, row behind row."""
+        b, row = self.builder, self.row_of_a
+        loop = Loop(b, (), "rows.of.a")
+        value = row.load(row.offset(self.arg.a, b.mul(loop.index, const(self.spec.a_row))))
+        row.store(value, row.offset(self.a, b.mul(loop.index, const(self.spec.depth))))
+        loop.close((), self.arg.rows, 1)
 
     def _is_first(self) -> Value:
         """Whether no chunk came before."""
@@ -119,10 +139,9 @@ class ColumnGroups:
     def _tile(
         self, spec: SweepSpec, row: Value, col: Value, is_between: bool, puts_words: bool = False
     ) -> None:
-        tile = RowTile(
-            self.builder, spec, self.arg, row, is_whole=True, words_at=self.words,
-            puts_words=puts_words,
-        )  # fmt: skip
+        b = self.builder
+        near = replace(spec, a_row=spec.depth, fetches_ahead=False)
+        tile = PanelTile(b, near, replace(self.arg, a=self.a), row, self.words, puts_words)
         if self.corrections is not None and not is_between:
             begin = self._correction(row)
 
@@ -131,5 +150,11 @@ class ColumnGroups:
                 return [self.sums.load(at) for at in places]
 
             zeros = [self.sums.zero] * spec.rows
-            tile.corrections = branch(self.builder, self._is_first(), load, zeros)
-        tile.columns(col, spec.vectors, None, is_between)
+            tile.corrections = branch(b, self._is_first(), load, zeros)
+        before = b.add(b.mul(col, self.arg.rows), b.mul(row, const(spec.cols)))
+        panel = self.sums.offset(self.arg.sums, before)
+        if self.spec.fetches_ahead:
+            beside = SpreadFetch(b, self.spec, self.arg, row, col).beside
+            tile.group(col, panel, is_between, beside)
+        else:
+            tile.group(col, panel, is_between, lambda word: None)

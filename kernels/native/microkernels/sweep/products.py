@@ -52,24 +52,29 @@ class Products:
         vectors: int,
         mask: Value | None,
         put_at: Value | None = None,
+        beside: Callable[[int], None] = lambda word: None,
     ) -> list[Value]:
         """The sums plus the products of a whole chunk; where words are joined, in their order.
 
-        With `put_at` the words are also stored there.
+        With `put_at` the words are also stored there. What `beside` emits comes before each word.
         """
         b_at = self.stored.offset(self.arg.b, col)
         if mask is None and self.spec.fetches_ahead:
             self._fetch_ahead(b_at, col, vectors)
         for word in range(self.spec.words):
+            beside(word)
             for first, joined in self._words_of_b(b_at, word, vectors, mask):
                 if put_at is not None:
                     self._put(joined, put_at, word * vectors + first)
                 sums = self._added(sums, word, vectors, first, joined)
         return sums
 
-    def of_words_put(self, sums: list[Value], at: Value, vectors: int) -> list[Value]:
-        """The sums plus the products of a whole chunk whose words `put_words` has put at `at`."""
+    def of_words_put(
+        self, sums: list[Value], at: Value, vectors: int, beside: Callable[[int], None]
+    ) -> list[Value]:
+        """The sums plus the products of a whole chunk whose words were put at `at`."""
         for word in range(self.spec.words):
+            beside(word)
             row = word * vectors * self.spec.lanes
             joined = [
                 self.words.load(self.words.at(at, row + j * self.spec.lanes))

@@ -26,9 +26,7 @@ class RowTile:
     """One emission of the walk over all columns, for a register tile of rows from `row` on.
 
     Chunks between the first and the last whole one only add to sums in C, and leave them in the
-    order of words; most of the time goes there, and their walk has nothing else in it. Words of
-    whole groups of columns come from `words_at` where several tiles share them; one of these puts
-    them there.
+    order of words; most of the time goes there, and their walk has nothing else in it.
     """
 
     def __init__(
@@ -38,11 +36,8 @@ class RowTile:
         arg: SweepArguments[Value],
         row: Value,
         is_whole: bool,
-        words_at: Value | None = None,
-        puts_words: bool = False,
     ) -> None:
         self.builder, self.spec, self.arg, self.is_whole = builder, spec, arg, is_whole
-        self.words_at, self.puts_words = words_at, puts_words
         how, lanes = spec.how, spec.lanes
         self.v = Vectors(builder, ELEMENTS[how.accumulator], lanes, spec.fma)
         self.stored = Vectors(builder, ELEMENTS[how.stored], lanes, spec.fma)
@@ -65,7 +60,7 @@ class RowTile:
         if not self.is_whole:
             return self.a.corrections_of_what_is_left()
         zeros = [self.v.zero] * self.spec.rows
-        return branch(self.builder, self._lacks(FROM_WORDS), self._corrections_of_all, zeros)
+        return branch(self.builder, self.lacks(FROM_WORDS), self._corrections_of_all, zeros)
 
     def _corrections_of_all(self, _zeros: list[Value]) -> list[Value]:
         return self.a.corrections_of_all()
@@ -121,48 +116,48 @@ class RowTile:
         self, col: Value, vectors: int, mask: Value | None, is_between: bool = False
     ) -> None:
         """All rows of the tile in some columns."""
-        c = self.v.offset(self.c, col)
-        rows = [
-            self.v.offset(c, self.builder.mul(self.arg.c_row, const(i)))
-            for i in range(self.spec.rows)
-        ]
-        places = [self.v.at(row, j * self.spec.lanes) for row in rows for j in range(vectors)]
+        places = self.places(col, vectors)
         if is_between:
             sums = [self.v.load(at) for at in places]
-            done = self._of_chunk(sums, col, vectors, None)
+            done = self.products.of_chunk(sums, col, vectors, None)
         else:
             done = self._first_or_last(places, col, vectors, mask)
         for value, at in zip(done, places, strict=True):
             self.v.store(value, at, mask)
 
-    def _of_chunk(
-        self, sums: list[Value], col: Value, vectors: int, mask: Value | None
-    ) -> list[Value]:
-        """The sums plus the products of a whole chunk."""
-        if self.words_at is not None and not self.puts_words:
-            return self.products.of_words_put(sums, self.words_at, vectors)
-        return self.products.of_chunk(sums, col, vectors, mask, self.words_at)
+    def places(self, col: Value, vectors: int) -> list[Value]:
+        """The addresses in C of all rows of the tile in some columns."""
+        c = self.v.offset(self.c, col)
+        rows = [
+            self.v.offset(c, self.builder.mul(self.arg.c_row, const(i)))
+            for i in range(self.spec.rows)
+        ]
+        return [self.v.at(row, j * self.spec.lanes) for row in rows for j in range(vectors)]
 
     def _first_or_last(
         self, places: Sequence[Value], col: Value, vectors: int, mask: Value | None
     ) -> list[Value]:
         """The sums from what they start with to what they end as."""
-        sums = self._initial(places, col, vectors, mask)
+        sums = self.initial(places, col, vectors, mask)
         if self.is_whole:
             takes_words = mask is None and self.spec.joins(vectors)
             if takes_words:
                 in_words = self.products.in_order_of_words
-                sums = branch(self.builder, self._lacks(FROM_WORDS), in_words, sums)
-            sums = self._of_chunk(sums, col, vectors, mask)
+                sums = branch(self.builder, self.lacks(FROM_WORDS), in_words, sums)
+            sums = self.products.of_chunk(sums, col, vectors, mask)
             if takes_words:
                 in_columns = self.products.in_order_of_columns
-                sums = branch(self.builder, self._lacks(TO_WORDS), in_columns, sums)
+                sums = branch(self.builder, self.lacks(TO_WORDS), in_columns, sums)
         else:
             sums = self.products.of_what_is_left(sums, col, vectors, mask)
+        return self.ended(sums)
+
+    def ended(self, sums: list[Value]) -> list[Value]:
+        """What the sums end as, in the order of columns."""
         ceiling = ceiling_of(self.spec.epilogue)
         return self._when(RELU, lambda xs: [self.v.relu(x, ceiling) for x in xs], sums)
 
-    def _initial(
+    def initial(
         self, places: Sequence[Value], col: Value, vectors: int, mask: Value | None
     ) -> list[Value]:
         """Zero or C, plus the bias and what makes up for bytes that were made unsigned."""
@@ -181,7 +176,7 @@ class RowTile:
         apart = [row for row in self.corrections for _ in range(vectors)]
         return [v.add(x, y) for x, y in zip(start, apart, strict=True)]
 
-    def _lacks(self, flag: int) -> Value:
+    def lacks(self, flag: int) -> Value:
         """Whether a flag of the call is not set."""
         b = self.builder
         return b.icmp_signed("==", b.and_(self.arg.flags, const(flag)), const(0))
