@@ -30,7 +30,7 @@ Origins = dict[str, dict[str, Any]]
 
 
 def op_source(
-    session: Session, lone: LoneOp, asked: Asked, here: MachineInfo, *, with_payload: bool
+    session: Session, lone: LoneOp, asked: Asked, here: MachineInfo
 ) -> tuple[str, Origins]:
     """What a script depends on, as canonical JSON: the op and the schedules that are tried.
 
@@ -62,7 +62,6 @@ def op_source(
     source = {
         "op": to_json(lone),
         "schedules": [steps for _, steps in first.values()],
-        "with_payload": with_payload,
     }
     origins = {hashed: _origin(row, asked) for hashed, (row, _) in first.items()}
     return json.dumps(source, sort_keys=True), origins
@@ -84,7 +83,7 @@ def op_tag(source: str, toolchain: str) -> str:
 
 
 def op_document(source: str) -> str:
-    """The script and what is told of it, made and proven now, as JSON.
+    """The script and what is told of it, made and proven now, as JSON for `told_of`.
 
     Raises:
         NotFoundError: none proved.
@@ -95,3 +94,10 @@ def op_document(source: str) -> str:
     if "reason" in found:
         raise NotFoundError(found["reason"])
     return document
+
+
+def told_of(document: str, *, with_payload: bool) -> dict[str, Any]:
+    """What a caller gets of a document: the script alone, or behind the op's function."""
+    told: dict[str, Any] = json.loads(document)
+    whole = told.pop("with_payload")
+    return told | ({"script": whole} if with_payload else {})
