@@ -162,7 +162,8 @@ async def graph_of(services: Services, key: str, module: bytes) -> Graph:
 
 def given(body: bytes, kind: str) -> tuple[str, bytes]:
     """A module's name for the cache, and the module."""
-    module = _of_json(body) if kind.partition(";")[0].strip() == JSON_TYPE else body
+    is_json = kind.partition(";")[0].strip().lower() == JSON_TYPE
+    module = _of_json(body) if is_json else body
     return hashlib.sha256(module).hexdigest(), module
 
 
