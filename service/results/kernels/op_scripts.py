@@ -22,6 +22,7 @@ from service.host.machine import MachineInfo
 from service.results import integrity, nearest
 from service.results.child import answer_of
 from service.results.nearest import Asked
+from service.results.stored import shown_proofs
 from service.results.trials import trials_beside
 
 CHILD = "kernels.mlir.normalised"
@@ -34,7 +35,8 @@ def op_source(
 ) -> tuple[str, Origins]:
     """What a script depends on, as canonical JSON: the op and the schedules that are tried.
 
-    The best of each problem is tried first, then the fastest others.
+    The schedule of a problem's own script is tried first, since the fastest native kernel is not
+    the fastest script; then the best of each problem, and the fastest others.
 
     Returns:
         That, and of each schedule by its hash how near it is to what was asked for.
@@ -58,7 +60,10 @@ def op_source(
     if not tried:
         told = " or ".join(one.canonical for one in problems)
         raise NotFoundError(f"no schedule of {told} is stored for {asked.target}; tune it first")
-    first = dict(islice(tried.items(), MOST_PROOFS))
+    proofs = shown_proofs(session, [row.id for row in rows]).values()
+    of_scripts = {one.script.hash for one in proofs if one.script and one.failure is None}
+    ranked = sorted(tried.items(), key=lambda one: one[0] not in of_scripts)
+    first = dict(islice(ranked, MOST_PROOFS))
     source = {
         "op": to_json(lone),
         "schedules": [steps for _, steps in first.values()],
