@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
+from fastapi import Query
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -30,6 +31,8 @@ FileKind = Literal["cpu", "air", "iree", "iree-spec", "kernel"]
 FILE_KINDS: tuple[FileKind, ...] = get_args(FileKind)
 Key = Annotated[str, StringConstraints(max_length=64)]
 Tag = Annotated[str, StringConstraints(max_length=128)]
+TargetText = Annotated[str, Query(examples=["host", "cpu:znver5,threads=2"])]
+"""Of the query."""
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,16 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from kernels.problem import parse_problem
+from kernels.schedule import Register, Schedule
 from tests.kernels.mlir.normalised.ops import generic
 from tests.tilewise.conftest import Cli
+from tilewise.backends.base import Backend
+from tilewise.cli.commands.scripts.op_of_module import _schedules
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
@@ -24,6 +29,27 @@ def module(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.parametrize(
+    ("failure", "wanted"), [(None, (3, 1, 2)), ("slower", (1, 2, 3))], ids=["proven", "failed"]
+)
+def test_the_schedule_of_the_problems_own_script_comes_first(
+    failure: str | None, wanted: tuple[int, ...]
+) -> None:
+    """Behind it the fastest kernel, and the others as fast as they are."""
+    rows = {n: Schedule((Register(n, 16),)) for n in (1, 2, 3)}
+    told = {n: {"hash": one.hash, "steps": one.to_json()} for n, one in rows.items()}
+    backend = Mock(Backend)
+    backend.show.return_value = {
+        "best": told[1],
+        "proof": {"failure": failure, "hash": rows[3].hash},
+    }
+    backend.trials.return_value = [
+        {**told[n], "state": "timed", "gflops": 9.0 - n} for n in (3, 1, 2)
+    ]
+    found = list(_schedules(backend, [parse_problem(PROBLEM)], "host"))
+    assert found == [rows[n] for n in wanted]
+
+
 def test_a_schedule_of_the_store_is_proven_on_the_op(cli: Cli, module: str, tmp_path: Path) -> None:
     named = json.loads(cli("import", module, "--json").out)["problems"][0]["problem"]
     missing = cli("script", module)
@@ -33,12 +59,13 @@ def test_a_schedule_of_the_store_is_proven_on_the_op(cli: Cli, module: str, tmp_
     ran = cli("script", module, "--json")
     assert ran.code == 0, ran.err
     told = json.loads(ran.out)
-    best = json.loads(cli("tune", named, "--trials", "4", "--json").out)["best"]
+    of_script = json.loads(cli("show", named, "--json").out)["proof"]["hash"]
     assert told["problem"] == named
     assert told["place"] == "@f 3:8 linalg.generic"
-    assert told["schedule"] == {"hash": best["hash"], "steps": best["steps"]}
+    assert told["schedule"]["hash"] == of_script
+    assert Schedule.from_json(told["schedule"]["steps"]).hash == of_script
     assert told["proof"]["max_error"] <= told["proof"]["tolerance"]
-    assert f"// schedule: {best['hash']}" in told["script"]
+    assert f"// schedule: {of_script}" in told["script"]
     file = tmp_path / "whole.mlir"
     assert cli("script", module, "--place", "1", "--with-payload", "-o", str(file)).code == 0
     iree_opt = Path(sys.executable).with_name("iree-opt")

@@ -45,6 +45,20 @@ def test_options_of_other_flavors_are_refused(cli: Cli, more: tuple[str, ...], s
     assert said in ran.err
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("script", PROBLEMS[0]),
+        ("script", PROBLEMS[0], "--flavor", "iree"),
+        ("fetch", "list.txt", "-o", "out", "--tune-missing"),
+    ],
+)
+def test_a_target_of_irees_own_code_has_specs_alone(cli: Cli, command: tuple[str, ...]) -> None:
+    ran = cli(*command, "--target", "iree:host")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "target 'iree:host': IREE's own code has" in ran.err and "iree-spec" in ran.err
+
+
 def test_other_flavors_take_one_problem(cli: Cli) -> None:
     ran = cli("script", *PROBLEMS)
     assert (ran.code, "a script is of one" in ran.err) == (2, True)

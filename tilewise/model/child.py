@@ -87,6 +87,8 @@ def entry_of(functions: list[str], asked: str | None) -> str:
         TilewiseError: there is no such function, or there are several.
     """
     names = [name for name in functions if not name.startswith("__") and "$" not in name]
+    if not names:
+        raise TilewiseError("the model has no public function, which alone can be run")
     if asked is not None:
         if asked not in names:
             raise TilewiseError(f"the model has no function {asked}; it has {', '.join(names)}")

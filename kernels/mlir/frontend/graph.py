@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from kernels.mlir.frontend.imported import Found, Imported, Occurrence, Skipped
+from kernels.mlir.frontend.imported import Found, Imported, Occurrence, Skipped, why_none
 
 NodeKind = Literal["contraction", "elementwise", "pool", "other"]
 Size = int | None
@@ -90,9 +90,16 @@ class Graph:
     @property
     def skipped(self) -> tuple[Skipped, ...]:
         """The nodes that multiply, convolve or pool, and that are no problem."""
-        return tuple(
-            Skipped(node.op, node.reason, node.where) for node in self.nodes if node.reason
-        )
+        return self._without_problem(*self.nodes)
+
+    @property
+    def why_no_layer(self) -> str:
+        """Of a graph without layers what is added to a message that says so."""
+        return why_none(self._without_problem(*(one for one in self.nodes if one.kind != "pool")))
+
+    @staticmethod
+    def _without_problem(*nodes: Node) -> tuple[Skipped, ...]:
+        return tuple(Skipped(node.op, node.reason, node.where) for node in nodes if node.reason)
 
     def maker_of(self, tensor: int) -> int | None:
         """The node that makes a tensor; None where the caller does."""

@@ -1,5 +1,6 @@
 """What was found in a module: problems with their places, and what no problem stands for."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,3 +120,12 @@ class Imported:
                 {"op": one.op, "reason": one.reason, "where": one.where} for one in self.skipped
             ],
         }
+
+
+def why_none(skipped: Sequence[Skipped]) -> str:
+    """What is added to a message that a module has no problem: why its first op is none."""
+    if not skipped:
+        return ""
+    place = skipped[0].where.rpartition(" ")[0]
+    others = f"; {len(skipped) - 1} others are skipped" if len(skipped) > 1 else ""
+    return f": {skipped[0].op} at {place} {skipped[0].reason}{others}"

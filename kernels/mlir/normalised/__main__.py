@@ -1,7 +1,7 @@
 """Prints the proven script of an op: `python -m kernels.mlir.normalised` reads it on stdin.
 
-One JSON object comes in: the op (`LoneOp`), the steps of some schedules, fastest first, and whether
-the op's function is wanted in front. One goes out: what is told of the script, or `reason`.
+One JSON object comes in: the op (`LoneOp`) and the steps of some schedules, fastest first. One goes
+out: what is told of the script, and `with_payload`, the same behind the op's function; or `reason`.
 """
 
 import json
@@ -30,7 +30,7 @@ def main() -> None:
     try:
         found = first_proven(lone, schedules, seconds=SECONDS, limits=LIMITS)
         script = found.proof.script
-        answer = found.to_json(with_op(lone, script) if asked["with_payload"] else script)
+        answer = {**found.to_json(script), "with_payload": with_op(lone, script)}
     except ProofError as error:
         answer = {"reason": " ".join(str(error).split())}
     with out:

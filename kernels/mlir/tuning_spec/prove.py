@@ -60,8 +60,11 @@ def prove(
         failure = "apply" if "did not take" in str(error) else "compile"
         return replace(known, failure=failure, message=str(error))
     known = replace(known, applied=True, compile_s=time.perf_counter() - begin)
-    with tempfile.TemporaryDirectory() as folder:
+    try:
         modules = {"spec": code} | _modes(problem, until)
+    except TimeoutError as error:
+        return replace(known, failure="timeout", message=str(error))
+    with tempfile.TemporaryDirectory() as folder:
         for name, one in modules.items():
             (Path(folder) / f"{name}.vmfb").write_bytes(one)
         request = {
@@ -82,16 +85,19 @@ def prove(
 
 
 def _modes(problem: Problem, until: float) -> dict[str, bytes]:
-    """IREE's own modes, those that compile in time."""
+    """IREE's own modes, those that it compiles.
+
+    Raises:
+        TimeoutError: one would take too long, so that nobody knows whether the spec is faster.
+    """
     found: dict[str, bytes] = {}
     for name, flags in MODES.items():
         left = until - time.monotonic()
-        if left < 1.0:
-            break
         try:
-            found[name] = compile_module(module_text(problem), flags, left)
-        except CompilerError:
-            continue
+            found[name] = compile_module(module_text(problem), flags, max(0.1, left))
+        except CompilerError as error:
+            if time.monotonic() >= until:
+                raise TimeoutError(f"no time to compare with IREE's {name}: {error}") from error
     return found
 
 

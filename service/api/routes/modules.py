@@ -19,6 +19,7 @@ from kernels.mlir.frontend.imported import Imported
 from kernels.mlir.frontend.lone import LoneOp
 from kernels.mlir.frontend.read import Limits, read_graph, read_module, read_op
 from service.api.problem_details import responses
+from service.api.requests import TargetText
 from service.api.schemas import ImportedView, OpScriptView, UnfinishedView
 from service.api.services import Services, ServicesDep
 from service.errors import ConflictError
@@ -36,7 +37,6 @@ PATHS = (PARSE, SCRIPT, "/v1/models", "/v1/plans")
 LIMITS = Limits(seconds=20.0, memory_bytes=2 << 30)
 JSON_TYPE = "application/json"
 PlaceText = Annotated[str, Query(max_length=600, examples=["@scores 8:8", "1"])]
-TargetText = Annotated[str, Query(examples=["host", "cpu:znver5,threads=2"])]
 
 router = APIRouter(prefix="/v1/problems", tags=["problems"])
 _TEXT = {"schema": {"type": "string"}}
@@ -111,15 +111,13 @@ async def script_of_op(
         raise lone
     canonical = services.machine.canonical_target(target)
     asked = Asked(canonical, services.toolchain, match=match)
-    source, origins = await services.lanes.reads.run(
-        partial(_op_source, services, lone, asked, with_payload=with_payload)
-    )
+    source, origins = await services.lanes.reads.run(partial(_op_source, services, lone, asked))
     tag = op_scripts.op_tag(source, services.toolchain)
     found = await services.lanes.reads.run(partial(kept_module, tag))
     if found is None:
         making = partial(kernel_module, tag, source, op_scripts.op_document)
         found = await services.proofs.make(("op", tag), making)
-    told: dict[str, Any] = json.loads(found)
+    told = op_scripts.told_of(found, with_payload=with_payload)
     return told | origins[told["schedule"]["hash"]]
 
 
@@ -127,13 +125,9 @@ def _read_op(place: str, module: bytes, limits: Limits) -> LoneOp:
     return read_op(module, place or None, limits)
 
 
-def _op_source(
-    services: Services, lone: LoneOp, asked: Asked, *, with_payload: bool
-) -> tuple[str, op_scripts.Origins]:
+def _op_source(services: Services, lone: LoneOp, asked: Asked) -> tuple[str, op_scripts.Origins]:
     with services.reading() as session:
-        return op_scripts.op_source(
-            session, lone, asked, services.machine, with_payload=with_payload
-        )
+        return op_scripts.op_source(session, lone, asked, services.machine)
 
 
 async def imported_of(services: Services, key: str, module: bytes) -> Imported:
@@ -168,7 +162,8 @@ async def graph_of(services: Services, key: str, module: bytes) -> Graph:
 
 def given(body: bytes, kind: str) -> tuple[str, bytes]:
     """A module's name for the cache, and the module."""
-    module = _of_json(body) if kind.partition(";")[0].strip() == JSON_TYPE else body
+    is_json = kind.partition(";")[0].strip().lower() == JSON_TYPE
+    module = _of_json(body) if is_json else body
     return hashlib.sha256(module).hexdigest(), module
 
 

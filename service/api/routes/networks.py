@@ -8,9 +8,10 @@ from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import JSONResponse
 from sqlalchemy.orm import Session
 
-from kernels.errors import ModuleError
-from kernels.mlir.frontend.imported import Imported
-from kernels.problem import parse_problem
+from kernels.errors import ModuleError, UnsupportedError
+from kernels.mlir.frontend.imported import Imported, why_none
+from kernels.mlir.tuning_spec.form import check_covered
+from kernels.problem import Problem, parse_problem
 from search.records import TuneRequest
 from service.api.access import caller_of, request_id_of
 from service.api.lanes import in_lane
@@ -83,15 +84,26 @@ def _ask(
 ) -> JSONResponse:
     _, imported = module
     if not imported.occurrences:
-        raise ModuleError("nothing in the module multiplies or convolves what can be tuned")
+        why = why_none(imported.skipped)
+        raise ModuleError(f"nothing in the module multiplies or convolves what can be tuned{why}")
     canonical = services.require_served(target)
     for found in imported.problems:
-        services.check_memory(parse_problem(found.problem))
+        problem = parse_problem(found.problem)
+        services.check_memory(problem)
+        _check_covered(problem, canonical)
     with services.writing() as session:
         made = networks.ask(session, module, canonical, request, services.toolchain, by)
         answer = _described(session, made)
     view = NetworkView.model_validate(answer).model_dump(mode="json")
     return JSONResponse(view, HTTPStatus.ACCEPTED, headers={"Location": answer["links"]["self"]})
+
+
+def _check_covered(problem: Problem, target: str) -> None:
+    """Raise ModuleError where the target's code is IREE's and no spec tunes the problem."""
+    try:
+        check_covered(problem, target)
+    except UnsupportedError as error:
+        raise ModuleError(f"{error}; a target cpu:NAME tunes all of the module") from error
 
 
 def _described(session: Session, network: models.Network) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from service.api.answer_cache import matches
 from service.api.documents import result_json
 from service.api.lanes import in_lane
 from service.api.problem_details import responses, text_responses
+from service.api.requests import TargetText
 from service.api.schemas import Flavor, ObjectView, ProblemKey, ResultView
 from service.api.services import Services, ServicesDep
 from service.db import models
@@ -35,7 +36,6 @@ from service.results.nearest import Asked, Match
 from service.results.stored import StoredScript, Work
 
 ProblemText = Annotated[str, Query(examples=["matmul:m=1024,n=512,k=2048,dtype=f32"])]
-TargetText = Annotated[str, Query(examples=["host", "cpu:znver5,threads=2"])]
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
 

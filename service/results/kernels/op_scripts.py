@@ -22,6 +22,7 @@ from service.host.machine import MachineInfo
 from service.results import integrity, nearest
 from service.results.child import answer_of
 from service.results.nearest import Asked
+from service.results.stored import shown_proofs
 from service.results.trials import trials_beside
 
 CHILD = "kernels.mlir.normalised"
@@ -30,11 +31,12 @@ Origins = dict[str, dict[str, Any]]
 
 
 def op_source(
-    session: Session, lone: LoneOp, asked: Asked, here: MachineInfo, *, with_payload: bool
+    session: Session, lone: LoneOp, asked: Asked, here: MachineInfo
 ) -> tuple[str, Origins]:
     """What a script depends on, as canonical JSON: the op and the schedules that are tried.
 
-    The best of each problem is tried first, then the fastest others.
+    The schedule of a problem's own script is tried first, since the fastest native kernel is not
+    the fastest script; then the best of each problem, and the fastest others.
 
     Returns:
         That, and of each schedule by its hash how near it is to what was asked for.
@@ -58,11 +60,13 @@ def op_source(
     if not tried:
         told = " or ".join(one.canonical for one in problems)
         raise NotFoundError(f"no schedule of {told} is stored for {asked.target}; tune it first")
-    first = dict(islice(tried.items(), MOST_PROOFS))
+    proofs = shown_proofs(session, [row.id for row in rows]).values()
+    of_scripts = {one.script.hash for one in proofs if one.script and one.failure is None}
+    ranked = sorted(tried.items(), key=lambda one: one[0] not in of_scripts)
+    first = dict(islice(ranked, MOST_PROOFS))
     source = {
         "op": to_json(lone),
         "schedules": [steps for _, steps in first.values()],
-        "with_payload": with_payload,
     }
     origins = {hashed: _origin(row, asked) for hashed, (row, _) in first.items()}
     return json.dumps(source, sort_keys=True), origins
@@ -84,7 +88,7 @@ def op_tag(source: str, toolchain: str) -> str:
 
 
 def op_document(source: str) -> str:
-    """The script and what is told of it, made and proven now, as JSON.
+    """The script and what is told of it, made and proven now, as JSON for `told_of`.
 
     Raises:
         NotFoundError: none proved.
@@ -95,3 +99,10 @@ def op_document(source: str) -> str:
     if "reason" in found:
         raise NotFoundError(found["reason"])
     return document
+
+
+def told_of(document: str, *, with_payload: bool) -> dict[str, Any]:
+    """What a caller gets of a document: the script alone, or behind the op's function."""
+    told: dict[str, Any] = json.loads(document)
+    whole = told.pop("with_payload")
+    return told | ({"script": whole} if with_payload else {})

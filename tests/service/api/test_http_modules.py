@@ -1,6 +1,7 @@
 """`POST /v1/problems/parse`: problems of a module, and whatever else a client may send."""
 
 import io
+import json
 
 import pytest
 from fastapi.testclient import TestClient
@@ -48,6 +49,11 @@ def test_a_module_is_read_as_text_and_as_json(client: TestClient) -> None:
     for answer in (
         client.post(PARSE, content=MODULE, headers=MLIR),
         client.post(PARSE, json={"module": MODULE}),
+        client.post(
+            PARSE,
+            content=json.dumps({"module": MODULE}),
+            headers={"content-type": "Application/JSON; charset=utf-8"},
+        ),
     ):
         assert answer.status_code == 200, answer.text
         assert answer.json() == FOUND

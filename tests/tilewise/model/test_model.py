@@ -12,6 +12,8 @@ from kernels.schedule import Pack, Prefetch, Register, Schedule
 from search.networks.costing.retimed import Retimed
 from search.networks.costs import Timed
 from tests.tilewise.conftest import Cli
+from tilewise.errors import TilewiseError
+from tilewise.model.child import entry_of
 
 pytest.importorskip("iree.runtime", reason="IREE's runtime is absent")
 
@@ -132,3 +134,27 @@ def test_what_is_no_model_is_refused(cli: Cli, tmp_path: Path) -> None:
     for path in (nothing, garbage, tmp_path / "absent.mlir"):
         done = cli("model", str(path), "-o", str(tmp_path / "made"))
         assert done.code == 2 and len(done.err.strip().splitlines()) == 1, done.err
+
+
+def test_why_a_model_has_no_problem_is_said(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "dynamic.mlir"
+    path.write_text(
+        "func.func @main(%a: tensor<?x6xf32>, %b: tensor<6x4xf32>, %c: tensor<?x4xf32>)\n"
+        "    -> tensor<?x4xf32> {\n"
+        "  %r = linalg.matmul ins(%a, %b : tensor<?x6xf32>, tensor<6x4xf32>)"
+        " outs(%c : tensor<?x4xf32>) -> tensor<?x4xf32>\n  return %r : tensor<?x4xf32>\n}\n"
+    )
+    for command in ("model", "plan"):
+        done = cli(command, str(path))
+        assert done.code == 2, done.err
+        assert ": linalg.matmul at @main 3:8 has dynamic shapes; give the model" in done.err
+
+
+def test_a_model_is_not_for_a_target_of_irees_code(cli: Cli, source: Path) -> None:
+    done = cli("model", str(source), "--target", "iree:host")
+    assert done.code == 2 and "a model is compiled with our kernels" in done.err, done.err
+
+
+def test_a_module_without_a_public_function_says_so() -> None:
+    with pytest.raises(TilewiseError, match="no public function"):
+        entry_of([], None)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernels.quoting import quoted
+from kernels.target import target_kind
 from search.records import TuneRequest
 from tilewise.cli.command import Command
 from tilewise.cli.files import read_text, require_file
@@ -127,6 +128,11 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
     if len(given) > 1:
         flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
         raise BadInputError(f"{flags} contradict each other; give one of them")
+    if target_kind(options.target) == "iree":
+        raise BadInputError(
+            f"target {quoted(options.target)}: IREE's own code has neither scripts nor kernels; "
+            "tilewise script --flavor iree-spec PROBLEMS.txt writes its tuning spec"
+        )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

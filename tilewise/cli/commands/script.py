@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from kernels.errors import ProofError, UnsupportedError
 from kernels.problem import Problem, parse_problem
 from kernels.quoting import quoted
+from kernels.target import target_kind
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
 from tilewise.cli.commands.scripts.iree_library import is_made_here, make_iree
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from kernels.mlir.air import AirScript
 
 FLAVORS = ("cpu", "air", "iree", "iree-spec")
+OWN_CODE = ("cpu", "iree")
 MOST_BYTES = 2**40
 MEMORIES = ("l1_bytes", "l2_bytes")
 AIR_OPTIONS = (*MEMORIES, "result")
@@ -33,6 +35,11 @@ def script(options: argparse.Namespace) -> None:
     require_folder(options.output)
     if options.plan and options.flavor != "iree":
         raise BadInputError("--plan is for --flavor iree; tilewise plan makes a plan")
+    if target_kind(options.target) == "iree" and options.flavor in OWN_CODE:
+        raise BadInputError(
+            f"target {quoted(options.target)}: IREE's own code has a tuning spec and no script of "
+            f"flavor {options.flavor}; give --flavor iree-spec, or a target cpu:NAME"
+        )
     if is_of_packs(options):
         refuse_air_options(options)
         write_text(options.output, make_packs(options))

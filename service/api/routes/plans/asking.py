@@ -177,7 +177,10 @@ def _checked(services: Services, wanted: Wanted) -> Wanted:
         ProblemError: a problem does not fit in memory.
     """
     if not wanted.graph.layers:
-        raise ModuleError("nothing in the module multiplies or convolves what can be tuned")
+        raise ModuleError(
+            "nothing in the module multiplies or convolves what can be tuned"
+            f"{wanted.graph.why_no_layer}"
+        )
     if target_kind(wanted.target) != "cpu":
         raise TargetError(f"target {wanted.target!r}: plans are of native kernels; give cpu:host")
     target = services.require_served(wanted.target)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from kernels.errors import ModuleError
 from kernels.problem import parse_problem
-from kernels.target import resolve
+from kernels.quoting import quoted
+from kernels.target import resolve, target_kind
 from search.records import TuneRequest
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
@@ -33,6 +34,11 @@ PROBLEMS, REPORT = "problems.txt", "report.json"
 def model(options: argparse.Namespace) -> None:
     """Tune a model's problems, compile it with them and without, and compare."""
     require_file(options.file)
+    if target_kind(options.target) == "iree":
+        raise BadInputError(
+            f"target {quoted(options.target)}: a model is compiled with our kernels; give a target "
+            "cpu:NAME"
+        )
     require("iree.compiler", "model", "kernels")
     require("iree.runtime", "model", "peers")
     source = Path(options.file)
@@ -80,6 +86,7 @@ def _compilable(name: str, given: bytes) -> bytes:
 
 
 def _imported(name: str, module: bytes) -> "Imported":
+    from kernels.mlir.frontend.imported import why_none
     from kernels.mlir.frontend.read import read_module
 
     try:
@@ -87,7 +94,8 @@ def _imported(name: str, module: bytes) -> "Imported":
     except ModuleError as error:
         raise BadInputError(f"{name}: {error}") from error
     if not found.occurrences:
-        raise BadInputError(f"{name}: nothing in it multiplies or convolves what we know")
+        why = why_none(found.skipped)
+        raise BadInputError(f"{name}: nothing in it multiplies or convolves what we know{why}")
     return found
 
 

@@ -4,7 +4,6 @@ import argparse
 import json
 import sys
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -166,10 +165,9 @@ def _graph(name: str, module: bytes) -> "tuple[Graph, Outline | None]":
     except ModuleError as error:
         raise BadInputError(f"{name}: {error}") from error
     if not found.layers:
-        told = (node for node in found.nodes if node.reason and node.kind != "pool")
-        why = "".join(f"; {one.op} at {one.where.rpartition(' ')[0]} {one.reason}"
-                      for one in islice(told, 1))  # fmt: skip
-        raise BadInputError(f"{name}: nothing in it multiplies or convolves what we know{why}")
+        raise BadInputError(
+            f"{name}: nothing in it multiplies or convolves what we know{found.why_no_layer}"
+        )
     return found, outline
 
 

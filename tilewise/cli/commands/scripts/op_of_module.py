@@ -59,23 +59,27 @@ def make_of_op(options: argparse.Namespace) -> str:
 
 
 def _schedules(backend: Backend, problems: Sequence[Problem], target: str) -> Iterator[Schedule]:
-    """The stored schedules of each problem in turn, fastest first."""
+    """The stored schedules of each problem in turn: that of its own script, then the fastest.
+
+    The fastest native kernel is not the fastest script, and a proof of the problem's chose one.
+    """
     missing = []
     for one in problems:
         try:
-            best = backend.show(one.canonical, target)["best"]
+            found = backend.show(one.canonical, target)
         except MissingError:
             missing.append(one.canonical)
             continue
-        yield Schedule.from_json(best["steps"])
+        best, proof = found["best"], found["proof"]
         timed = [
             trial
             for trial in backend.trials(one.canonical, target)
             if trial["state"] == "timed" and trial["hash"] != best["hash"]
         ]
         timed.sort(key=lambda trial: -trial["gflops"])
-        for trial in timed:
-            yield Schedule.from_json(trial["steps"])
+        of_script = proof and not proof["failure"] and proof["hash"]
+        for each in sorted([best, *timed], key=lambda each: each["hash"] != of_script):
+            yield Schedule.from_json(each["steps"])
     if len(missing) == len(problems):
         raise MissingError(
             f"no schedule of {' or '.join(missing)} is stored; tilewise tune makes one"
