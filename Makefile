@@ -1,7 +1,9 @@
 # `make run` and `make test` each set up everything they need; nothing comes first.
 PYTHON ?= python3
 BIN := .venv/bin
-# Python compiles what it imports, once; most of what is installed is never imported.
+# Python compiles what it imports, once; most of what is installed is never imported. Where it may
+# not keep that, as in many containers, each of the hundreds of processes of tests compiles again.
+unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
   -c constraints.txt
 
