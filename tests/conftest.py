@@ -18,12 +18,15 @@ import pytest
 from hypothesis import HealthCheck, settings
 from sqlalchemy import make_url
 
+from tests.cases import MANY
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 NO_CLOCK = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("no clock", NO_CLOCK)
 settings.register_profile("fuzz", NO_CLOCK, max_examples=3000)
+settings.register_profile("long", NO_CLOCK, max_examples=MANY)
 settings.load_profile("no clock")
 
 

@@ -151,12 +151,14 @@ def store(searched: Callable[..., Path], database: str) -> Stored:
     return put
 
 
-@pytest.fixture
-def served(tuned: str) -> Iterator[str]:
-    """A service on that database, with workers that fake their searches."""
+@contextlib.contextmanager
+def serving(database: str, workers: int) -> Iterator[str]:
+    """A service on a database, with workers that fake their searches; its URL."""
     arguments = ("--tuner=tests.service.fakes:tune", "--prover=tests.service.fakes:prove")
     of_plans = ("--maker=tests.service.plans.makers:make",)
-    app = create_app(Settings(db=tuned), 1, worker_arguments=arguments, plan_arguments=of_plans)
+    app = create_app(
+        Settings(db=database), workers, worker_arguments=arguments, plan_arguments=of_plans
+    )
     server = Server(app, log_level="warning")
     (listening,) = listen("127.0.0.1", 0)
     with listening:
@@ -166,7 +168,9 @@ def served(tuned: str) -> Iterator[str]:
 
         def answers() -> bool:
             try:
-                return bool(httpx.get(f"{url}/v1/targets").json()["targets"])
+                if workers:
+                    return bool(httpx.get(f"{url}/v1/targets").json()["targets"])
+                return httpx.get(f"{url}/readyz").is_success
             except httpx.TransportError:
                 return False
 
@@ -174,3 +178,17 @@ def served(tuned: str) -> Iterator[str]:
         yield url
         server.should_exit = True
         thread.join(30)
+
+
+@pytest.fixture
+def served(tuned: str) -> Iterator[str]:
+    """A service on that database, with a worker."""
+    with serving(tuned, 1) as url:
+        yield url
+
+
+@pytest.fixture
+def served_as_stored(tuned: str) -> Iterator[str]:
+    """A service on that database without a worker, whose start takes a second."""
+    with serving(tuned, 0) as url:
+        yield url
