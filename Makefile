@@ -1,7 +1,9 @@
 # `make run` and `make test` each set up everything they need; nothing comes first.
 PYTHON ?= python3
 BIN := .venv/bin
-# Python compiles what it imports, once; most of what is installed is never imported.
+# Python compiles what it imports, once; most of what is installed is never imported. Where it may
+# not keep that, as in many containers, each of the hundreds of processes of tests compiles again.
+unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
   -c constraints.txt
 
@@ -9,7 +11,7 @@ APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-r
 
 EXAMPLE := matmul:m=1024,n=512,k=2048,dtype=f32
 
-.PHONY: run model test browser check format docs serve fuzz soak power-cut chaos bench results clean
+.PHONY: run model test test-long browser check format docs serve fuzz soak power-cut chaos bench results clean
 
 run: .venv/installed-service
 	$(BIN)/tilewise tune $(EXAMPLE) --peers
@@ -50,6 +52,10 @@ format: .venv/installed-dev
 # The pages of docs/ and a reference made from the code, as a static site in site/.
 docs: .venv/installed-docs
 	$(BIN)/python -m docs.website -o site
+
+# Ten times as many random kernels and scripts, other ones each time; an hour or more.
+test-long: .venv/installed-dev
+	$(BIN)/python -m pytest -n 2 --timeout 7200 -m hypothesis --hypothesis-profile long
 
 # 3000 random requests and sequences of requests, other ones each time.
 fuzz: .venv/installed-dev

@@ -7,6 +7,7 @@ time limit: beside busy neighbours any of them may be slow.
 import contextlib
 import gc
 import itertools
+import os
 import shutil
 import signal
 import tempfile
@@ -16,7 +17,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from psutil import virtual_memory
 from sqlalchemy import make_url
+
+from tests.cases import MANY
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 NO_CLOCK = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("no clock", NO_CLOCK)
 settings.register_profile("fuzz", NO_CLOCK, max_examples=3000)
+settings.register_profile("long", NO_CLOCK, max_examples=MANY)
 settings.load_profile("no clock")
 
 
@@ -64,6 +69,7 @@ def browser() -> Iterator["Browser"]:
 
 
 NAMES = itertools.count()
+LEAST_ROOM = 12 << 30  # for the databases of two workers, and what tests need beside them
 
 
 @pytest.fixture(scope="session")
@@ -74,8 +80,20 @@ def new_postgresql_folder() -> Iterator[Callable[[], Path]]:
     starts closes those folders to others. The path of a socket may have a hundred characters.
     """
     with contextlib.ExitStack() as held:
-        yield lambda: Path(held.enter_context(
-            tempfile.TemporaryDirectory(prefix="pg", ignore_cleanup_errors=True)))  # fmt: skip
+        yield lambda: Path(held.enter_context(tempfile.TemporaryDirectory(
+            prefix="pg", dir=folder_of_databases(), ignore_cleanup_errors=True)))  # fmt: skip
+
+
+def folder_of_databases() -> str | None:
+    """Memory, where there is plenty; else where temporary files are.
+
+    Each database has 430 files and 10 MB, and there are hundreds. To remove them from a disk takes
+    ten times as long, in which the last worker of a run only waits.
+    """
+    memory = "/dev/shm"
+    is_there = Path(memory).is_dir() and os.access(memory, os.W_OK)
+    room = min(shutil.disk_usage(memory).free, virtual_memory().available) if is_there else 0
+    return memory if room >= LEAST_ROOM else None
 
 
 @pytest.fixture(scope="session")

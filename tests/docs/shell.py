@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.brief import python_path
 from tests.docs.commands import ROOT, Command
 from tests.docs.told import EVERYWHERE, NOT_RUN, Page
 
@@ -90,7 +91,8 @@ def _variables() -> dict[str, str]:
     inherited = {name: text for name, text in os.environ.items() if "TILEWISE_" not in name}
     ports = {"PORT": str(_free_port()), "SECOND_PORT": str(_free_port())}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {**inherited, **ports, "PATH": path, "PYTHONPATH": str(ROOT), "ROOT": str(ROOT)}
+    modules = python_path(ROOT)
+    return {**inherited, **ports, "PATH": path, "PYTHONPATH": modules, "ROOT": str(ROOT)}
 
 
 def _free_port() -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.brief import FINALS_S
 from tilewise.cli import main
 
 FOLDER = Path(__file__).parents[2] / "examples" / "c"
@@ -31,7 +32,10 @@ def project(tmp_path: Path) -> Path:
 
 
 @needs_cmake
-def test_it_builds_and_agrees(project: Path, tmp_path: Path) -> None:
+def test_it_builds_and_agrees(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("search.finals.plan.FINALS_S", FINALS_S)
     database = f"sqlite:///{tmp_path / 'results.db'}"
     listed = str(project / "problems.txt")
     options = ("--tune-missing", "--trials", "4", "--db", database)

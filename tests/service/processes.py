@@ -14,14 +14,19 @@ from kernels.system.children import child_command, child_environment
 from service.app import create_app
 from service.server import Server
 from service.settings import Settings
+from tests.brief import python_path
 from tests.service import fakes
 
 STARTUP_S = 120
+ROOT = Path(__file__).parents[2]
 FAKE_PROVER = "tests.service.fakes:prove"
 
 
 class ServiceProcess:
-    """A service in a process of its own, on a port that it inherits and nobody else can take."""
+    """A service in a process of its own, on a port that it inherits and nobody else can take.
+
+    Where it searches for real, its finals are brief.
+    """
 
     def __init__(
         self, url: str, tuner: str, log: Path | None = None, prover: str = FAKE_PROVER
@@ -32,7 +37,9 @@ class ServiceProcess:
                 child_command(
                     "tests.service.processes", url, str(listening.fileno()), tuner, prover
                 ),
-                env=child_environment(**({fakes.LOG: str(log)} if log else {})),
+                env=child_environment(
+                    PYTHONPATH=python_path(ROOT), **({fakes.LOG: str(log)} if log else {})
+                ),
                 pass_fds=[listening.fileno()],
             )
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=10)

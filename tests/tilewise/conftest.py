@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from kernels.native import microbench
 from search.finals import plan as finals
 from search.records import TuneRequest
 from service.app import create_app
@@ -23,6 +24,7 @@ from service.listening import listen
 from service.server import Server
 from service.settings import Settings
 from service.workers.job_run import run_job
+from tests.brief import FINALS_S
 from tests.service import fakes
 from tests.service.processes import wait_until
 from tilewise.backends import local, local_search
@@ -73,10 +75,15 @@ def absent_databases_are_made_by_copying(
 
 
 @pytest.fixture(scope="session", autouse=True)
-def short_finals() -> Iterator[None]:
-    """Commands that search for real ask what is found, not how surely it is the fastest."""
+def measured_briefly() -> Iterator[None]:
+    """Commands that search for real ask what is found, not how surely it is the fastest.
+
+    Nor do they ask the true speed of the memory: four times a last cache may be a gigabyte.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finals, "FINALS_S", 0.3)
+        patch.setattr(finals, "FINALS_S", FINALS_S)
+        patch.setattr(microbench, "BUFFER_BYTES", 8 << 20)
+        patch.setattr(microbench, "LEAST_BUFFER_PER_CACHE", 0)
         yield
 
 
@@ -106,15 +113,20 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, dat
 PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
 
 
-@pytest.fixture
-def tuned(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A database with a result, which nobody timed."""
+def store_result(database: str, patch: pytest.MonkeyPatch) -> None:
+    """Put a result into a database, which nobody timed."""
 
     def run(keeper: Any, **options: Any) -> Any:
         return run_job(keeper, tuner=fakes.tune, prover=fakes.prove, **options)
 
-    monkeypatch.setattr(local_search, "run_job", run)
+    patch.setattr(local_search, "run_job", run)
     local.LocalBackend(database).tune(PROBLEM, "host", TuneRequest(4), lambda *_: None)
+
+
+@pytest.fixture
+def tuned(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A database with a result, which nobody timed."""
+    store_result(database, monkeypatch)
     return database
 
 
@@ -151,12 +163,14 @@ def store(searched: Callable[..., Path], database: str) -> Stored:
     return put
 
 
-@pytest.fixture
-def served(tuned: str) -> Iterator[str]:
-    """A service on that database, with workers that fake their searches."""
+@contextlib.contextmanager
+def serving(database: str, workers: int) -> Iterator[str]:
+    """A service on a database, with workers that fake their searches; its URL."""
     arguments = ("--tuner=tests.service.fakes:tune", "--prover=tests.service.fakes:prove")
     of_plans = ("--maker=tests.service.plans.makers:make",)
-    app = create_app(Settings(db=tuned), 1, worker_arguments=arguments, plan_arguments=of_plans)
+    app = create_app(
+        Settings(db=database), workers, worker_arguments=arguments, plan_arguments=of_plans
+    )
     server = Server(app, log_level="warning")
     (listening,) = listen("127.0.0.1", 0)
     with listening:
@@ -166,7 +180,9 @@ def served(tuned: str) -> Iterator[str]:
 
         def answers() -> bool:
             try:
-                return bool(httpx.get(f"{url}/v1/targets").json()["targets"])
+                if workers:
+                    return bool(httpx.get(f"{url}/v1/targets").json()["targets"])
+                return httpx.get(f"{url}/readyz").is_success
             except httpx.TransportError:
                 return False
 
@@ -174,3 +190,17 @@ def served(tuned: str) -> Iterator[str]:
         yield url
         server.should_exit = True
         thread.join(30)
+
+
+@pytest.fixture
+def served(tuned: str) -> Iterator[str]:
+    """A service on that database, with a worker."""
+    with serving(tuned, 1) as url:
+        yield url
+
+
+@pytest.fixture
+def served_as_stored(tuned: str) -> Iterator[str]:
+    """A service on that database without a worker, whose start takes a second."""
+    with serving(tuned, 0) as url:
+        yield url

@@ -2,13 +2,15 @@
 
 import json
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from service.db import make_engine, models, writing
 from service.db.session import make_sessions
-from tests.tilewise.conftest import Cli
+from tests.tilewise.conftest import Cli, serving, store_result
 
 PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
 FIELD = "tilewise: "
@@ -41,12 +43,31 @@ SAME: list[tuple[str, ...]] = [
 ]
 
 
+@dataclass(frozen=True)
+class Both:
+    """A database with a result, and the service over it, which tests only read."""
+
+    database: str
+    url: str
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    database = f"sqlite:///{tmp_path_factory.mktemp('both') / 'results.db'}"
+    with pytest.MonkeyPatch.context() as patch:
+        store_result(database, patch)
+    with writing(make_sessions(make_engine(database))) as session:
+        session.query(models.Machine).one().bandwidth_gbs = 20.0
+    with serving(database, 1) as url:
+        yield Both(database, url)
+
+
 @pytest.mark.parametrize("command", SAME, ids=" ".join)
 def test_a_command_does_the_same_at_a_service(
-    cli: Cli, served: str, tuned: str, command: tuple[str, ...]
+    cli: Cli, both: Both, command: tuple[str, ...]
 ) -> None:
-    here = cli(*command, "--db", tuned)
-    there = cli(*command, "--server", served)
+    here = cli(*command, "--db", both.database)
+    there = cli(*command, "--server", both.url)
     assert (there.code, there.out) == (here.code, here.out)
     assert bool(there.err) == bool(here.err)
     if here.code != 3:  # what is not stored is told by the service, which knows it by its key
@@ -60,11 +81,9 @@ def test_a_new_search_ends_with_the_same_object(cli: Cli, served: str, tuned: st
     assert made == here and made["trials"]["timed"] == 5
 
 
-def test_a_study_is_exported_from_a_service(
-    cli: Cli, served: str, tuned: str, tmp_path: Path
-) -> None:
+def test_a_study_is_exported_from_a_service(cli: Cli, both: Both, tmp_path: Path) -> None:
     ran = {}
-    for name, where in (("here", ("--db", tuned)), ("there", ("--server", served))):
+    for name, where in (("here", ("--db", both.database)), ("there", ("--server", both.url))):
         out = f"sqlite:///{tmp_path / name}.db"
         ran[name] = cli("export-study", PROBLEM, "--storage", out, *where)
     assert ran["here"].code == ran["there"].code == 0, ran["there"].err
@@ -73,35 +92,33 @@ def test_a_study_is_exported_from_a_service(
 @pytest.mark.parametrize("kind", ["convergence", "roofline", "parallel", "nest"])
 @pytest.mark.parametrize("what", [PROBLEM, "1"])
 def test_a_plot_is_the_same_at_a_service(
-    cli: Cli, served: str, tuned: str, tmp_path: Path, kind: str, what: str
+    cli: Cli, both: Both, tmp_path: Path, kind: str, what: str
 ) -> None:
     here, there = tmp_path / "here.svg", tmp_path / "there.svg"
-    with writing(make_sessions(make_engine(tuned))) as session:
-        session.query(models.Machine).one().bandwidth_gbs = 20.0
-    for file, where in ((here, ("--db", tuned)), (there, ("--server", served))):
+    for file, where in ((here, ("--db", both.database)), (there, ("--server", both.url))):
         ran = cli("plot", what, "--kind", kind, "-o", str(file), *where)
         assert (ran.code, ran.err) == (0, "")
     drawn = [re.sub(r"gradient_\d+", "gradient", file.read_text()) for file in (here, there)]
     assert drawn[0] == drawn[1] and drawn[0].startswith("<svg")
 
 
-def test_a_service_and_its_machines_are_examined(cli: Cli, served: str) -> None:
-    found = json.loads(cli("doctor", "--server", served, "--json").out)
+def test_a_service_and_its_machines_are_examined(cli: Cli, both: Both) -> None:
+    found = json.loads(cli("doctor", "--server", both.url, "--json").out)
     assert found["server"] == "ok" and found["targets"] and len(found["workers"]) == 1
-    assert "jobs at once" in cli("doctor", "--server", served).out
+    assert "jobs at once" in cli("doctor", "--server", both.url).out
 
 
-def test_no_service_runs_what_a_client_gives_it(cli: Cli, served: str, tmp_path: Path) -> None:
+def test_no_service_runs_what_a_client_gives_it(cli: Cli, both: Both, tmp_path: Path) -> None:
     script = tmp_path / "script.mlir"
     script.write_text("module {}")
-    ran = cli("verify", str(script), "--server", served)
+    ran = cli("verify", str(script), "--server", both.url)
     assert ran.code == 2 and "no service does for a client" in ran.err
 
 
 def test_the_environment_names_a_service_for_every_flavor(
-    cli: Cli, served: str, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, both: Both, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TILEWISE_SERVER", served)
+    monkeypatch.setenv("TILEWISE_SERVER", both.url)
     refused = cli("script", PROBLEM, "--flavor", "air", "--l1-bytes", "65536")
     assert refused.code == 2 and "made here, without --server" in refused.err
 

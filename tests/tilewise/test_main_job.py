@@ -17,6 +17,7 @@ import pytest
 
 from kernels.schedule import Schedule
 from kernels.target import detect
+from tests.brief import python_path
 from tests.tilewise.conftest import Cli
 from tilewise import Client, MissingError
 from tilewise.client import Event, Job, JobEnded, PhaseReached, Result, TrialEnded
@@ -101,9 +102,9 @@ def service(tmp_path: Path) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
         process.wait(30)
 
 
-def start_service(folder: Path) -> "subprocess.Popen[bytes]":
+def start_service(folder: Path, **more: str) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-m", "tilewise", "serve", "--port", "0"]
-    environment = os.environ | {"TILEWISE_DB": f"sqlite:///{folder / 'service.db'}"}
+    environment = os.environ | {"TILEWISE_DB": f"sqlite:///{folder / 'service.db'}", **more}
     return subprocess.Popen(command, env=environment)
 
 
@@ -159,7 +160,7 @@ def submitted(answer: Job | Result) -> Job:
 
 
 def test_a_killed_service_goes_on_where_it_was(tmp_path: Path) -> None:
-    first = start_service(tmp_path)
+    first = start_service(tmp_path, PYTHONPATH=python_path())
     with Client(wait_until_ready(first)) as client:
         job = submitted(client.submit(PROBLEM, trials=60)).id
         deadline = time.monotonic() + 240
@@ -168,7 +169,7 @@ def test_a_killed_service_goes_on_where_it_was(tmp_path: Path) -> None:
             time.sleep(0.02)
         os.kill(first.pid, signal.SIGKILL)
         first.wait()
-    second = start_service(tmp_path)
+    second = start_service(tmp_path, PYTHONPATH=python_path())
     try:
         with Client(wait_until_ready(second)) as client:
             before = list(client.trials(job))

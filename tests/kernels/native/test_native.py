@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.arithmetic import arithmetic
@@ -19,14 +19,13 @@ from kernels.problem import DTYPES, Matmul, parse_problem
 from kernels.problem.iteration import iteration_space
 from kernels.schedule import Pack, Register, Schedule, Split, Stream, Tile, Unroll
 from kernels.target import Target
+from tests.cases import cases
 from tests.kernels.native_case import TARGETS, check
 from tests.kernels.strategies import can_split, matmuls, problems, schedules
 
 
 @pytest.mark.timeout(900)  # without cached drivers most of it is compilation
-@settings(
-    max_examples=240, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+@cases(160)
 @given(st.data())
 def test_any_problem_with_any_legal_schedule(data: st.DataObject) -> None:
     problem = data.draw(problems)
@@ -36,9 +35,7 @@ def test_any_problem_with_any_legal_schedule(data: st.DataObject) -> None:
 
 
 @pytest.mark.timeout(900)
-@settings(
-    max_examples=110, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+@cases(60)
 @given(st.data())
 def test_any_matmul_with_any_split_of_its_reduction(data: st.DataObject) -> None:
     problem = data.draw(matmuls.filter(can_split))
@@ -99,7 +96,7 @@ def test_i8_extremes_are_exact_in_pairs(host: Target) -> None:
 
 
 @pytest.mark.timeout(900)
-@settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@cases(50)
 @given(st.data())
 def test_nan_and_infinity_come_out_as_ieee_arithmetic_has_it(data: st.DataObject) -> None:
     problem = data.draw(problems.filter(lambda p: p.element.is_float))

@@ -5,7 +5,7 @@ from math import prod
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.errors import ScheduleError
@@ -30,6 +30,7 @@ from kernels.schedule import (
 )
 from kernels.schedule.winograd import outputs_of, winograd_space
 from kernels.target import Target
+from tests.cases import cases
 from tests.kernels.native_case import TARGETS, check
 from tests.kernels.strategies import is_legal
 
@@ -85,9 +86,7 @@ def schedules(draw: st.DrawFn, problem: Conv2d, target: Target) -> Schedule:
 
 
 @pytest.mark.timeout(900)
-@settings(
-    max_examples=220, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+@cases(120)
 @given(st.data())
 def test_any_convolution_in_any_tiles(data: st.DataObject) -> None:
     problem = data.draw(convolutions())

@@ -9,12 +9,14 @@ from kernels.schedule import Schedule
 from kernels.target import Target, detect
 from search.engine.tune import local_runner, tune
 from search.errors import BudgetError
+from search.finals import plan
 from search.finals.plan import CONTENDERS, FINALISTS
 from search.records import DEFAULT_SAMPLER, SAMPLERS, TrialRecord, TuneRequest
 from search.runner.failures import CandidateFailureError
 from search.runner.runner import Runner
 from search.store import MemoryStore
 from search.timing.pace import WORTH
+from tests.brief import FINALS_S
 from tests.search.engine.faults import propose_rows
 from tests.search.replies import finals_reply, in_turn, trial_reply
 from tests.search.runner import faulty_child
@@ -409,7 +411,8 @@ def test_the_process_that_times_has_the_seed_and_the_cache_mode_of_the_request()
         assert (runner.seed, runner.cache) == (7, "cold")
 
 
-def test_a_real_search_beats_its_own_first_guess_or_keeps_it() -> None:
+def test_a_real_search_beats_its_own_first_guess_or_keeps_it(monkeypatch) -> None:
+    monkeypatch.setattr(plan, "FINALS_S", FINALS_S)
     problem = parse_problem("matmul:m=96,n=112,k=80,dtype=f32")
     result = tune(problem, detect(), TuneRequest(trials=20, peers=True), MemoryStore())
     assert result.best is not None
@@ -432,6 +435,7 @@ def test_each_fault_costs_one_trial_of_a_real_job_which_goes_on(monkeypatch) -> 
         faulty_child.WRONG,
     ]
     propose_rows(monkeypatch, problem, rows)
+    monkeypatch.setattr(plan, "FINALS_S", FINALS_S)
 
     def runner(problem, target, request):
         return Patient(problem, target, request.seed, child="tests.search.runner.faulty_child")

@@ -16,8 +16,8 @@ from search.runner.child_process import ChildProcess
 from search.runner.failures import CandidateFailureError
 from search.runner.protocol import Ready
 
-LIMIT_S = 5.0
-FROZEN_S = LIMIT_S + 1.0
+LIMIT_S = 3.0
+FROZEN_S = LIMIT_S + 0.5
 
 Ask = Callable[[float], "subprocess.Popen[str]"]
 

@@ -17,7 +17,7 @@ TIGHT = Target("tight", vector_bytes=16, vector_registers=16, l2_bytes=20_000, t
         ("matmul:m=20,n=40,k=130,dtype=f32", WIDE),
         ("matmul:m=20,n=4,k=130,dtype=i8", TIGHT),
         ("conv2d:n=2,h=5,w=5,ci=200,co=9,kh=3,kw=3,dtype=f64", TIGHT.with_threads(1)),
-        ("conv2d:n=2,h=9,w=7,ci=8,co=70,kh=3,kw=3,pad=1,dtype=f64", TIGHT),
+        ("conv2d:n=2,h=7,w=5,ci=8,co=40,kh=3,kw=3,pad=1,dtype=f64", TIGHT),
         ("conv2d:n=2,h=9,w=5,ci=8,co=40,kh=3,kw=3,layout=nchw_fchw,dtype=f64", TIGHT),
         ("matmul:m=9,n=64,k=300,dtype=f32,weights=constant", WIDE.with_threads(2)),
         ("matmul:m=4,n=200,k=300,dtype=bf16", WIDE.with_threads(2)),

@@ -49,7 +49,7 @@ PARAMETERS = {
 SENSIBLE = {"problem": f"{PROBLEM},batch=3", "trials": 4}
 IS_LONG = settings().max_examples > 1000
 FUZZ = settings(
-    max_examples=settings().max_examples if IS_LONG else 25,
+    max_examples=settings().max_examples if IS_LONG else 16,
     derandomize=not IS_LONG,
     deadline=None,
     database=None,

@@ -1,5 +1,6 @@
 """A browser, and a service with fakes for a search that it looks at."""
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -11,9 +12,13 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from sqlalchemy import select
 
 from benchmarks.watching.suite_reports import reports
+from service.app import create_app
 from service.db import Sessions, models
+from service.listening import listen
+from service.server import Server
+from service.settings import Settings
 from tests.service.conftest import PROBLEM
-from tests.service.processes import ServiceProcess
+from tests.service.processes import FAKE_PROVER, ServiceProcess, wait_until
 
 TRIALS = 24
 
@@ -48,16 +53,37 @@ class Seen:
             self.faults.append(f"asked elsewhere: {url}")
 
 
-@pytest.fixture
-def service(url: str) -> Iterator[ServiceProcess]:
-    """A service whose searches take some tenths of a second."""
-    process = ServiceProcess(url, "tests.service.fakes:slow_tune")
-    yield process
-    process.stop()
+@dataclass(frozen=True)
+class Service:
+    """A service that a page is asked of."""
+
+    port: int
+    client: httpx.Client
 
 
 @pytest.fixture
-def seen(service: ServiceProcess) -> Iterator[Seen]:
+def service(url: str) -> Iterator[Service]:
+    """A service whose searches take some tenths of a second.
+
+    It serves from a thread, since a process of its own would load all code again.
+    """
+    arguments = ("--tuner=tests.service.fakes:slow_tune", f"--prover={FAKE_PROVER}")
+    server = Server(create_app(Settings(db=url), 1, worker_arguments=arguments))
+    (listening,) = listen("127.0.0.1", 0)
+    with listening:
+        port = int(listening.getsockname()[1])
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        wait_until(lambda: server.started)
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
+            yield Service(port, client)
+        server.should_exit = True
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+@pytest.fixture
+def seen(service: Service | ServiceProcess) -> Iterator[Seen]:
     """What went wrong in the test's pages; it must be nothing."""
     made = Seen(f"http://127.0.0.1:{service.port}")
     yield made
@@ -88,7 +114,7 @@ def schedule_id(tuned: int, sessions: Sessions) -> int:
 
 
 @pytest.fixture
-def ended(service: ServiceProcess) -> int:
+def ended(service: Service) -> int:
     """The number of a job that is done."""
     asked = {"problem": PROBLEM, "trials": TRIALS, "wait": True}
     service.client.post("/v1/jobs", json=asked, timeout=60).raise_for_status()

@@ -8,9 +8,9 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from service.db import Sessions
 from tests.service.conftest import PROBLEM
-from tests.service.dashboard.conftest import TRIALS, Seen, store_reports, walk
+from tests.service.dashboard.conftest import TRIALS, Seen, Service, store_reports, walk
 from tests.service.dashboard.planned import store_plans
-from tests.service.processes import ServiceProcess, wait_until
+from tests.service.processes import wait_until
 
 LOOKS = [("light", 1920), ("dark", 1280), ("light", 390)]
 SHOWN_AND_ENDED = """() => [document.querySelector("#convergence").dataset.rows,
@@ -18,25 +18,32 @@ SHOWN_AND_ENDED = """() => [document.querySelector("#convergence").dataset.rows,
 SEEN_BY_ALL = ("minor", "moderate", "serious", "critical")
 
 
-def pages(service: ServiceProcess) -> list[str]:
+def pages(service: Service) -> list[str]:
     key = service.client.get("/v1/schedules", params={"problem": PROBLEM}).json()["key"]
     return ["/", "/jobs", "/jobs/1", f"/problems/{key}", "/compare?left=1&right=1", "/submit",
             "/plans", "/plans/1", "/plans/2", "/plans/3", "/suites", "/suites/3", "/sign-in",
             "/api", "/schedules/1/kernel", "/schedules/1/assembly"]  # fmt: skip
 
 
-@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+@pytest.mark.timeout(900)
 def test_every_page_works_for_everybody(
-    browser: Browser, service: ServiceProcess, sessions: Sessions, ended: int, seen: Seen,
-    scheme: str, width: int,
-) -> None:  # fmt: skip
+    browser: Browser, service: Service, sessions: Sessions, ended: int, seen: Seen
+) -> None:
+    store_reports(service.client)
+    store_plans(sessions)
+    for scheme, width in LOOKS:
+        require_all_work(browser, service, seen, scheme, width)
+
+
+def require_all_work(
+    browser: Browser, service: Service, seen: Seen, scheme: str, width: int
+) -> None:
+    """Each page in one look."""
     context = browser.new_context(
         base_url=seen.base, color_scheme=scheme, viewport={"width": width, "height": 900}
     )
     page = context.new_page()
     seen.watch(page)
-    store_reports(service.client)
-    store_plans(sessions)
     for path in pages(service):
         page.goto(path)
         walk(page)
@@ -49,7 +56,7 @@ def test_every_page_works_for_everybody(
     context.close()
 
 
-def test_a_search_is_seen_as_it_runs(page: Page, service: ServiceProcess) -> None:
+def test_a_search_is_seen_as_it_runs(page: Page, service: Service) -> None:
     page.goto("/")
     expect(page.get_by_text("Nothing runs.")).to_be_visible()
     asked = service.client.post("/v1/jobs", json={"problem": PROBLEM, "trials": TRIALS})
@@ -66,7 +73,7 @@ def test_a_search_is_seen_as_it_runs(page: Page, service: ServiceProcess) -> Non
     assert numbers == [str(number) for number in range(TRIALS)]
 
 
-def test_a_live_table_has_every_trial_once(page: Page, service: ServiceProcess) -> None:
+def test_a_live_table_has_every_trial_once(page: Page, service: Service) -> None:
     asked = service.client.post("/v1/jobs", json={"problem": PROBLEM, "trials": TRIALS})
     page.goto(f"/jobs/{asked.json()['id']}")
     walk(page)
@@ -76,7 +83,7 @@ def test_a_live_table_has_every_trial_once(page: Page, service: ServiceProcess) 
 
 
 def test_a_live_plot_has_the_trials_that_came_while_it_was_drawn(
-    page: Page, service: ServiceProcess
+    page: Page, service: Service
 ) -> None:
     slow_s = 1.5
 
@@ -94,7 +101,7 @@ def test_a_live_plot_has_the_trials_that_came_while_it_was_drawn(
     assert int(shown) == int(ended)
 
 
-def test_the_keyboard_alone_submits_and_cancels(page: Page, service: ServiceProcess) -> None:
+def test_the_keyboard_alone_submits_and_cancels(page: Page, service: Service) -> None:
     page.goto("/submit")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
@@ -119,7 +126,7 @@ def test_the_keyboard_alone_submits_and_cancels(page: Page, service: ServiceProc
     assert service.client.get("/v1/jobs").json()["jobs"][0]["state"] == "cancelled"
 
 
-def test_downloads_are_what_the_api_serves(page: Page, service: ServiceProcess, ended: int) -> None:
+def test_downloads_are_what_the_api_serves(page: Page, service: Service, ended: int) -> None:
     page.goto(f"/jobs/{ended}")
     page.get_by_role("link", name=PROBLEM).click()
     link = page.get_by_role("link", name="Download the script")
@@ -130,7 +137,7 @@ def test_downloads_are_what_the_api_serves(page: Page, service: ServiceProcess, 
     assert waiting.value.suggested_filename.endswith(".mlir")
 
 
-def test_no_page_may_frame_this_one(page: Page, service: ServiceProcess, seen: Seen) -> None:
+def test_no_page_may_frame_this_one(page: Page, service: Service, seen: Seen) -> None:
     answer = page.goto("/")
     assert answer is not None and "frame-ancestors 'none'" in answer.headers[
         "content-security-policy"

@@ -14,9 +14,8 @@ from playwright.sync_api import Browser
 
 from service.db import Sessions
 from tests.service.conftest import PROBLEM
-from tests.service.dashboard.conftest import Seen, store_reports, walk
+from tests.service.dashboard.conftest import Seen, Service, store_reports, walk
 from tests.service.dashboard.planned import store_plans
-from tests.service.processes import ServiceProcess
 
 LOOKS = Path(__file__).parent / "looks"
 WIDTH = 1280
@@ -41,7 +40,7 @@ SAME_WORDS = """() => {
 }"""
 
 
-def pages(service: ServiceProcess) -> dict[str, str]:
+def pages(service: Service) -> dict[str, str]:
     key = service.client.get("/v1/schedules", params={"problem": PROBLEM}).json()["key"]
     return {
         "overview": "/", "jobs": "/jobs", "job": "/jobs/1", "problem": f"/problems/{key}",
@@ -53,7 +52,7 @@ def pages(service: ServiceProcess) -> dict[str, str]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_look_as_they_did(
-    browser: Browser, service: ServiceProcess, sessions: Sessions, ended: int, seen: Seen,
+    browser: Browser, service: Service, sessions: Sessions, ended: int, seen: Seen,
     scheme: str, request: pytest.FixtureRequest,
 ) -> None:  # fmt: skip
     context = browser.new_context(

@@ -11,6 +11,7 @@ from search.runner.runner import Runner
 from service.db import reading
 from service.jobs import queue
 from service.jobs.trial_store import SqlTrialStore
+from tests.brief import FINALS_S
 from tests.search.engine.faults import propose_rows
 from tests.search.runner import faulty_child
 from tests.service.conftest import PROBLEM
@@ -43,6 +44,7 @@ def test_each_fault_is_stored_with_its_class_and_the_job_is_done(
         return Impatient(problem, target, request.seed, limits, "tests.search.runner.faulty_child")
 
     propose_rows(monkeypatch, parse_problem(PROBLEM), rows)
+    monkeypatch.setattr("search.finals.plan.FINALS_S", FINALS_S)
     monkeypatch.setattr("service.workers.job_run.resolve", lambda _target: detect())
     job_id = submit(PROBLEM, trials=len(rows))
     assert run(job_id, tuner=partial(tune, make_runner=runner)).state == "done"

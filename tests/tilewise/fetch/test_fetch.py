@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tilewise.client import blocking
 from tilewise.fetch.lock import Lock
 
 ABSENT = "matmul:m=8,n=8,k=8,dtype=f32"
+UNKNOWN = "matmul:m=9,n=9,k=9,dtype=f32"
 NAME = "matmul_m64_n48_k32_f32"
 SCRIPT = f"{NAME}.cpu.mlir"
 
@@ -51,6 +53,19 @@ def place(
     request: pytest.FixtureRequest, cli: Cli, tuned: str, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Place:  # fmt: skip
+    """Where nothing is missing that has to be tuned."""
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "cache"))
+    if request.param == "service":
+        return Place(cli, tmp_path, ("--server", request.getfixturevalue("served_as_stored")))
+    return Place(cli, tmp_path, ("--db", tuned))
+
+
+@pytest.fixture(params=["service", "database"])
+def tuning(
+    request: pytest.FixtureRequest, cli: Cli, tuned: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Place:  # fmt: skip
+    """Where what is missing can be tuned."""
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "cache"))
     if request.param == "service":
         return Place(cli, tmp_path, ("--server", request.getfixturevalue("served")))
@@ -137,12 +152,12 @@ def test_what_is_not_stored_is_named_and_costs_no_other_file(place: Place) -> No
     }  # fmt: skip
 
 
-def test_what_is_missing_is_tuned(place: Place) -> None:
-    place.list.write_text(f"{ABSENT}\n{PROBLEM}\n")
-    ran = place.fetch("--tune-missing", "--trials", "3")
+def test_what_is_missing_is_tuned(tuning: Place) -> None:
+    tuning.list.write_text(f"{ABSENT}\n{PROBLEM}\n")
+    ran = tuning.fetch("--tune-missing", "--trials", "3")
     assert ran.code == 0, ran.err
     assert "1/1 tunes" in ran.err and ABSENT in ran.err
-    assert set(place.entries()) == {SCRIPT, "matmul_m8_n8_k8_f32.cpu.mlir"}
+    assert set(tuning.entries()) == {SCRIPT, "matmul_m8_n8_k8_f32.cpu.mlir"}
 
 
 def test_frozen_changes_nothing_and_passes_where_all_agrees(place: Place) -> None:
@@ -156,29 +171,38 @@ def test_frozen_changes_nothing_and_passes_where_all_agrees(place: Place) -> Non
     assert (place.files(), place.lock.read_text()) == before
 
 
-@pytest.mark.parametrize("change", ["edited", "deleted", "listed", "unlisted", "unlocked"])
-def test_frozen_fails_where_anything_differs(place: Place, change: str) -> None:
-    place.list.write_text(f"{PROBLEM}\n{ABSENT}\n")
+CHANGES: dict[str, Callable[[Place], object]] = {
+    "edited": lambda place: (place.folder / SCRIPT).write_text("edited"),
+    "deleted": lambda place: (place.folder / SCRIPT).unlink(),
+    "listed": lambda place: place.list.write_text(f"{PROBLEM}\n{ABSENT}\n{UNKNOWN}\n"),
+    "unlisted": lambda place: place.list.write_text(f"{ABSENT}\n"),
+    "unlocked": lambda place: place.lock.unlink(),
+}
+
+
+def test_frozen_fails_where_anything_differs(tuning: Place) -> None:
+    place = tuning
+    listed = f"{PROBLEM}\n{ABSENT}\n"
+    place.list.write_text(listed)
     place.fetch("--tune-missing", "--trials", "3")
-    script = place.folder / SCRIPT
-    if change == "edited":
-        script.write_text("edited")
-    elif change == "deleted":
-        script.unlink()
-    elif change == "listed":
-        place.list.write_text(f"{PROBLEM}\n{ABSENT}\nmatmul:m=9,n=9,k=9,dtype=f32\n")
-    elif change == "unlisted":
-        place.list.write_text(f"{ABSENT}\n")
-    else:
-        place.lock.unlink()
-    before = place.files(), place.lock.exists()
-    ran = place.fetch("--frozen")
-    assert ran.code == 3
-    named = "matmul_m9_n9_k9_f32" if change == "listed" else NAME
-    assert named in ran.err and "without --frozen mends" in ran.err
-    assert (place.files(), place.lock.exists()) == before
-    told = json.loads(place.fetch("--frozen", "--json").out)
-    assert told["frozen"] is False and told["differences"]
+    script, lock = place.files()[SCRIPT], place.lock.read_text()
+    for change, make in CHANGES.items():
+        make(place)
+        before = place.files(), place.lock.exists()
+        ran = place.fetch("--frozen")
+        assert ran.code == 3, change
+        named = "matmul_m9_n9_k9_f32" if change == "listed" else NAME
+        assert named in ran.err and "without --frozen mends" in ran.err, change
+        assert (place.files(), place.lock.exists()) == before, change
+        told = json.loads(place.fetch("--frozen", "--json").out)
+        assert told["frozen"] is False and told["differences"], change
+        for path, text in (
+            (place.folder / SCRIPT, script),
+            (place.lock, lock),
+            (place.list, listed),
+        ):
+            path.write_text(text)
+        assert place.fetch("--frozen").code == 0, change
 
 
 def test_frozen_says_for_which_target_the_lock_is(place: Place) -> None:
@@ -334,9 +358,9 @@ def test_a_folder_that_is_a_file_is_refused(place: Place) -> None:
 
 
 def test_an_unchanged_folder_costs_one_request(
-    cli: Cli, served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, served_as_stored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = Place(cli, tmp_path, ("--server", served))
+    place = Place(cli, tmp_path, ("--server", served_as_stored))
     place.fetch("--kernels")
     asked: list[str] = []
     send = httpx.Client.request
@@ -352,10 +376,10 @@ def test_an_unchanged_folder_costs_one_request(
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_fetch_that_is_killed_leaves_nothing_half_done(
-    served: str, tuned: str, tmp_path: Path, cli: Cli, seed: int
+    served_as_stored: str, tuned: str, tmp_path: Path, cli: Cli, seed: int
 ) -> None:
     """A short form of `benchmarks.serving.fetching`, which kills a hundred times."""
-    place = Place(cli, tmp_path, ("--server", served))
+    place = Place(cli, tmp_path, ("--server", served_as_stored))
     place.fetch("--kernels")
     whole, lock = place.files(), place.lock.read_text()
     for path in [*place.folder.iterdir(), place.lock]:
@@ -383,8 +407,8 @@ def test_where_there_is_no_database_nothing_is_stored(cli: Cli, tmp_path: Path) 
     assert not database.exists()
 
 
-def test_two_fetches_at_once_do_no_harm(served: str, tmp_path: Path, cli: Cli) -> None:
-    place = Place(cli, tmp_path, ("--server", served))
+def test_two_fetches_at_once_do_no_harm(served_as_stored: str, tmp_path: Path, cli: Cli) -> None:
+    place = Place(cli, tmp_path, ("--server", served_as_stored))
     command = [sys.executable, "-m", "tilewise", "fetch", str(place.list), "-o",
                str(place.folder), "--kernels", *place.where]  # fmt: skip
     both = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]

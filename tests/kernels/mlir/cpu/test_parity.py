@@ -8,7 +8,7 @@ what the problem has.
 from math import prod
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from iree.compiler import ir
 
@@ -35,6 +35,7 @@ from kernels.schedule import (
     Unroll,
 )
 from kernels.target import Target
+from tests.cases import cases
 from tests.kernels.mlir.nests import Transformed, products, read
 from tests.kernels.strategies import schedules
 
@@ -149,7 +150,7 @@ def narrow_groups(draw: st.DrawFn) -> tuple[Conv2d, Schedule]:
 
 
 @pytest.mark.timeout(900)
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@cases(40)
 @given(narrow_groups())
 def test_narrow_groups_have_one_nest_in_both_lowerings(
     host: Target, drawn: tuple[Conv2d, Schedule]
@@ -167,7 +168,7 @@ def test_narrow_groups_have_one_nest_in_both_lowerings(
 
 
 @pytest.mark.timeout(900)
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@cases(24)
 @given(st.data())
 def test_a_sweep_has_the_loops_of_its_steps_in_both_lowerings(
     host: Target, data: st.DataObject
@@ -218,9 +219,7 @@ def inner_products(draw: st.DrawFn) -> tuple[Matmul, Schedule, int]:
 
 
 @pytest.mark.timeout(900)
-@settings(
-    max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+@cases(50)
 @given(inner_products())
 def test_a_split_reduction_has_one_nest_in_both_lowerings(
     host: Target, drawn: tuple[Matmul, Schedule, int]
@@ -250,7 +249,7 @@ def test_a_split_reduction_has_one_nest_in_both_lowerings(
 
 
 @pytest.mark.timeout(900)
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@cases(40)
 @given(st.data())
 def test_a_split_reduction_with_remainders_loses_no_product(
     host: Target, data: st.DataObject
@@ -271,9 +270,7 @@ def trips_before(nest: Nest, entry: object) -> list[int]:
 
 
 @pytest.mark.timeout(900)
-@settings(
-    max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+@cases(100)
 @given(matmuls() | convolutions())
 def test_where_blocks_divide_all_three_agree(host: Target, drawn: tuple[Problem, Schedule]) -> None:
     problem, schedule = drawn
@@ -305,9 +302,7 @@ anything = st.builds(
 
 
 @pytest.mark.timeout(900)
-@settings(
-    max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+@cases(50)
 @given(st.data())
 def test_with_remainders_no_product_is_lost_or_made_twice(
     host: Target, data: st.DataObject

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from iree.compiler import ir
 
@@ -19,6 +19,7 @@ from kernels.oracle.operands import make_operands
 from kernels.problem import Conv2d, parse_problem
 from kernels.schedule import Jam, Register, Schedule, Tile
 from kernels.target import Target
+from tests.cases import cases
 from tests.kernels.mlir.build import schedule
 from tests.kernels.mlir.nests import products, read
 
@@ -93,7 +94,7 @@ def padded(draw: st.DrawFn) -> tuple[Conv2d, Schedule]:
 
 
 @pytest.mark.timeout(900)
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@cases(16)
 @given(padded())
 def test_taps_in_the_padding_are_left_out_and_no_others(
     host: Target, drawn: tuple[Conv2d, Schedule]

@@ -36,7 +36,7 @@ def test_a_child_that_waits_is_stopped_by_its_parent() -> None:
     assert asked("sleep", seconds=2.0, for_s=60).failure == "timeout"
 
 
-@pytest.mark.parametrize(("seconds", "for_s"), [(LONG, 0), (10.0, LONG)])
+@pytest.mark.parametrize(("seconds", "for_s"), [(LONG, 0), (5.0, LONG)])
 def test_what_a_child_has_started_ends_with_it(
     seconds: float, for_s: float, tmp_path: Path
 ) -> None:

@@ -92,10 +92,8 @@ def run_alone(text: str, folder: Path) -> "subprocess.CompletedProcess[str]":
 @pytest.mark.parametrize(
     "spelled",
     [
-        "matmul:m=61,n=97,k=127,dtype=f32",
-        "matmul:m=61,n=97,k=127,dtype=f32,bias,epilogue=relu",
+        "matmul:m=61,n=97,k=127,dtype=f64,bias,epilogue=relu",
         "matmul:m=61,n=97,k=1270,dtype=bf16,bias,epilogue=relu6",
-        "matmul:m=13,n=33,k=51,dtype=f64,init=accumulate",
         "matmul:m=13,n=33,k=51,dtype=i32,init=accumulate,bias,epilogue=relu",
         "conv2d:n=2,h=9,w=11,ci=5,co=21,kh=3,kw=2,stride=2,pad=1,dtype=f32,bias,epilogue=relu",
         "conv2d:n=1,h=12,w=12,ci=3,co=16,kh=3,kw=3,dilation=2,pad=2,dtype=f32",
@@ -122,7 +120,7 @@ def test_an_exported_kernel_is_right(spelled: str, host: Target, tmp_path: Path)
     assert error <= tolerance
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "bf16", "f16", "i8"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])  # all types: the native kernels' tests
 def test_an_exported_split_reduction_is_right(dtype: str, host: Target, tmp_path: Path) -> None:
     problem = parse_problem(f"matmul:m=61,n=3,k=127,dtype={dtype},bias,epilogue=relu")
     split = Split("k", host.lanes(dtype))

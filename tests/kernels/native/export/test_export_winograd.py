@@ -13,7 +13,7 @@ from tests.kernels.native.export.test_export import run_alone
 TEXT = "conv2d:n=2,h=9,w=11,ci=5,co=40,kh={kh},kw={kw},{rest},dtype=f32,bias,weights={weights}"
 
 
-FILTERS = [(3, 3, 2), (3, 3, 4), (5, 5, 3), (7, 1, 2)]
+FILTERS = [(3, 3, 4), (5, 5, 3), (7, 1, 2)]
 PLAIN, PADDED = "pad=0", "pad=3,layout=nchw_fchw"
 # Each filter with both weights and both layouts, each weights with both layouts: all threes are
 # native kernels of tests/kernels/native/test_winograd.py.

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from llvmlite import ir
 
@@ -22,6 +22,7 @@ from kernels.oracle.operands import make_operands
 from kernels.problem import parse_problem
 from kernels.schedule import Pack, Parallel, Register, Schedule, Tile
 from kernels.target import Target
+from tests.cases import cases
 from tests.kernels.strategies import problems, schedules
 
 HEADER = "from numba import njit\n\n@njit\n"
@@ -48,7 +49,7 @@ def called(function: Callable[..., int], _owner: Loaded, *given: int) -> int:
     return function(*given)
 
 
-@settings(max_examples=18, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@cases(10)
 @given(data=st.data())
 def test_both_ways_compute_and_count_the_same(
     data: st.DataObject, host: Target, monkeypatch: pytest.MonkeyPatch

@@ -2,7 +2,7 @@
 
 import llvmlite.binding as llvm
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.errors import LoweringError
@@ -13,14 +13,11 @@ from kernels.native.objects.proof.loaded import LoadedObject
 from kernels.problem import Matmul, parse_problem
 from kernels.schedule import Pack, Parallel, Register, Schedule, Split, Step, Tile, Unroll
 from kernels.target import Target
+from tests.cases import cases
 from tests.kernels.native import test_winograd
 from tests.kernels.native.objects.object_case import check_object
 from tests.kernels.native_case import TARGETS
 from tests.kernels.strategies import can_split, is_legal, matmuls, problems, schedules
-
-anything = settings(
-    max_examples=90, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
 
 
 def lacks_halves(dtype: str, target: Target) -> bool:
@@ -29,7 +26,7 @@ def lacks_halves(dtype: str, target: Target) -> bool:
 
 
 @pytest.mark.timeout(900)
-@anything
+@cases(45)
 @given(st.data())
 def test_any_problem_with_any_legal_schedule(data: st.DataObject) -> None:
     problem = data.draw(problems)
@@ -43,7 +40,7 @@ def test_any_problem_with_any_legal_schedule(data: st.DataObject) -> None:
 
 
 @pytest.mark.timeout(900)
-@settings(anything, max_examples=30)
+@cases(16)
 @given(st.data())
 def test_any_matmul_with_any_split_of_its_reduction(data: st.DataObject) -> None:
     problem = data.draw(matmuls.filter(lambda one: can_split(one) and one.dtype != "f16"))
@@ -52,7 +49,7 @@ def test_any_matmul_with_any_split_of_its_reduction(data: st.DataObject) -> None
 
 
 @pytest.mark.timeout(900)
-@settings(anything, max_examples=30)
+@cases(16)
 @given(st.data())
 def test_any_convolution_by_minimal_filtering(data: st.DataObject) -> None:
     problem = data.draw(test_winograd.convolutions())
