@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from kernels.arithmetic import Arithmetic
 from kernels.loopnest import Copy, Loop, Nest
 from kernels.native.driver.kernel_printer import KernelPrinter
-from kernels.native.driver.pack_printer import PackPrinter
+from kernels.native.driver.pack_printer import PackPrinter, print_prepare
 from kernels.native.driver.parameters import BARRIER, PARTS
 from kernels.native.driver.prefetch_printer import PrefetchPrinter
-from kernels.native.driver.prepare_printer import print_prepare
 from kernels.native.driver.scope import Scope
 from kernels.native.driver.structure import Structure
 from kernels.native.driver.transform_printer import TransformPrinter

@@ -10,7 +10,6 @@ from kernels.loopnest import Copy, Nest
 from kernels.native.blocks import BlockSizes
 from kernels.native.driver.parameters import (
     STREAMS,
-    TRANSFORMED,
     Calls,
     Control,
     Elements,
@@ -20,13 +19,12 @@ from kernels.native.driver.parameters import (
     PatchSizes,
     RegisterTile,
     TapLoops,
-    Transformed,
-    TransformSizes,
     extent,
     step,
     stride,
     values_of,
 )
+from kernels.native.driver.transform_sizes import bytes_of_transforms, sizes_of_transforms
 from kernels.native.ir.dot_products import OFFSET
 from kernels.native.ir.vectors import LINE_BYTES
 from kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU
@@ -36,8 +34,7 @@ from kernels.native.strides import Strides
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import is_packed_ahead
 from kernels.schedule import Parallel
-from kernels.schedule.strassen import matrix_of
-from kernels.schedule.winograd import POINT, taps_of, tiles_of
+from kernels.schedule.winograd import POINT
 
 
 @dataclass(frozen=True)
@@ -71,12 +68,7 @@ def driver_sizes(
     if isinstance(problem, Conv2d) and strides.blocks != PLAIN:
         sizes |= values_of(BlockSizes.of(problem, strides.blocks, spec.how))
     if POINT in nest.space.dims:
-        sizes |= values_of(_transformed(problem, nest, strides)) | {TRANSFORMED: 0}
-        if taps_of(problem) == (1, 1):
-            sizes |= _groups_of_rows(problem, nest)
-        else:
-            assert isinstance(problem, Conv2d)
-            sizes |= values_of(_tiles_of_pixels(problem, nest, strides))
+        sizes |= sizes_of_transforms(problem, nest, strides)
     sizes |= {extent(dim): length for dim, length in nest.space.extents}
     sizes[STREAMS] = nest.kernel.streams
     return sizes | _steps(nest) | _strides(strides)
@@ -85,7 +77,7 @@ def driver_sizes(
 def panel_bytes(problem: Problem, nest: Nest, strides: Strides, spec: KernelSpec) -> PanelBytes:
     """Scratch for the panels of one thread; weights that are packed ahead lie in all of theirs."""
     if POINT in nest.space.dims:
-        return _transformed_bytes(problem, nest, strides)
+        return PanelBytes(*bytes_of_transforms(problem, nest, strides))
     a = b = LINE_BYTES
     if isinstance(spec, SweepSpec) and spec.shares_words:
         a = _bytes_of_sums(nest, spec)
@@ -109,110 +101,6 @@ def _bytes_of_sums(nest: Nest, spec: SweepSpec) -> int:
         part[loop.dim] = min(loop.step, part[loop.dim])
     sums = prod(part[dim] for dim in (*nest.space.lead, nest.space.row, nest.space.col))
     return max(LINE_BYTES, sums * size_of(spec.how.accumulator))
-
-
-def _transformed(problem: Problem, nest: Nest, strides: Strides) -> Transformed:
-    bytes_of_image, _ = _bytes_of_tiles(problem, nest, strides)
-    panels, point = _panels_of_filter(problem, nest), strides.b.dims[POINT]
-    return Transformed(
-        image_point=strides.packed_a.dims[POINT],
-        filter_point=point,
-        product_point=strides.c[POINT],
-        filter_panel=nest.space.extent(POINT) * point,
-        products_at=bytes_of_image,
-        turned_at=panels * _bytes_of_filter_panel(problem, nest, strides),
-    )
-
-
-def _tiles_of_pixels(problem: Conv2d, nest: Nest, strides: Strides) -> TransformSizes:
-    height, width = nest.space.tile
-    down, across = tiles_of(problem, nest.space.tile)
-    planes = problem.has_channels_first
-    ci, co = strides.blocks.a or problem.ci, strides.blocks.c or problem.co
-    return TransformSizes(
-        tile_height=height,
-        tile_width=width,
-        lines_down=height * problem.stride,
-        pixels_across=width * problem.stride,
-        tiles_down=down,
-        tiles_across=across,
-        out_height=problem.oh,
-        out_width=problem.ow,
-        image_size=problem.h * problem.w * problem.ci,
-        image_line=problem.w * (1 if planes else ci),
-        image_pixel=1 if planes else ci,
-        image_channel=problem.h * problem.w if planes else 1,
-        result_size=problem.oh * problem.ow * problem.co,
-        result_line=problem.ow * (1 if planes else co),
-        result_pixel=1 if planes else co,
-        result_channel=problem.oh * problem.ow if planes else 1,
-    )
-
-
-def _groups_of_rows(problem: Problem, nest: Nest) -> dict[str, int]:
-    """An image whose pixels are parts of the reduction, and of the columns."""
-    rows, cols, depth = matrix_of(problem)
-    height, width = nest.space.tile
-    tiles = TransformSizes(
-        tile_height=height,
-        tile_width=width,
-        lines_down=height,
-        pixels_across=width,
-        tiles_down=nest.space.extent(nest.space.row),
-        tiles_across=1,
-        out_height=rows,
-        out_width=width,
-        image_size=rows * depth,
-        image_line=depth,
-        image_pixel=depth // width,
-        image_channel=1,
-        result_size=rows * cols,
-        result_line=cols,
-        result_pixel=cols // width,
-        result_channel=1,
-    )
-    image = ImageSizes(
-        height=rows,
-        width=width,
-        channels=depth // width,
-        conv_stride=1,
-        pad=0,
-        row_reach=1,
-        packed_cols=0,
-    )
-    return values_of(tiles, image)
-
-
-def _bytes_of_tiles(problem: Problem, nest: Nest, strides: Strides) -> tuple[int, int]:
-    """Of a block of transformed tiles, and of the products for a panel of the filter."""
-    size = nest.space.extent(POINT) * problem.element.bytes
-    return strides.packed_a.dims[POINT] * size, strides.c[POINT] * size
-
-
-def _transformed_bytes(problem: Problem, nest: Nest, strides: Strides) -> PanelBytes:
-    """Tiles and products of a block; panels of the filter, and of one that is transposed first."""
-    panels, panel = _panels_of_filter(problem, nest), _bytes_of_filter_panel(problem, nest, strides)
-    turned = 0
-    if strides.b.is_transposed:
-        taps = strides.taps.rows * strides.taps.cols
-        if taps_of(problem) == (1, 1):
-            taps = prod(nest.space.tile)
-        turned = taps * nest.kernel.depth * nest.kernel.cols
-    return PanelBytes(
-        sum(_bytes_of_tiles(problem, nest, strides)),
-        panels * panel + turned * problem.element.bytes,
-    )
-
-
-def _panels_of_filter(problem: Problem, nest: Nest) -> int:
-    """How many lie in memory together: those of a block, or all where they are made ahead."""
-    if is_packed_ahead(problem, "B", nest.space):
-        return -(-nest.space.extent(nest.space.col) // nest.kernel.cols)
-    return next(copy.shape[0] for copy in nest.copies if copy.operand == "B")
-
-
-def _bytes_of_filter_panel(problem: Problem, nest: Nest, strides: Strides) -> int:
-    return nest.space.extent(POINT) * strides.b.dims[POINT] * problem.element.bytes
 
 
 def _elements(spec: KernelSpec) -> Elements:

@@ -115,9 +115,7 @@ class TransformedProduct:
             "pack_b_panel": of_kernel["pack_b_panel"],
             "transform_image": Piece("left factors", (image,), emit_transform_image, True),
             "transform_result": Piece("sums of products", (result,), emit_transform_result, True),
-            "transform_filter": Piece(
-                "right factors", (weights,), emit_transform_filter, True
-            ),
+            "transform_filter": Piece("right factors", (weights,), emit_transform_filter, True),
         }
 
 

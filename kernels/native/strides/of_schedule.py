@@ -1,11 +1,4 @@
-"""Where each element lies: strides of operands in place and packed, for both operations.
-
-The driver and the micro-kernel see a matmul and a convolution alike through this:
-a row of the result moves A by a stride, a chunk of the reduction starts at an
-offset, and a convolution adds taps.
-"""
-
-from dataclasses import dataclass, replace
+"""The strides that a schedule asks for, for both operations."""
 
 from kernels.arithmetic import Arithmetic, must_pack, size_of
 from kernels.channel_blocks import PLAIN, Blocks
@@ -13,93 +6,16 @@ from kernels.errors import LoweringError
 from kernels.loopnest import Nest
 from kernels.native.blocks import check_blocks
 from kernels.native.ir.vectors import LINE_BYTES
+from kernels.native.strides.lines import odd_lines
+from kernels.native.strides.records import Operand, PackedRows, Strides, Taps, Words
+from kernels.native.strides.transformed import (
+    filter_in_place,
+    quadrants_in_place,
+    transformed,
+)
 from kernels.problem import Conv2d, Matmul, Problem
 from kernels.problem.iteration import is_packed_by_rows
 from kernels.schedule import Schedule
-from kernels.schedule.strassen import matrix_of
-
-Dims = dict[str, int]
-"""What one step along each dim moves an operand by, in its elements."""
-
-
-@dataclass(frozen=True)
-class Operand:
-    """A factor in place, in stored elements.
-
-    Attributes:
-        dims: what one step along each row or column dim (or batch) moves it by.
-        stream: what one step of the reduction moves it by.
-        is_transposed: whether the reduction is not the contiguous dim of A, or is that of B.
-    """
-
-    dims: Dims
-    stream: int
-    is_transposed: bool = False
-
-
-@dataclass(frozen=True)
-class PackedRows:
-    """A in panels, in packed elements.
-
-    Attributes:
-        dims: what one step along m, oh, ow moves it by.
-        row: between rows (pixels); between steps of the reduction if A is transposed.
-    """
-
-    dims: Dims
-    row: int
-
-
-@dataclass(frozen=True)
-class Words:
-    """Constant strides of the micro-kernel, in words; they fold into addresses.
-
-    Attributes:
-        a_row: between rows of A.
-        a_step: of A between steps of the reduction.
-        b_row: of B between steps of the reduction.
-        filled_row: `b_row` in place, where the micro-kernel packs a panel in passing; else 0.
-    """
-
-    a_row: int
-    a_step: int
-    b_row: int
-    filled_row: int = 0
-
-
-@dataclass(frozen=True)
-class Taps:
-    """The micro-kernel's loops over filter taps.
-
-    Attributes:
-        rows, cols: how many there are.
-        depth_factor: 1, or kw where (kw, ci) are contiguous and fold into one reduction.
-        a_row, a_col: what one filter row or column moves the image by, in words.
-        b_source: what one tap moves B by in place, in stored elements.
-        has_blocks: whether the columns are blocks of channels of one chunk of the reduction.
-    """
-
-    rows: int = 1
-    cols: int = 1
-    depth_factor: int = 1
-    a_row: int = 0
-    a_col: int = 0
-    b_source: int = 0
-    has_blocks: bool = False
-
-
-@dataclass(frozen=True)
-class Strides:
-    """All strides of a schedule: of operands in place, of packed A, of the micro-kernel."""
-
-    a: Operand
-    b: Operand
-    c: Dims
-    bias: Dims
-    packed_a: PackedRows
-    words: Words
-    taps: Taps = Taps()
-    blocks: Blocks = PLAIN
 
 
 def strides_of(
@@ -115,14 +31,14 @@ def strides_of(
     _check_chunks(problem, nest, how)
     check_blocks(problem, schedule, nest, how, blocks)
     if schedule.strassen is not None:
-        return _transformed(nest, how, blocks, 1, *_quadrants(problem, nest))
+        return transformed(nest, how, blocks, 1, *quadrants_in_place(problem, nest))
     if isinstance(problem, Matmul):
         return _matmul(problem, schedule, nest, how)
     assert isinstance(problem, Conv2d)
     if nest.space.spans_groups:
         return _across_groups(problem)
     if schedule.winograd is not None:
-        return _transformed(nest, how, blocks, _plane(problem, blocks), *_filter(problem))
+        return transformed(nest, how, blocks, _plane(problem, blocks), *filter_in_place(problem))
     if nest.space.image == "B":
         return _patches(problem, schedule, nest, how)
     return _conv2d(problem, schedule, nest, how, blocks)
@@ -164,15 +80,6 @@ def _words(
     return Words(*a, b_row=nest.kernel.cols, filled_row=b if as_it_lies else 0)
 
 
-def _odd_lines(elements: int, size: int) -> int:
-    """The least stride of an odd number of cache lines that holds `elements`.
-
-    Rows a power of two apart share a cache set; an odd number of lines visits them all.
-    """
-    lines = -(-elements * size // LINE_BYTES)
-    return (lines | 1) * LINE_BYTES // size
-
-
 def _matmul(problem: Matmul, schedule: Schedule, nest: Nest, how: Arithmetic) -> Strides:
     m, n, k = problem.m, problem.n, problem.k
     if problem.transpose_a:
@@ -181,7 +88,7 @@ def _matmul(problem: Matmul, schedule: Schedule, nest: Nest, how: Arithmetic) ->
         in_words = (1, packed_a.row // how.depth if schedule.packs("A") else m)
     else:
         a = Operand({"batch": m * k, "m": k}, stream=1)
-        row = _odd_lines(nest.kernel.depth, size_of(how.packed))
+        row = odd_lines(nest.kernel.depth, size_of(how.packed))
         packed_a = PackedRows({"m": row}, row)
         in_words = ((row if schedule.packs("A") else k) // how.depth, 1)
     if problem.transpose_b:
@@ -202,7 +109,7 @@ def _packed_column(nest: Nest, how: Arithmetic) -> int:
     """Packed elements between steps of the reduction of a transposed A."""
     rows = next((c.shape[0] for c in nest.copies if c.operand == "A"), 0)
     word, lanes = how.depth * size_of(how.packed), LINE_BYTES // size_of(how.word)
-    return _odd_lines(-(-rows // lanes) * lanes, word) * how.depth
+    return odd_lines(-(-rows // lanes) * lanes, word) * how.depth
 
 
 def _conv2d(
@@ -233,45 +140,6 @@ def _conv2d(
 def _plane(problem: Conv2d, blocks: Blocks) -> int:
     """What a channel moves the image by, where a chunk begins: with blocks it begins one."""
     return problem.h * problem.w if blocks.a else 1
-
-
-def _transformed(
-    nest: Nest, how: Arithmetic, blocks: Blocks, plane: int, b: Operand, taps: Taps
-) -> Strides:
-    """Packed A are transformed tiles, and C are the products of the points."""
-    shapes = {copy.operand: copy.shape for copy in nest.copies}
-    _, tiles, depth = shapes["A"]
-    size, cols = size_of(how.packed), nest.kernel.cols
-    row = _odd_lines(depth, size)
-    return Strides(
-        a=Operand({"t": 0}, stream=plane),
-        b=replace(b, dims=b.dims | {"point": _odd_lines(depth * cols, size)}),
-        c={"t": cols, "point": _odd_lines(tiles * cols, size)},
-        bias={nest.space.col: 1},
-        packed_a=PackedRows({"t": row, "point": _odd_lines(tiles * row, size)}, row),
-        words=Words(row, 1, b_row=cols),
-        taps=taps,
-        blocks=blocks,
-    )
-
-
-def _filter(problem: Conv2d) -> tuple[Operand, Taps]:
-    """The filter in place, before its taps are transformed."""
-    taps = Taps(b_source=problem.ci * problem.co, rows=problem.kh, cols=problem.kw)
-    if problem.has_channels_first:
-        count = problem.kh * problem.kw
-        return Operand({"co": problem.ci * count}, stream=count, is_transposed=True), taps
-    return Operand({"co": 1}, stream=problem.co), taps
-
-
-def _quadrants(problem: Problem, nest: Nest) -> tuple[Operand, Taps]:
-    """B in place; a tap is a part of its columns."""
-    _, cols, depth = matrix_of(problem)
-    col = nest.space.col
-    taps = Taps(b_source=nest.space.extent(col))
-    if problem.has_transposed_b:
-        return Operand({col: depth}, stream=1, is_transposed=True), taps
-    return Operand({col: 1}, stream=cols), taps
 
 
 def _image_block(
@@ -316,7 +184,7 @@ def _patches(problem: Conv2d, schedule: Schedule, nest: Nest, how: Arithmetic) -
     depth = nest.space.extent("k")
     co, plane = problem.co // problem.groups, problem.h * problem.w
     pixels = problem.oh * problem.ow
-    row = _odd_lines(nest.kernel.depth, size_of(how.packed))
+    row = odd_lines(nest.kernel.depth, size_of(how.packed))
     b = {"g": problem.ci // problem.groups * plane, "n": problem.ci * plane, "p": 1}
     in_words = ((row if schedule.packs("A") else depth) // how.depth, 1)
     return Strides(

@@ -1,0 +1,11 @@
+"""Where each element lies: strides of operands in place and packed, for both operations.
+
+The driver and the micro-kernel see a matmul and a convolution alike through this:
+a row of the result moves A by a stride, a chunk of the reduction starts at an
+offset, and a convolution adds taps.
+"""
+
+from kernels.native.strides.of_schedule import strides_of
+from kernels.native.strides.records import Strides
+
+__all__ = ["Strides", "strides_of"]
