@@ -44,11 +44,7 @@ from search.peers.screen import Bench, screen
 from search.peers.variant import PeerAbsentError
 from search.runner.child.accuracy import direct_errors, errors_of
 from search.runner.child.session import Session
-from search.space.methods.winograd import (
-    LEAST_CHANNELS,
-    LEAST_CHANNELS_OF_STRIDED,
-    outputs_of,
-)
+from search.space.methods.winograd import LEAST_CHANNELS, LEAST_CHANNELS_OF_STRIDED, outputs_of
 from search.space.workload import Workload
 from search.timing.interleave import interleave
 from tilewise.bench.machine import processor

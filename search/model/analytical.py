@@ -22,10 +22,10 @@ from search.model.computing import (
 )
 from search.model.sizes import sizes_of
 from search.model.traffic import LINE_BYTES, add_packs, add_reads
-from search.model.transformed import filtered_amounts
+from search.model.transformed import transformed_amounts
 from search.model.weights import AMOUNTS, READS, UNHIDDEN, Weights, shipped
 from search.model.windows import window_amounts
-from search.space.methods.winograd import step_of
+from search.space.methods.algorithms import step_of
 from search.space.points import Point
 from search.space.space import Space
 from search.space.tiles import TileShape, tile_shape
@@ -77,7 +77,7 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
     if workload.dims.spans_groups:
         return window_amounts(space, point)
     if (method := step_of(point)) is not None:
-        return filtered_amounts(space, point, method)
+        return transformed_amounts(space, point, method)
     if shape.split:
         return _split_amounts(workload, shape, int(point["unroll"]))
     if shape.swept:

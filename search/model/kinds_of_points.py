@@ -9,7 +9,7 @@ from itertools import islice, product
 
 from kernels.problem import Conv2d, Matmul
 from search.model.traffic import OWN_SHARE, PAGE_BYTES
-from search.space.methods.winograd import ALGORITHM, DIRECT, WANTED
+from search.space.methods.algorithms import ALGORITHM, DIRECT, WANTED
 from search.space.parameters import Size
 from search.space.points import WHOLE, Point, Value
 from search.space.space import Space

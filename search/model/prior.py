@@ -25,7 +25,7 @@ from search.model.kinds_of_points import (
     streamed_points,
     swept_points,
 )
-from search.space.methods.winograd import ALGORITHM, DIRECT, EFFECTIVE, WANTED, step_of
+from search.space.methods.algorithms import ALGORITHM, DIRECT, EFFECTIVE, WANTED, step_of
 from search.space.parameters import Parameter, Size
 from search.space.points import WHOLE, Point, Value
 from search.space.space import Space

@@ -23,7 +23,7 @@ from search.model.computing import (
 from search.model.traffic import LINE_BYTES, OWN_SHARE
 from search.model.weights import AMOUNTS, CASCADE_LAKE
 from search.space.block_sizes import equal_block
-from search.space.methods.winograd import WANTED, channels_of, filtered_part, streams_filter
+from search.space.methods.algorithms import WANTED, channels_of, fetches_panels, transformed_part
 from search.space.points import Point
 from search.space.space import Space
 from search.space.tiles import TileShape, tile_shape
@@ -79,7 +79,7 @@ class _Filter(NamedTuple):
 
     def waited_for(self, space: Space) -> float:
         """Lines that take as long as those do which other operands have from the last cache."""
-        streams, far = streams_filter(space.workload), is_golden_cove_server(space.target.cpu)
+        streams, far = fetches_panels(space.workload), is_golden_cove_server(space.target.cpu)
         slowed = self._far() if far else self._near() if streams else 1.0
         if streams and self.lines * LINE_BYTES > OWN_SHARE * space.target.l3_bytes > 0:
             slowed *= FROM_MEMORY
@@ -99,11 +99,13 @@ class _Filter(NamedTuple):
         return waits / CASCADE_LAKE["b_from_l3"]
 
 
-def filtered_amounts(space: Space, point: Point, method: Winograd | Strassen) -> dict[str, float]:
+def transformed_amounts(
+    space: Space, point: Point, method: Winograd | Strassen
+) -> dict[str, float]:
     """The amounts of one run of one thread."""
     workload, shape = space.workload, tile_shape(point["tile"])
     rows, cols = shape.rows, shape.cols(workload.lanes)
-    extents, _ = filtered_part(workload, point, method, Register(rows, cols, "cols"))
+    extents, _ = transformed_part(workload, point, method, Register(rows, cols, "cols"))
     dims = transformed_space(space.problem, method)
     tiles, channels, depth = extents[dims.row], extents[dims.col], extents[dims.stream]
     points = extents[POINT]
@@ -132,7 +134,7 @@ def filtered_amounts(space: Space, point: Point, method: Winograd | Strassen) ->
     far = 0 if weights_of_part + held <= near else blocks
     if is_golden_cove and weights * LINE_BYTES + held > near:
         far = max(far, 1)  # a part that stays comes from there for its first block of tiles
-    is_fetched = bool(point.get("prefetch")) and streams_filter(workload)
+    is_fetched = bool(point.get("prefetch")) and fetches_panels(workload)
     read = _Filter(weights, far, rows, tiles / blocks, is_fetched)
     out["b_from_l3"], out["b_from_l2"] = read.waited_for(space), (blocks - far) * weights
     beside = rows if is_golden_cove else 0  # lines of A beside a panel in the first cache

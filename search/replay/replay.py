@@ -24,7 +24,7 @@ from search.model.prior import prior_points
 from search.model.weights import Weights, shipped
 from search.records import TrialRecord, TuneRequest
 from search.replay.recording import Recording
-from search.space.methods.winograd import ALGORITHM
+from search.space.methods.algorithms import ALGORITHM
 from search.space.parameters import completed
 from search.space.points import Point
 from search.space.space import Space

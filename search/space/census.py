@@ -9,7 +9,7 @@ minimal filtering, whose columns and tiles are cut independently.
 
 from itertools import product
 
-from search.space.methods.winograd import ALGORITHM, DIRECT, WANTED, channels_of
+from search.space.methods.algorithms import ALGORITHM, DIRECT, WANTED, channels_of
 from search.space.points import Point, Value
 from search.space.space import Space
 from search.space.tiles import tile_shape

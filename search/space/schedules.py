@@ -19,7 +19,7 @@ from kernels.schedule import (
 )
 from search.space.block_sizes import balanced_chunk
 from search.space.division import block_steps, parallel_steps, part_extents
-from search.space.methods.winograd import filtered_schedule, step_of
+from search.space.methods.algorithms import step_of, transformed_schedule
 from search.space.points import Point
 from search.space.tiles import TileShape, tile_shape
 from search.space.windows import window_schedule
@@ -31,7 +31,7 @@ def schedule_of(workload: Workload, point: Point) -> Schedule:
     if workload.dims.spans_groups:
         return window_schedule(workload, point)
     if (method := step_of(point)) is not None:
-        return filtered_schedule(workload, point, method)
+        return transformed_schedule(workload, point, method)
     outer: Literal["cols", "rows"] = "cols" if point["outer"] == "cols" else "rows"
     shape = tile_shape(point["tile"])
     if shape.swept:

@@ -2,7 +2,7 @@
 
 from kernels.arithmetic import must_pack
 from kernels.problem.iteration import is_packed_by_rows
-from search.space.methods.winograd import filtering_parameters, streams_filter
+from search.space.methods.algorithms import fetches_panels, method_parameters
 from search.space.parameters import Choice, Parameter, RegisterTile, Size
 from search.space.points import WHOLE, Value
 from search.space.tiles import joins_for_few_rows, register_tiles, split_tiles, swept_tiles
@@ -40,7 +40,7 @@ def parameters_of(workload: Workload) -> tuple[Parameter, ...]:
         chosen.append(_size(workload, "rows", WANTED_ROWS, dims.row))
     if _may_prefetch(workload):
         chosen.append(Choice("prefetch", (False, True)))
-    chosen += filtering_parameters(workload)
+    chosen += method_parameters(workload)
     if workload.target.threads > 1:
         chosen.append(Choice("parallel", workload.divisions()))
     return tuple(chosen)
@@ -68,7 +68,7 @@ def _size(workload: Workload, name: str, sizes: tuple[int, ...], dim: str) -> Si
 
 def _may_prefetch(workload: Workload) -> bool:
     """Whether B comes from farther away than L2: packed row by row, or ahead."""
-    if streams_filter(workload):
+    if fetches_panels(workload):
         return True
     by_rows = is_packed_by_rows(workload.problem)
     return workload.has_far_b and (by_rows or workload.stored["B"].is_packed_ahead)

@@ -4,7 +4,7 @@ A block keeps its size, to fill the same cache. The size is snapped to the value
 problem has. A dim that was not cut and is about as long stays uncut.
 """
 
-from search.space.methods.winograd import ALGORITHM, nearest_algorithm
+from search.space.methods.algorithms import ALGORITHM, nearest_algorithm
 from search.space.parameters import Parameter, RegisterTile, Size, default
 from search.space.points import WHOLE, Point, Value
 from search.space.space import Space

@@ -5,7 +5,7 @@ import pytest
 from kernels.problem import parse_problem
 from search.model.analytical import Model, amounts
 from search.model.prior import prior_points
-from search.space.methods.winograd import ALGORITHM, WANTED, step_of
+from search.space.methods.algorithms import ALGORITHM, WANTED, step_of
 from search.space.space import Space
 from tests.search.targets import WIDE
 

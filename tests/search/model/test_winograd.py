@@ -10,7 +10,7 @@ from kernels.target import Target
 from search.model.analytical import Model, amounts
 from search.model.prior import prior_points
 from search.model.weights import AMOUNTS
-from search.space.methods.winograd import ALGORITHM, step_of
+from search.space.methods.algorithms import ALGORITHM, step_of
 from search.space.points import Point
 from search.space.space import Space
 from tests.search.targets import FAR, WIDE

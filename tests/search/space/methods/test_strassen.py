@@ -6,8 +6,8 @@ import pytest
 
 from kernels.problem import parse_problem
 from kernels.schedule import Parallel, Prefetch, Strassen, check_legal
+from search.space.methods.algorithms import ALGORITHM, WANTED, nearest_algorithm, step_of
 from search.space.methods.strassen import LEAST
-from search.space.methods.winograd import ALGORITHM, WANTED, nearest_algorithm, step_of
 from search.space.space import Space
 from tests.search.targets import NARROW, WIDE
 

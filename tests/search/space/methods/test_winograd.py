@@ -9,12 +9,8 @@ from kernels.minimal_filtering import outputs_for
 from kernels.problem import Conv2d, parse_problem
 from kernels.schedule import Parallel, Winograd, check_legal
 from kernels.target import Target
-from search.space.methods.winograd import (
-    ALGORITHM,
-    LEAST_CHANNELS,
-    LEAST_CHANNELS_OF_STRIDED,
-    WANTED,
-)
+from search.space.methods.algorithms import ALGORITHM, WANTED
+from search.space.methods.winograd import LEAST_CHANNELS, LEAST_CHANNELS_OF_STRIDED
 from search.space.space import Space
 from tests.search.targets import FAR, NARROW, WIDE
 

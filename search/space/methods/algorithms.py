@@ -1,0 +1,141 @@
+"""Points that mean fewer products, by minimal filtering or Strassen, beside the direct method's.
+
+A workload that has such a method has two parameters more: `algorithm` and, of its tiles, `tiles`.
+Register tile, unroll factor, columns and division among threads are those of the direct method;
+the parameters that say how the direct method packs and cuts have no effect.
+"""
+
+from collections.abc import Sequence
+
+from kernels.schedule import (
+    Pack,
+    Parallel,
+    Prefetch,
+    Register,
+    Schedule,
+    Step,
+    Strassen,
+    Unroll,
+    Winograd,
+)
+from kernels.schedule.legality import part_size
+from kernels.schedule.transformed import transformed_space
+from kernels.schedule.winograd import TILES
+from search.space.division import block_steps
+from search.space.methods.strassen import levels_of
+from search.space.methods.winograd import has_large_filter, outputs_of
+from search.space.parameters import Choice, Parameter, Size
+from search.space.points import WHOLE, Point, Value
+from search.space.tiles import tile_shape
+from search.space.workload import Workload
+
+DIRECT, ALGORITHM, WANTED = "direct", "algorithm", "tiles"
+EFFECTIVE = ("tile", "unroll", "cols", "rows", "prefetch", WANTED)
+"""The parameters, beside the division among threads, that a tile's schedule depends on."""
+
+WANTED_TILES = (8, 12, 16, 24, 32, 48, 64, 96, 128)
+_FILTERED, _QUARTERED = "winograd", "strassen"
+
+
+def method_parameters(workload: Workload) -> tuple[Parameter, ...]:
+    """What a point says beside the parameters of the direct method."""
+    steps = steps_of(workload)
+    if not steps:
+        return ()
+    most = max(transformed_space(workload.problem, step).extent(TILES) for step in steps)
+    wanted = tuple(size for size in WANTED_TILES if size < most)
+    names = tuple(
+        f"{_QUARTERED}{step.levels}" if isinstance(step, Strassen) else f"{_FILTERED}{step.output}"
+        for step in steps
+    )
+    return Choice(ALGORITHM, (DIRECT, *names)), Size(WANTED, (*wanted, WHOLE), most)
+
+
+def fetches_panels(workload: Workload) -> bool:
+    """Whether B is transformed to so large panels that products wait for them."""
+    return bool(levels_of(workload)) or has_large_filter(workload)
+
+
+def steps_of(workload: Workload) -> tuple[Winograd | Strassen, ...]:
+    """The steps that make other methods than the direct one of a workload's schedule."""
+    filtered = map(Winograd, outputs_of(workload))
+    return (*filtered, *map(Strassen, levels_of(workload)))
+
+
+def step_of(point: Point) -> Winograd | Strassen | None:
+    """The step that makes the method of a point; None for the direct one."""
+    name = str(point.get(ALGORITHM, DIRECT))
+    if name == DIRECT:
+        return None
+    if name.startswith(_QUARTERED):
+        return Strassen(int(name.removeprefix(_QUARTERED)))
+    return Winograd(int(name.removeprefix(_FILTERED)))
+
+
+def nearest_algorithm(names: Sequence[Value], wanted: Value) -> Value:
+    """What another problem's algorithm is here: itself, else the one with tiles most like its own.
+
+    Of two as near, that with the larger tiles; the direct method where there is none of its kind.
+    """
+    own = step_of({ALGORITHM: wanted})
+    alike = [name for name in names if type(step_of({ALGORITHM: name})) is type(own)]
+    if own is None or not alike:
+        return DIRECT
+
+    def far(name: Value) -> tuple[int, int]:
+        here = _size(step_of({ALGORITHM: name}))
+        return abs(here - _size(own)), -here
+
+    return min(alike, key=far)
+
+
+def _size(step: Winograd | Strassen | None) -> int:
+    """Outputs of a tile, or levels."""
+    assert step is not None
+    return step.output if isinstance(step, Winograd) else step.levels
+
+
+def channels_of(workload: Workload) -> str:
+    """The parameter that says in what blocks of output channels the direct method works."""
+    return "rows" if workload.dims.image == "B" else "cols"
+
+
+def transformed_schedule(workload: Workload, point: Point, method: Winograd | Strassen) -> Schedule:
+    """The schedule of a point whose operands a step transforms."""
+    shape = tile_shape(point["tile"])
+    register = Register(shape.rows, shape.cols(workload.lanes), "cols")
+    col = transformed_space(workload.problem, method).col
+    extents, divided = transformed_part(workload, point, method, register)
+    steps: list[Step] = [method, *divided]
+    steps += block_steps(col, extents, int(point[channels_of(workload)]), register.cols)
+    steps.append(Pack("B"))
+    if point.get("prefetch") and fetches_panels(workload):
+        steps.append(Prefetch("B"))
+    steps += block_steps(TILES, extents, int(point[WANTED]), register.rows)
+    steps += [Pack("A"), register]
+    if int(point["unroll"]) > 1:
+        steps.append(Unroll(int(point["unroll"])))
+    return Schedule(tuple(steps))
+
+
+def transformed_part(
+    workload: Workload, point: Point, method: Winograd | Strassen, register: Register
+) -> tuple[dict[str, int], list[Parallel]]:
+    """The extents of one thread's part, and the steps that divide the whole.
+
+    What divides images, lines or pixels of the direct method divides tiles.
+    """
+    space = transformed_space(workload.problem, method)
+    extents, col = dict(space.extents), space.col
+    wanted = {TILES: 1, col: 1}
+    for part in str(point.get("parallel", "none")).split(","):
+        dim, _, parts = part.partition("=")
+        if parts:
+            wanted[col if dim == col else TILES] *= int(parts)
+    steps = []
+    for dim, unit in ((TILES, register.rows), (col, register.cols)):
+        parts_of_dim = min(wanted[dim], -(-extents[dim] // unit))
+        if parts_of_dim > 1:
+            steps.append(Parallel(dim, parts_of_dim))
+            extents[dim] = part_size(extents[dim], parts_of_dim, unit)
+    return extents, steps
