@@ -24,6 +24,9 @@ class WindowTiles:
 
     def take_apart(self) -> None:
         """Leave single taps of single vectors; those that lie in the padding read its zeros."""
+        if self.goes_by_taps:
+            self._take_apart_by_taps()
+            return
         w, form = self.writer, self.form
         vectors = [self._vectors(pane) for pane in self.panes]
         w.merge_slices([loops[0] for _, _, loops in vectors])
@@ -47,12 +50,76 @@ class WindowTiles:
                 w.line(f"transform.loop.unroll_full {loop} : {ANY}")
         w.include("cleanup")
 
-    def _vectors(self, pane: Pane) -> tuple[str, str, list[str]]:
-        """The result and the product of single vectors, and their loops: one at the least."""
+    @property
+    def goes_by_taps(self) -> bool:
+        """Whether all vectors of a tap come before the next tap.
+
+        Long sums want it: of a few vectors at a time, each addition waits for the last one.
+        """
+        form = self.form
+        beside = form.pads_taps or any(pane.starts for pane in self.panes)
+        is_long = form.spreads_channels or form.space.extent(form.space.stream) > 1
+        return is_long and not beside
+
+    def _take_apart_by_taps(self) -> None:
+        """Leave single taps of single vectors, all vectors of a tap before the next tap.
+
+        Sums are values that loops over the taps
+        carry, until those are unrolled as well.
+        """
+        w = self.writer
+        for pane in self.panes:
+            self._tap_by_tap(pane)
+        w.include("cleanup")
+
+    def _tap_by_tap(self, pane: Pane) -> None:
+        w, form = self.writer, self.form
+        result, box = w.boxed(pane.result)
+        product, box = w.fuse(pane.product, box, "product")
+        w.merge_slices([box])
+        zeros, box = w.fuse(w.sliced(product, 2), box, "zeros")
+        pixels = self.fuse_spread(product, box)[0] if form.spreads_channels else ""
+        extents = {**form.tap_extents, form.space.stream: form.space.extent(form.space.stream)}
+        op, loops = self._single(w.generalize(product, "window"), extents)
+        for loop in loops:
+            w.line(f'transform.annotate {loop} "accumulates" : {ANY}')
+        sizes = self._cut_sizes(pane)
+        if not form.has_epilogue:
+            w.generalize(result, "stored")  # a copy, so that sums are written to C itself
+        cuts = [(op, sizes), (zeros, sizes)]
+        cuts += [(result, sizes)] if form.has_epilogue else []
+        cuts += [(pixels, [1, 1, 1])] if form.spreads_channels else []
+        for handle, cut in cuts:
+            tiled, loops = w.tile_for(handle, cut)
+            if handle == zeros:
+                w.generalize(tiled, "start")
+            for loop in reversed(loops):
+                w.line(f"transform.loop.unroll_full {loop} : {ANY}")
+
+    def fuse_spread(self, product: str, loop: str) -> tuple[str, str]:
+        """Spread the pixels that a product reads where it is computed; the op and the loop."""
+        w, form = self.writer, self.form
+        if form.group_extents["f"] > 1:
+            w.apply_patterns(loop, "tensor.bubble_up_extract_slice")
+            w.merge_slices([loop])
+            lanes = w.name("lanes")
+            w.line(
+                f"{lanes} = transform.get_producer_of_operand {product}[{form.image_operand}] "
+                f": ({ANY}) -> {ANY}"
+            )
+            return w.fuse(w.sliced(lanes, 0), loop, "pixels")
+        return w.fuse(w.sliced(product, form.image_operand), loop, "pixels")
+
+    def _cut_sizes(self, pane: Pane) -> list[int]:
+        """What the result's dims are cut into to leave single vectors: one dim at the least."""
         sizes = [self._vector(pane, dim) for dim in self.form.result_dims]
         if not any(sizes):
             sizes[0] = 1
-        result, loops = self.writer.tile_for(pane.result, sizes)
+        return sizes
+
+    def _vectors(self, pane: Pane) -> tuple[str, str, list[str]]:
+        """The result and the product of single vectors, and their loops: one at the least."""
+        result, loops = self.writer.tile_for(pane.result, self._cut_sizes(pane))
         product, _ = self.writer.fuse(pane.product, loops[-1], "vector")
         return result, product, loops
 
@@ -62,9 +129,13 @@ class WindowTiles:
         zeros, _ = w.fuse(w.sliced(product, 2), loops[-1], "zeros")
         w.generalize(zeros, "start")  # a named op would keep its dims of extent 1
         op = w.generalize(product, "window")
-        extents = {**form.tap_extents, form.space.stream: form.space.extent(form.space.stream)}
-        marks = [int(extents.get(dim, 1) > 1) for dim in form.dims]
-        return w.tile_for(op, marks) if any(marks) else (op, [])
+        inputs = {form.space.stream: form.space.extent(form.space.stream)}
+        return self._single(op, {**form.tap_extents, **inputs})
+
+    def _single(self, op: str, extents: dict[str, int]) -> tuple[str, list[str]]:
+        """The op tiled to single steps along some dims, and the loops."""
+        marks = [int(extents.get(dim, 1) > 1) for dim in self.form.dims]
+        return self.writer.tile_for(op, marks) if any(marks) else (op, [])
 
     def _fuse_tap(self, op: str, loop: str) -> None:
         """Let an op see whether its tap is one of the filter, or a zero behind its line."""
@@ -82,12 +153,24 @@ class WindowTiles:
         if self._skips_padding:
             self._skip_padding()
         w.include("drop_unit_dims")
+        if self.goes_by_taps:
+            w.merge_slices(["%func"])
         for rank in self._ranks():
             w.line(f"transform.structured.vectorize {w.collect(f'of_rank_{rank}')} : {ANY}")
         for op in ("linalg.copy", *(["linalg.transpose"] if self.form.splits_lines else [])):
             w.line(f"transform.structured.vectorize {w.match(op, 'copies')} : {ANY}")
+        w.apply_patterns("%func", "tensor.fold_tensor_subset_ops_into_vector_transfers")
         w.apply_patterns("%func", "tensor.fold_tensor_empty")
         w.include("hoist_accumulators")
+        if self.goes_by_taps:
+            self._unroll_taps()
+
+    def _unroll_taps(self) -> None:
+        """Taps one after the other, with sums that each hands to the next."""
+        w = self.writer
+        w.line(f"transform.loop.unroll_full {w.match_loops('accumulates', 'taps')} : {ANY}")
+        w.apply_patterns("%func", "canonicalization")
+        w.line(f"transform.apply_cse to %func : {ANY}")
 
     @property
     def _skips_padding(self) -> bool:
@@ -123,6 +206,8 @@ class WindowTiles:
     def _ranks(self) -> list[int]:
         """How many dims the vectors' ops have, in one pane or another."""
         taps = {0} if self.form.pads_taps else set[int]()
+        if self.form.spreads_channels:
+            return [0, 1, 2, 3]
         return sorted(taps | {sum(size > 1 for size in self._sizes(pane)) for pane in self.panes})
 
     def _sizes(self, pane: Pane) -> list[int]:
@@ -134,22 +219,9 @@ class WindowTiles:
         """What a dim is cut into to leave single vectors; 0 where it stays whole."""
         extent = pane.extents[dim]
         if dim == self.form.space.col:
-            lanes = 1 if self._reads_apart else lanes_along(self.form, dim)
+            lanes = lanes_along(self.form, dim)
             return 0 if extent <= lanes else gcd(extent, lanes)
-        if dim == "f" and self.form.space.col == "co":
-            return 0
         return int(extent > 1)
-
-    @property
-    def _reads_apart(self) -> bool:
-        """Whether each group has vectors of its own: narrow ones, of several inputs.
-
-        Vectors of several groups are put together lane by lane. That runs no faster where a group
-        fills less than half a register, and takes longer to compile.
-        """
-        form, channels = self.form, self.form.group_extents["f"]
-        is_narrow = 1 < channels < lanes_of_register(form) // 2
-        return form.space.col == "co" and is_narrow and form.space.extent(form.space.stream) > 1
 
     @property
     def products(self) -> int:
@@ -166,10 +238,6 @@ def lanes_along(form: Form, dim: str) -> int:
     """The extent of a dim that a vector has at the most."""
     if dim != form.space.col:
         return 1
-    lanes = lanes_of_register(form)
-    return max(1, lanes // form.group_extents["f"] if dim == "co" else lanes)
-
-
-def lanes_of_register(form: Form) -> int:
-    """Sums that the widest vector register holds."""
-    return REGISTER_BYTES // form.accumulator_bytes
+    lanes = REGISTER_BYTES // form.accumulator_bytes
+    whole = lanes % form.group_extents["f"] if form.spreads_channels else 0
+    return lanes - whole

@@ -65,7 +65,7 @@ class WindowEmitter:
     def of(cls, form: Form, schedule: Schedule, axes: dict[str, Axis]) -> "WindowEmitter":
         """One that has written its steps, without padding where that is possible."""
         taps = {**form.tap_extents, form.space.stream: form.space.extent(form.space.stream)}
-        copies = form.space.col == "ow" or max(taps.values()) == 1
+        copies = form.space.col == "ow" or form.spreads_channels or max(taps.values()) == 1
         steps = cls(form, schedule, axes, copies)
         steps.run()
         if form.pads_image and not copies and steps.tiles.products > MOST_PRODUCTS:
@@ -185,7 +185,7 @@ class WindowEmitter:
 
     def _copied(self, pane: Pane) -> Pane:
         """A pane whose part of the image is copied with its padding, line by line."""
-        if self.form.gathers_lines:
+        if self.form.gathers_lines or (self.form.spreads_channels and self.form.pads_lines):
             return self._gathered(pane)
         if self.form.splits_lines:
             return self._split(pane)
@@ -206,7 +206,10 @@ class WindowEmitter:
         result, box = w.boxed(pane.result)
         product, box = w.fuse(pane.product, box, "product")
         w.merge_slices([box])
-        lines, box = w.fuse(w.sliced(product, form.image_operand), box, "lines")
+        if form.spreads_channels:
+            lines, box = self.tiles.fuse_spread(product, box)
+        else:
+            lines, box = w.fuse(w.sliced(product, form.image_operand), box, "lines")
         if form.pads_lines:
             w.merge_slices([box])
             w.fuse(w.sliced(lines, 0), box, "image")

@@ -106,7 +106,7 @@ def _scratch_to_arguments(function: Any) -> tuple[Scratch, ...]:
 
 def _is_a_vector(allocation: Any, kind: ir.MemRefType) -> bool:
     """Whether the first thing that happens to a buffer is that a vector fills it."""
-    used_by = {_around(use.owner.operation, allocation.block) for use in allocation.results[0].uses}
+    used_by = {_around(user, allocation.block) for user in _users(allocation.results[0])}
     first = next((op for op in allocation.block.operations if op.operation in used_by), None)
     if first is None or first.operation.name not in ("vector.transfer_write", "vector.store"):
         return False
@@ -114,7 +114,17 @@ def _is_a_vector(allocation: Any, kind: ir.MemRefType) -> bool:
         return False
     value, *at = first.operands
     is_masked = len(at) > 1 + kind.rank
-    return list(value.type.shape) == list(kind.shape) and not is_masked
+    return prod(value.type.shape) == prod(kind.shape) and not is_masked
+
+
+def _users(buffer: Any) -> list[Any]:
+    """The operations that use a buffer, or a view of it that has all of it."""
+    found = []
+    for use in buffer.uses:
+        user = use.owner.operation
+        reshaped = user.name in ("memref.collapse_shape", "memref.expand_shape")
+        found += _users(user.results[0]) if reshaped else [user]
+    return found
 
 
 def _is_returned(buffer: Any) -> bool:
