@@ -24,9 +24,6 @@ class WindowTiles:
 
     def take_apart(self) -> None:
         """Leave single taps of single vectors; those that lie in the padding read its zeros."""
-        if self.goes_by_taps:
-            self._take_apart_by_taps()
-            return
         w, form = self.writer, self.form
         vectors = [self._vectors(pane) for pane in self.panes]
         w.merge_slices([loops[0] for _, _, loops in vectors])
@@ -50,67 +47,7 @@ class WindowTiles:
                 w.line(f"transform.loop.unroll_full {loop} : {ANY}")
         w.include("cleanup")
 
-    @property
-    def goes_by_taps(self) -> bool:
-        """Whether all vectors of a tap come before the next tap.
-
-        Long sums want it: of a few vectors at a time, each addition waits for the last one.
-        """
-        form = self.form
-        beside = form.pads_taps or any(pane.starts for pane in self.panes)
-        is_long = form.spreads_channels or form.space.extent(form.space.stream) > 1
-        return is_long and not beside
-
-    def _take_apart_by_taps(self) -> None:
-        """Leave single taps of single vectors, all vectors of a tap before the next tap.
-
-        Sums are values that loops over the taps
-        carry, until those are unrolled as well.
-        """
-        w = self.writer
-        for pane in self.panes:
-            self._tap_by_tap(pane)
-        w.include("cleanup")
-
-    def _tap_by_tap(self, pane: Pane) -> None:
-        w, form = self.writer, self.form
-        result, box = w.boxed(pane.result)
-        product, box = w.fuse(pane.product, box, "product")
-        w.merge_slices([box])
-        zeros, box = w.fuse(w.sliced(product, 2), box, "zeros")
-        pixels = self.fuse_spread(product, box)[0] if form.spreads_channels else ""
-        extents = {**form.tap_extents, form.space.stream: form.space.extent(form.space.stream)}
-        op, loops = self._single(w.generalize(product, "window"), extents)
-        for loop in loops:
-            w.line(f'transform.annotate {loop} "accumulates" : {ANY}')
-        sizes = self._cut_sizes(pane)
-        if not form.has_epilogue:
-            w.generalize(result, "stored")  # a copy, so that sums are written to C itself
-        cuts = [(op, sizes), (zeros, sizes)]
-        cuts += [(result, sizes)] if form.has_epilogue else []
-        cuts += [(pixels, [1, 1, 1])] if form.spreads_channels else []
-        for handle, cut in cuts:
-            tiled, loops = w.tile_for(handle, cut)
-            if handle == zeros:
-                w.generalize(tiled, "start")
-            for loop in reversed(loops):
-                w.line(f"transform.loop.unroll_full {loop} : {ANY}")
-
-    def fuse_spread(self, product: str, loop: str) -> tuple[str, str]:
-        """Spread the pixels that a product reads where it is computed; the op and the loop."""
-        w, form = self.writer, self.form
-        if form.group_extents["f"] > 1:
-            w.apply_patterns(loop, "tensor.bubble_up_extract_slice")
-            w.merge_slices([loop])
-            lanes = w.name("lanes")
-            w.line(
-                f"{lanes} = transform.get_producer_of_operand {product}[{form.image_operand}] "
-                f": ({ANY}) -> {ANY}"
-            )
-            return w.fuse(w.sliced(lanes, 0), loop, "pixels")
-        return w.fuse(w.sliced(product, form.image_operand), loop, "pixels")
-
-    def _cut_sizes(self, pane: Pane) -> list[int]:
+    def cut_sizes(self, pane: Pane) -> list[int]:
         """What the result's dims are cut into to leave single vectors: one dim at the least."""
         sizes = [self._vector(pane, dim) for dim in self.form.result_dims]
         if not any(sizes):
@@ -119,7 +56,7 @@ class WindowTiles:
 
     def _vectors(self, pane: Pane) -> tuple[str, str, list[str]]:
         """The result and the product of single vectors, and their loops: one at the least."""
-        result, loops = self.writer.tile_for(pane.result, self._cut_sizes(pane))
+        result, loops = self.writer.tile_for(pane.result, self.cut_sizes(pane))
         product, _ = self.writer.fuse(pane.product, loops[-1], "vector")
         return result, product, loops
 
@@ -130,9 +67,9 @@ class WindowTiles:
         w.generalize(zeros, "start")  # a named op would keep its dims of extent 1
         op = w.generalize(product, "window")
         inputs = {form.space.stream: form.space.extent(form.space.stream)}
-        return self._single(op, {**form.tap_extents, **inputs})
+        return self.single(op, {**form.tap_extents, **inputs})
 
-    def _single(self, op: str, extents: dict[str, int]) -> tuple[str, list[str]]:
+    def single(self, op: str, extents: dict[str, int]) -> tuple[str, list[str]]:
         """The op tiled to single steps along some dims, and the loops."""
         marks = [int(extents.get(dim, 1) > 1) for dim in self.form.dims]
         return self.writer.tile_for(op, marks) if any(marks) else (op, [])
@@ -153,8 +90,7 @@ class WindowTiles:
         if self._skips_padding:
             self._skip_padding()
         w.include("drop_unit_dims")
-        if self.goes_by_taps:
-            w.merge_slices(["%func"])
+        self.merge_slices()
         for rank in self._ranks():
             w.line(f"transform.structured.vectorize {w.collect(f'of_rank_{rank}')} : {ANY}")
         for op in ("linalg.copy", *(["linalg.transpose"] if self.form.splits_lines else [])):
@@ -162,15 +98,9 @@ class WindowTiles:
         w.apply_patterns("%func", "tensor.fold_tensor_subset_ops_into_vector_transfers")
         w.apply_patterns("%func", "tensor.fold_tensor_empty")
         w.include("hoist_accumulators")
-        if self.goes_by_taps:
-            self._unroll_taps()
 
-    def _unroll_taps(self) -> None:
-        """Taps one after the other, with sums that each hands to the next."""
-        w = self.writer
-        w.line(f"transform.loop.unroll_full {w.match_loops('accumulates', 'taps')} : {ANY}")
-        w.apply_patterns("%func", "canonicalization")
-        w.line(f"transform.apply_cse to %func : {ANY}")
+    def merge_slices(self) -> None:
+        """What vectors' ops want of slices once unit dims are gone: nothing."""
 
     @property
     def _skips_padding(self) -> bool:

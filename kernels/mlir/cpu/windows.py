@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from kernels.mlir.cpu.panes import Axis, Pane, parts
 from kernels.mlir.cpu.steps import SAID
+from kernels.mlir.cpu.tap_tile import TapTiles, fuse_spread
 from kernels.mlir.cpu.window_tile import WindowTiles, lanes_along
 from kernels.mlir.payload.form import Form
 from kernels.mlir.transform.writer import ANY, Writer
@@ -98,7 +99,8 @@ class WindowEmitter:
     @property
     def tiles(self) -> WindowTiles:
         """What the loops leave."""
-        return WindowTiles(self.form, self.writer, self.panes)
+        kind = TapTiles if TapTiles.serve(self.form, self.panes) else WindowTiles
+        return kind(self.form, self.writer, self.panes)
 
     # Loops
 
@@ -207,7 +209,7 @@ class WindowEmitter:
         product, box = w.fuse(pane.product, box, "product")
         w.merge_slices([box])
         if form.spreads_channels:
-            lines, box = self.tiles.fuse_spread(product, box)
+            lines, box = fuse_spread(w, form, product, box)
         else:
             lines, box = w.fuse(w.sliced(product, form.image_operand), box, "lines")
         if form.pads_lines:
