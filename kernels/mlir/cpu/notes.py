@@ -53,13 +53,15 @@ def _across_groups(problem: Conv2d, space: IterationSpace) -> list[str]:
         found.append(
             "lines are copied plane by plane, parted by what the stride leaves of an index"
         )
-    elif problem.pad and many_inputs:
-        found.append("the image is padded ahead, in a pass of its own")
     elif problem.pad and problem.has_channels_first:
         found.append(
             "planes are copied with their padding where vectors reach beside a line: no transform "
             "shifts a vector along a line, so scripts copy what the native kernel reads in place"
         )
     if not problem.has_channels_first and has_several:
-        found.append("vectors end with a group: no transform spreads a group's channels over lanes")
+        copied = ", which are copied with their padding" if problem.pad else ""
+        found.append(
+            "an op of the payload spreads each group's channels over lanes, pixel by pixel of a "
+            f"register tile{copied}: no transform orders lanes by groups"
+        )
     return found

@@ -245,6 +245,6 @@ def vector_lanes(form: Form, schedule: Schedule) -> int:
     space, register = form.space, REGISTER_BYTES // form.accumulator_bytes
     if schedule.lanes > 1:
         return min(schedule.lanes, schedule.depth or space.extent(space.stream), register)
-    if form.group_extents["f"] > 1 and space.col == "co":
-        return form.group_extents["f"]  # only a group's channels are neighbours for MLIR
+    if form.spreads_channels:
+        register -= register % form.group_extents["f"]  # whole groups
     return min(schedule.register.cols, space.extent(space.col), register)

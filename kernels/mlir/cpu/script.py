@@ -168,7 +168,9 @@ def _products(
 
 def _windows(problem: Conv2d, schedule: Schedule, shape: Form) -> tuple[str, list[str]]:
     """The main sequence of a convolution of few channels in a group, and those it includes."""
-    planned = of_groups(schedule, iteration_space(problem).group, shape.space.col)
+    planned = schedule
+    if not shape.spreads_channels:
+        planned = of_groups(schedule, iteration_space(problem).group, shape.space.col)
     steps = WindowEmitter.of(shape, planned, axes(problem))
     apart = shape.body[0] == "arith.mulf"
     shared = [
@@ -177,6 +179,7 @@ def _windows(problem: Conv2d, schedule: Schedule, shape: Form) -> tuple[str, lis
         *steps.tiles.matchers(),
         hoist_accumulators(shape.widens),
         bufferize("C in place, what is padded in scratch.", folds_aliases=True),
+        *([named_sequence("spread_channels")] if shape.spreads_channels else []),
         *([named_sequence("split_lines")] if shape.splits_lines else []),
         lower_vectors(),
         *([fuse_products()] if apart else []),
@@ -207,6 +210,7 @@ def _header(problem: Problem, schedule: Schedule, nest: str) -> str:
     )
 
 
+_SPREAD = f"  transform.include @spread_channels failures(propagate) (%buffers) : ({ANY}) -> ()"
 _SPLIT = f"  transform.include @split_lines failures(propagate) (%buffers) : ({ANY}) -> ()"
 _FUSE = f"  transform.include @fuse_products failures(propagate) (%buffers) : ({ANY}) -> ()"
 _RESULT = f"  %result = transform.get_consumers_of_result %contraction[0] : ({ANY}) -> {ANY}"
@@ -222,6 +226,7 @@ def _main(form: Form, lines: list[str], multiplies_apart: bool) -> str:
         *(f"  {line}" for line in lines),
         "  // buffers, and vectors that the machine has",
         f"  %buffers = transform.include @bufferize failures(propagate) (%root) : ({ANY}) -> {ANY}",
+        *([_SPREAD] if form.spreads_channels else []),
         *([_SPLIT] if form.splits_lines else []),
         f"  transform.include @lower_vectors failures(propagate) (%buffers) : ({ANY}) -> ()",
         *([_FUSE] if multiplies_apart else []),

@@ -47,12 +47,16 @@ class WindowTiles:
                 w.line(f"transform.loop.unroll_full {loop} : {ANY}")
         w.include("cleanup")
 
-    def _vectors(self, pane: Pane) -> tuple[str, str, list[str]]:
-        """The result and the product of single vectors, and their loops: one at the least."""
+    def cut_sizes(self, pane: Pane) -> list[int]:
+        """What the result's dims are cut into to leave single vectors: one dim at the least."""
         sizes = [self._vector(pane, dim) for dim in self.form.result_dims]
         if not any(sizes):
             sizes[0] = 1
-        result, loops = self.writer.tile_for(pane.result, sizes)
+        return sizes
+
+    def _vectors(self, pane: Pane) -> tuple[str, str, list[str]]:
+        """The result and the product of single vectors, and their loops: one at the least."""
+        result, loops = self.writer.tile_for(pane.result, self.cut_sizes(pane))
         product, _ = self.writer.fuse(pane.product, loops[-1], "vector")
         return result, product, loops
 
@@ -62,9 +66,13 @@ class WindowTiles:
         zeros, _ = w.fuse(w.sliced(product, 2), loops[-1], "zeros")
         w.generalize(zeros, "start")  # a named op would keep its dims of extent 1
         op = w.generalize(product, "window")
-        extents = {**form.tap_extents, form.space.stream: form.space.extent(form.space.stream)}
-        marks = [int(extents.get(dim, 1) > 1) for dim in form.dims]
-        return w.tile_for(op, marks) if any(marks) else (op, [])
+        inputs = {form.space.stream: form.space.extent(form.space.stream)}
+        return self.single(op, {**form.tap_extents, **inputs})
+
+    def single(self, op: str, extents: dict[str, int]) -> tuple[str, list[str]]:
+        """The op tiled to single steps along some dims, and the loops."""
+        marks = [int(extents.get(dim, 1) > 1) for dim in self.form.dims]
+        return self.writer.tile_for(op, marks) if any(marks) else (op, [])
 
     def _fuse_tap(self, op: str, loop: str) -> None:
         """Let an op see whether its tap is one of the filter, or a zero behind its line."""
@@ -82,12 +90,17 @@ class WindowTiles:
         if self._skips_padding:
             self._skip_padding()
         w.include("drop_unit_dims")
+        self.merge_slices()
         for rank in self._ranks():
             w.line(f"transform.structured.vectorize {w.collect(f'of_rank_{rank}')} : {ANY}")
         for op in ("linalg.copy", *(["linalg.transpose"] if self.form.splits_lines else [])):
             w.line(f"transform.structured.vectorize {w.match(op, 'copies')} : {ANY}")
+        w.apply_patterns("%func", "tensor.fold_tensor_subset_ops_into_vector_transfers")
         w.apply_patterns("%func", "tensor.fold_tensor_empty")
         w.include("hoist_accumulators")
+
+    def merge_slices(self) -> None:
+        """What vectors' ops want of slices once unit dims are gone: nothing."""
 
     @property
     def _skips_padding(self) -> bool:
@@ -123,6 +136,8 @@ class WindowTiles:
     def _ranks(self) -> list[int]:
         """How many dims the vectors' ops have, in one pane or another."""
         taps = {0} if self.form.pads_taps else set[int]()
+        if self.form.spreads_channels:
+            return [0, 1, 2, 3]
         return sorted(taps | {sum(size > 1 for size in self._sizes(pane)) for pane in self.panes})
 
     def _sizes(self, pane: Pane) -> list[int]:
@@ -134,22 +149,9 @@ class WindowTiles:
         """What a dim is cut into to leave single vectors; 0 where it stays whole."""
         extent = pane.extents[dim]
         if dim == self.form.space.col:
-            lanes = 1 if self._reads_apart else lanes_along(self.form, dim)
+            lanes = lanes_along(self.form, dim)
             return 0 if extent <= lanes else gcd(extent, lanes)
-        if dim == "f" and self.form.space.col == "co":
-            return 0
         return int(extent > 1)
-
-    @property
-    def _reads_apart(self) -> bool:
-        """Whether each group has vectors of its own: narrow ones, of several inputs.
-
-        Vectors of several groups are put together lane by lane. That runs no faster where a group
-        fills less than half a register, and takes longer to compile.
-        """
-        form, channels = self.form, self.form.group_extents["f"]
-        is_narrow = 1 < channels < lanes_of_register(form) // 2
-        return form.space.col == "co" and is_narrow and form.space.extent(form.space.stream) > 1
 
     @property
     def products(self) -> int:
@@ -166,10 +168,6 @@ def lanes_along(form: Form, dim: str) -> int:
     """The extent of a dim that a vector has at the most."""
     if dim != form.space.col:
         return 1
-    lanes = lanes_of_register(form)
-    return max(1, lanes // form.group_extents["f"] if dim == "co" else lanes)
-
-
-def lanes_of_register(form: Form) -> int:
-    """Sums that the widest vector register holds."""
-    return REGISTER_BYTES // form.accumulator_bytes
+    lanes = REGISTER_BYTES // form.accumulator_bytes
+    whole = lanes % form.group_extents["f"] if form.spreads_channels else 0
+    return lanes - whole

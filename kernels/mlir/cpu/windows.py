@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from kernels.mlir.cpu.panes import Axis, Pane, parts
 from kernels.mlir.cpu.steps import SAID
+from kernels.mlir.cpu.tap_tile import TapTiles, fuse_spread
 from kernels.mlir.cpu.window_tile import WindowTiles, lanes_along
 from kernels.mlir.payload.form import Form
 from kernels.mlir.transform.writer import ANY, Writer
@@ -65,7 +66,7 @@ class WindowEmitter:
     def of(cls, form: Form, schedule: Schedule, axes: dict[str, Axis]) -> "WindowEmitter":
         """One that has written its steps, without padding where that is possible."""
         taps = {**form.tap_extents, form.space.stream: form.space.extent(form.space.stream)}
-        copies = form.space.col == "ow" or max(taps.values()) == 1
+        copies = form.space.col == "ow" or form.spreads_channels or max(taps.values()) == 1
         steps = cls(form, schedule, axes, copies)
         steps.run()
         if form.pads_image and not copies and steps.tiles.products > MOST_PRODUCTS:
@@ -98,7 +99,8 @@ class WindowEmitter:
     @property
     def tiles(self) -> WindowTiles:
         """What the loops leave."""
-        return WindowTiles(self.form, self.writer, self.panes)
+        kind = TapTiles if TapTiles.serve(self.form, self.panes) else WindowTiles
+        return kind(self.form, self.writer, self.panes)
 
     # Loops
 
@@ -185,7 +187,7 @@ class WindowEmitter:
 
     def _copied(self, pane: Pane) -> Pane:
         """A pane whose part of the image is copied with its padding, line by line."""
-        if self.form.gathers_lines:
+        if self.form.gathers_lines or (self.form.spreads_channels and self.form.pads_lines):
             return self._gathered(pane)
         if self.form.splits_lines:
             return self._split(pane)
@@ -206,7 +208,10 @@ class WindowEmitter:
         result, box = w.boxed(pane.result)
         product, box = w.fuse(pane.product, box, "product")
         w.merge_slices([box])
-        lines, box = w.fuse(w.sliced(product, form.image_operand), box, "lines")
+        if form.spreads_channels:
+            lines, box = fuse_spread(w, form, product, box)
+        else:
+            lines, box = w.fuse(w.sliced(product, form.image_operand), box, "lines")
         if form.pads_lines:
             w.merge_slices([box])
             w.fuse(w.sliced(lines, 0), box, "image")

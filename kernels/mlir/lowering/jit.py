@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kernels.mlir.lowering.apply import StageError
 from kernels.mlir.lowering.bf16_words import bf16_as_words
 from kernels.mlir.lowering.constants import readable_constants
+from kernels.mlir.lowering.whole_registers import in_whole_registers
 
 Array = NDArray[Any]
 FEATURES = "-prefer-256-bit,-avx512bf16,-avxneconvert"
@@ -69,7 +70,10 @@ def _with_repeats(text: str, entry: str) -> Any:
     It takes the addresses of the words and of the room for what `entry` returns, and the
     number of calls. Entered once, a short kernel is not timed with what entering costs.
     """
-    module = llvm.parse_assembly(_apart(bf16_as_words(readable_constants(text)), entry))
+    words = bf16_as_words(readable_constants(text))
+    if llvm.get_host_cpu_features().get("avx512f"):
+        words = in_whole_registers(words)
+    module = llvm.parse_assembly(_apart(words, entry))
     function = module.get_function(entry)
     function.add_function_attribute("noinline")
     kinds = [str(argument.type) for argument in function.arguments]

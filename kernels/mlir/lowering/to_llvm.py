@@ -27,6 +27,8 @@ _AFTER_SCRATCH = (
 _VIEWS = {f"memref.{kind}" for kind in ("cast", "collapse_shape", "expand_shape", "subview",
                                        "reinterpret_cast")}  # fmt: skip
 VECTOR_BYTES = 64
+MOST_ON_STACK = 1 << 14
+"""Elements of a buffer of a register tile, which LLVM makes registers of as far as they go."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def _scratch_to_arguments(function: Any) -> tuple[Scratch, ...]:
     """Replace allocations by arguments: the conversion to LLVM refuses functions that allocate.
 
     A buffer allocated in a loop becomes one buffer for all iterations, which is sound
-    since none outlives its iteration. One that a vector fills lies on the stack, where LLVM makes
+    since none outlives its iteration. One that vectors fill lies on the stack, where LLVM makes
     registers of it; nothing reads it before. One that is returned outlives the stack.
     """
     for op in [op for op, _ in walk(function) if op.name == "memref.dealloc"]:
@@ -105,16 +107,31 @@ def _scratch_to_arguments(function: Any) -> tuple[Scratch, ...]:
 
 
 def _is_a_vector(allocation: Any, kind: ir.MemRefType) -> bool:
-    """Whether the first thing that happens to a buffer is that a vector fills it."""
-    used_by = {_around(use.owner.operation, allocation.block) for use in allocation.results[0].uses}
-    first = next((op for op in allocation.block.operations if op.operation in used_by), None)
-    if first is None or first.operation.name not in ("vector.transfer_write", "vector.store"):
+    """Whether vectors fill a small buffer before anything else happens to it."""
+    if prod(kind.shape) > MOST_ON_STACK or _is_returned(allocation.results[0]):
         return False
-    if _is_returned(allocation.results[0]):
-        return False
-    value, *at = first.operands
-    is_masked = len(at) > 1 + kind.rank
-    return list(value.type.shape) == list(kind.shape) and not is_masked
+    used_by = {_around(user, allocation.block) for user in _users(allocation.results[0])}
+    left = prod(kind.shape)
+    for op in (op for op in allocation.block.operations if op.operation in used_by):
+        if op.operation.name not in ("vector.transfer_write", "vector.store"):
+            return False
+        value, *at = op.operands
+        if len(at) > 1 + ir.MemRefType(at[0].type).rank:
+            return False  # masked
+        left -= prod(value.type.shape)
+        if left <= 0:
+            return True
+    return False
+
+
+def _users(buffer: Any) -> list[Any]:
+    """The operations that use a buffer, or a view of it that has all of it."""
+    found = []
+    for use in buffer.uses:
+        user = use.owner.operation
+        reshaped = user.name in ("memref.collapse_shape", "memref.expand_shape")
+        found += _users(user.results[0]) if reshaped else [user]
+    return found
 
 
 def _is_returned(buffer: Any) -> bool:

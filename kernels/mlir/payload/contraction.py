@@ -135,7 +135,11 @@ def _grouped(problem: Conv2d) -> Contraction:
 
 
 def _across_groups(problem: Conv2d) -> Contraction:
-    """Groups of few channels: `co` counts groups, and `f` the channels of the result in one."""
+    """Groups of few channels.
+
+    In planes `co` counts groups, and `f` the channels of the result in one. With channels last,
+    the image is one whose channels are spread over those of the result (`spread`).
+    """
     inputs, outputs = problem.ci // problem.groups, problem.co // problem.groups
     f, ci = ("f",) if outputs > 1 else (), ("ci",) if inputs > 1 else ()
     group: Shape = (problem.groups,)
@@ -170,16 +174,16 @@ def _across_groups(problem: Conv2d) -> Contraction:
     is_depthwise = inputs == outputs == 1
     return Contraction(
         "linalg.depthwise_conv_2d_nhwc_hwc" if is_depthwise else "linalg.generic",
-        ("n", "oh", "ow", "co", *f, "kh", "kw", *ci),
+        ("n", "oh", "ow", "co", "kh", "kw", *ci),
         (
-            _list(("n", pixels(problem), "co", *ci)),
-            _list(("kh", "kw", *ci, "co", *f)),
-            _list(("n", "oh", "ow", "co", *f)),
+            _list(("n", pixels(problem), *ci, "co")),
+            _list(("kh", "kw", *ci, "co")),
+            _list(("n", "oh", "ow", "co")),
         ),
         (
-            (*image[:-1], *group, *many["ci"]),
-            (*taps, *many["ci"], *group, *many["f"]),
-            (problem.n, problem.oh, problem.ow, *group, *many["f"]),
+            (*image[:-1], *many["ci"], problem.co),
+            (*taps, *many["ci"], problem.co),
+            (problem.n, problem.oh, problem.ow, problem.co),
         ),
         _windows(problem) if is_depthwise else "",
     )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from kernels.mlir.payload.contraction import Contraction, contraction, gathers_patches
+from kernels.mlir.payload.contraction import contraction, gathers_patches
 from kernels.mlir.payload.epilogue import bias_dims, has_epilogue
 from kernels.mlir.payload.split_lines import (
     TAPS,
@@ -11,6 +11,7 @@ from kernels.mlir.payload.split_lines import (
     pads_taps,
     splits_lines,
 )
+from kernels.mlir.payload.spread import spreads_channels
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import IterationSpace, iteration_space
 
@@ -35,7 +36,8 @@ class Form:
             tile: pixels that a stride leaves out, or the channels of other groups.
         gathers_lines: whether the op reads an image whose lines are gathered first, for each column
             of taps the pixels that its outputs read.
-        pads_lines: whether those lines are of an image that is padded first.
+        pads_lines: whether those lines, or pixels that are spread, are of an image that is padded
+            first.
         splits_lines: whether the op reads an image whose lines are parted first.
         pads_parts: whether zeros lie around those parts.
         pads_taps: whether zeros lie around the taps of a line of the filter.
@@ -45,6 +47,8 @@ class Form:
         starts_from_fill: whether C starts from zeros that a linalg.fill writes.
         operands: the op's operands that play A and B.
         multiplies_columns_first: whether the first factor in the op's body is B's.
+        spreads_channels: whether the op reads what an op of its own spreads over the channels of
+            groups.
         zero: the element type's zero as an attribute.
         widens: whether the body widens A and B to the accumulator's type.
         accumulator_bytes: size of an element of C.
@@ -78,6 +82,7 @@ class Form:
     starts_from_fill: bool
     operands: tuple[int, int] = (0, 1)
     multiplies_columns_first: bool = False
+    spreads_channels: bool = False
 
     @property
     def moving_dims(self) -> frozenset[str]:
@@ -134,22 +139,26 @@ def form(problem: Problem) -> Form:
         widens=element.name != element.accumulator,
         accumulator_bytes=element.accumulator_bytes,
         rows_apart=image is not None and (image.stride > 1 or image.groups > 1),
-        pads_image=_pads_image(problem, op, space),
+        pads_image=_pads_image(problem, space),
         gathers_lines=_gathers_lines(problem, space),
-        pads_lines=_gathers_lines(problem, space) and _has_padding(problem),
+        pads_lines=_pads_lines(problem, space),
         splits_lines=split is not None,
         pads_parts=split is not None and pads_split_lines(split),
         pads_taps=split is not None and pads_taps(split),
         image_operand=int(space.image == "B"),
         group_extents={"f": iteration_space(problem).group or 1},
         starts_from_fill=not problem.accumulates,
+        spreads_channels=_spreads_channels(problem),
     )
 
 
 def _script_space(problem: Problem) -> IterationSpace:
-    """The dims that a script's schedule speaks of: those of the problem, but `co` counts groups."""
+    """The dims that a script's schedule speaks of: those of the problem, but `co` counts groups.
+
+    Where channels are spread over lanes, it counts them, as the schedule does.
+    """
     space = iteration_space(problem)
-    if not space.spans_groups:
+    if not space.spans_groups or _spreads_channels(problem):
         return space
     extents = tuple((d, e // space.group if d == "co" else e) for d, e in space.extents)
     return replace(space, extents=extents, group=1)
@@ -173,17 +182,28 @@ def _gathers_lines(problem: Problem, space: IterationSpace) -> bool:
     return gathers_patches(problem) and problem.ci == problem.groups
 
 
+def _pads_lines(problem: Problem, space: IterationSpace) -> bool:
+    """Whether lines that an op of its own gathers, or spreads, are of an image with padding."""
+    made = _gathers_lines(problem, space) or _spreads_channels(problem)
+    return made and _has_padding(problem)
+
+
+def _spreads_channels(problem: Problem) -> bool:
+    """Whether the pixels that the op reads are spread over the channels of groups."""
+    return isinstance(problem, Conv2d) and spreads_channels(problem)
+
+
 def _has_padding(problem: Problem) -> bool:
     return isinstance(problem, Conv2d) and problem.pad > 0
 
 
-def _pads_image(problem: Problem, op: Contraction, space: IterationSpace) -> bool:
+def _pads_image(problem: Problem, space: IterationSpace) -> bool:
     """Whether there is padding, and nothing but a slice between it and the op."""
     if not isinstance(problem, Conv2d) or not problem.pad:
         return False
     if space.spans_groups:
-        seen = op.shapes["AB".index(space.image)]
-        return len(seen) == len(problem.operand_shapes["A"])
+        moves = (spreads_channels, splits_lines, gathers_patches)
+        return not any(moved(problem) for moved in moves)
     return space.image == "A" and problem.groups == 1
 
 

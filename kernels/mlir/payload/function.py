@@ -25,6 +25,12 @@ from kernels.mlir.payload.split_lines import (
     split_image,
     splits_lines,
 )
+from kernels.mlir.payload.spread import (
+    grouped_image,
+    has_grouped_planes,
+    spread_image,
+    spreads_channels,
+)
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import iteration_space
 
@@ -111,6 +117,13 @@ def _inputs(problem: Problem, op: Contraction) -> tuple[tuple[str, str], list[st
             split = split_image(problem) if operand == "A" else split_filter(problem, seen)
             made, value, shape = split
             lines += made
+        elif isinstance(problem, Conv2d) and operand == "A" and spreads_channels(problem):
+            made, value, shape = spread_image(problem, read_image(problem), seen)
+            lines += made
+        elif isinstance(problem, Conv2d) and operand == "A" and has_grouped_planes(problem):
+            planes = (*seen[:-2], problem.h, problem.w)
+            made, value = grouped_image(problem, planes, seen)
+            lines, shape = [*lines, *made], seen
         elif isinstance(problem, Conv2d) and operand == "A":
             made, value, shape = _image(problem)
             lines += made

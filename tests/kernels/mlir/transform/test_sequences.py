@@ -18,6 +18,7 @@ from kernels.mlir.transform.module import MODULE
 
 KERNELS = Path(kernels.__file__).parent
 BODY = ("arith.mulf", "arith.addf")
+ALONE = ("skip_products", "skip_taps", "split_lines", "spread_channels")
 
 
 def shared(variant: bool) -> list[str]:
@@ -32,7 +33,7 @@ def shared(variant: bool) -> list[str]:
         sequences.fuse_products(),
         sequences.peel(),
         sequences.add_lanes(),
-        *(sequences.named_sequence(n) for n in ("skip_products", "skip_taps", "split_lines")),
+        *map(sequences.named_sequence, ALONE),
         sequences.hoist_accumulators(widens=variant),
         sequences.pack_panels(16, [0, 16, 0], (0, 2, 1)),
         sequences.pack_epilogue(16, [0, 16], {"bias": 0, "c": 1} if variant else {"c": 0}),

@@ -1,0 +1,82 @@
+"""Register tiles of windows, tap by tap: all vectors of a tap come before the next tap.
+
+Long sums want it. Of one vector after the other, each addition waits for the last one, and what
+other vectors read is held meanwhile. Where channels are spread over lanes, a tile spreads each
+pixel once.
+"""
+
+from kernels.mlir.cpu.panes import Pane
+from kernels.mlir.cpu.window_tile import WindowTiles
+from kernels.mlir.payload.form import Form
+from kernels.mlir.transform.writer import ANY, Writer
+
+
+class TapTiles(WindowTiles):
+    """Writes what becomes of register tiles of several inputs."""
+
+    @classmethod
+    def serve(cls, form: Form, panes: list[Pane]) -> bool:
+        """Whether sums are long, and no tap is known to lie in the padding."""
+        beside = form.pads_taps or any(pane.starts for pane in panes)
+        is_long = form.spreads_channels or form.space.extent(form.space.stream) > 1
+        return is_long and not beside
+
+    def take_apart(self) -> None:
+        """Leave single taps of single vectors, all vectors of a tap before the next tap.
+
+        Sums are values that loops over the taps carry, until those are unrolled as well.
+        """
+        w = self.writer
+        for pane in self.panes:
+            self._tap_by_tap(pane)
+        w.include("cleanup")
+
+    def _tap_by_tap(self, pane: Pane) -> None:
+        w, form = self.writer, self.form
+        result, box = w.boxed(pane.result)
+        product, box = w.fuse(pane.product, box, "product")
+        w.merge_slices([box])
+        zeros, box = w.fuse(w.sliced(product, 2), box, "zeros")
+        pixels = fuse_spread(w, form, product, box)[0] if form.spreads_channels else ""
+        extents = {**form.tap_extents, form.space.stream: form.space.extent(form.space.stream)}
+        op, loops = self.single(w.generalize(product, "window"), extents)
+        for loop in loops:
+            w.line(f'transform.annotate {loop} "accumulates" : {ANY}')
+        sizes = self.cut_sizes(pane)
+        if not form.has_epilogue:
+            w.generalize(result, "stored")  # a copy, so that sums are written to C itself
+        cuts = [(op, sizes), (zeros, sizes)]
+        cuts += [(result, sizes)] if form.has_epilogue else []
+        cuts += [(pixels, [1, 1, 1])] if form.spreads_channels else []
+        for handle, cut in cuts:
+            tiled, loops = w.tile_for(handle, cut)
+            if handle == zeros:
+                w.generalize(tiled, "start")
+            for loop in reversed(loops):
+                w.line(f"transform.loop.unroll_full {loop} : {ANY}")
+
+    def merge_slices(self) -> None:
+        """Sums of all vectors in one tensor, of which loops over taps carry the parts."""
+        self.writer.merge_slices(["%func"])
+
+    def vectorize(self) -> None:
+        """Vectors, then taps one after the other, with sums that each hands to the next."""
+        super().vectorize()
+        w = self.writer
+        w.line(f"transform.loop.unroll_full {w.match_loops('accumulates', 'taps')} : {ANY}")
+        w.apply_patterns("%func", "canonicalization")
+        w.line(f"transform.apply_cse to %func : {ANY}")
+
+
+def fuse_spread(w: Writer, form: Form, product: str, loop: str) -> tuple[str, str]:
+    """Spread the pixels that a product reads where it is computed; the op and the loop."""
+    if form.group_extents["f"] > 1:
+        w.apply_patterns(loop, "tensor.bubble_up_extract_slice")
+        w.merge_slices([loop])
+        lanes = w.name("lanes")
+        w.line(
+            f"{lanes} = transform.get_producer_of_operand {product}[{form.image_operand}] "
+            f": ({ANY}) -> {ANY}"
+        )
+        return w.fuse(w.sliced(lanes, 0), loop, "pixels")
+    return w.fuse(w.sliced(product, form.image_operand), loop, "pixels")

@@ -1,0 +1,62 @@
+"""Few channels in a group: vectors of whole groups, tap by tap, in the native kernel's tiles."""
+
+import re
+
+import pytest
+from iree.compiler import ir
+
+from kernels.mlir.cpu.script import emit_script
+from kernels.mlir.lowering.apply import Diagnostics, apply_script
+from kernels.mlir.proof.prove import prove
+from kernels.mlir.transform.module import with_payload
+from kernels.native import lower
+from kernels.oracle.operands import make_operands
+from kernels.problem import parse_problem
+from kernels.target import Target
+from tests.kernels.mlir.build import schedule
+from tests.kernels.mlir.nests import read
+
+LAYER = "conv2d:n=1,h=6,w=9,ci=24,co=24,kh=2,kw=3,groups=6,dtype=f32"
+TILE = ("register rows=2 cols=16 outer=cols",)
+
+
+def applied(problem: str, *steps: str) -> str:
+    """The transformed module as text."""
+    parsed = parse_problem(problem)
+    with ir.Context() as context, ir.Location.unknown():
+        text = with_payload(parsed, emit_script(parsed, schedule(*steps)))
+        return str(apply_script(text, Diagnostics(context)))
+
+
+def test_a_vector_has_whole_groups_and_a_tap_all_vectors_of_a_tile() -> None:
+    sums = re.findall(r"= arith.mulf (%\w+), (%\w+) .*: vector<(\d+)xf32>", applied(LAYER, *TILE))
+    assert {int(lanes) for *_, lanes in sums} == {16, 8}  # 4 groups, and the 2 that are left
+    (first, weight, _), (second, same, _) = sums[:2]
+    assert first != second and weight == same
+
+
+def test_the_tiles_are_those_of_the_native_kernel(host: Target) -> None:
+    problem, steps = LAYER.replace("ci=24,co=24", "ci=32,co=32").replace("6,d", "8,d"), TILE
+    problem = problem.replace("w=9", "w=8")
+    trips = [place.trips for place in read(applied(problem, *steps)).kernels]
+    assert trips == [[2, 5, 3]]
+    parsed = parse_problem(problem)
+    counted = lower(parsed, schedule(*steps), host).counted_run(make_operands(parsed, 0))
+    assert counted["micro_kernels"] == 2 * 5 * 3
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        LAYER.replace("groups", "pad=1,bias,epilogue=relu,groups"),
+        LAYER.replace("co=24", "co=18").replace("f32", "bf16"),
+        LAYER.replace("co=24", "co=6").replace("groups", "stride=2,pad=1,groups"),
+        LAYER.replace("ci=24", "ci=6"),
+        LAYER.replace("groups", "pad=1,layout=nchw_fchw,groups"),
+    ],
+)
+def test_every_kind_of_group_proves(problem: str) -> None:
+    parsed = parse_problem(problem)
+    cols = 15 if "co=18" in problem else 16  # whole groups
+    proof = prove(parsed, schedule(f"register rows=2 cols={cols} outer=rows"))
+    assert proof.ok, proof.message

@@ -1,0 +1,51 @@
+"""Vectors that leave lanes of a register free: moved at once, and nothing beside them."""
+
+import numpy as np
+import pytest
+
+from kernels.mlir.lowering.jit import Call, compile_ir
+from kernels.mlir.lowering.whole_registers import in_whole_registers
+
+LANES = 14
+ONE = ", ".join(["ptr", "ptr", "i64", "i64", "i64"])
+DOUBLED = f"""
+define void @kernel({ONE.replace("ptr, ptr", "ptr %a, ptr %from", 1)}, {ONE.replace("ptr, ptr", "ptr %c, ptr %to", 1)}) {{
+  %v = load <{LANES} x float>, ptr %from, align 4
+  %s = fadd <{LANES} x float> %v, %v
+  store <{LANES} x float> %s, ptr %to, align 4
+  ret void
+}}
+"""  # noqa: E501
+
+
+def test_lanes_beyond_a_vector_are_neither_read_nor_written() -> None:
+    read = np.random.default_rng(0).random(LANES, dtype=np.float32)
+    written = np.full(LANES + 2, np.nan, np.float32)
+    Call(compile_ir(DOUBLED, "kernel"), [read, written], None)(1)
+    np.testing.assert_array_equal(written[:LANES], 2 * read)
+    assert np.isnan(written[LANES:]).all()
+
+
+def test_vectors_become_registers_with_masks() -> None:
+    text = in_whole_registers(DOUBLED)
+    assert f"<{LANES} x float>" not in text
+    assert "fadd <16 x float>" in text and text.count("i1 false") == 4
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"%r = call float @llvm.vector.reduce.fadd(float 0.0, <{LANES} x float> %s)",
+        f"%r = fpext <{LANES} x float> %s to <{LANES} x double>",
+        f"%r = shufflevector <{LANES} x float> %s, <{LANES} x float> %v, <2 x i32> <i32 0, i32 1>",
+    ],
+)
+def test_what_else_is_done_to_a_vector_leaves_it_alone(line: str) -> None:
+    text = DOUBLED.replace("  ret void", f"  {line}\n  ret void")
+    assert in_whole_registers(text) == text
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16, 17])
+def test_vectors_that_fill_half_a_register_or_more_than_one_stay(lanes: int) -> None:
+    text = DOUBLED.replace(f"<{LANES} x", f"<{lanes} x")
+    assert in_whole_registers(text) == text
