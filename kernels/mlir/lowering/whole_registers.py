@@ -8,17 +8,17 @@ them hold zeros, and are not written.
 import re
 
 REGISTER_BITS = 512
-_BITS = {"float": 32, "i32": 32, "double": 64, "i64": 64}
-_VECTOR = re.compile(r"<(\d+) x (float|i32|double|i64)>")
+_BITS = {"float": 32, "double": 64}  # masks of shuffles are vectors of i32
+_VECTOR = re.compile(r"<(\d+) x (float|double)>")
 _LANEWISE = re.compile(
     r"^\s*%\S+ = (?:f?(?:add|mul|sub)|phi|extractelement|insertelement) [^<]*<\d+ x \w+>[^<]*$"
 )
 _LOAD = re.compile(r"^(\s*%\S+ = )load (<\S+ x \w+>), ptr (%\S+), align (\d+)$")
 _STORE = re.compile(r"^(\s*)store (<\S+ x \w+>) (%\S+), ptr (%\S+), align (\d+)$")
 _SPLAT = re.compile(
-    r"^\s*%\S+ = shufflevector (<\d+ x \w+>) %\S+, \1 poison, <\d+ x i32> zeroinitializer$"
+    r"^\s*%\S+ = shufflevector (<(\d+) x \w+>) %\S+, \1 poison, <\2 x i32> zeroinitializer$"
 )
-_INTRINSIC = {"float": "f32", "double": "f64", "i32": "i32", "i64": "i64"}
+_INTRINSIC = {"float": "f32", "double": "f64"}
 
 
 def in_whole_registers(text: str) -> str:
@@ -39,7 +39,9 @@ def in_whole_registers(text: str) -> str:
 
 def _is_simple(text: str, kind: str) -> bool:
     patterns = (_LOAD, _STORE, _SPLAT, _LANEWISE)
-    lines = [line for line in text.split("\n") if kind in line]
+    # a shuffle names the kind that it makes by its mask alone
+    lines = [line for line in text.split("\n") if kind in line or "shufflevector" in line]
+    lines = [line for line in lines if not _SPLAT.match(line)]
     return all(any(pattern.match(line) for pattern in patterns) for line in lines)
 
 

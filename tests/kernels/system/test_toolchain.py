@@ -107,7 +107,7 @@ def test_what_native_code_is_made_from_is_a_source() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["native/strides.py", "mlir/transform/named_sequences/lower_vectors.mlir"]
+    "name", ["native/strides/of_schedule.py", "mlir/transform/named_sequences/lower_vectors.mlir"]
 )
 @pytest.mark.parametrize("change", [double, rename, Path.unlink])
 def test_so_is_a_source_that_comes_goes_or_moves(

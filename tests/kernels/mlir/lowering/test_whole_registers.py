@@ -36,6 +36,8 @@ def test_vectors_become_registers_with_masks() -> None:
     "line",
     [
         f"%r = call float @llvm.vector.reduce.fadd(float 0.0, <{LANES} x float> %s)",
+        f"%r = shufflevector <{LANES} x float> %s, <{LANES} x float> poison, "
+        "<12 x i32> zeroinitializer",
         f"%r = fpext <{LANES} x float> %s to <{LANES} x double>",
         f"%r = shufflevector <{LANES} x float> %s, <{LANES} x float> %v, <2 x i32> <i32 0, i32 1>",
     ],
