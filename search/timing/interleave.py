@@ -48,7 +48,7 @@ def interleave(
 
 
 def _start_in_turn(run: Run, threads: int, cold: "ColdMode | None") -> Samples:
-    """Samples to be interleaved with others': each comes after an untimed run of its own.
+    """Samples to be interleaved with others': each comes after untimed runs of its own.
 
     On several threads that is to wake them. Cold ones find nothing that a run has left.
     """

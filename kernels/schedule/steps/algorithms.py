@@ -73,8 +73,9 @@ class Strassen(Step):
 
     The schedule speaks of other dims from here on: `t` are groups of 2**levels rows, the columns
     and the reduction are parts of as many, and `point` the 7**levels products. Packing B and
-    packing A add; both are needed. Weights that are constant may have `prefetch operand=B` behind
-    their pack. Rows that a last group lacks are zero, and are not written.
+    packing A add; both are needed. `prefetch operand=B` may stand behind B's pack: panels lie one
+    behind the other, whenever they were made. Rows that a last group lacks are zero, and are not
+    written.
 
     Rounding is bounded by the magnitude of whole blocks, not of a row and a column, and a NaN or
     infinity spreads over its group of rows and to the other parts of the columns; problems with
