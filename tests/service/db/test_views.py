@@ -88,7 +88,10 @@ def assert_same(first, second):
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
 def test_both_databases_show_the_same(engines, view):
-    assert_same(*(rows_of(engine, view) for engine in engines.values()))
+    first, second = (rows_of(engine, view) for engine in engines.values())
+    if first != second:  # between both a worker may have become too old to be alive: once at most
+        first, second = (rows_of(engine, view) for engine in engines.values())
+    assert_same(first, second)
 
 
 def test_both_databases_show_the_same_of_what_is_odd(engines, new_postgresql, tmp_path):
