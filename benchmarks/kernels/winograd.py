@@ -44,7 +44,8 @@ from search.peers.screen import Bench, screen
 from search.peers.variant import PeerAbsentError
 from search.runner.child.accuracy import direct_errors, errors_of
 from search.runner.child.session import Session
-from search.space.methods.winograd import LEAST_CHANNELS, LEAST_CHANNELS_OF_STRIDED, outputs_of
+from search.space.methods.algorithms import steps_of
+from search.space.methods.winograd import LEAST_CHANNELS, LEAST_CHANNELS_OF_STRIDED
 from search.space.workload import Workload
 from search.timing.interleave import interleave
 from tilewise.bench.machine import processor
@@ -179,13 +180,14 @@ def _ways_of_onednn(session: Session) -> list[Any]:
 
 
 def least_of_all(problem: Problem, target: Target, peak: float, copying: float) -> float:
-    """The least that any tiles allow which a search may choose, each transformed once."""
+    """The least that any method of fewer products allows, operands transformed once.
+
+    Of a problem that a search has no such method for it is what the direct one takes at the peak.
+    """
     tile = Register(1, target.lanes(problem.element.name))
+    methods = [(step, Pack("B"), Pack("A")) for step in steps_of(Workload(problem, target))]
     return min(
-        least_seconds(
-            problem, Schedule((Winograd(output), Pack("B"), Pack("A"), tile)), peak, copying
-        )
-        for output in outputs_of(Workload(problem, target))
+        least_seconds(problem, Schedule((*steps, tile)), peak, copying) for steps in methods or [()]
     )
 
 

@@ -38,6 +38,14 @@ def test_the_limit_is_of_the_tiles_that_allow_most() -> None:
         assert found == pytest.approx(of_each[output])
 
 
+def test_the_limit_of_a_product_of_matrices_is_that_of_its_quadrants() -> None:
+    large = parse_problem("matmul:m=512,n=4096,k=4096,dtype=f32,weights=constant")
+    found = winograd.least_of_all(large, detect(), 1.0, 1e9)
+    assert found == pytest.approx(49 / 64 * large.flops / 1e9)
+    small = parse_problem("matmul:m=5,n=7,k=9,dtype=f32")
+    assert winograd.least_of_all(small, detect(), 1.0, 1e9) == small.flops / 1e9
+
+
 def test_lines_and_means() -> None:
     row = {"ours": 600.0, "direct": 200.0, "onednn": 300.0, "limit": 800.0}
     rows = [row | {"problem": "a,weights=constant"}, row | {"problem": "b", "onednn": None}]
