@@ -51,3 +51,14 @@ def test_what_else_is_done_to_a_vector_leaves_it_alone(line: str) -> None:
 def test_vectors_that_fill_half_a_register_or_more_than_one_stay(lanes: int) -> None:
     text = DOUBLED.replace(f"<{LANES} x", f"<{lanes} x")
     assert in_whole_registers(text) == text
+
+
+def test_the_indices_of_a_splat_stay_where_the_splat_does() -> None:
+    splat = f"""
+  %x = insertelement <{LANES} x float> poison, float 2.0, i64 0
+  %y = shufflevector <{LANES} x float> %x, <{LANES} x float> poison, <{LANES} x i32> zeroinitializer
+  %s = call <{LANES} x float> @llvm.fma.v{LANES}f32(<{LANES} x float> %y, <{LANES} x float> %v, <{LANES} x float> %v)
+"""  # noqa: E501
+    sums = f"  %s = fadd <{LANES} x float> %v, %v\n"
+    text = DOUBLED.replace(sums, splat)
+    assert in_whole_registers(text) == text
