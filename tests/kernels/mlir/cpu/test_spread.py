@@ -60,3 +60,18 @@ def test_every_kind_of_group_proves(problem: str) -> None:
     cols = 15 if "co=18" in problem else 16  # whole groups
     proof = prove(parsed, schedule(f"register rows=2 cols={cols} outer=rows"))
     assert proof.ok, proof.message
+
+
+@pytest.mark.parametrize(("groups", "cols", "blocks"), [(16, 12, [12, 12, 8]), (64, 48, [32] * 8)])
+def test_blocks_whose_groups_do_not_divide_all_prove(
+    groups: int, cols: int, blocks: list[int]
+) -> None:
+    """Few are written out one by one; of many, each has fewer columns."""
+    channels = sum(blocks) // groups
+    problem = f"conv2d:n=1,h=3,w=3,ci={groups},co={channels * groups},kh=2,kw=2,groups={groups}"
+    steps = f"register rows=2 cols={cols} outer=rows"
+    proof = prove(parse_problem(f"{problem},dtype=f32"), schedule(steps))
+    assert proof.ok, proof.message
+    if len(set(blocks)) > 1:
+        text = applied(f"{problem},dtype=f32", steps)
+        assert set(re.findall(r"= arith.mulf .*: vector<(\d+)xf32>", text)) == {"12", "8"}
