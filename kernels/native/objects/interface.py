@@ -5,6 +5,7 @@ from math import prod
 
 from kernels.native.export.public_function import operand_names
 from kernels.native.ir.vectors import LINE_BYTES
+from kernels.native.microkernels.sweep.spec import SweepSpec
 from kernels.native.plan import Plan
 from kernels.oracle.operands import operand_type
 from kernels.problem import DTYPES, Problem, stem
@@ -100,8 +101,13 @@ def problem_name(problem: Problem) -> str:
 
 
 def scratch_of(planned: Plan, role: str) -> int:
-    """Bytes of panels of A or B for all parts, to the end of a line; 0 for one read in place."""
-    if not any(copy.operand == role for copy in planned.nest.copies):
+    """Bytes of panels of A or B for all parts, to the end of a line; 0 for one read in place.
+
+    Sums of a sweep that lie in panels have the place of A's.
+    """
+    spec = planned.spec
+    has_sums = role == "A" and isinstance(spec, SweepSpec) and spec.shares_words
+    if not has_sums and not any(copy.operand == role for copy in planned.nest.copies):
         return 0
     return _in_lines(planned.scratch[role].total)
 

@@ -11,7 +11,18 @@ from kernels.native.objects.module import compiled_again, machine
 from kernels.native.objects.proof.checks import Trial
 from kernels.native.objects.proof.loaded import LoadedObject
 from kernels.problem import Matmul, parse_problem
-from kernels.schedule import Pack, Parallel, Register, Schedule, Split, Step, Tile, Unroll
+from kernels.schedule import (
+    Pack,
+    Parallel,
+    Register,
+    Schedule,
+    Split,
+    Step,
+    Stream,
+    Sweep,
+    Tile,
+    Unroll,
+)
 from kernels.target import Target
 from tests.cases import cases
 from tests.kernels.native import test_winograd
@@ -57,6 +68,16 @@ def test_any_convolution_by_minimal_filtering(data: st.DataObject) -> None:
     schedule = data.draw(test_winograd.schedules(problem, target))
     if is_legal(problem, schedule):
         check_object(problem, schedule, target, 5)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_sweep_has_its_sums_between_chunks_in_the_scratch(parts: int, host: Target) -> None:
+    problem = Matmul(m=5, n=260, k=40, dtype="i8", bias=True)
+    divided = (Parallel("n", parts),) if parts > 1 else ()
+    steps = (Stream("k", 16), Register(2, 4 * host.lanes("i8"), "rows"), Sweep("n"))
+    schedule = Schedule((*divided, *steps))
+    assert make_object(problem, schedule, host).interface.scratch_bytes
+    check_object(problem, schedule, host, 3)
 
 
 def goto(target: Target, *before: Parallel) -> Schedule:
