@@ -14,7 +14,7 @@ from kernels.oracle.tolerance import TINY, Expected, error_bound
 from kernels.problem import Problem
 from kernels.strassen import FILTER, IMAGE, RESULT
 
-ROWS = 512
+ROWS = 2048
 """Of A that are looked at together: a whole one would need as much memory again."""
 
 ROUNDINGS = 8

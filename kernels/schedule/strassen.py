@@ -46,7 +46,7 @@ def matrix_of(problem: Problem) -> tuple[int, int, int]:
     return problem.n * problem.oh * problem.ow, problem.co, problem.ci
 
 
-def why_not_strassen(problem: Problem, levels: int = 1) -> str | None:
+def why_not_strassen(problem: Problem, levels: int) -> str | None:
     """Why a problem is no product of matrices that can be cut so often; None where it is."""
     if levels not in LEVELS:
         return f"levels is one of {', '.join(map(str, LEVELS))}"

@@ -38,7 +38,7 @@ def transformed_space(problem: Problem, step: Winograd | Strassen) -> IterationS
 
 
 def check_order(problem: Problem, space: IterationSpace, schedule: Schedule) -> None:
-    """Raise unless the steps are those of the docstring of `Winograd`, in that order."""
+    """Raise unless the steps are those of the docstring of their method, in that order."""
     col = space.col
     kind = type(next(s for s in schedule.steps if isinstance(s, Winograd | Strassen)))
     expected: list[tuple[str, type[Step], dict[str, object], bool]] = [

@@ -40,13 +40,17 @@ class RoundsPlan:
         """Those who can win: as many as can meet in a semifinal, checked and warmed up."""
         left = self.budget.finals_left_s
         within_s = FINALS_S if left is None else SEMIFINAL_SHARE * left
-        runs = LEAST_SEMIFINAL_ROUNDS + BEFORE_ROUNDS
         evicting_s = LEAST_SEMIFINAL_ROUNDS * self.evicting_s
         taken_s = accumulate(
-            max(CHECK_S, runs * time_us(trial) / 1e6) + evicting_s for trial in ranking
+            max(CHECK_S, self._semifinal_s(time_us(trial) / 1e6)) + evicting_s for trial in ranking
         )
         fitting = sum(seconds <= within_s for seconds in taken_s)
         return list(ranking[: max(self.most, min(CONTENDERS, fitting))])
+
+    def _semifinal_s(self, run_s: float) -> float:
+        """Seconds that one run of so many takes part for, less what empties the caches."""
+        sample_s = sample_cost(run_s, self.threads, self.evicting_s > 0)
+        return LEAST_SEMIFINAL_ROUNDS * sample_s + BEFORE_ROUNDS * run_s
 
     def share(self) -> tuple[bool, float | None]:
         """Whether there is time for a fresh process, and what the present one may take."""

@@ -79,8 +79,11 @@ def settle(threads: int) -> None:
 
 
 def leading_runs(run_s: float) -> int:
-    """Runs of so many seconds before one that finds the caches as a run of its own leaves them."""
-    return 0 if run_s >= VERY_LONG_RUN_S else LEADING_RUNS
+    """Runs of so many seconds before one that finds the caches as a run of its own leaves them.
+
+    Fewer of long ones, which read caches full by themselves: the time that they take has an end.
+    """
+    return min(LEADING_RUNS, int(VERY_LONG_RUN_S / run_s)) if run_s < VERY_LONG_RUN_S else 0
 
 
 def sample_cost(run_s: float, threads: int, is_cold: bool = False) -> float:
