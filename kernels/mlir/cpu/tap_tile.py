@@ -5,10 +5,15 @@ other vectors read is held meanwhile. Where channels are spread over lanes, a ti
 pixel once.
 """
 
-from kernels.mlir.cpu.panes import Pane
-from kernels.mlir.cpu.window_tile import WindowTiles
+from dataclasses import replace
+
+from kernels.mlir.cpu.panes import Pane, Part
+from kernels.mlir.cpu.window_tile import WindowTiles, lanes_along
 from kernels.mlir.payload.form import Form
 from kernels.mlir.transform.writer import ANY, Writer
+
+MOST_BLOCKS = 4
+"""Blocks of columns that are written out one by one; 21 of 2x48 take longer than a minute."""
 
 
 class TapTiles(WindowTiles):
@@ -80,3 +85,35 @@ def fuse_spread(w: Writer, form: Form, product: str, loop: str) -> tuple[str, st
         )
         return w.fuse(w.sliced(lanes, 0), loop, "pixels")
     return w.fuse(w.sliced(product, form.image_operand), loop, "pixels")
+
+
+def foldable(form: Form, dim: str, part: Part, size: int) -> list[Part]:
+    """A part's blocks one by one where upstream cannot fold a slice of a loop's block.
+
+    `bubble_up_extract_slice` takes a slice of merged groups at an unknown place where their number
+    divides that of all groups, and any slice at a known one.
+    """
+    if part.extent <= size or not _is_spread(form, dim) or _divides_groups(form, size):
+        return [part]
+    return [replace(part, extent=size)] * (part.extent // size)
+
+
+def columns_of_blocks(form: Form, dim: str, size: int) -> int:
+    """The size of a block; less where blocks that `foldable` writes out would be too many."""
+    if not _is_spread(form, dim) or _divides_groups(form, size):
+        return size
+    channels, extent = form.group_extents["f"], form.space.extent("co")
+    if extent // size <= MOST_BLOCKS:
+        return size
+    fewer = range(size - channels, lanes_along(form, form.space.col) - 1, -channels)
+    return next((cols for cols in fewer if _divides_groups(form, cols)), size)
+
+
+def _is_spread(form: Form, dim: str) -> bool:
+    return form.spreads_channels and dim == form.space.col
+
+
+def _divides_groups(form: Form, size: int) -> bool:
+    channels = form.group_extents["f"]
+    groups = form.space.extent("co") // channels
+    return channels == 1 or groups % (size // channels) == 0

@@ -9,9 +9,9 @@ the image with the padding.
 
 from dataclasses import replace
 
-from kernels.mlir.cpu.panes import Axis, Pane, Part, parts
+from kernels.mlir.cpu.panes import Axis, Pane, parts
 from kernels.mlir.cpu.steps import SAID
-from kernels.mlir.cpu.tap_tile import TapTiles, fuse_spread
+from kernels.mlir.cpu.tap_tile import TapTiles, columns_of_blocks, foldable, fuse_spread
 from kernels.mlir.cpu.window_tile import WindowTiles, lanes_along
 from kernels.mlir.payload.form import Form
 from kernels.mlir.transform.writer import ANY, Writer
@@ -21,9 +21,6 @@ from kernels.schedule.legality import part_size, tile_unit
 MOST_PRODUCTS = 1600
 """Vectors that the code of all panes multiplies, up to which taps in the padding are left out: a
 script of so many takes about 2 seconds to apply, lower and compile."""
-
-MOST_BLOCKS = 4
-"""Blocks of columns that are written out one by one; 21 of 2x48 take longer than a minute."""
 
 
 def of_groups(schedule: Schedule, group: int, col: str) -> Schedule:
@@ -80,9 +77,7 @@ class WindowEmitter:
 
     def run(self) -> None:
         """Write every step up to and including the register step."""
-        for step in self.schedule.steps:
-            if isinstance(step, Unroll):
-                continue
+        for step in (step for step in self.schedule.steps if not isinstance(step, Unroll)):
             if said := SAID.get(type(step)):
                 self.writer.line(f"// {step}: {said}")
                 continue
@@ -108,8 +103,7 @@ class WindowEmitter:
     # Loops
 
     def _tile(self, dim: str, size: int) -> None:
-        if dim == self.form.space.col and self.form.spreads_channels:
-            size = self._told_apart(size)
+        size = columns_of_blocks(self.form, dim, size)
         self.panes = [part for pane in self.panes for part in self._divided(pane, dim, size)]
         self.panes = [self._loop(pane, dim, size) for pane in self.panes]
 
@@ -122,8 +116,7 @@ class WindowEmitter:
             pane.starts.get(dim),
             self.axes.get(dim),
         )
-        if dim == self.form.space.col and self.form.spreads_channels:
-            found = [block for part in found for block in self._foldable(part, size)]
+        found = [block for part in found for block in foldable(self.form, dim, part, size)]
         if len(found) == 1:
             return [replace(pane, starts=pane.part(pane.result, dim, found[0]).starts)]
         w = self.writer
@@ -141,29 +134,6 @@ class WindowEmitter:
         return self._apart(
             pane, [*heads, rest], [pane.part(pane.result, dim, part) for part in found]
         )
-
-    def _foldable(self, part: Part, size: int) -> list[Part]:
-        """A part's blocks one by one where upstream cannot fold a slice of a loop's block.
-
-        `bubble_up_extract_slice` takes a slice of merged groups at an unknown place where their
-        number divides that of all groups, and any slice at a known one.
-        """
-        if part.extent <= size or self._divides_groups(size):
-            return [part]
-        return [replace(part, extent=size)] * (part.extent // size)
-
-    def _told_apart(self, size: int) -> int:
-        """Columns of a block; fewer where blocks that `_foldable` writes out would be too many."""
-        channels, extent = self.form.group_extents["f"], self.form.space.extent("co")
-        if extent // size <= MOST_BLOCKS or self._divides_groups(size):
-            return size
-        fewer = range(size - channels, lanes_along(self.form, self.form.space.col) - 1, -channels)
-        return next((cols for cols in fewer if self._divides_groups(cols)), size)
-
-    def _divides_groups(self, size: int) -> bool:
-        channels = self.form.group_extents["f"]
-        groups = self.form.space.extent("co") // channels
-        return channels == 1 or groups % (size // channels) == 0
 
     def _apart(self, pane: Pane, handles: list[str], found: list[Pane]) -> list[Pane]:
         """A product and an image of its own for each part of a pane.
