@@ -75,3 +75,12 @@ def test_blocks_whose_groups_do_not_divide_all_prove(
     if len(set(blocks)) > 1:
         text = applied(f"{problem},dtype=f32", steps)
         assert set(re.findall(r"= arith.mulf .*: vector<(\d+)xf32>", text)) == {"12", "8"}
+
+
+@pytest.mark.parametrize("channels", [16, 32])
+def test_lines_that_end_with_a_tile_of_padding_alone_prove(channels: int) -> None:
+    """The twelfth output of a line is the last that sees the image: the other tile has nothing."""
+    problem = f"conv2d:n=1,h=5,w=11,ci={channels},co={channels},kh=2,kw=1,pad=1,groups=16"
+    parsed = parse_problem(f"{problem},dtype=f32,layout=nchw_fchw")
+    proof = prove(parsed, schedule("register rows=1 cols=12 outer=cols"))
+    assert proof.ok, proof.message
