@@ -7,15 +7,16 @@ from kernels.mlir.lowering.jit import Call, compile_ir
 from kernels.mlir.lowering.whole_registers import in_whole_registers
 
 LANES = 14
-ONE = ", ".join(["ptr", "ptr", "i64", "i64", "i64"])
+VECTOR = f"<{LANES} x float>"
+READ, WRITTEN = (f"ptr, ptr {name}, i64, i64, i64" for name in ("%from", "%to"))
 DOUBLED = f"""
-define void @kernel({ONE.replace("ptr, ptr", "ptr %a, ptr %from", 1)}, {ONE.replace("ptr, ptr", "ptr %c, ptr %to", 1)}) {{
-  %v = load <{LANES} x float>, ptr %from, align 4
-  %s = fadd <{LANES} x float> %v, %v
-  store <{LANES} x float> %s, ptr %to, align 4
+define void @kernel({READ}, {WRITTEN}) {{
+  %v = load {VECTOR}, ptr %from, align 4
+  %s = fadd {VECTOR} %v, %v
+  store {VECTOR} %s, ptr %to, align 4
   ret void
 }}
-"""  # noqa: E501
+"""
 
 
 def test_lanes_beyond_a_vector_are_neither_read_nor_written() -> None:
@@ -55,10 +56,10 @@ def test_vectors_that_fill_half_a_register_or_more_than_one_stay(lanes: int) -> 
 
 def test_the_indices_of_a_splat_stay_where_the_splat_does() -> None:
     splat = f"""
-  %x = insertelement <{LANES} x float> poison, float 2.0, i64 0
-  %y = shufflevector <{LANES} x float> %x, <{LANES} x float> poison, <{LANES} x i32> zeroinitializer
-  %s = call <{LANES} x float> @llvm.fma.v{LANES}f32(<{LANES} x float> %y, <{LANES} x float> %v, <{LANES} x float> %v)
-"""  # noqa: E501
-    sums = f"  %s = fadd <{LANES} x float> %v, %v\n"
+  %x = insertelement {VECTOR} poison, float 2.0, i64 0
+  %y = shufflevector {VECTOR} %x, {VECTOR} poison, <{LANES} x i32> zeroinitializer
+  %s = call {VECTOR} @llvm.fma.v{LANES}f32({VECTOR} %y, {VECTOR} %v, {VECTOR} %v)
+"""
+    sums = f"  %s = fadd {VECTOR} %v, %v\n"
     text = DOUBLED.replace(sums, splat)
     assert in_whole_registers(text) == text
