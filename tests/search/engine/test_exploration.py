@@ -11,7 +11,7 @@ from search.records import TrialRecord, TuneRequest
 from search.space.space import Space
 from search.store import MemoryStore
 from search.timing.summary import summarise
-from tests.search.engine.test_tune import SQUARE, TARGET
+from tests.search.engine.fakes import SQUARE, TARGET
 from tests.search.replies import trial_reply
 
 SPACE = Space(SQUARE, TARGET)

@@ -11,7 +11,7 @@ from search.helpers import Exchanged, Helped
 from search.records import TuneRequest
 from search.store import MemoryStore
 from search.timing.pace import WORTH
-from tests.search.engine.test_tune import SQUARE, FakeRunner, run
+from tests.search.engine.fakes import SQUARE, FakeRunner, run
 
 
 class Machines:

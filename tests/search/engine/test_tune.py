@@ -1,12 +1,13 @@
+"""A search by its budget, its store and its finals."""
+
 import dataclasses
-from dataclasses import replace
 
 import pytest
 from optuna.samplers import RandomSampler
 
 from kernels.problem import Matmul, parse_problem
 from kernels.schedule import Schedule
-from kernels.target import Target, detect
+from kernels.target import detect
 from search.engine.tune import local_runner, tune
 from search.errors import BudgetError
 from search.finals import plan
@@ -15,78 +16,12 @@ from search.records import DEFAULT_SAMPLER, SAMPLERS, TrialRecord, TuneRequest
 from search.runner.failures import CandidateFailureError
 from search.runner.runner import Runner
 from search.store import MemoryStore
-from search.timing.pace import WORTH
 from tests.brief import FINALS_S
+from tests.search.engine.fakes import SQUARE, TARGET, FakeRunner, Long, run
 from tests.search.engine.faults import propose_rows
-from tests.search.replies import finals_reply, in_turn, trial_reply
+from tests.search.replies import finals_reply, in_turn
 from tests.search.runner import faulty_child
 from tests.search.runner.patience import Patient
-
-TARGET = Target("fake", vector_bytes=64, vector_registers=32, l1_bytes=48 << 10,
-                l2_bytes=1 << 20, l3_bytes=32 << 20)  # fmt: skip
-SQUARE = parse_problem("matmul:m=512,n=512,k=512,dtype=f32")
-
-
-class FakeRunner:
-    """Times that depend on the schedule alone; one register tile fails."""
-
-    def __init__(self) -> None:
-        self.hashes: list[str] = []
-        self.failing_rows = -1
-        self.finals_fail = 0
-        self.failing_final: int | None = None
-
-    def __enter__(self) -> "FakeRunner":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    ahead = 0
-    start_s = 0.0
-
-    def prepare(self, steps):
-        pass
-
-    def settle(self):
-        pass
-
-    def renew(self):
-        pass
-
-    def trial(self, steps, best_s, control=None):
-        schedule = Schedule.from_json(steps)
-        self.hashes.append(schedule.hash)
-        if schedule.register.rows == self.failing_rows:
-            raise CandidateFailureError("crash", "SIGSEGV")
-        seconds = self.seconds(schedule)
-        pruned = best_s is not None and seconds > 1.25 * best_s
-        takes_over = control is not None and seconds < WORTH * control["seconds"]
-        return trial_reply([seconds] * 6, pruned=pruned, takes_over=takes_over)
-
-    @staticmethod
-    def seconds(schedule: Schedule) -> float:
-        register = schedule.register
-        return 1e-3 * (1 + abs(register.rows - 7) + abs(register.cols - 48) / 16)
-
-    def finals(self, schedules, rounds, peers, placements=1, budget_s=None):
-        if self.finals_fail:
-            self.finals_fail -= 1
-            raise CandidateFailureError("wrong", "now and then", self.failing_final)
-
-        def timed(seconds):
-            return in_turn([[seconds] * rounds] * placements, [range(rounds)] * placements)
-
-        named = {"openblas": timed(2e-3)} if peers else {}
-        ours = [timed(self.seconds(Schedule.from_json(steps))) for steps in schedules]
-        return finals_reply(ours, peers=named)
-
-
-def run(request: TuneRequest, store=None, runner=None, problem=SQUARE, **options):
-    runner = runner or FakeRunner()
-    store = store or MemoryStore()
-    result = tune(problem, TARGET, request, store, make_runner=lambda *_: runner, **options)
-    return result, runner, store
 
 
 def test_spends_the_budget_and_times_nothing_twice() -> None:
@@ -196,127 +131,11 @@ def test_the_best_is_the_fastest_of_the_finals_whatever_the_trials_said() -> Non
     assert min(others) > result.best.measurement.time_us
 
 
-class Paced(FakeRunner):
-    """A runner on a machine that is slower in every third trial, and says so where it can."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.controls: list = []
-
-    def trial(self, steps, best_s, control=None):
-        reply = super().trial(steps, best_s, control)
-        pace = 1.5 if control and len(self.controls) % 3 == 0 else 1.0
-        self.controls.append(control)
-        times = tuple(seconds * pace for seconds in reply.times)
-        return replace(reply, times=times, pace=pace if control else None)
-
-
-def test_each_trial_has_about_the_best_before_it_for_a_control() -> None:
-    result, runner, _ = run(TuneRequest(trials=30), runner=Paced())
-    assert runner.controls[0] is None
-    best = result.trials[0]
-    for trial, control in zip(result.trials[1:], runner.controls[1:], strict=True):
-        assert control["steps"] == list(best.schedule.to_json())
-        assert control["seconds"] == pytest.approx(FakeRunner.seconds(best.schedule))
-        is_usual = trial.state == "timed" and trial.pace == 1.0
-        if is_usual and trial.measurement.time_us < WORTH * best.measurement.time_us:
-            best = trial
-    for trial in result.trials:
-        assert trial.measurement.time_us == pytest.approx(1e6 * FakeRunner.seconds(trial.schedule))
-        assert trial.samples[0] == pytest.approx(
-            FakeRunner.seconds(trial.schedule) * (trial.pace or 1.0)
-        )
-    assert {trial.pace for trial in result.trials} == {None, 1.0, 1.5}
-
-
-def test_a_search_that_goes_on_has_the_control_of_the_one_before() -> None:
-    store = MemoryStore()
-    first, *_ = run(TuneRequest(trials=20), store, Paced())
-    _, runner, _ = run(TuneRequest(trials=22), store, Paced())
-    fastest = min(t.measurement.time_us for t in first.trials if t.state == "timed")
-    near = [t for t in first.trials if t.state == "timed"]
-    near = [t for t in near if t.measurement.time_us <= fastest / WORTH]
-    assert runner.controls[0]["steps"] == list(near[0].schedule.to_json()), "not the luckiest"
-
-
-class Lucky(Paced):
-    """A runner whose every trial seems faster than the one before, and none at a second look."""
-
-    def trial(self, steps, best_s, control=None):
-        reply = super().trial(steps, best_s, control)
-        lucky_s = reply.times[0] * 0.9 ** len(self.controls)
-        return replace(reply, times=(lucky_s,) * 5, takes_over=False)
-
-
-def test_who_was_only_lucky_is_no_control() -> None:
-    result, runner, _ = run(TuneRequest(trials=10, sampler="local"), runner=Lucky())
-    assert len({str(c["steps"]) for c in runner.controls if c}) == 1
-    assert (
-        min(t.measurement.time_us for t in result.trials)
-        < 0.9**8 * 1e6 * runner.controls[1]["seconds"]
-    )
-
-
-class Confused(Paced):
-    """A runner on which whatever is timed in a slow moment seems much faster than the control."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.to_beat: list[float | None] = []
-
-    def trial(self, steps, best_s, control=None):
-        self.to_beat.append(best_s)
-        reply = super().trial(steps, best_s, control)
-        if reply.pace == 1.5:
-            halved = tuple(t / 2 for t in reply.times)
-            reply = replace(reply, times=halved, takes_over=True)
-        return reply
-
-
-def test_nobody_becomes_the_control_at_an_unusual_pace() -> None:
-    result, runner, _ = run(TuneRequest(trials=30, sampler="local"), runner=Confused())
-    slow = [t for t in result.trials if t.pace == 1.5]
-    assert len(slow) > 5 and all(t.takes_over for t in slow)
-    controls = {str(c["steps"]) for c in runner.controls if c}
-    assert not controls & {str(list(t.schedule.to_json())) for t in slow}
-    assert len(controls) > 1, "others do take over"
-
-
-def test_what_is_behind_is_told_by_the_fastest_at_a_usual_pace() -> None:
-    result, runner, _ = run(TuneRequest(trials=30, sampler="local"), runner=Confused())
-    assert runner.to_beat[0] is None
-    hasty = 0
-    for number, to_beat in enumerate(runner.to_beat[1:], 1):
-        before = [t for t in result.trials[:number] if t.state == "timed"]
-        steady = min(t.measurement.time_us for t in before if t.pace != 1.5)
-        assert to_beat == pytest.approx(steady / 1e6)
-        hasty += min(t.measurement.time_us for t in before) < 0.9 * steady
-    assert hasty > 1, "some were told too fast"
-
-
-def test_the_paces_of_a_search_go_into_its_interval() -> None:
-    request = TuneRequest(trials=30, sampler="local")  # which paces do not lead elsewhere
-    calm, *_ = run(request)
-    paced, *_ = run(request, runner=Paced())
-    known, *_ = run(request, MemoryStore(paces=[[1.0, 1.0, 1.5, 1.5]] * 9))
-    for found in (paced, known):
-        assert found.best.measurement.gflops == calm.best.measurement.gflops
-        assert found.best.measurement.interval[0] < calm.best.measurement.interval[0] / 1.4
-
-
 def test_a_small_space_runs_dry_and_is_complete() -> None:
     tiny = Matmul(m=1, n=1, k=1, dtype="f32")
     result, runner, _ = run(TuneRequest(trials=5000), problem=tiny)
     assert result.complete
     assert len(runner.hashes) == len(set(runner.hashes)) < 100
-
-
-class Long(FakeRunner):
-    """A runner of candidates that take so long that few of them can meet in the finals."""
-
-    @staticmethod
-    def seconds(schedule: Schedule) -> float:
-        return 6 * FakeRunner.seconds(schedule)
 
 
 @pytest.mark.parametrize("index", [None, 0])

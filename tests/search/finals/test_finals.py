@@ -15,7 +15,7 @@ from search.records import TuneRequest
 from search.runner.failures import CandidateFailureError
 from search.store import MemoryStore
 from search.timing.measure import DECIDE_AFTER
-from tests.search.engine.test_tune import SQUARE, TARGET, FakeRunner, Long
+from tests.search.engine.fakes import SQUARE, TARGET, FakeRunner, Long
 from tests.search.replies import in_turn
 
 

@@ -21,7 +21,7 @@ from search.space.points import Point
 from search.space.space import Space
 from search.store import MemoryStore
 from search.transfer.warm_start import warmed
-from tests.search.engine.test_tune import SQUARE, TARGET, Confused, FakeRunner, run
+from tests.search.engine.fakes import SQUARE, TARGET, Confused, FakeRunner, run
 
 MAIN = (
     "large-f32", "skinny-f32", "tiny-f32", "odd-f32",

@@ -5,7 +5,7 @@ from search.records import Solved, TuneRequest
 from search.space.space import Space
 from search.store import MemoryStore
 from search.transfer.warm_start import warmed
-from tests.search.engine.test_tune import FakeRunner, run
+from tests.search.engine.fakes import FakeRunner, run
 from tests.search.targets import WIDE
 from tests.search.transfer.searches import costs, searched_with, solved
 

@@ -6,7 +6,7 @@ import time
 from search.engine import helping, together
 from search.engine import tune as engine
 from search.records import TuneResult
-from tests.search.engine.test_tune import FakeRunner
+from tests.search.engine.fakes import FakeRunner
 from tests.service.cluster import tuners
 
 together.LATE_S = 2.0

@@ -2,7 +2,7 @@
 
 from search.engine import tune as engine
 from search.records import TuneResult
-from tests.search.engine.test_tune import FakeRunner
+from tests.search.engine.fakes import FakeRunner
 
 
 def tune(problem, target, request, store, **hooks) -> TuneResult:

@@ -23,7 +23,7 @@ from service.runs import offers
 from service.runs.calls import RunCalls
 from service.runs.http import HttpKeeper
 from service.runs.http_leader import HttpLeader
-from tests.search.engine.test_tune import FakeRunner
+from tests.search.engine.fakes import FakeRunner
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.runs.test_http_keeper import Flaky
