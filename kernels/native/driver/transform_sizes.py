@@ -20,7 +20,7 @@ from kernels.schedule.winograd import POINT, taps_of, tiles_of
 def sizes_of_transforms(problem: Problem, nest: Nest, strides: Strides) -> dict[str, int]:
     """The parameters of a nest whose operands are transformed, by name."""
     sizes = values_of(_transformed(problem, nest, strides)) | {TRANSFORMED: 0}
-    if taps_of(problem) == (1, 1):
+    if _has_quadrants(problem):
         return sizes | values_of(*_groups_of_rows(problem, nest))
     assert isinstance(problem, Conv2d)
     return sizes | values_of(_tiles_of_pixels(problem, nest, strides))
@@ -32,11 +32,16 @@ def bytes_of_transforms(problem: Problem, nest: Nest, strides: Strides) -> tuple
     turned = 0
     if strides.b.is_transposed:
         taps = strides.taps.rows * strides.taps.cols
-        if taps_of(problem) == (1, 1):
+        if _has_quadrants(problem):
             taps = prod(nest.space.tile)
         turned = taps * nest.kernel.depth * nest.kernel.cols
     of_tiles = sum(_bytes_of_tiles(problem, nest, strides))
     return of_tiles, panels * panel + turned * problem.element.bytes
+
+
+def _has_quadrants(problem: Problem) -> bool:
+    """Whether it is quadrants that are transformed: a filter of a single tap has no tiles."""
+    return taps_of(problem) == (1, 1)
 
 
 def _transformed(problem: Problem, nest: Nest, strides: Strides) -> Transformed:

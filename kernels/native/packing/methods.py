@@ -30,7 +30,7 @@ class Method(Protocol):
         """Of the products to a tile of so many values."""
 
     @property
-    def halves_columns(self) -> bool:
+    def cuts_columns(self) -> bool:
         """Whether the values of a line of the result are not of the same columns."""
 
 
@@ -76,7 +76,7 @@ class Filtered:
         return found.output, BothSides(found.down.result, found.across.result)
 
     @property
-    def halves_columns(self) -> bool:
+    def cuts_columns(self) -> bool:
         """Never: the values are pixels."""
         return False
 
@@ -116,6 +116,6 @@ class Quadrants:
         return self._square, FromProducts(strassen.RESULT, self.levels)
 
     @property
-    def halves_columns(self) -> bool:
+    def cuts_columns(self) -> bool:
         """The values of a line lie a part of the columns apart."""
         return True

@@ -146,7 +146,7 @@ class _Emitter:
         if not self.spec.bias:
             return [None] * width
         at = self.v.offset(self.arg["bias"], channel)
-        if not self.spec.method.halves_columns:
+        if not self.spec.method.cuts_columns:
             return [self.v.load(at, mask)] * width
         return [self.v.load(x, mask) for x in self.chain(at, self.size(self.arg["pixel"]), width)]
 

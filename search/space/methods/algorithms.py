@@ -34,7 +34,7 @@ EFFECTIVE = ("tile", "unroll", "cols", "rows", "prefetch", WANTED)
 """The parameters, beside the division among threads, that a tile's schedule depends on."""
 
 WANTED_TILES = (8, 12, 16, 24, 32, 48, 64, 96, 128)
-_FILTERED, _HALVED = "winograd", "strassen"
+_FILTERED, _BY_QUADRANTS = "winograd", "strassen"
 
 
 def method_parameters(workload: Workload) -> tuple[Parameter, ...]:
@@ -45,7 +45,9 @@ def method_parameters(workload: Workload) -> tuple[Parameter, ...]:
     most = max(transformed_space(workload.problem, step).extent(TILES) for step in steps)
     wanted = tuple(size for size in WANTED_TILES if size < most)
     names = tuple(
-        f"{_HALVED}{step.levels}" if isinstance(step, Strassen) else f"{_FILTERED}{step.output}"
+        f"{_BY_QUADRANTS}{step.levels}"
+        if isinstance(step, Strassen)
+        else f"{_FILTERED}{step.output}"
         for step in steps
     )
     return Choice(ALGORITHM, (DIRECT, *names)), Size(WANTED, (*wanted, WHOLE), most)
@@ -67,8 +69,8 @@ def step_of(point: Point) -> Winograd | Strassen | None:
     name = str(point.get(ALGORITHM, DIRECT))
     if name == DIRECT:
         return None
-    if name.startswith(_HALVED):
-        return Strassen(int(name.removeprefix(_HALVED)))
+    if name.startswith(_BY_QUADRANTS):
+        return Strassen(int(name.removeprefix(_BY_QUADRANTS)))
     return Winograd(int(name.removeprefix(_FILTERED)))
 
 
