@@ -148,5 +148,8 @@ TABLES = (
     _plain("replay", "benchmarks.replay", 30),
 )
 
-BY_HAND = {"tuners": "python -m benchmarks.peers.peer_tuners --tvm-python PATH"}
-"""Folders of results that take what no command here can install."""
+BY_HAND = {
+    "tuners": "python -m benchmarks.peers.peer_tuners --tvm-python PATH",
+    "emeraldrapids": "tilewise bench benchmarks/data/suites/NAME.json --trials 16 --out FILE",
+}
+"""Folders of results that take what no command here can install, or another processor."""

@@ -1,6 +1,7 @@
 """Whole models: IREE alone, IREE with our kernels, and PyTorch, in the same rounds.
 
     python -m benchmarks.models.whole_models resnet50 bert mlp --threads 1
+    python -m benchmarks.models.whole_models bert --tokens 384
 
 Problems without a stored schedule are tuned first. Every result is compared with PyTorch's in f64.
 """
@@ -8,6 +9,7 @@ Problems without a stored schedule are tuned first. Every result is compared wit
 import argparse
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -15,6 +17,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from examples.models import MODELS, Graph
+from examples.models.bert import bert, bert_bf16
 from examples.models.spellings import spelled
 from kernels.mlir.iree.runtime import LoadedModule, open_device
 from kernels.oracle.operands import Array, empty_aligned, to_bf16
@@ -32,10 +35,13 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--trials", type=int, default=32, help="of what is not stored")
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--tokens", type=int, default=128, help="of the forms of BERT")
     options = parser.parse_args()
+    of_tokens = {f.__name__: partial(f, tokens=options.tokens) for f in (bert, bert_bf16)}
     for name in options.models:
+        graph = {**MODELS, **of_tokens}[name](options.small)
         with TemporaryDirectory() as folder:
-            measure(MODELS[name](options.small), Path(folder), options.threads, options.trials)
+            measure(graph, Path(folder), options.threads, options.trials)
 
 
 def measure(graph: Graph, folder: Path, threads: int, trials: int) -> None:

@@ -1,4 +1,4 @@
-"""BERT-base: 12 layers, 12 heads, 128 tokens of 768; in f32, or with products in bf16."""
+"""BERT-base: 12 layers, 12 heads, tokens of 768; in f32, or with products in bf16."""
 
 from collections.abc import Callable
 
@@ -7,23 +7,23 @@ from examples.models.graph import Graph, Value
 Seen = Callable[[Value], Value]
 
 
-def bert(small: bool = False) -> Graph:
+def bert(small: bool = False, tokens: int = 128) -> Graph:
     """The stack of layers, from embedded tokens; small: 2 layers, 2 heads, 16 tokens of 32."""
-    graph = _named("bert", small)
+    graph = _named("bert", small, tokens)
     return _encoder(graph, small, lambda x: x)
 
 
-def bert_bf16(small: bool = False) -> Graph:
+def bert_bf16(small: bool = False, tokens: int = 128) -> Graph:
     """The same with every operand of a product rounded to bf16, as mixed precision has it.
 
     Sums, normalisations, softmax and the residuals are f32.
     """
-    graph = _named("bert_bf16", small)
+    graph = _named("bert_bf16", small, tokens)
     return _encoder(graph, small, graph.narrow)
 
 
-def _named(name: str, small: bool) -> Graph:
-    return Graph(name, Value("given", (16, 32) if small else (128, 768)))
+def _named(name: str, small: bool, tokens: int) -> Graph:
+    return Graph(name, Value("given", (16, 32) if small else (tokens, 768)))
 
 
 def _encoder(graph: Graph, small: bool, seen: Seen) -> Graph:
