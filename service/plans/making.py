@@ -87,7 +87,7 @@ def chosen(order: Order, module: bytes) -> Json:
             "no layer has a stored schedule, since every search has failed or was cancelled; "
             "their jobs say why"
         )
-    named = Named(order.name, order.target, order.cache)
+    named = Named(order.name, order.target, order.cache, order.accuracy)
     costs = Retimed(_Costs(order), resolve(order.target), weights_bytes(order.graph))
     plan = planned(order.graph, costs, named, order.layouts, _passes(order, module)).to_json()
     if not all(map(isfinite, plan["totals"].values())):
@@ -105,7 +105,10 @@ def _passes(order: Order, module: bytes) -> "PassTimes | None":
     except ModuleError as error:  # it was read once: this host has less memory, or is slower
         log.warning("plan %d: its passes are not timed: %s", order.plan_id, one_line(str(error)))
         return None
-    if outline is None or outline.graph != order.graph:  # another version has read it
+    if outline is None:
+        return None
+    outline = outline.with_accuracy(order.accuracy)
+    if outline.graph != order.graph:  # another version has read it
         return None
     return PassTimes(outline, resolve(order.target))
 

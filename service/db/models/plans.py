@@ -16,6 +16,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
+from kernels.problem import Accuracy
 from search.records import CacheMode
 from service.db.base import Base, now
 from service.db.models.asked import ACTIVE
@@ -33,6 +34,7 @@ class Plan(Base):
         name: what the model is called.
         target, trials, seed, cache: of the jobs.
         layouts: which are offered: the model's, or all that kernels can do.
+        accuracy: of all problems.
         problems: of the model: objects of `problem`, `count`, `where`, and the `job` that was
             asked for it, null where a stored schedule answered.
         variants: problems that differ from the model's in layout and padding: objects of `problem`
@@ -74,6 +76,7 @@ class Plan(Base):
             "seed",
             "cache",
             "layouts",
+            "accuracy",
             unique=True,
             sqlite_where=text(ACTIVE),
             postgresql_where=text(ACTIVE),
@@ -90,6 +93,7 @@ class Plan(Base):
     seed: Mapped[int] = mapped_column(BigInteger)
     cache: Mapped[CacheMode] = mapped_column(String(8))
     layouts: Mapped[PlanLayouts] = mapped_column(String(8))
+    accuracy: Mapped[Accuracy] = mapped_column(String(8), server_default="standard")
     problems: Mapped[list[Any]]
     variants: Mapped[list[Any]]
     skipped: Mapped[list[Any]]

@@ -280,3 +280,23 @@ def test_a_request_for_the_same_joins_the_active_plan_alone(sessions, machine, p
         other = replace(wanted(machine.target), **changed)
         with writing(sessions) as session:
             assert asked.ask(session, other, TOOLCHAIN, Submitter()).id > 5, changed
+
+
+def test_a_strict_plan_is_another_with_problems_of_its_own(sessions, machine, plan, look):
+    first = plan()
+    strict = wanted(machine.target, "strict")
+    for _twice in range(2):
+        with writing(sessions) as session:
+            made = asked.ask(session, strict, TOOLCHAIN, Submitter())
+            assert (made.id, made.accuracy) == (first + 1, "strict")
+    jobs = []
+    for number, suffix in ((first, ""), (first + 1, ",accuracy=strict")):
+        row = look(number)
+        assert [one["problem"] for one in row.problems] == [f"{PROBLEM}{suffix}"]
+        jobs += [one["job"] for one in row.problems]
+        with reading(sessions) as session:
+            order, _ = orders.read(session, number)
+        assert [found.problem for found in order.graph.layers] == [f"{PROBLEM}{suffix}"]
+        assert (order.accuracy == "strict") is bool(suffix)
+    assert len(set(jobs)) == 2
+    assert strict.digest != replace(strict, accuracy="standard").digest
