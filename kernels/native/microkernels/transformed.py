@@ -27,8 +27,9 @@ from kernels.native.packing.transforms import (
 from kernels.native.strides import Strides
 from kernels.problem import Conv2d, Problem
 from kernels.schedule import Schedule, Tile
+from kernels.schedule.fewer_products import TILES
 from kernels.schedule.transformed import scheduled_space
-from kernels.schedule.winograd import TILES, taps_of
+from kernels.schedule.winograd import taps_of
 from kernels.target.cores import is_golden_cove_server
 from kernels.target.model import Target
 
