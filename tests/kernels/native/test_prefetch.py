@@ -8,7 +8,7 @@ import pytest
 from llvmlite import ir
 
 from kernels.native.ir.vectors import LINE_BYTES as LINE
-from kernels.native.microkernels.abi import AHEAD_BYTES
+from kernels.native.microkernels.abi import PANEL_AHEAD_BYTES
 from kernels.native.microkernels.outer_product import emit_outer_product
 from kernels.native.microkernels.outer_product_spec import OuterProductSpec
 from kernels.native.plan import plan
@@ -155,14 +155,14 @@ def test_the_calls_of_a_panel_share_the_lines_of_the_next(vectors: int, host: Ta
         assert max(lines) <= 2 * size + 3 * 64 // LINE + 1  # each step rounds up to a byte
     halves = others[0][: len(others[0]) // 2]
     assert max(halves) < 1.6 * size  # the first calls leave the other half to the last
-    assert min(first) == AHEAD_BYTES // LINE  # nothing tells yet how many calls there are
+    assert min(first) == PANEL_AHEAD_BYTES // LINE  # nothing tells yet how many calls there are
 
 
 def test_a_panel_that_one_call_reads_is_fetched_as_it_goes_on(host: Target) -> None:
     cols = 2 * host.lanes("f32")
     text = f"matmul:m=4,n={3 * cols},k=40,dtype=f32,weights=constant"
     for lines in fetched_beside(text, (Pack("B"), Prefetch("B"), Register(4, cols)), host):
-        ahead = AHEAD_BYTES // LINE
+        ahead = PANEL_AHEAD_BYTES // LINE
         assert sorted(set(lines)) == list(range(ahead, ahead + 40 * cols * 4 // LINE))
 
 
