@@ -5,7 +5,7 @@ It loads compilers, and MLIR in children of its own; so it runs in a child of a 
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from service.errors import PlanError
 from service.plans.orders import Order
 
 if TYPE_CHECKING:
+    from search.networks.copies import CopyTimes
     from search.networks.costing.passes import PassTimes
 
 log = logging.getLogger(__name__)
@@ -79,6 +80,7 @@ def chosen(order: Order, module: bytes) -> Json:
     Raises:
         PlanError: no layer has a schedule.
     """
+    from search.networks.copies import CopyTimes
     from search.networks.costing.retimed import Retimed, weights_bytes
     from search.networks.planning import Named, planned
 
@@ -88,7 +90,7 @@ def chosen(order: Order, module: bytes) -> Json:
             "their jobs say why"
         )
     named = Named(order.name, order.target, order.cache, order.accuracy)
-    costs = Retimed(_Costs(order), resolve(order.target), weights_bytes(order.graph))
+    costs = Retimed(_Costs(order, CopyTimes()), resolve(order.target), weights_bytes(order.graph))
     plan = planned(order.graph, costs, named, order.layouts, _passes(order, module)).to_json()
     if not all(map(isfinite, plan["totals"].values())):
         raise PlanError("a copy between layouts cannot be made; ask with layouts=model")
@@ -139,12 +141,12 @@ def _without(why: str) -> Packed:
     return Packed(error=one_line(why)[:LONGEST])
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Costs:
-    """Stored times of an order's layers, and of copies as this machine makes them, each once."""
+    """Stored times of an order's layers, and of copies as this machine makes them."""
 
     order: Order
-    _copies: dict[tuple[tuple[int, ...], str, Layout, Layout], float] = field(default_factory=dict)
+    copies: "CopyTimes"
 
     def schedules(self, problem: str) -> tuple[Timed, ...]:
         """As the order has them."""
@@ -154,9 +156,4 @@ class _Costs:
         self, shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout
     ) -> float:
         """Measured when it is asked for first."""
-        from search.networks.copies import conversion_us
-
-        copy = shape, dtype, made, wanted
-        if copy not in self._copies:
-            self._copies[copy] = conversion_us(*copy)
-        return self._copies[copy]
+        return self.copies.of(shape, dtype, made, wanted)
