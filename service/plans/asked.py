@@ -114,8 +114,7 @@ def ask(session: Session, wanted: Wanted, toolchain: str, by: Submitter) -> mode
             if problem not in known
         ],
         skipped=[asdict(one) for one in wanted.graph.skipped],
-        graph=to_json(wanted.graph),
-        module=wanted.module,
+        source=models.PlanSource(graph=to_json(wanted.graph), module=wanted.module),
         state="queued",
         token_id=by.token_id,
         request_id=by.request_id,

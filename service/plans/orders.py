@@ -60,11 +60,11 @@ def read(session: Session, number: int) -> tuple[Order, bytes]:
         NotFoundError: there is no such plan.
         DamagedError: its row, its graph or its module cannot be read.
     """
-    of_run = models.Plan.graph, models.Plan.module, models.Plan.plan
-    row = rows.get(session, number, *of_run)
+    row = rows.get(session, number, models.Plan.plan)
+    source = row.source or models.PlanSource()
     try:
-        graph = from_json(Graph, row.graph)
-        module = zlib.decompress(row.module or b"")
+        graph = from_json(Graph, source.graph)
+        module = zlib.decompress(source.module or b"")
     except (ValueError, zlib.error) as error:
         raise DamagedError(f"graph or module of plan {number} cannot be read: {error}") from error
     found = {one["problem"]: _stored(session, row, one["problem"])

@@ -40,9 +40,7 @@ class Plan(Base):
         variants: problems that differ from the model's in layout and padding: objects of `problem`
             and `job`.
         skipped: objects of `op`, `reason` and `where`.
-        graph: nodes and tensors of the module, from which the plan is chosen; None once it ended.
-        module: the module, compressed by zlib, of which the pack script is made and proven; None
-            once the plan has ended.
+        source: what the plan is made of; None once it has ended.
         state: `queued` until a worker has the plan, also while its jobs run.
         owner, heartbeat_at, epoch, crashes: of the run that makes it, as those of a job.
         worker: process of a cluster that makes it for the owner, as its facts name it; None where
@@ -97,8 +95,6 @@ class Plan(Base):
     problems: Mapped[list[Any]]
     variants: Mapped[list[Any]]
     skipped: Mapped[list[Any]]
-    graph: Mapped[dict[str, Any] | None] = mapped_column(deferred=True)
-    module: Mapped[bytes | None] = mapped_column(LargeBinary, deferred=True)
     state: Mapped[PlanState] = mapped_column(String(16), default="queued")
     owner: Mapped[str | None] = mapped_column(String(300))
     worker: Mapped[str | None] = mapped_column(String(300))
@@ -121,6 +117,27 @@ class Plan(Base):
     finished_at: Mapped[datetime | None]
 
     toolchain: Mapped[Toolchain] = relationship(lazy="joined", innerjoin=True)
+    source: Mapped["PlanSource | None"] = relationship(cascade="all, delete-orphan")
+
+
+class PlanSource(Base):
+    """What a plan is made of, until it has ended.
+
+    It has a row of its own since SQLite writes a row whole: each change of a lease would read as
+    many bytes as a module has, and some would write them.
+
+    Attributes:
+        plan_id: the plan.
+        graph: nodes and tensors of the module, from which the plan is chosen.
+        module: the module, compressed by zlib, of which the pack script is made and proven.
+    """
+
+    __tablename__ = "plan_sources"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    plan_id: Mapped[int] = mapped_column(ForeignKey("plans.id", ondelete="CASCADE"), unique=True)
+    graph: Mapped[dict[str, Any] | None] = mapped_column(deferred=True)
+    module: Mapped[bytes | None] = mapped_column(LargeBinary, deferred=True)
 
 
 class PlanEnding(Base):

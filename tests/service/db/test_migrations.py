@@ -293,12 +293,12 @@ def test_of_equal_plans_an_upgrade_keeps_the_first_or_the_one_that_runs(url, pla
             )
     schema.upgrade(url)
     kept = running or first
-    assert look(kept).state == ("running" if running else "queued") and look(kept).module
+    assert look(kept).state == ("running" if running else "queued") and look(kept).source
     assert [look(number).state for number in (2, 4, 6, 8)] == ["done"] * 4
     for number in {1, 3, 5, 7} - {kept}:
         row = look(number)
         assert row.state == "failed" and "same moment" in row.error and row.finished_at
-        assert row.module is row.graph is None
+        assert row.source is None
 
 
 def test_a_cancelled_plan_is_a_failed_one_to_older_code(url, sessions, plan, look):
@@ -320,7 +320,7 @@ def test_older_code_is_not_left_a_plan_that_must_be_strict(url, sessions, machin
     schema.upgrade(url)
     assert [look(number).state for number in (first, strict)] == ["queued", "failed"]
     assert look(strict).error == "it asked for accuracy=strict"
-    assert look(strict).module is look(strict).graph is None
+    assert look(strict).source is None
 
 
 def test_upgrading_twice_keeps_the_data(url, sessions, tuned):
