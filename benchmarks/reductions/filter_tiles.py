@@ -15,7 +15,8 @@ from kernels.native.microbench import peak_gflops
 from kernels.oracle.operands import make_operands
 from kernels.problem import Problem, parse_problem
 from kernels.schedule import Pack, Prefetch, Register, Schedule, Step, Winograd
-from kernels.schedule.winograd import TILES, winograd_space
+from kernels.schedule.fewer_products import TILES
+from kernels.schedule.winograd import winograd_space
 from kernels.target import resolve
 from search.space.methods.winograd import outputs_of
 from search.space.workload import Workload

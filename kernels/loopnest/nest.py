@@ -6,13 +6,13 @@ from itertools import product
 from kernels.problem.base import Problem
 from kernels.problem.iteration import IterationSpace
 from kernels.problem.model import Conv2d
+from kernels.schedule.fewer_products import POINT
 from kernels.schedule.legality import check_legal, part_size, tile_unit
 from kernels.schedule.model import Schedule
 from kernels.schedule.steps.copies import Pack
 from kernels.schedule.steps.loops import Parallel, Stream, Tile
 from kernels.schedule.steps.register import Register
 from kernels.schedule.transformed import scheduled_space
-from kernels.schedule.winograd import POINT
 
 
 @dataclass(frozen=True)

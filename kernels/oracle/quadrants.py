@@ -7,12 +7,15 @@ Stability of Numerical Algorithms, 2002, section 23.2.2) bounds the norm so; the
 `kernels.oracle`.
 """
 
+from collections.abc import Sequence
+from fractions import Fraction
+
 import numpy as np
 
 from kernels.oracle.operands import Array, Operands
 from kernels.oracle.tolerance import TINY, Expected, error_bound
 from kernels.problem import Problem
-from kernels.strassen import FILTER, IMAGE, RESULT
+from kernels.strassen import FILTER, IMAGE, PRODUCTS, RESULT
 
 ROWS = 2048
 """Of A that are looked at together: a whole one would need as much memory again."""
@@ -36,39 +39,59 @@ def loosened_by_quadrants(
     b = np.abs(operands["B"], dtype=np.float64)
     b = (b.T if problem.has_transposed_b else b).reshape(-1, expected.value.shape[-1])
     a, group = operands["A"].reshape(-1, len(b)), 2**levels
+    sums = _sums_of_b(b, levels)
     unit = error_bound(len(b) // group + ROUNDINGS * levels, problem.element.accumulator)
     tolerance = expected.tolerance + TINY
     by_row = tolerance.reshape(len(a), -1)
     for first in range(0, len(a), ROWS):
         rows = np.abs(a[first : first + ROWS], dtype=np.float64)
         whole = np.concatenate([rows, np.zeros((-len(rows) % group, len(b)))])
-        by_row[first : first + ROWS] += unit * _magnitudes(whole, b, levels)[: len(rows)]
+        by_row[first : first + ROWS] += unit * _magnitudes(whole, sums, levels)[: len(rows)]
     return Expected(expected.value, tolerance)
 
 
-def _magnitudes(a: Array, b: Array, levels: int) -> Array:
-    """The sums of magnitudes that each element of the result is made of."""
+def _magnitudes(a: Array, sums: Sequence[Array], levels: int) -> Array:
+    """The sums of magnitudes that each element of the result is made of.
+
+    Args:
+        a: magnitudes of the left factor, in whole groups of rows.
+        sums: of the right factor's blocks, by `_sums_of_b`.
+        levels: how often the factors are cut in halves.
+    """
     if levels == 0:
-        found: Array = a @ b
+        found: Array = a @ sums[0]
         return found
-    half = 2 ** (levels - 1)
+    half, each = 2 ** (levels - 1), len(sums) // PRODUCTS
     rows = a.reshape(-1, 2, half, a.shape[1])
     of_a = [
         part for y in range(2) for part in np.split(rows[:, y].reshape(-1, a.shape[1]), 2, axis=1)
     ]
-    of_b = [part for line in np.split(b, 2) for part in np.split(line, 2, axis=1)]
-    image, weights, result = (np.abs(np.array(m, np.float64)) for m in (IMAGE, FILTER, RESULT))
     products = [
-        _magnitudes(_sum(left, of_a), _sum(right, of_b), levels - 1)
-        for left, right in zip(image, weights, strict=True)
+        _magnitudes(_sum(left, of_a), sums[each * number : each * (number + 1)], levels - 1)
+        for number, left in enumerate(IMAGE)
     ]
-    of_c = [_sum(terms, products) for terms in result]
+    of_c = [_sum(terms, products) for terms in RESULT]
     lines = [np.concatenate(of_c[2 * y : 2 * y + 2], axis=1) for y in range(2)]
-    joined: Array = np.stack([line.reshape(-1, half, b.shape[1]) for line in lines], axis=1)
-    return joined.reshape(-1, b.shape[1])
+    width = lines[0].shape[1]
+    joined: Array = np.stack([line.reshape(-1, half, width) for line in lines], axis=1)
+    return joined.reshape(-1, width)
 
 
-def _sum(factors: Array, parts: list[Array]) -> Array:
-    terms = (part * factor for factor, part in zip(factors, parts, strict=True) if factor)
-    found: Array = np.sum(list(terms), axis=0)
+def _sums_of_b(b: Array, levels: int) -> list[Array]:
+    """What is multiplied with sums of blocks of the left factor, product by product.
+
+    They take 7/4 of the factor's memory for each level.
+    """
+    if levels == 0:
+        return [b]
+    quadrants = [part for line in np.split(b, 2) for part in np.split(line, 2, axis=1)]
+    return [one for right in FILTER for one in _sums_of_b(_sum(right, quadrants), levels - 1)]
+
+
+def _sum(signs: Sequence[Fraction], parts: Sequence[Array]) -> Array:
+    """The sum of the parts that have a sign, whichever: these are magnitudes."""
+    first, *others = (part for sign, part in zip(signs, parts, strict=True) if sign)
+    found = first.copy()
+    for part in others:
+        found += part
     return found

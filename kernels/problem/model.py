@@ -1,7 +1,7 @@
 """`Matmul` and `Conv2d`: frozen, validated, with flops and bytes."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
 from kernels.errors import ProblemError
 from kernels.problem.base import Problem
@@ -11,7 +11,9 @@ _INITS = ("zero", "accumulate")
 _CEILINGS = {"none": None, "relu": None, "relu6": 6}
 _EPILOGUES = tuple(_CEILINGS)
 _WEIGHTS = ("variable", "constant")
-_ACCURACIES = ("standard", "strict")
+Accuracy = Literal["standard", "strict"]
+"""How a result may be rounded; `Conv2d` says what each allows."""
+ACCURACIES: tuple[Accuracy, ...] = get_args(Accuracy)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,8 +21,7 @@ class Matmul(Problem):
     """C[m,n] = A[m,k] B[k,n], for each of `batch`; bias[n] is added, then the epilogue applied.
 
     With `transpose_a` A is stored as [k,m], with `transpose_b` B as [n,k];
-    `init=accumulate` adds to what C holds. `accuracy` is as for `Conv2d`; every method that
-    there is for a matmul is a direct one.
+    `init=accumulate` adds to what C holds. `accuracy` is as for `Conv2d`.
     """
 
     op: ClassVar[str] = "matmul"
@@ -29,7 +30,7 @@ class Matmul(Problem):
         "init": _INITS,
         "epilogue": _EPILOGUES,
         "weights": _WEIGHTS,
-        "accuracy": _ACCURACIES,
+        "accuracy": ACCURACIES,
     }
 
     batch: int = 1
@@ -133,7 +134,7 @@ class Conv2d(Problem):
         "init": _INITS,
         "epilogue": _EPILOGUES,
         "weights": _WEIGHTS,
-        "accuracy": _ACCURACIES,
+        "accuracy": ACCURACIES,
     }
 
     n: int

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from kernels.errors import ProblemError
 from kernels.problem.base import Problem
-from kernels.problem.model import Conv2d, Matmul
+from kernels.problem.model import Accuracy, Conv2d, Matmul
 from kernels.quoting import quoted
 
 OPERATIONS: dict[str, type[Problem]] = {cls.op: cls for cls in (Matmul, Conv2d)}
@@ -30,6 +30,15 @@ def parse_problem(source: str | Mapping[str, object]) -> Problem:
             return _build(*_split(source))
         source = _json_object(source)
     return _build(*_from_mapping(source))
+
+
+def with_accuracy(problem: str, accuracy: Accuracy) -> str:
+    """The canonical string of a problem that differs from another in its accuracy alone.
+
+    Raises:
+        ProblemError: as `parse_problem`.
+    """
+    return parse_problem({**parse_problem(problem).to_json(), "accuracy": accuracy}).canonical
 
 
 def _json_object(text: str) -> Mapping[str, object]:

@@ -5,6 +5,7 @@ from kernels.problem.base import Problem
 from kernels.problem.iteration import IterationSpace, is_packed_ahead, is_packed_by_rows
 from kernels.problem.model import Conv2d
 from kernels.schedule.across_groups import check_across_groups
+from kernels.schedule.fewer_products import POINT
 from kernels.schedule.model import Schedule
 from kernels.schedule.refusal import refuse
 from kernels.schedule.steps.algorithms import Strassen, Winograd
@@ -15,7 +16,6 @@ from kernels.schedule.steps.register import Interleave, Jam, Register, Split, Sw
 from kernels.schedule.steps.stores import Nontemporal
 from kernels.schedule.sweeping import check_interleave, check_sweep
 from kernels.schedule.transformed import check_order, scheduled_space
-from kernels.schedule.winograd import POINT
 
 _ENDINGS: list[list[type[Step]]] = [
     [], [Split], [Unroll], [Split, Unroll], [Jam], [Nontemporal], [Jam, Nontemporal], [Sweep],

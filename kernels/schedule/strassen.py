@@ -4,8 +4,8 @@ from kernels.errors import ScheduleError
 from kernels.problem.base import Problem
 from kernels.problem.iteration import IterationSpace, iteration_space
 from kernels.problem.model import Conv2d, Matmul
+from kernels.schedule.fewer_products import ELEMENTS, POINT, TILES
 from kernels.schedule.steps.algorithms import Strassen
-from kernels.schedule.winograd import ELEMENTS, POINT, TILES
 from kernels.strassen import LEVELS, PRODUCTS
 
 

@@ -3,6 +3,7 @@
 from kernels.errors import ScheduleError
 from kernels.problem.base import Problem
 from kernels.problem.iteration import IterationSpace, iteration_space
+from kernels.schedule.fewer_products import TILES
 from kernels.schedule.model import Schedule
 from kernels.schedule.refusal import refuse
 from kernels.schedule.steps.algorithms import Strassen, Winograd
@@ -11,7 +12,7 @@ from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.loops import Parallel, Tile
 from kernels.schedule.steps.register import Register, Unroll
 from kernels.schedule.strassen import strassen_space
-from kernels.schedule.winograd import TILES, winograd_space
+from kernels.schedule.winograd import winograd_space
 
 
 def scheduled_space(problem: Problem, schedule: Schedule) -> IterationSpace:

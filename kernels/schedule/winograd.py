@@ -11,10 +11,8 @@ from kernels.minimal_filtering import (
 from kernels.problem.base import Problem
 from kernels.problem.iteration import IterationSpace
 from kernels.problem.model import Conv2d
+from kernels.schedule.fewer_products import ELEMENTS, POINT, TILES
 from kernels.schedule.steps.algorithms import Winograd
-
-TILES, POINT = "t", "point"
-ELEMENTS = ("f32", "f64")
 
 
 def winograd_space(problem: Problem, output: int) -> IterationSpace:

@@ -10,8 +10,8 @@ from math import ceil, hypot, prod
 from typing import NamedTuple
 
 from kernels.schedule import Register, Strassen, Winograd
+from kernels.schedule.fewer_products import POINT
 from kernels.schedule.transformed import transformed_space
-from kernels.schedule.winograd import POINT
 from kernels.target.cores import is_golden_cove_server
 from search.model.computing import (
     FMA_LATENCY,

@@ -19,6 +19,20 @@ Unsigned = type[np.unsignedinteger[Any]]
 _TYPES: dict[int, Unsigned] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
+class CopyTimes:
+    """Times of copies on this machine, each measured when it is asked for first."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[tuple[int, ...], str, Layout, Layout], float] = {}
+
+    def of(self, shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout) -> float:
+        """As `conversion_us`."""
+        copy = shape, dtype, made, wanted
+        if copy not in self._known:
+            self._known[copy] = conversion_us(*copy)
+        return self._known[copy]
+
+
 def conversion_us(shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout) -> float:
     """Microseconds of a copy on one thread, hot; infinity where there is none for such elements.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from kernels.mlir.frontend.graph import NodeKind, Size
 from kernels.mlir.frontend.imported import Occurrence
+from kernels.problem import Accuracy
 from kernels.system.typed_json import from_json, to_json
 from search.networks.costs import Timed
 from search.networks.layouts import Layout
@@ -137,6 +138,7 @@ class Plan:
         conversions: copies that are needed.
         totals: what it comes to.
         passes: what is timed besides, in order; none where nobody has timed passes.
+        accuracy: of all its problems.
     """
 
     schema: str
@@ -149,6 +151,7 @@ class Plan:
     conversions: tuple[PlannedConversion, ...]
     totals: Totals
     passes: tuple[PlannedPass, ...] = ()
+    accuracy: Accuracy = "standard"
 
     def to_json(self) -> dict[str, Any]:
         """The object that `tilewise plan --json` prints."""

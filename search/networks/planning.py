@@ -7,6 +7,7 @@ from typing import Protocol
 
 from kernels.mlir.frontend.graph import Graph, Node, Tensor, Use
 from kernels.mlir.frontend.program import Action
+from kernels.problem import Accuracy
 from search.errors import ChoiceError
 from search.networks.choice import Alternative, Flow, Step, choose, conversions
 from search.networks.costs import Costs, CostsInBlocks
@@ -44,11 +45,13 @@ class Named:
         model: the file's name.
         target: canonical.
         cache: hot or cold.
+        accuracy: of the graph's problems.
     """
 
     model: str
     target: str
     cache: str
+    accuracy: Accuracy = "standard"
 
 
 class Passes(Protocol):
@@ -91,7 +94,7 @@ class _Choice:
             SCHEMA, self.named.model, self.named.target, self.named.cache, True,
             tuple(map(_node, self.graph.nodes, repeat(self.graph), taken)),
             tuple(_tensor(one, made[i]) for i, one in enumerate(self.graph.tensors)),
-            copies, Totals(0.0, 0.0, 0.0),
+            copies, Totals(0.0, 0.0, 0.0), accuracy=self.named.accuracy,
         )  # fmt: skip
         return plan if self.passes is None else _with_passes(plan, self.passes.of(plan))
 

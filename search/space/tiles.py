@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from kernels.problem import Matmul
 from kernels.problem.iteration import is_packed_by_rows
-from kernels.schedule.winograd import TILES, outputs_of, why_not_winograd, winograd_space
+from kernels.schedule.fewer_products import TILES
+from kernels.schedule.winograd import outputs_of, why_not_winograd, winograd_space
 from search.space.points import Value
 from search.space.workload import Workload
 

@@ -16,6 +16,7 @@ from pydantic import (
     field_validator,
 )
 
+from kernels.problem import Accuracy
 from search.records import DEFAULT_SAMPLER, MOST_SPREAD, SAMPLERS, CacheMode, TuneRequest
 from service.db.models import Scope
 from service.results.nearest import Match
@@ -43,6 +44,7 @@ class Tuning:
     trials: int = 64
     seed: int = 0
     cache: CacheMode = "hot"
+    accuracy: Accuracy = "standard"
 
     @property
     def request(self) -> TuneRequest:

@@ -45,14 +45,6 @@ def digest_of(problem: Problem, target: str, request: TuneRequest) -> str:
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 
-def digest_of_plan(
-    sha256: str, name: str, layouts: models.PlanLayouts, target: str, request: TuneRequest
-) -> str:
-    """SHA-256 of a plan that is asked for, hex."""
-    asked = ["plan", sha256, name, layouts, target, asdict(request)]
-    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
-
-
 def answered(session: Session, given: RequestKey) -> models.Job | None:
     """The job that answered the request of this key; None where none did.
 

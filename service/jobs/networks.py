@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from kernels.mlir.frontend.imported import Imported
-from kernels.problem import parse_problem
+from kernels.problem import Accuracy, parse_problem
 from search.records import TuneRequest
 from service.db import models
 from service.db.base import damage
@@ -90,6 +90,12 @@ def get(session: Session, number: int) -> models.Network:
     if broken is not None:
         raise DamagedError(f"the row of model {number} in the database is damaged: {broken}")
     return found
+
+
+def accuracy_of(network: models.Network) -> Accuracy:
+    """Of the model's problems, each of which says it."""
+    are_strict = all(parse_problem(found["problem"]).is_strict for found in network.problems)
+    return "strict" if are_strict else "standard"
 
 
 def parts(session: Session, network: models.Network) -> list[Part]:

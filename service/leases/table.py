@@ -52,6 +52,10 @@ class Held(Protocol):
         ...
 
 
+def _drop_nothing(_row: Job | Plan) -> None:
+    """Of rows of which all is kept."""
+
+
 @dataclass(frozen=True)
 class LeasedTable(Generic[Row]):
     """The rows of one table.
@@ -62,6 +66,7 @@ class LeasedTable(Generic[Row]):
         fault_of: what is wrong with a row; None for a sound one.
         fail: fails a row from outside its run, in the transaction that has read it.
         left: further values of a row that its run leaves in a state.
+        drop: forgets what is kept of a row only until it has ended.
     """
 
     model: type[Row]
@@ -69,6 +74,7 @@ class LeasedTable(Generic[Row]):
     fault_of: Callable[[Row], str | None]
     fail: Callable[[Row, str], None]
     left: Callable[[Row, str], dict[str, Any]]
+    drop: Callable[[Row], None] = _drop_nothing
 
     def of_run(self, held: Held) -> Update:
         """A change of the row, if this is its run."""
@@ -134,6 +140,8 @@ class LeasedTable(Generic[Row]):
         statement = self.of_run(held).where(self.model.state == "running")
         has_left = self.changed(session, statement.values(**leaving | values))
         session.refresh(row)
+        if has_left and state != "queued":
+            self.drop(row)
         return has_left
 
     def free(

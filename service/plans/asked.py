@@ -1,5 +1,7 @@
 """Plans that are asked for, or called off: what is wanted, and the plan that comes of it."""
 
+import hashlib
+import json
 import zlib
 from dataclasses import asdict, dataclass
 
@@ -8,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, undefer
 
 from kernels.mlir.frontend.graph import Graph
-from kernels.problem import parse_problem
+from kernels.problem import Accuracy, parse_problem
 from kernels.system.typed_json import to_json
 from search.networks.variants import problems_of
 from search.records import TuneRequest
@@ -37,6 +39,7 @@ class Wanted:
         layouts: which are offered.
         target: canonical.
         request: how hard to search for each problem.
+        accuracy: of the graph's problems.
     """
 
     sha256: str
@@ -46,6 +49,15 @@ class Wanted:
     layouts: PlanLayouts
     target: str
     request: TuneRequest
+    accuracy: Accuracy
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what is asked for, hex."""
+        asked = ["plan", self.sha256, self.name, self.layouts, self.target, asdict(self.request)]
+        if self.accuracy != "standard":  # as a service said it that knew of no other
+            asked.append(self.accuracy)
+        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -94,6 +106,7 @@ def ask(session: Session, wanted: Wanted, toolchain: str, by: Submitter) -> mode
         seed=wanted.request.seed,
         cache=wanted.request.cache,
         layouts=wanted.layouts,
+        accuracy=wanted.accuracy,
         problems=[{**found, "job": jobs[found["problem"]]} for found in own],
         variants=[
             {"problem": problem, "job": job}
@@ -101,8 +114,7 @@ def ask(session: Session, wanted: Wanted, toolchain: str, by: Submitter) -> mode
             if problem not in known
         ],
         skipped=[asdict(one) for one in wanted.graph.skipped],
-        graph=to_json(wanted.graph),
-        module=wanted.module,
+        source=models.PlanSource(graph=to_json(wanted.graph), module=wanted.module),
         state="queued",
         token_id=by.token_id,
         request_id=by.request_id,
@@ -155,6 +167,7 @@ def _active(wanted: Wanted, toolchain: str) -> Select[models.Plan]:
             plan.seed == request.seed,
             plan.cache == request.cache,
             plan.layouts == wanted.layouts,
+            plan.accuracy == wanted.accuracy,
         )
         .options(undefer(plan.plan))
     )

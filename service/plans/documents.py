@@ -50,6 +50,7 @@ def _head(plan: models.Plan, parts: Parts) -> Json:
         "trials": plan.trials,
         "seed": plan.seed,
         "layouts": plan.layouts,
+        "accuracy": plan.accuracy,
         "totals": plan.totals,
         "proof": plan.proof,
         "script_error": plan.script_error,

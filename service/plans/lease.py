@@ -148,19 +148,25 @@ def _fail(plan: Plan, error: str) -> None:
 
 def _end_outside(plan: Plan, state: PlanState, error: str | None) -> None:
     plan.owner = plan.worker = plan.heartbeat_at = plan.unserved_since = None
-    plan.phase = plan.module = plan.graph = None
+    plan.phase = None
+    _drop(plan)
     plan.state, plan.error, plan.finished_at = state, error, now()
 
 
 def _left(_plan: Plan, state: str) -> dict[str, Any]:
-    """The columns of a plan that its run leaves in a state; once it has ended, less is kept."""
+    """The columns of a plan that its run leaves in a state."""
     left = {"phase": None, "worker": None}
     if state == "queued":
         return left
-    return {**left, "module": None, "graph": None, "finished_at": now()}
+    return {**left, "finished_at": now()}
 
 
-PLANS = LeasedTable(Plan, "plan", fault_of=fault_of, fail=_fail, left=_left)
+def _drop(plan: Plan) -> None:
+    """Forget what a plan that has ended is not made of any more."""
+    plan.source = None
+
+
+PLANS = LeasedTable(Plan, "plan", fault_of=fault_of, fail=_fail, left=_left, drop=_drop)
 
 end, release, crash = PLANS.end, PLANS.release, PLANS.crash
 holds, has_left, fail_damaged = PLANS.holds, PLANS.has_left, PLANS.fail_damaged

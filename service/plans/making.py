@@ -5,7 +5,7 @@ It loads compilers, and MLIR in children of its own; so it runs in a child of a 
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from service.errors import PlanError
 from service.plans.orders import Order
 
 if TYPE_CHECKING:
+    from search.networks.copies import CopyTimes
     from search.networks.costing.passes import PassTimes
 
 log = logging.getLogger(__name__)
@@ -79,6 +80,7 @@ def chosen(order: Order, module: bytes) -> Json:
     Raises:
         PlanError: no layer has a schedule.
     """
+    from search.networks.copies import CopyTimes
     from search.networks.costing.retimed import Retimed, weights_bytes
     from search.networks.planning import Named, planned
 
@@ -87,8 +89,8 @@ def chosen(order: Order, module: bytes) -> Json:
             "no layer has a stored schedule, since every search has failed or was cancelled; "
             "their jobs say why"
         )
-    named = Named(order.name, order.target, order.cache)
-    costs = Retimed(_Costs(order), resolve(order.target), weights_bytes(order.graph))
+    named = Named(order.name, order.target, order.cache, order.accuracy)
+    costs = Retimed(_Costs(order, CopyTimes()), resolve(order.target), weights_bytes(order.graph))
     plan = planned(order.graph, costs, named, order.layouts, _passes(order, module)).to_json()
     if not all(map(isfinite, plan["totals"].values())):
         raise PlanError("a copy between layouts cannot be made; ask with layouts=model")
@@ -105,7 +107,10 @@ def _passes(order: Order, module: bytes) -> "PassTimes | None":
     except ModuleError as error:  # it was read once: this host has less memory, or is slower
         log.warning("plan %d: its passes are not timed: %s", order.plan_id, one_line(str(error)))
         return None
-    if outline is None or outline.graph != order.graph:  # another version has read it
+    if outline is None:
+        return None
+    outline = outline.with_accuracy(order.accuracy)
+    if outline.graph != order.graph:  # another version has read it
         return None
     return PassTimes(outline, resolve(order.target))
 
@@ -136,12 +141,12 @@ def _without(why: str) -> Packed:
     return Packed(error=one_line(why)[:LONGEST])
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Costs:
-    """Stored times of an order's layers, and of copies as this machine makes them, each once."""
+    """Stored times of an order's layers, and of copies as this machine makes them."""
 
     order: Order
-    _copies: dict[tuple[tuple[int, ...], str, Layout, Layout], float] = field(default_factory=dict)
+    copies: "CopyTimes"
 
     def schedules(self, problem: str) -> tuple[Timed, ...]:
         """As the order has them."""
@@ -151,9 +156,4 @@ class _Costs:
         self, shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout
     ) -> float:
         """Measured when it is asked for first."""
-        from search.networks.copies import conversion_us
-
-        copy = shape, dtype, made, wanted
-        if copy not in self._copies:
-            self._copies[copy] = conversion_us(*copy)
-        return self._copies[copy]
+        return self.copies.of(shape, dtype, made, wanted)

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from kernels.mlir.frontend.graph import Graph
+from kernels.problem import Accuracy
 from kernels.schedule import Schedule
 from kernels.system.typed_json import from_json
 from search.networks.costing.fastest import fastest_of_each
@@ -34,6 +35,7 @@ class Order:
         name: what the model is called.
         target, cache: canonical, and how layers were timed.
         layouts: which are offered.
+        accuracy: of the graph's problems.
         graph: of the module.
         schedules: of each problem the fastest of each algorithm, `RETIMED` of them, the fastest
             first; no entry where none is stored.
@@ -45,6 +47,7 @@ class Order:
     target: str
     cache: str
     layouts: PlanLayouts
+    accuracy: Accuracy
     graph: Graph
     schedules: dict[str, tuple[Timed, ...]]
     plan: dict[str, Any] | None
@@ -57,18 +60,19 @@ def read(session: Session, number: int) -> tuple[Order, bytes]:
         NotFoundError: there is no such plan.
         DamagedError: its row, its graph or its module cannot be read.
     """
-    of_run = models.Plan.graph, models.Plan.module, models.Plan.plan
-    row = rows.get(session, number, *of_run)
+    row = rows.get(session, number, models.Plan.plan)
+    source = row.source or models.PlanSource()
     try:
-        graph = from_json(Graph, row.graph)
-        module = zlib.decompress(row.module or b"")
+        graph = from_json(Graph, source.graph)
+        module = zlib.decompress(source.module or b"")
     except (ValueError, zlib.error) as error:
         raise DamagedError(f"graph or module of plan {number} cannot be read: {error}") from error
     found = {one["problem"]: _stored(session, row, one["problem"])
              for one in (*row.problems, *row.variants)}  # fmt: skip
     schedules = {problem: timed for problem, timed in found.items() if timed}
     order = Order(
-        number, row.name, row.target, row.cache, row.layouts, graph, schedules, _chosen(row)
+        number, row.name, row.target, row.cache, row.layouts, row.accuracy, graph, schedules,
+        _chosen(row),
     )  # fmt: skip
     return order, module
 

@@ -181,12 +181,14 @@ def plan(sessions: Sessions, machine: MachineInfo) -> Callable[..., int]:
 
 @pytest.fixture
 def look(sessions: Sessions) -> Callable[[int], models.Plan]:
-    """Reads a plan as it is now, its plan and its module too."""
+    """Reads a plan as it is now, its plan and what it is made of too."""
 
     def read(number: int) -> models.Plan:
-        of_run = models.Plan.plan, models.Plan.module, models.Plan.graph, models.Plan.script
+        of_run = models.Plan.plan, models.Plan.script
         with reading(sessions) as session:
-            return rows.get(session, number, *of_run)
+            found = rows.get(session, number, *of_run)
+            assert found.source is None or found.source.module
+            return found
 
     return read
 

@@ -2,6 +2,7 @@
 
 from kernels.mlir.frontend.graph import Graph, Node, Tensor, Use
 from kernels.mlir.frontend.imported import Arrangement, Occurrence
+from kernels.problem import Accuracy
 from search.records import TuneRequest
 from service.plans import asked
 from service.plans.asked import Wanted
@@ -23,7 +24,8 @@ GRAPH = Graph(
 )  # fmt: skip
 
 
-def wanted(target: str) -> Wanted:
+def wanted(target: str, accuracy: Accuracy = "standard") -> Wanted:
     """The plan, for a target."""
-    module = asked.compressed(b"module {}")
-    return Wanted("ab" * 32, "one.mlir", module, GRAPH, "all", target, TuneRequest(trials=4))
+    module, graph = asked.compressed(b"module {}"), GRAPH.with_accuracy(accuracy)
+    request = TuneRequest(trials=4)
+    return Wanted("ab" * 32, "one.mlir", module, graph, "all", target, request, accuracy)

@@ -41,6 +41,16 @@ def test_a_table_is_for_people(cli: Cli, module: str) -> None:
     assert cli("import", module).out == TABLE
 
 
+def test_strict_problems_are_what_a_list_can_have(cli: Cli, module: str, served: str) -> None:
+    given = ("import", module, "--json", "--accuracy", "strict")
+    here, there = cli(*given), cli(*given, "--server", served)
+    assert here == there and here.code == 0
+    (found,) = json.loads(here.out)["problems"]
+    assert found["problem"] == f"{FOUND['problems'][0]['problem']},accuracy=strict"
+    refused = cli("import", module, "--accuracy", "loose")
+    assert refused.code == 2 and "--accuracy" in refused.err
+
+
 def test_standard_input_is_read(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(MODULE.encode())))
     assert cli("import", "-").out == TABLE

@@ -95,6 +95,20 @@ def test_what_makes_no_sense_is_one_line(
     assert (ran.code, ran.err) == (2, f"tilewise: {message}\n")
 
 
+def test_an_accuracy_is_of_a_module_that_says_none(cli: Cli, module: str) -> None:
+    for options, told in (
+        ((PROBLEM,), "is of MODEL.mlir; a problem says it itself, as "),
+        ((module, "--packs"), "what is packed is computed by direct loops; leave it out"),
+        ((module, "--flavor", "iree", "--plan", "plan.json"), "the plan says how accurate"),
+    ):
+        ran = cli("script", *options, "--accuracy", "strict")
+        assert ran.code == 2 and ran.err.count("\n") == 1, ran.err
+        assert ran.err.startswith("tilewise: --accuracy strict") and told in ran.err
+    missing = cli("script", module, "--accuracy", "strict")
+    assert missing.code == 3
+    assert "init=accumulate,accuracy=strict is stored" in missing.err
+
+
 def test_a_place_needs_a_module(cli: Cli) -> None:
     ran = cli("script", PROBLEM, "--place", "1")
     assert (ran.code, ran.err) == (

@@ -4,15 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kernels.schedule import Schedule
-from search.networks.copies import conversion_us
+from search.networks.copies import CopyTimes
 from search.networks.costing.fastest import fastest_of_each
 from search.networks.costs import Timed, algorithm_of
 from search.networks.layouts import Layout
 from search.records import CacheMode
 from tilewise.backends.base import Backend, Json
 from tilewise.errors import MissingError
-
-Copy = tuple[tuple[int, ...], str, Layout, Layout]
 
 
 @dataclass
@@ -32,7 +30,7 @@ class StoredCosts:
     cache: CacheMode
     most: int = 1
     _known: dict[str, tuple[Timed, ...]] = field(default_factory=dict)
-    _copies: dict[Copy, float] = field(default_factory=dict)
+    _copies: CopyTimes = field(default_factory=CopyTimes)
 
     def schedules(self, problem: str) -> tuple[Timed, ...]:
         """The stored best, and the fastest trials of each algorithm, the fastest first."""
@@ -44,10 +42,7 @@ class StoredCosts:
         self, shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout
     ) -> float:
         """The time of a copy, measured when it is asked for first."""
-        copy = shape, dtype, made, wanted
-        if copy not in self._copies:
-            self._copies[copy] = conversion_us(*copy)
-        return self._copies[copy]
+        return self._copies.of(shape, dtype, made, wanted)
 
     def _stored(self, problem: str) -> tuple[Timed, ...]:
         try:

@@ -2,6 +2,7 @@
 
 import argparse
 
+from kernels.problem import ACCURACIES
 from search.records import CACHE_MODES
 from tilewise.backends.base import Backend
 from tilewise.backends.choose import open_backend
@@ -40,6 +41,15 @@ def add_tuning_of_lacking(parser: argparse.ArgumentParser, *, seeds: str) -> Non
     parser.add_argument(
         "--cache", choices=CACHE_MODES, default="hot",
         help="cold: schedules for weights that come from memory in each run; default: hot",
+    )  # fmt: skip
+    add_accuracy(parser)
+
+
+def add_accuracy(parser: argparse.ArgumentParser, default: str | None = "standard") -> None:
+    """How the problems of a model may be rounded; `default` is None where no model may be given."""
+    parser.add_argument(
+        "--accuracy", choices=ACCURACIES, default=default,
+        help="of a model's problems; strict: direct methods alone; default: standard",
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import httpx
 
 from kernels.errors import KernelsError
-from kernels.problem import parse_problem
+from kernels.problem import Accuracy, parse_problem
 from tilewise.client.events import BrokenStreamError, Event, Follower
 from tilewise.client.exchange import Ask, Exchange, Follow, ask, is_accepted, json_of, made
 from tilewise.client.found import (
@@ -21,6 +21,7 @@ from tilewise.client.found import (
     Targets,
     Text,
     read_found,
+    require_accuracy,
 )
 from tilewise.client.pages import Page, PagePath, objects_of, read_page
 from tilewise.client.polling import poll
@@ -69,6 +70,7 @@ class ModelOptions(TypedDict, total=False):
     trials: int
     seed: int
     cache: str
+    accuracy: Accuracy
 
 
 class OpOptions(TypedDict, total=False):
@@ -78,6 +80,7 @@ class OpOptions(TypedDict, total=False):
     target: str
     match: Match
     with_payload: bool
+    accuracy: Accuracy
 
 
 class Calls:
@@ -165,17 +168,24 @@ class Calls:
         response = yield from made(request, self.url, on_wait)
         return read(ObjectFiles, json_of(response, self.url))
 
-    def import_module(self, module: Source, on_wait: OnWait | None) -> Exchange[ImportedModule]:
+    def import_module(
+        self, module: Source, on_wait: OnWait | None, accuracy: Accuracy
+    ) -> Exchange[ImportedModule]:
         """What a service finds in an MLIR module."""
-        sent = _module(f"{PROBLEMS}/parse", module, {})
-        return read(ImportedModule, json_of((yield from made(sent, self.url, on_wait)), self.url))
+        sent = _module(f"{PROBLEMS}/parse", module, {"accuracy": accuracy})
+        answer = json_of((yield from made(sent, self.url, on_wait)), self.url)
+        found = read(ImportedModule, answer)
+        require_accuracy(accuracy, (one.problem for one in found.problems), self.url)
+        return found
 
     def op_script(
         self, module: Source, on_wait: OnWait | None, options: OpOptions
     ) -> Exchange[OpScript]:
         """The script of one op of an MLIR module."""
         sent = _module(f"{PROBLEMS}/script", module, {**options})
-        return read(OpScript, json_of((yield from made(sent, self.url, on_wait)), self.url))
+        found = read(OpScript, json_of((yield from made(sent, self.url, on_wait)), self.url))
+        require_accuracy(options.get("accuracy"), (found.problem,), self.url)
+        return found
 
     def submit_model(
         self, module: Source, on_wait: OnWait | None, options: ModelOptions
@@ -183,7 +193,9 @@ class Calls:
         """Ask for a search of every problem of an MLIR module."""
         sent = _module("/v1/models", module, {**options})
         response = yield from made(sent, self.url, on_wait, self._is_being_read)
-        return read(Model, json_of(response, self.url))
+        asked = read(Model, json_of(response, self.url))
+        require_accuracy(options.get("accuracy"), (one.problem for one in asked.problems), self.url)
+        return asked
 
     def _is_being_read(self, response: httpx.Response) -> bool:
         """Whether a model has no number yet, since its module is still read."""

@@ -1,10 +1,13 @@
 """What look-ups find, where it is, and who could find more: as frozen values."""
 
 import base64
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from kernels.problem import Accuracy, with_accuracy
 from tilewise.client.results import Json, Reply, Result, read
+from tilewise.errors import TilewiseError
 
 
 @dataclass(frozen=True)
@@ -202,6 +205,7 @@ class Model(Reply):
         state: queued, running, done, failed or cancelled.
         sha256: of its module.
         trials: asked for, of each problem.
+        accuracy: of all problems: `standard` or `strict`.
         time_us: sum over all problems, each by its count; None while one has no schedule.
     """
 
@@ -216,6 +220,7 @@ class Model(Reply):
     skipped: tuple[SkippedOp, ...]
     time_us: float | None
     created: datetime | None = None
+    accuracy: str = "standard"
 
     @property
     def has_ended(self) -> bool:
@@ -237,3 +242,23 @@ def read_found(source: Json) -> Found:
         found.files,
         document=source,
     )
+
+
+def require_accuracy(asked: Accuracy | None, problems: Iterable[str], url: str) -> None:
+    """Raise TilewiseError for an answer that is less accurate than was asked for.
+
+    An older service leaves out a parameter that it does not know, and says nothing.
+
+    Args:
+        asked: None where nothing was asked for.
+        problems: of the answer.
+        url: of the service, as messages show it.
+    """
+    if asked != "strict":
+        return
+    for problem in problems:
+        if with_accuracy(problem, asked) != problem:
+            raise TilewiseError(
+                f"{url} was asked for accuracy={asked}, and answers with {problem}: it is too old; "
+                "update it, or give it each problem with its accuracy"
+            )

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from typing import Unpack
 
+from kernels.problem import Accuracy
 from tilewise.client.calls import Calls, ModelOptions, OnWait, OpOptions
 from tilewise.client.carriers import AsyncCarrier, Carrier
 from tilewise.client.found import ImportedModule, Model, OpScript, Text
@@ -20,9 +21,14 @@ class Modules:
     _calls: Calls
     _carrier: Carrier
 
-    def import_module(self, module: str | bytes, on_wait: OnWait | None = None) -> ImportedModule:
-        """The problems of an MLIR module, text or bytecode, waited for as `kernel` is."""
-        return self._carrier.run(self._calls.import_module(module, on_wait))
+    def import_module(
+        self, module: str | bytes, on_wait: OnWait | None = None, accuracy: Accuracy = "standard"
+    ) -> ImportedModule:
+        """The problems of an MLIR module, text or bytecode, waited for as `kernel` is.
+
+        With `accuracy="strict"` they ask for direct methods alone.
+        """
+        return self._carrier.run(self._calls.import_module(module, on_wait, accuracy))
 
     def op_script(
         self, module: str | bytes, on_wait: OnWait | None = None, **options: Unpack[OpOptions]
@@ -92,10 +98,13 @@ class AsyncModules:
     _carrier: AsyncCarrier
 
     async def import_module(
-        self, module: str | bytes, on_wait: OnWait | None = None
+        self, module: str | bytes, on_wait: OnWait | None = None, accuracy: Accuracy = "standard"
     ) -> ImportedModule:
-        """The problems of an MLIR module, text or bytecode, waited for as `kernel` is."""
-        return await self._carrier.run(self._calls.import_module(module, on_wait))
+        """The problems of an MLIR module, text or bytecode, waited for as `kernel` is.
+
+        With `accuracy="strict"` they ask for direct methods alone.
+        """
+        return await self._carrier.run(self._calls.import_module(module, on_wait, accuracy))
 
     async def op_script(
         self, module: str | bytes, on_wait: OnWait | None = None, **options: Unpack[OpOptions]

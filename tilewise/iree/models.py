@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernels.errors import CompilerAbsentError, CompilerError, ModuleError
-from kernels.problem import Problem, parse_problem
+from kernels.problem import Accuracy, Problem, parse_problem
 from kernels.quoting import quoted
 from tilewise.errors import BadInputError, TilewiseError
 
@@ -58,8 +58,8 @@ class Replaced:
         return {"file": self.path, "ops": self.ops, "replaced": self.calls, "left": left}
 
 
-def read_model(path: str, module: bytes) -> Model:
-    """A model's problems and patterns.
+def read_model(path: str, module: bytes, accuracy: Accuracy = "standard") -> Model:
+    """A model's problems, all of one accuracy, and patterns.
 
     Raises:
         BadInputError: it is no module that IREE compiles, or it multiplies nothing.
@@ -70,7 +70,7 @@ def read_model(path: str, module: bytes) -> Model:
 
     try:
         module = as_module(module)
-        cuts = cut_module(module)
+        cuts = tuple(cut.with_accuracy(accuracy) for cut in cut_module(module))
     except (CompilerError, ModuleError) as error:
         raise BadInputError(f"{quoted(path)}: {error}") from error
     except CompilerAbsentError as error:

@@ -10,7 +10,7 @@ from kernels.dispatches.entry import Compiled, Entry, compiled
 from kernels.dispatches.library import text_of
 from kernels.errors import KernelsError
 from kernels.mlir.frontend.imported import Imported
-from kernels.problem import parse_problem
+from kernels.problem import Accuracy, parse_problem
 from kernels.schedule import Schedule
 from kernels.target import resolve
 from kernels.target.model import Target
@@ -44,6 +44,7 @@ class Model:
         cache: which schedules of a problem are taken.
         entry: the function; None for `main`, or the only one.
         with_ops: whether each op is measured alone; without, none is left to IREE for its speed.
+        accuracy: of all problems that were found in it.
     """
 
     source: Path
@@ -53,6 +54,7 @@ class Model:
     cache: CacheMode | None = None
     entry: str | None = None
     with_ops: bool = True
+    accuracy: Accuracy = "standard"
 
 
 def examine(model: Model, backend: Backend, tell: Callable[[str], None]) -> Report:
@@ -75,7 +77,7 @@ def examine(model: Model, backend: Backend, tell: Callable[[str], None]) -> Repo
     found = [_with_kernel(op, best, target, kernels) for op, best in found]
     counted = "1 kernel" if len(kernels) == 1 else f"{len(kernels)} kernels"
     tell(f"compiles with {counted} and without")
-    cuts = _cuts(model.source)
+    cuts = _cuts(model)
     text = text_of(list(kernels.values()), target, _notes(found), patterns_of(cuts))
     (model.folder / LIBRARY).write_text(text, encoding="utf-8")
     forms = compile_forms(model.source, model.folder)
@@ -86,7 +88,7 @@ def examine(model: Model, backend: Backend, tell: Callable[[str], None]) -> Repo
     allowed = tolerance((parse_problem(op.problem), op.count) for op in ops)
     return Report(
         model.source.name, target.canonical, _machine(), ops, model.imported.skipped, forms_run,
-        allowed, dict(forms.refused),
+        allowed, dict(forms.refused), model.accuracy,
     )  # fmt: skip
 
 
@@ -151,12 +153,13 @@ def _with_kernel(
     return op, best
 
 
-def _cuts(source: Path) -> tuple[Cut, ...]:
+def _cuts(model: Model) -> tuple[Cut, ...]:
     """The model's own ops, whatever form they have where IREE's compiler looks for patterns."""
     try:
-        return cut_module(source.read_bytes(), SECONDS)
+        found = cut_module(model.source.read_bytes(), SECONDS)
     except KernelsError as error:
-        raise TilewiseError(f"{source.name}: {error}") from error
+        raise TilewiseError(f"{model.source.name}: {error}") from error
+    return tuple(cut.with_accuracy(model.accuracy) for cut in found)
 
 
 def _placed(op: Op, kernel: Compiled | None, calls: Counter[str], reasons: Mapping[str, str]) -> Op:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernels.mlir.frontend.imported import Skipped
+from kernels.problem import Accuracy
 from tilewise.model.measuring import Measured
 
 Json = dict[str, Any]
@@ -65,6 +66,7 @@ class Report:
         measured: the compiled forms; the first is IREE's default.
         tolerance: the deviation that two right results may have.
         refused: why forms are missing that do not compile, by their names.
+        accuracy: of all its problems.
     """
 
     model: str
@@ -75,6 +77,7 @@ class Report:
     measured: Measured
     tolerance: float
     refused: dict[str, str] = field(default_factory=dict)
+    accuracy: Accuracy = "standard"
 
     @property
     def best(self) -> str:
@@ -99,6 +102,7 @@ class Report:
         return {
             "model": self.model,
             "target": self.target,
+            "accuracy": self.accuracy,
             "machine": self.machine,
             "entry": self.measured.entry,
             "arguments": list(self.measured.arguments),

@@ -79,4 +79,4 @@ def _left(report: Report) -> list[str]:
 
 def _machine(report: Report) -> list[str]:
     said = ", ".join(f"{name} {version}" for name, version in report.machine.items())
-    return [f"{report.target}: {said}"]
+    return [f"{report.target}, accuracy={report.accuracy}: {said}"]

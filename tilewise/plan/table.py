@@ -12,7 +12,11 @@ def plan_text(plan: Plan) -> str:
     """Each layer, pass and copy, what it comes to, and what is planned around."""
     parts = sorted([*_layers(plan), *_passes(plan)], key=lambda row: int(row[0]))
     lines = [*_aligned([_HEAD, *parts, *_copies(plan)]), "", *_totals(plan), ""]
-    lines += [*_around(plan), *_untimed(plan), f"{plan.target}, {plan.cache}: {plan.model}"]
+    lines += [
+        *_around(plan),
+        *_untimed(plan),
+        f"{plan.target}, {plan.cache}, accuracy={plan.accuracy}: {plan.model}",
+    ]
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 

@@ -2,13 +2,14 @@
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernels.dispatches.library import FLAG, Cuts, prelude_text
 from kernels.dispatches.patterns.pattern import Pattern
 from kernels.errors import ModuleError
 from kernels.mlir.iree.compiler import SHORT_VALUES, compiled_text
+from kernels.problem import Accuracy, with_accuracy
 from kernels.quoting import one_line
 from kernels.system.limited_child import run_limited
 from kernels.system.typed_json import from_json
@@ -32,6 +33,10 @@ class Cut:
     where: str
     pattern: Pattern | None = None
     reason: str = ""
+
+    def with_accuracy(self, accuracy: Accuracy) -> "Cut":
+        """The same op, its problem of another accuracy: no module says which is wanted."""
+        return replace(self, problem=with_accuracy(self.problem, accuracy))
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """A module as a graph: contractions with what they take in, other ops, and the tensors between."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from kernels.mlir.frontend.imported import Found, Imported, Occurrence, Skipped, why_none
+from kernels.problem import Accuracy
 
 NodeKind = Literal["contraction", "elementwise", "pool", "other"]
 Size = int | None
@@ -100,6 +101,15 @@ class Graph:
     @staticmethod
     def _without_problem(*nodes: Node) -> tuple[Skipped, ...]:
         return tuple(Skipped(node.op, node.reason, node.where) for node in nodes if node.reason)
+
+    def with_accuracy(self, accuracy: Accuracy) -> "Graph":
+        """The same with all problems of an accuracy."""
+        nodes = tuple(
+            node if node.found is None
+            else replace(node, found=node.found.with_accuracy(accuracy))
+            for node in self.nodes
+        )  # fmt: skip
+        return replace(self, nodes=nodes)
 
     def maker_of(self, tensor: int) -> int | None:
         """The node that makes a tensor; None where the caller does."""

@@ -1,8 +1,10 @@
 """What was found in a module: problems with their places, and what no problem stands for."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+from kernels.problem import Accuracy, with_accuracy
 
 ARGUMENT = "hal.tensor.import"
 """The op that gives an argument of the program, once IREE has taken a module in."""
@@ -58,6 +60,10 @@ class Occurrence:
         """Whether the problem's operands lie in memory as the op's do."""
         return not (self.a.moves or self.b.moves or self.c.moves)
 
+    def with_accuracy(self, accuracy: Accuracy) -> "Occurrence":
+        """The same op, its problem of another accuracy: no module says which is wanted."""
+        return replace(self, problem=with_accuracy(self.problem, accuracy))
+
 
 @dataclass(frozen=True)
 class Skipped:
@@ -108,6 +114,11 @@ class Imported:
         for found in self.occurrences:
             places.setdefault(found.problem, []).append(found.where)
         return tuple(Found(name, len(where), tuple(where)) for name, where in places.items())
+
+    def with_accuracy(self, accuracy: Accuracy) -> "Imported":
+        """The same with all problems of an accuracy."""
+        found = tuple(one.with_accuracy(accuracy) for one in self.occurrences)
+        return replace(self, occurrences=found)
 
     def to_json(self) -> dict[str, Any]:
         """The object that `tilewise import --json` prints."""

@@ -1,9 +1,10 @@
 """An op of a module by itself: the payload of a script that is proven on the op as it stands."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernels.mlir.frontend.imported import Occurrence
 from kernels.mlir.frontend.nest import Nest
+from kernels.problem import Accuracy
 
 
 @dataclass(frozen=True)
@@ -28,3 +29,8 @@ class LoneOp:
     within: Occurrence
     starts_from_fill: bool
     first_factor: int
+
+    def with_accuracy(self, accuracy: Accuracy) -> "LoneOp":
+        """The same with both problems of an accuracy."""
+        found, within = (one.with_accuracy(accuracy) for one in (self.found, self.within))
+        return replace(self, found=found, within=within)

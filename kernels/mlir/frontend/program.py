@@ -1,7 +1,7 @@
 """A module as something to run: its graph, what each node does, and the values of its weights."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from kernels.mlir.frontend.graph import Graph
 from kernels.mlir.frontend.loops import Loops
+from kernels.problem import Accuracy
 
 WindowKind = Literal["max", "sum"]
 Elementwise = Literal["add", "clamp", "multiply", "divide", "narrow", "widen"]
@@ -146,6 +147,10 @@ class Outline:
     constants: tuple[Constant, ...]
     arguments: tuple[int, ...]
     results: tuple[Leaving, ...]
+
+    def with_accuracy(self, accuracy: Accuracy) -> "Outline":
+        """The same with all problems of an accuracy."""
+        return replace(self, graph=self.graph.with_accuracy(accuracy))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from kernels.native.driver.parameters import stride
 from kernels.native.driver.scope import Scope
-from kernels.native.microkernels.abi import AHEAD_BYTES
+from kernels.native.microkernels.abi import PANEL_AHEAD_BYTES
 
 
 class PrefetchPrinter:
@@ -74,7 +74,7 @@ class PrefetchPrinter:
         put("    panel_read, on_panel = b_tile, 0")
         put(f"    share = ({panel_bytes}) // calls_of_panel")
         put("    ahead_step = (register_cols * word_size - 1) // calls_of_panel + 1")
-        put(f"ahead = b_tile + {AHEAD_BYTES}")
+        put(f"ahead = b_tile + {PANEL_AHEAD_BYTES}")
         put("if calls_of_panel > 1:")
         put(f"    ahead = b_tile + {panel_bytes} + min(on_panel, calls_of_panel - 1) * share")
         put("on_panel += 1")

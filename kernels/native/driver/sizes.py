@@ -34,7 +34,7 @@ from kernels.native.strides import Strides
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import is_packed_ahead
 from kernels.schedule import Parallel
-from kernels.schedule.winograd import POINT
+from kernels.schedule.fewer_products import POINT
 
 
 @dataclass(frozen=True)

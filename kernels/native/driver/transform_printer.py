@@ -14,7 +14,7 @@ from kernels.native.driver.parameters import (
 from kernels.native.driver.prefetch_printer import PrefetchPrinter
 from kernels.native.driver.scope import Scope
 from kernels.native.microkernels.abi import TRANSFORMS, Arguments
-from kernels.schedule.winograd import POINT, TILES
+from kernels.schedule.fewer_products import POINT, TILES
 
 _TILES_OF_AN_IMAGE = "tile_height, tile_width, tiles_down, tiles_across"
 _FILTER = ("filter_rows", "filter_cols")

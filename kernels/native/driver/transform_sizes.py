@@ -13,8 +13,9 @@ from kernels.native.driver.parameters import (
 from kernels.native.strides import Strides
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import is_packed_ahead
+from kernels.schedule.fewer_products import POINT
 from kernels.schedule.strassen import matrix_of
-from kernels.schedule.winograd import POINT, taps_of, tiles_of
+from kernels.schedule.winograd import taps_of, tiles_of
 
 
 def sizes_of_transforms(problem: Problem, nest: Nest, strides: Strides) -> dict[str, int]:

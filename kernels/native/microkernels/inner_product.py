@@ -33,7 +33,7 @@ from kernels.schedule import Schedule
 from kernels.target.model import Target
 
 # Of a stream: 5% for f32 128x1x1408, which lies in L2; 1 to 2% for 3072x1x1024, in L3.
-AHEAD_BYTES = 4096
+STREAM_AHEAD_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class _Emitter:
         address = stored.at(address, step * self.spec.span)
         loaded = stored.load(address, mask)
         if name == self.spec.ahead and mask is None:
-            stored.prefetch(self.builder.add(address, const(AHEAD_BYTES)))
+            stored.prefetch(self.builder.add(address, const(STREAM_AHEAD_BYTES)))
         return loaded if how.dot else widen(self.builder, loaded, how.stored, how.accumulator)
 
 

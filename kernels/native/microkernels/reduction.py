@@ -10,7 +10,7 @@ from kernels.native.ir.builder import Builder
 from kernels.native.ir.control import Loop, branch, turns
 from kernels.native.ir.dot_products import multiply_add, widened_from_word
 from kernels.native.ir.vectors import LINE_BYTES, Value, Vectors, const
-from kernels.native.microkernels.abi import AHEAD_BYTES, Arguments
+from kernels.native.microkernels.abi import PANEL_AHEAD_BYTES, Arguments
 from kernels.native.microkernels.outer_product_spec import OuterProductSpec
 from kernels.native.microkernels.tile_of_c import TileOfC
 
@@ -157,7 +157,7 @@ class Reduction:
         lines = -(-size // LINE_BYTES)
         b, near = self.builder, self.spec.near_bytes
         fetch = self.words.prefetch if near else self.words.prefetch_to_l2
-        ahead = b.sub(ahead, const(AHEAD_BYTES - near)) if near else ahead
+        ahead = b.sub(ahead, const(PANEL_AHEAD_BYTES - near)) if near else ahead
         apart = b.sdiv(b.add(self.arg.ahead_step, const(lines - 1)), const(lines))
         for line in range(lines):
             fetch(b.add(ahead, b.mul(apart, const(line))))

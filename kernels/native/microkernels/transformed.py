@@ -26,9 +26,11 @@ from kernels.native.packing.transforms import (
 )
 from kernels.native.strides import Strides
 from kernels.problem import Conv2d, Problem
-from kernels.schedule import Schedule, Tile
+from kernels.schedule import Parallel, Schedule, Tile
+from kernels.schedule.fewer_products import TILES
+from kernels.schedule.legality import part_size
 from kernels.schedule.transformed import scheduled_space
-from kernels.schedule.winograd import TILES, taps_of
+from kernels.schedule.winograd import taps_of
 from kernels.target.cores import is_golden_cove_server
 from kernels.target.model import Target
 
@@ -120,7 +122,15 @@ class TransformedProduct:
 
 
 def _reads_panels_once(problem: Problem, schedule: Schedule, target: Target) -> bool:
-    """Whether a register tile has all rows of a block, where the last cache is far away."""
-    tiles = [s.size for s in schedule.steps if isinstance(s, Tile) and s.dim == TILES]
-    tiles.append(scheduled_space(problem, schedule).extent(TILES))
-    return is_golden_cove_server(target.cpu) and min(tiles) <= schedule.register.rows
+    """Whether a register tile has all tiles of a thread's block, where the last cache is far away.
+
+    Each thread packs or reads all panels, and has a part of the tiles.
+    """
+    rows = schedule.register.rows
+    tiles = scheduled_space(problem, schedule).extent(TILES)
+    for step in schedule.steps:
+        if isinstance(step, Parallel) and step.dim == TILES:
+            tiles = part_size(tiles, step.parts, rows)
+        elif isinstance(step, Tile) and step.dim == TILES:
+            tiles = min(tiles, step.size)
+    return is_golden_cove_server(target.cpu) and tiles <= rows

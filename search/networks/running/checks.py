@@ -35,7 +35,7 @@ def _check_same(plan: Plan, program: Program) -> None:
         )
     for number, (node, own) in enumerate(zip(plan.nodes, graph.nodes, strict=True)):
         first = None if node.found is None else node.found.problem
-        second = None if own.found is None else own.found.problem
+        second = None if own.found is None else own.found.with_accuracy(plan.accuracy).problem
         uses = (*node.reads, *node.makes), (*own.reads, *own.makes)
         if (node.op, first) != (own.op, second) or list(map(_told, uses[0])) != list(
             map(_told, uses[1])

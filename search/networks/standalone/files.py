@@ -85,9 +85,14 @@ def program_of(network: Network, module: bytes) -> Program:
 
 
 def _name(plan: Plan, module: bytes) -> str:
-    """What symbols begin with; a module for two targets, too, may be linked into one program."""
+    """What symbols begin with.
+
+    A module for two targets, or of two accuracies, may be linked into one program.
+    """
     stem = "".join(c if c.isascii() and c.isalnum() else "_" for c in Path(plan.model).stem)
     of = f"{plan.model}\n{plan.target}\n".encode() + module
+    if plan.accuracy != "standard":
+        of += plan.accuracy.encode()
     return f"{_PREFIX}{stem[:_LONGEST]}_{hashlib.sha256(of).hexdigest()[:_DIGITS]}"
 
 
@@ -109,6 +114,7 @@ def _about(
         "name": program.name,
         "model": network.plan.model,
         "target": network.plan.target,
+        "accuracy": network.plan.accuracy,
         "toolchain": identity(),
         "features": list(code.features),
         "threads": program.threads,
@@ -144,7 +150,7 @@ def _header(about: dict[str, Any]) -> str:
     threads = _filled("threads.h", name=about["name"]) if about["threads"] > 1 else ""
     return _filled(
         "network.h", name=about["name"], macro=macro, arrays=arrays, threads=threads,
-        model=_of_comment(about["model"]), target=about["target"],
+        model=_of_comment(about["model"]), target=about["target"], accuracy=about["accuracy"],
         features=", ".join(about["features"]) or "nothing beyond its first",
         activations=str(about["activations_bytes"]), weights=str(about["weights_bytes"]),
         parts=str(about["threads"]),

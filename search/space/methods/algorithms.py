@@ -18,9 +18,9 @@ from kernels.schedule import (
     Unroll,
     Winograd,
 )
+from kernels.schedule.fewer_products import TILES
 from kernels.schedule.legality import part_size
 from kernels.schedule.transformed import transformed_space
-from kernels.schedule.winograd import TILES
 from search.space.division import block_steps
 from search.space.methods.strassen import levels_of
 from search.space.methods.winograd import has_large_filter, outputs_of

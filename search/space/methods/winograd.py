@@ -3,7 +3,8 @@
 from math import prod
 
 from kernels.problem import Conv2d
-from kernels.schedule.winograd import POINT, taps_of, why_not_winograd, winograd_space
+from kernels.schedule.fewer_products import POINT
+from kernels.schedule.winograd import taps_of, why_not_winograd, winograd_space
 from kernels.target.cores import is_golden_cove_server
 from search.space.workload import Workload
 

@@ -92,7 +92,8 @@ class Feeds:
         state: a number that differs after every change of the database; None if nobody can tell.
         poll_s: between two questions.
         heartbeat_s: after which a comment shows that the stream lives.
-        longest_s: after which a stream ends, for its client to open another.
+        longest_s: after which a stream ends, for its client to open another, once it has told what
+            there is: a database that is busy or away ends none.
         of: what is followed, for the log.
     """
 
@@ -144,33 +145,45 @@ class Feeds:
         loop = asyncio.get_running_loop()
         cursor, phase = after, None
         ends_at, silent_since = loop.time() + self._longest_s, loop.time()
-        while not self._is_closing and feed.error is None and loop.time() < ends_at:
+        while not self._is_closing and feed.error is None:
             changed = feed.changed
             if feed.base is not None and cursor < feed.base:
-                base, told = feed.base, await self._reader.one(job_id, cursor)
-                for _, event in told.trials:
+                base, told = feed.base, await self._missed(job_id, cursor)
+                if told is not None:
+                    for _, event in told.trials:
+                        yield event
+                    # A trial that cannot be shown is passed over as well.
+                    cursor = told.last if told.last > cursor else base
+                    continue
+            else:
+                told_phase, events = feed.phase, feed.after(cursor)
+                for number, event in events:
                     yield event
-                # A trial that cannot be shown is passed over as well.
-                cursor = told.last if told.last > cursor else base
-                continue
-            told_phase, events = feed.phase, feed.after(cursor)
-            for number, event in events:
-                yield event
-                cursor = number
-            if told_phase is not None and told_phase != phase:
-                phase = told_phase
-                yield phase
-            if feed.end is not None and not feed.after(cursor):
-                yield feed.end
-                return
-            if events:
-                silent_since = loop.time()
+                    cursor = number
+                if told_phase is not None and told_phase != phase:
+                    phase = told_phase
+                    yield phase
+                if feed.end is not None and not feed.after(cursor):
+                    yield feed.end
+                    return
+                if events:
+                    silent_since = loop.time()
+                if feed.base is not None and loop.time() >= ends_at:
+                    return
             self._wake_poller()
             if await _is_set(changed, min(LOOK_S, self._heartbeat_s)):
                 continue
             if loop.time() - silent_since >= self._heartbeat_s:
                 silent_since = loop.time()
                 yield HEARTBEAT
+
+    async def _missed(self, job_id: int, after: int) -> Told | None:
+        """What the feed does not keep any more; None while the database is busy or away."""
+        try:
+            return await self._reader.one(job_id, after)
+        except PASSING as error:
+            log.debug("events: %s", error)
+            return None
 
     def _wake_poller(self) -> None:
         if self._poller is None or self._poller.done():

@@ -18,6 +18,7 @@ from kernels.mlir.frontend.graph import Graph
 from kernels.mlir.frontend.imported import Imported
 from kernels.mlir.frontend.lone import LoneOp
 from kernels.mlir.frontend.read import Limits, read_graph, read_module, read_op
+from kernels.problem import Accuracy
 from service.api.problem_details import responses
 from service.api.requests import TargetText
 from service.api.schemas import ImportedView, OpScriptView, UnfinishedView
@@ -66,15 +67,19 @@ def _later(description: str) -> dict[int | str, dict[str, Any]]:
     },
     openapi_extra=BODY,
 )
-async def parse_module(request: Request, services: ServicesDep) -> dict[str, Any]:
+async def parse_module(
+    request: Request, services: ServicesDep, accuracy: Accuracy = "standard"
+) -> dict[str, Any]:
     """The matmuls and convolutions of a module, as problem strings, and what is skipped and why.
 
     The body is the module as `text/x-mlir`, text or bytecode, or JSON with it as `module`: linalg,
     torch, StableHLO or TOSA, of static shapes; or an ONNX model's bytes, where `onnx` is installed.
+    With `accuracy=strict` all problems ask for direct methods alone.
     """
     body, kind = await request.body(), request.headers.get("content-type", "")
     key, module = await services.lanes.reads.run(partial(given, body, kind))
-    return (await imported_of(services, key, module)).to_json()
+    imported = await imported_of(services, key, module)
+    return imported.with_accuracy(accuracy).to_json()
 
 
 @router.post(
@@ -93,6 +98,7 @@ async def script_of_op(
     target: TargetText = "host",
     match: Match = "exact",
     with_payload: bool = False,
+    accuracy: Accuracy = "standard",
 ) -> dict[str, Any]:
     """The transform script of one op of a module, proven on the op as the module has it.
 
@@ -100,7 +106,7 @@ async def script_of_op(
     from 1; a module with one problem needs none. The schedule is the fastest stored one that proves
     on the op, in some seconds: where that takes longer than a request waits, the answer is 202, and
     the same request finds the script soon. `with_payload` puts the op in front of the script, in a
-    function of its own.
+    function of its own. `accuracy` is that of the searches whose schedules may be taken.
     """
     body, kind = await request.body(), request.headers.get("content-type", "")
     key, module = await services.lanes.reads.run(partial(given, body, kind))
@@ -111,6 +117,7 @@ async def script_of_op(
         raise lone
     canonical = services.machine.canonical_target(target)
     asked = Asked(canonical, services.toolchain, match=match)
+    lone = lone.with_accuracy(accuracy)
     source, origins = await services.lanes.reads.run(partial(_op_source, services, lone, asked))
     tag = op_scripts.op_tag(source, services.toolchain)
     found = await services.lanes.reads.run(partial(kept_module, tag))

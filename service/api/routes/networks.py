@@ -55,10 +55,12 @@ async def post_model(
     """Tune all problems of a module: 202 with the model, whose jobs the store did not answer.
 
     The body is as that of `/v1/problems/parse`. Of the module its hash and problems are stored.
+    With `accuracy=strict` all its problems are computed by direct methods alone.
     """
     body, kind = await request.body(), request.headers.get("content-type", "")
     key, module = await services.lanes.reads.run(partial(given, body, kind))
-    imported = await imported_of(services, key, module)
+    found = await imported_of(services, key, module)
+    imported = await services.lanes.reads.run(partial(found.with_accuracy, tuning.accuracy))
     by = Submitter(caller_of(request).token_id, request_id_of(request), services.jobs_in_flight)
     answer = await services.lanes.writes.run(
         partial(_ask, services, (key, imported), tuning.target, tuning.request, by)
@@ -115,6 +117,7 @@ def _described(session: Session, network: models.Network) -> dict[str, Any]:
         "target": network.target,
         "toolchain": network.toolchain.identity,
         "cache": network.cache,
+        "accuracy": networks.accuracy_of(network),
         "trials": network.trials,
         "problems": [_part(part) for part in parts],
         "skipped": network.skipped,

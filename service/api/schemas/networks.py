@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from kernels.problem import Accuracy
 from search.records import CacheMode
 from service.api.schemas.modules import FoundProblemView, SkippedOpView
 from service.api.schemas.results import FiniteView
@@ -32,6 +33,7 @@ class NetworkView(FiniteView):
     target: str
     toolchain: str
     cache: CacheMode
+    accuracy: Accuracy
     trials: int
     problems: list[PartView]
     skipped: list[SkippedOpView]

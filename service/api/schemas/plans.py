@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from kernels.problem import Accuracy
 from search.records import CacheMode
 from service.api.schemas.jobs import Page
 from service.api.schemas.modules import SkippedOpView
@@ -64,6 +65,7 @@ class PlanHeadView(FiniteView):
     target: str
     toolchain: str
     cache: CacheMode
+    accuracy: Accuracy
     trials: int
     seed: int
     layouts: PlanLayouts

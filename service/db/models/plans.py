@@ -16,6 +16,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
+from kernels.problem import Accuracy
 from search.records import CacheMode
 from service.db.base import Base, now
 from service.db.models.asked import ACTIVE
@@ -33,14 +34,13 @@ class Plan(Base):
         name: what the model is called.
         target, trials, seed, cache: of the jobs.
         layouts: which are offered: the model's, or all that kernels can do.
+        accuracy: of all problems.
         problems: of the model: objects of `problem`, `count`, `where`, and the `job` that was
             asked for it, null where a stored schedule answered.
         variants: problems that differ from the model's in layout and padding: objects of `problem`
             and `job`.
         skipped: objects of `op`, `reason` and `where`.
-        graph: nodes and tensors of the module, from which the plan is chosen; None once it ended.
-        module: the module, compressed by zlib, of which the pack script is made and proven; None
-            once the plan has ended.
+        source: what the plan is made of; None once it has ended.
         state: `queued` until a worker has the plan, also while its jobs run.
         owner, heartbeat_at, epoch, crashes: of the run that makes it, as those of a job.
         worker: process of a cluster that makes it for the owner, as its facts name it; None where
@@ -74,6 +74,7 @@ class Plan(Base):
             "seed",
             "cache",
             "layouts",
+            "accuracy",
             unique=True,
             sqlite_where=text(ACTIVE),
             postgresql_where=text(ACTIVE),
@@ -90,11 +91,10 @@ class Plan(Base):
     seed: Mapped[int] = mapped_column(BigInteger)
     cache: Mapped[CacheMode] = mapped_column(String(8))
     layouts: Mapped[PlanLayouts] = mapped_column(String(8))
+    accuracy: Mapped[Accuracy] = mapped_column(String(8), server_default="standard")
     problems: Mapped[list[Any]]
     variants: Mapped[list[Any]]
     skipped: Mapped[list[Any]]
-    graph: Mapped[dict[str, Any] | None] = mapped_column(deferred=True)
-    module: Mapped[bytes | None] = mapped_column(LargeBinary, deferred=True)
     state: Mapped[PlanState] = mapped_column(String(16), default="queued")
     owner: Mapped[str | None] = mapped_column(String(300))
     worker: Mapped[str | None] = mapped_column(String(300))
@@ -117,6 +117,27 @@ class Plan(Base):
     finished_at: Mapped[datetime | None]
 
     toolchain: Mapped[Toolchain] = relationship(lazy="joined", innerjoin=True)
+    source: Mapped["PlanSource | None"] = relationship(cascade="all, delete-orphan")
+
+
+class PlanSource(Base):
+    """What a plan is made of, until it has ended.
+
+    It has a row of its own since SQLite writes a row whole: each change of a lease would read as
+    many bytes as a module has, and some would write them.
+
+    Attributes:
+        plan_id: the plan.
+        graph: nodes and tensors of the module, from which the plan is chosen.
+        module: the module, compressed by zlib, of which the pack script is made and proven.
+    """
+
+    __tablename__ = "plan_sources"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    plan_id: Mapped[int] = mapped_column(ForeignKey("plans.id", ondelete="CASCADE"), unique=True)
+    graph: Mapped[dict[str, Any] | None] = mapped_column(deferred=True)
+    module: Mapped[bytes | None] = mapped_column(LargeBinary, deferred=True)
 
 
 class PlanEnding(Base):

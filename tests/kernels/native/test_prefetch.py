@@ -8,13 +8,14 @@ import pytest
 from llvmlite import ir
 
 from kernels.native.ir.vectors import LINE_BYTES as LINE
-from kernels.native.microkernels.abi import AHEAD_BYTES
+from kernels.native.microkernels.abi import PANEL_AHEAD_BYTES
 from kernels.native.microkernels.outer_product import emit_outer_product
 from kernels.native.microkernels.outer_product_spec import OuterProductSpec
 from kernels.native.plan import plan
 from kernels.problem import parse_problem
 from kernels.schedule import (
     Pack,
+    Parallel,
     Prefetch,
     Register,
     Schedule,
@@ -154,14 +155,14 @@ def test_the_calls_of_a_panel_share_the_lines_of_the_next(vectors: int, host: Ta
         assert max(lines) <= 2 * size + 3 * 64 // LINE + 1  # each step rounds up to a byte
     halves = others[0][: len(others[0]) // 2]
     assert max(halves) < 1.6 * size  # the first calls leave the other half to the last
-    assert min(first) == AHEAD_BYTES // LINE  # nothing tells yet how many calls there are
+    assert min(first) == PANEL_AHEAD_BYTES // LINE  # nothing tells yet how many calls there are
 
 
 def test_a_panel_that_one_call_reads_is_fetched_as_it_goes_on(host: Target) -> None:
     cols = 2 * host.lanes("f32")
     text = f"matmul:m=4,n={3 * cols},k=40,dtype=f32,weights=constant"
     for lines in fetched_beside(text, (Pack("B"), Prefetch("B"), Register(4, cols)), host):
-        ahead = AHEAD_BYTES // LINE
+        ahead = PANEL_AHEAD_BYTES // LINE
         assert sorted(set(lines)) == list(range(ahead, ahead + 40 * cols * 4 // LINE))
 
 
@@ -181,6 +182,9 @@ def test_every_line_of_a_row_is_fetched(vectors: int, target: Target) -> None:
         (16, "emeraldrapids", (), False),
         (8, "emeraldrapids", (Prefetch("B"),), False),
         (8, "emeraldrapids", (Prefetch("B"), Tile("t", 8)), True),
+        (8, "emeraldrapids", (Parallel("t", 2), Prefetch("B")), True),
+        (5, "emeraldrapids", (Parallel("t", 2), Prefetch("B")), False),
+        (8, "emeraldrapids", (Parallel("co", 2), Prefetch("B")), False),
         (16, "znver5", (Prefetch("B"),), False),
     ],
 )
@@ -188,9 +192,12 @@ def test_panels_that_one_call_reads_come_to_the_first_cache_where_the_last_is_fa
     rows: int, cpu: str, steps: tuple[Step, ...], is_near: bool
 ) -> None:
     """7x7 pixels are 16 tiles of 2x2."""
-    target = Target(cpu, vector_bytes=64, vector_registers=32)
+    parts = [step for step in steps if isinstance(step, Parallel)]
+    others = [step for step in steps if step not in parts]
+    threads = 2 if parts else 1
+    target = Target(cpu, vector_bytes=64, vector_registers=32, threads=threads)
     text = "conv2d:n=1,h=7,w=7,ci=32,co=64,kh=3,kw=3,pad=1,dtype=f32,weights=constant"
-    schedule = Schedule((Winograd(2), Pack("B"), *steps, Pack("A"), Register(rows, 16)))
+    schedule = Schedule((Winograd(2), *parts, Pack("B"), *others, Pack("A"), Register(rows, 16)))
     spec = plan(parse_problem(text), schedule, target).spec
     assert isinstance(spec, OuterProductSpec)
     assert bool(spec.near_bytes) == is_near

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kernels.errors import ProblemError
 from kernels.footprint import working_bytes
-from kernels.problem import DTYPES, Conv2d, Matmul, parse_problem
+from kernels.problem import DTYPES, Conv2d, Matmul, parse_problem, with_accuracy
 
 sizes = st.integers(1, 2**31 - 1)
 small = st.integers(1, 64)
@@ -206,5 +206,7 @@ def test_accuracy_is_part_of_the_problem() -> None:
     strict = parse_problem(f"{text},accuracy=strict")
     assert strict.canonical == f"{text},accuracy=strict" and strict.is_strict
     assert not parse_problem(text).is_strict
+    assert with_accuracy(text, "strict") == strict.canonical
+    assert with_accuracy(strict.canonical, "standard") == text
     with pytest.raises(ProblemError, match="accuracy='loose' is not one of standard, strict"):
         parse_problem(f"{text},accuracy=loose")

@@ -3,7 +3,7 @@
 import pytest
 
 from search.networks import copies
-from search.networks.copies import conversion_us
+from search.networks.copies import CopyTimes, conversion_us
 from search.networks.layouts import Layout, ordered, plain
 
 SHAPE = (1, 24, 24, 32)
@@ -31,3 +31,11 @@ def test_names_of_layouts() -> None:
     assert ordered((0, 3, 1, 2), SHAPE).name == "axes 3,1,2"
     assert Layout((3, 1, 2), 1, (1, 2)).name == "axes 3,1,2 halo 1"
     assert ordered((1, 0), (1, 5)) == plain((1, 5))
+
+
+def test_a_copy_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter((1.0, 2.0))
+    monkeypatch.setattr(copies, "conversion_us", lambda *_: next(times))
+    known, other = CopyTimes(), ordered((0, 3, 1, 2), SHAPE)
+    assert [known.of(SHAPE, "f32", plain(SHAPE), other) for _ in range(2)] == [1.0, 1.0]
+    assert known.of(SHAPE, "bf16", plain(SHAPE), other) == 2.0

@@ -59,6 +59,17 @@ def test_a_module_is_read_as_text_and_as_json(client: TestClient) -> None:
         assert answer.json() == FOUND
 
 
+def test_problems_are_strict_where_that_is_asked_for(client: TestClient) -> None:
+    answer = client.post(PARSE, content=MODULE, headers=MLIR, params={"accuracy": "strict"})
+    (found,), (standard,) = answer.json()["problems"], FOUND["problems"]
+    assert found == {**standard, "problem": f"{standard['problem']},accuracy=strict"}
+    assert answer.json()["skipped"] == FOUND["skipped"]
+    for path in (PARSE, "/v1/problems/script"):
+        refused = client.post(path, content=MODULE, headers=MLIR, params={"accuracy": "loose"})
+        assert refused.status_code == 422
+        assert [one["field"] for one in refused.json()["errors"]] == ["accuracy"]
+
+
 def test_bytecode_is_read(client: TestClient) -> None:
     with ir.Context():
         file = io.BytesIO()

@@ -60,6 +60,19 @@ def test_each_problem_of_a_model_gets_a_job(client: TestClient) -> None:
         assert job["trials"]["asked"] == 3 and one["count"] == 1
 
 
+def test_a_strict_model_has_problems_of_its_own(client: TestClient) -> None:
+    standard, strict = (posted(client, accuracy=one).json() for one in ("standard", "strict"))
+    assert [told["accuracy"] for told in (standard, strict)] == ["standard", "strict"]
+    assert [one["problem"] for one in strict["problems"]] == [
+        f"{one},accuracy=strict" for one in (PROBLEM, OTHER)
+    ]
+    jobs = [{one["job"] for one in told["problems"]} for told in (standard, strict)]
+    assert not jobs[0] & jobs[1]
+    refused = posted(client, accuracy="loose")
+    assert refused.status_code == 422
+    assert [one["field"] for one in refused.json()["errors"]] == ["accuracy"]
+
+
 def test_a_model_outlives_the_service_and_joins_jobs(client_factory: ClientFactory) -> None:
     first = posted(client_factory()).json()
     again = client_factory()

@@ -216,8 +216,9 @@ def _plan(session: Any, job: int) -> models.Plan:
         problems=[{"problem": PROBLEM, "count": 2, "where": ["main"], "job": job}],
         variants=[],
         skipped=[],
-        graph={"nodes": [], "tensors": []},
-        module=zlib.compress(b"module {}"),
+        source=models.PlanSource(
+            graph={"nodes": [], "tensors": []}, module=zlib.compress(b"module {}")
+        ),
     )
 
 

@@ -38,7 +38,7 @@ def test_a_worker_makes_a_plan_before_it_runs_a_job(driver, cluster, ready, subm
     task.end(MADE)
     made.tick()
     row = look(ready)
-    assert (row.state, row.plan, row.script, row.module) == ("done", PLAN, SCRIPT, None)
+    assert (row.state, row.plan, row.script, row.source) == ("done", PLAN, SCRIPT, None)
     assert [one.offer.job_id for one in cluster.tasks] == [waiting]
 
 

@@ -16,9 +16,12 @@ from migrations.views.replacing import replaced
 from service.db import make_engine, models, reading, schema, writing
 from service.db.base import Base
 from service.db.session import write_connection
+from service.jobs.queue import Submitter
 from service.plans import asked
 from tests.service import fakes
+from tests.service.conftest import TOOLCHAIN
 from tests.service.db.test_database import file_of
+from tests.service.plan_rows import wanted
 
 OTHER = "matmul:m=8,n=8,k=8,dtype=f32"
 # Tables that revisions 0008, 0010, 0012 to 0016 brought.
@@ -290,12 +293,12 @@ def test_of_equal_plans_an_upgrade_keeps_the_first_or_the_one_that_runs(url, pla
             )
     schema.upgrade(url)
     kept = running or first
-    assert look(kept).state == ("running" if running else "queued") and look(kept).module
+    assert look(kept).state == ("running" if running else "queued") and look(kept).source
     assert [look(number).state for number in (2, 4, 6, 8)] == ["done"] * 4
     for number in {1, 3, 5, 7} - {kept}:
         row = look(number)
         assert row.state == "failed" and "same moment" in row.error and row.finished_at
-        assert row.module is row.graph is None
+        assert row.source is None
 
 
 def test_a_cancelled_plan_is_a_failed_one_to_older_code(url, sessions, plan, look):
@@ -306,6 +309,18 @@ def test_a_cancelled_plan_is_a_failed_one_to_older_code(url, sessions, plan, loo
         command.downgrade(schema.alembic_config(connection), "0015")
     schema.upgrade(url)
     assert (look(number).state, look(number).error) == ("failed", "it was cancelled")
+
+
+def test_older_code_is_not_left_a_plan_that_must_be_strict(url, sessions, machine, plan, look):
+    first = plan()
+    with writing(sessions) as session:
+        strict = asked.ask(session, wanted(machine.target, "strict"), TOOLCHAIN, Submitter()).id
+    with write_connection(make_engine(url, foreign_keys=False)) as connection:
+        command.downgrade(schema.alembic_config(connection), "0016")
+    schema.upgrade(url)
+    assert [look(number).state for number in (first, strict)] == ["queued", "failed"]
+    assert look(strict).error == "it asked for accuracy=strict"
+    assert look(strict).source is None
 
 
 def test_upgrading_twice_keeps_the_data(url, sessions, tuned):

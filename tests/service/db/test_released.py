@@ -19,6 +19,8 @@ from tests.service.db.released import dumps
 
 # A migration that says more of an old row than it said itself.
 SAID_LATER = {("jobs", "complete"): (None, False)}
+# Columns that a migration has moved to a table of their own.
+MOVED = {("plans", name): ("plan_sources", "plan_id") for name in ("graph", "module")}
 VIEWS = {
     "best_schedules": "schedules",
     "trial_history": "trials",
@@ -71,13 +73,24 @@ def test_an_old_database_is_upgraded_read_and_moved(
     schema.upgrade(old)
     after = dumps.tables_of(old)
     for table, rows in before.items():
-        assert kept(table, rows, after[table]), table
+        assert kept(table, rows, with_moved(table, after)), table
     counted_by_views(old, after)
     # Once upgraded, the databases of a server differ as those of SQLite do, and take longer.
     if kind == "sqlite" or revision in (dumps.REVISIONS[0], dumps.REVISIONS[-1]):
         written_on = replace(machine, cpu=before["machines"][0]["cpu"])
         served(client_factory(old, on=written_on), before)
         moved(old, elsewhere(kind, request, tmp_path), tmp_path / "a.zip")
+
+
+def with_moved(table, tables):
+    """The rows of a table with the columns that it has had."""
+    found = [dict(row) for row in tables[table]]
+    for (of, name), (place, owner) in MOVED.items():
+        if of == table and name not in found[0]:
+            values = {row[owner]: row[name] for row in tables[place]}
+            for row in found:
+                row[name] = values.get(row["id"])
+    return found
 
 
 def kept(table, before, after):

@@ -47,7 +47,7 @@ def test_a_plan_waits_for_its_jobs_and_is_made_once(start, plan, look, sessions,
     wait_until(lambda: look(number).state == "done")
     row = look(number)
     assert (row.plan, row.totals, row.script, row.proof) == (PLAN, PLAN["totals"], SCRIPT, PROOF)
-    assert row.owner is row.module is row.graph is row.phase is row.error is None
+    assert row.owner is row.source is row.phase is row.error is None
     assert made(number) == 1 and claim(sessions, machine) is None
     with reading(sessions) as session:
         (part,) = parts_of(session, row).problems
@@ -71,7 +71,7 @@ def test_a_plan_that_kills_its_workers_fails_after_three(start, ready, look):
     wait_until(lambda: look(ready).state == "failed")
     row = look(ready)
     assert row.error == "the worker died 3 times; the last time: signal SIGABRT"
-    assert row.module is row.graph is row.owner is None
+    assert row.source is row.owner is None
 
 
 @pytest.mark.sqlite_only  # children are slow to start
@@ -80,7 +80,7 @@ def test_a_pool_that_stops_gives_its_plan_back(start, ready, look):
     wait_until(lambda: look(ready).phase == "choosing")
     pool.stop()
     row = look(ready)
-    assert (row.state, row.crashes, row.phase) == ("queued", 0, None) and row.module
+    assert (row.state, row.crashes, row.phase) == ("queued", 0, None) and row.source
 
 
 @pytest.mark.sqlite_only  # children are slow to start
@@ -225,7 +225,7 @@ def test_a_plan_that_is_cancelled_is_made_no_further(start, ready, plan, look, s
     assert child.poll() is not None
     row = look(ready)
     assert (row.state, row.crashes, row.error) == ("cancelled", 0, None) and row.finished_at
-    assert row.owner is row.module is row.graph is row.phase is None
+    assert row.owner is row.source is row.phase is None
     assert plan() != ready and look(ready).state == "cancelled"
 
 
@@ -280,3 +280,39 @@ def test_a_request_for_the_same_joins_the_active_plan_alone(sessions, machine, p
         other = replace(wanted(machine.target), **changed)
         with writing(sessions) as session:
             assert asked.ask(session, other, TOOLCHAIN, Submitter()).id > 5, changed
+
+
+@pytest.mark.sqlite_only  # a server keeps long values apart by itself
+def test_no_change_of_a_lease_writes_the_module(sessions, url, machine, ready):
+    """SQLite writes a row whole where a value has another length than before."""
+    file, size = Path(url.removeprefix("sqlite:///")), 4 << 20
+    with writing(sessions) as session:
+        session.execute(text(f"UPDATE plan_sources SET module = randomblob({size})"))
+    with reading(sessions) as session:
+        session.execute(text("PRAGMA wal_checkpoint(TRUNCATE)"))
+    held = claim(sessions, machine)
+    for phase in ("choosing", "proving"):
+        endings.note(sessions, held, phase, None)
+    assert file.with_name(f"{file.name}-wal").stat().st_size < size / 4
+    with writing(sessions) as session:
+        assert lease.release(session, held) and not lease.holds(session, held)
+
+
+def test_a_strict_plan_is_another_with_problems_of_its_own(sessions, machine, plan, look):
+    first = plan()
+    strict = wanted(machine.target, "strict")
+    for _twice in range(2):
+        with writing(sessions) as session:
+            made = asked.ask(session, strict, TOOLCHAIN, Submitter())
+            assert (made.id, made.accuracy) == (first + 1, "strict")
+    jobs = []
+    for number, suffix in ((first, ""), (first + 1, ",accuracy=strict")):
+        row = look(number)
+        assert [one["problem"] for one in row.problems] == [f"{PROBLEM}{suffix}"]
+        jobs += [one["job"] for one in row.problems]
+        with reading(sessions) as session:
+            order, _ = orders.read(session, number)
+        assert [found.problem for found in order.graph.layers] == [f"{PROBLEM}{suffix}"]
+        assert (order.accuracy == "strict") is bool(suffix)
+    assert len(set(jobs)) == 2
+    assert strict.digest != replace(strict, accuracy="standard").digest

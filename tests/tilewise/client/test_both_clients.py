@@ -110,7 +110,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("object_files", (PROBLEM,), {}),
     ("import_module", ("module {}",), {}),
     ("op_script", ("module {}",), {"place": "@f 2:8", "with_payload": True}),
-    ("submit_model", ("module {}",), {"trials": 3}),
+    ("submit_model", ("module {}",), {"trials": 3, "accuracy": "standard"}),
     ("model", (1,), {}),
     ("submit_plan", ("module {}",), {"layouts": "model"}),
     ("plan", (1,), {}),

@@ -23,3 +23,9 @@ def test_a_model_is_tuned_to_its_end(served: str) -> None:
             client.model(model.id + 1)
         with pytest.raises(BadInputError, match="nothing in the module multiplies"):
             client.submit_model("module {}")
+        strict = client.submit_model(MODULE, trials=2, accuracy="strict")
+        assert (model.accuracy, strict.accuracy) == ("standard", "strict")
+        wanted = [f"{one},accuracy=strict" for one in (PROBLEM, OTHER)]
+        assert [part.problem for part in strict.problems] == wanted
+        imported = client.import_module(MODULE, accuracy="strict")
+        assert [one.problem for one in imported.problems] == wanted

@@ -114,6 +114,37 @@ def test_a_service_that_has_gone_is_given_up() -> None:
         tuned(answer, is_async=False)
 
 
+OF_MODULES: dict[str, Callable[[Client], Any]] = {
+    "import": lambda client: client.import_module("module {}", accuracy="strict"),
+    "script": lambda client: client.op_script("module {}", accuracy="strict"),
+    "model": lambda client: client.submit_model("module {}", accuracy="strict"),
+    "plan": lambda client: client.submit_plan("module {}", accuracy="strict"),
+}
+
+
+@pytest.mark.parametrize("name", OF_MODULES)
+def test_a_service_that_knows_of_no_accuracy_is_refused_where_it_matters(name: str) -> None:
+    """It leaves out the parameter, and answers with problems that any method may compute."""
+    found = {"problem": PROBLEM, "count": 1, "where": ["@f"]}
+    part = {**found, "key": "0", "state": "queued", "job": 1, "time_us": None}
+    asked = {"id": 1, "state": "queued", "sha256": "0", "target": "host", "toolchain": "t",
+             "cache": "hot", "trials": 1, "problems": [part], "skipped": [],
+             "time_us": None}  # fmt: skip
+    of_plan = {"phase": None, "name": "n", "seed": 0, "layouts": "all", "totals": None,
+               "script_error": None, "error": None}  # fmt: skip
+    of_op = {"problem": PROBLEM, "place": "@f", "script": "module {}"}
+    answers = {
+        "import": {"problems": [found], "skipped": []}, "script": of_op, "model": asked,
+        "plan": {**asked, **of_plan},
+    }  # fmt: skip
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json=answers[name])
+
+    told = refused(answer, OF_MODULES[name])
+    assert f"asked for accuracy=strict, and answers with {PROBLEM}: it is too old" in told
+
+
 ASKED: dict[str, Callable[[Client], Any]] = {
     "jobs": lambda client: list(client.jobs()),
     "trials": lambda client: list(client.trials(1)),

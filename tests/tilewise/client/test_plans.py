@@ -28,3 +28,6 @@ def test_a_plan_is_followed_to_its_end(served: str) -> None:
         assert [one.id for one in client.plans(state="done")] == [plan.id]
         with pytest.raises(MissingError):
             client.plan(plan.id + 1)
+        strict = client.submit_plan(MODULE, trials=2, layouts="model", accuracy="strict")
+        assert (plan.accuracy, strict.accuracy) == ("standard", "strict")
+        assert all("accuracy=strict" in part.problem for part in strict.problems)

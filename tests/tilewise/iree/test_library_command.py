@@ -78,6 +78,9 @@ def test_a_models_ops_are_replaced_and_counted(cli: Cli, tmp_path: Path) -> None
     assert found["models"] == [{"file": str(model), "ops": 1, "replaced": 1, "left": []}]
     missing = cli("script", str(other), *FLAVOR)
     assert missing.code == 3
+    strict = cli("script", str(model), *FLAVOR, "--accuracy", "strict")
+    assert strict.code == 3
+    assert f"{PROBLEM},accuracy=strict: no schedule is stored" in strict.err
     assert OTHER in missing.err
 
 

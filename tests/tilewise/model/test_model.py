@@ -45,6 +45,7 @@ def test_a_model_is_tuned_compiled_and_compared(cli: Cli, source: Path, tmp_path
         (SECOND, 1, 1),
     ]
     assert found["arguments"] == ["tensor<8x64xf32>"] and found["entry"] == "main"
+    assert found["accuracy"] == "standard"
     assert found["right"] and all(form["time_ms"] > 0 for form in found["forms"].values())
     assert found["forms"]["default"]["deviation"] == 0
     assert found["forms"]["library"]["deviation"] <= found["tolerance"] < 1e-4
@@ -71,7 +72,7 @@ def test_kernels_are_those_that_are_fastest_with_weights_of_other_layers_between
     assert found["right"]
 
 
-def test_a_function_of_torch_tensors_runs(cli: Cli, tmp_path: Path) -> None:
+def test_a_function_of_torch_tensors_runs_strictly(cli: Cli, tmp_path: Path) -> None:
     x, w, y = (f"!torch.vtensor<[{shape}],f32>" for shape in ("8,64", "64,96", "8,96"))
     path = tmp_path / "torch.mlir"
     path.write_text(
@@ -79,9 +80,14 @@ def test_a_function_of_torch_tensors_runs(cli: Cli, tmp_path: Path) -> None:
         f"  %0 = torch.aten.mm %x, %w : {x}, {w} -> {y}\n  return %0 : {y}\n}}\n"
     )
     done = cli("model", str(path), "-o", str(tmp_path / "made"), "--trials", "1", "--no-ops",
-               "--json")  # fmt: skip
+               "--json", "--accuracy", "strict")  # fmt: skip
     assert done.code == 0, done.err
     found = json.loads(done.out)
+    assert found["accuracy"] == "strict"
+    strict = "matmul:m=8,n=96,k=64,dtype=f32,accuracy=strict"
+    assert found["ops"][0]["problem"] == strict
+    assert (tmp_path / "made" / "problems.txt").read_text() == f"{strict}  # 1\n"
+    assert strict in (tmp_path / "made" / "lib.mlir").read_text()
     assert found["arguments"] == ["tensor<8x64xf32>", "tensor<64x96xf32>"]
     assert found["entry"] == "net" and found["right"] and found["ops"][0]["replaced"] == 1
 

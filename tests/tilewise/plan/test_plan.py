@@ -2,19 +2,27 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
+from kernels.errors import ScheduleError
+from kernels.problem import Problem
+from kernels.schedule import Pack, Register, Schedule, Tile, Winograd, check_legal
 from kernels.system.typed_json import from_json
 from search.networks import copies
 from search.networks.costing import passes
 from search.networks.plan import SCHEMA, Plan
+from search.records import TuneResult
+from service.workers.job_run import run_job
 from tests.kernels.mlir.frontend.test_graph import AROUND
 from tests.kernels.mlir.frontend.test_onnx import model
+from tests.service import fakes
 from tests.tilewise.conftest import Cli
+from tilewise.backends import local_search
 from tilewise.plan.run_table import run_text
 from tilewise.plan.running import Ran
 
@@ -75,6 +83,48 @@ def test_a_model_is_tuned_and_planned(cli: Cli, tuned: str, source: str, tmp_pat
     assert "all as the model has it" in again.out
     assert [row.split()[0] for row in rows if " pass " in row] == ["1", "2"], "sum and quotient"
     assert "not timed" not in again.out
+
+
+def test_a_strict_plan_has_direct_methods_alone(
+    cli: Cli, tuned: str, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a plan of the same model for which minimal filtering was found to be the fastest."""
+    monkeypatch.setattr(local_search, "run_job", found_by_filtering)
+    given = ("--trials", "2", "--times", "stored", "--layouts", "model", "--json")
+    plans = [
+        Plan.from_json(json.loads(cli("plan", source, *given, *asked).out))
+        for asked in ((), ("--accuracy", "strict"), ("--accuracy", "standard"))
+    ]
+    algorithms = [[node.schedule.algorithm for node in plan.nodes if node.schedule]
+                  for plan in plans]  # fmt: skip
+    assert algorithms == [["winograd F2", "direct"], ["direct", "direct"],
+                          ["winograd F2", "direct"]]  # fmt: skip
+    assert [plan.accuracy for plan in plans] == ["standard", "strict", "standard"]
+    assert [node.problem for node in plans[1].nodes if node.problem] == [
+        f"{one},accuracy=strict" for one in (CONV, LAST)
+    ]
+    text = cli("plan", source, *given[:-1], "--accuracy", "strict")
+    assert text.err == "" and "hot, accuracy=strict: net.mlir" in text.out
+
+
+def found_by_filtering(keeper: Any, **options: Any) -> Any:
+    """Run a job that finds tiles of minimal filtering, wherever the problem allows them."""
+
+    def tune(problem: Problem, *given: Any, **hooks: Any) -> TuneResult:
+        def schedule(number: int) -> Schedule:
+            direct = Schedule((Register(rows=number + 1, cols=16),))
+            filtered = Schedule((Winograd(2), Pack("B"), Tile("t", 4), Pack("A"), *direct.steps))
+            try:
+                check_legal(problem, filtered)
+            except ScheduleError:
+                return direct
+            return filtered
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(fakes, "schedule", schedule)
+            return fakes.tune(problem, *given, **hooks)
+
+    return run_job(keeper, tuner=tune, prover=fakes.prove, **options)
 
 
 def test_a_service_tunes_for_a_plan(cli: Cli, served: str, source: str) -> None:

@@ -5,10 +5,11 @@ import json
 import sys
 from typing import Any
 
+from kernels.problem import Accuracy
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
 from tilewise.cli.files import read_module_bytes
-from tilewise.cli.options import add_server
+from tilewise.cli.options import add_accuracy, add_server
 from tilewise.requirements import require
 
 Json = dict[str, Any]
@@ -19,7 +20,7 @@ def import_module(options: argparse.Namespace) -> None:
     """Find the matmuls and convolutions of an MLIR module, and say what is skipped and why."""
     module = read_module_bytes(options.module)
     server = named_server(options.server)
-    found = _at_service(server, module) if server else _here(module, options)
+    found = _at_service(server, module, options.accuracy) if server else _here(module, options)
     sys.stdout.write(json.dumps(found, indent=2) + "\n" if options.json else render(found))
 
 
@@ -27,14 +28,15 @@ def _here(module: bytes, options: argparse.Namespace) -> Json:
     require("iree.compiler", "import here", "kernels")
     from kernels.mlir.frontend.read import Limits, read_module
 
-    return read_module(module, Limits(seconds=options.seconds)).to_json()
+    found = read_module(module, Limits(seconds=options.seconds))
+    return found.with_accuracy(options.accuracy).to_json()
 
 
-def _at_service(server: str, module: bytes) -> Json:
+def _at_service(server: str, module: bytes, accuracy: Accuracy) -> Json:
     from tilewise.client import Client
 
     with Client(server) as client:
-        return client.import_module(module).document
+        return client.import_module(module, accuracy=accuracy).document
 
 
 def render(found: Json) -> str:
@@ -71,6 +73,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=float, default=60.0, metavar="S", help="time limit; default: 60"
     )
+    add_accuracy(parser)
     add_server(parser)
 
 

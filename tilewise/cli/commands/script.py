@@ -15,9 +15,10 @@ from tilewise.cli.commands.scripts.op_of_module import is_of_op, make_of_op
 from tilewise.cli.commands.scripts.packs import is_of_packs, make_packs
 from tilewise.cli.commands.scripts.tuning_spec import FLAVOR, make_spec
 from tilewise.cli.files import require_folder, write_text
-from tilewise.cli.options import add_db, add_output, add_server, backend_of
+from tilewise.cli.options import add_accuracy, add_db, add_output, add_server, backend_of
 from tilewise.cli.output import named
 from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.iree.models import ENDINGS
 from tilewise.requirements import require
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def script(options: argparse.Namespace) -> None:
             f"target {quoted(options.target)}: IREE's own code has a tuning spec and no script of "
             f"flavor {options.flavor}; give --flavor iree-spec, or a target cpu:NAME"
         )
+    _check_accuracy(options)
     if is_of_packs(options):
         refuse_air_options(options)
         write_text(options.output, make_packs(options))
@@ -68,6 +70,22 @@ def script(options: argparse.Namespace) -> None:
     if options.json:
         text = named(problem, flavor=options.flavor, script=text)
     write_text(options.output, text)
+
+
+def _check_accuracy(options: argparse.Namespace) -> None:
+    """Raise BadInputError for an accuracy that is said of no model, or that something else says."""
+    if options.accuracy is None:
+        return
+    asked = f"--accuracy {options.accuracy}"
+    if options.packs:
+        raise BadInputError(f"{asked}: what is packed is computed by direct loops; leave it out")
+    if options.plan:
+        raise BadInputError(f"{asked}: the plan says how accurate its kernels are; leave it out")
+    if not any(one.endswith(ENDINGS) for one in options.problems):
+        raise BadInputError(
+            f"{asked} is of MODEL.mlir; a problem says it itself, as "
+            "matmul:m=64,n=64,k=64,dtype=f32,accuracy=strict"
+        )
 
 
 def the_problem(options: argparse.Namespace) -> str:
@@ -198,6 +216,7 @@ def add_problems(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target", default="host", metavar="T", help="processor, threads; default: host"
     )
+    add_accuracy(parser, default=None)
     add_db(parser)
     add_server(parser)
 

@@ -6,7 +6,9 @@ from typing import Any, TypedDict
 
 import httpx
 
+from kernels.problem import Accuracy
 from tilewise.client.exchange import Ask, Exchange, ask, is_accepted, json_of, made
+from tilewise.client.found import require_accuracy
 from tilewise.client.plans.results import ModelPlan
 from tilewise.client.results import read
 
@@ -23,6 +25,7 @@ class PlanOptions(TypedDict, total=False):
     cache: str
     layouts: str
     name: str
+    accuracy: Accuracy
 
 
 def submit(
@@ -36,7 +39,9 @@ def submit(
     def is_being_read(response: httpx.Response) -> bool:
         return is_accepted(response) and "id" not in json_of(response, url)
 
-    return plan_of(json_of((yield from made(request, url, on_wait, is_being_read)), url))
+    asked = plan_of(json_of((yield from made(request, url, on_wait, is_being_read)), url))
+    require_accuracy(options.get("accuracy"), (one.problem for one in asked.problems), url)
+    return asked
 
 
 def plan(url: str, plan_id: int) -> Exchange[ModelPlan]:

@@ -51,6 +51,7 @@ class ModelPlan(Reply):
         sha256: of its module.
         trials, seed: of each search.
         layouts: which are offered: `model` or `all`.
+        accuracy: of all problems: `standard` or `strict`.
         totals: once it is chosen.
         script_error: why there is no script; None where there is one.
         error: why it has failed.
@@ -76,6 +77,7 @@ class ModelPlan(Reply):
     created: datetime | None = None
     started: datetime | None = None
     finished: datetime | None = None
+    accuracy: str = "standard"
     problems: tuple[ModelPart, ...] = ()
     variants: tuple[PlanVariant, ...] = ()
     skipped: tuple[SkippedOp, ...] = ()

@@ -11,6 +11,7 @@ from kernels.schedule import Schedule
 from kernels.target.model import Target
 
 MOST_SHARING_ROWS = 64
+ROW_AHEAD_BYTES = 256  # of a row of B, from where a prefetch has its lines
 
 
 @dataclass(frozen=True)

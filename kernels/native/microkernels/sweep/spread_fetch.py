@@ -8,9 +8,7 @@ any. One or two for each word of each tile make them 1.1 times as fast.
 from kernels.native.ir.builder import Builder
 from kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Value, Vectors, const
 from kernels.native.microkernels.abi import SweepArguments
-from kernels.native.microkernels.sweep.spec import SweepSpec
-
-AHEAD_BYTES = 256  # of a row, from where a prefetch has its lines
+from kernels.native.microkernels.sweep.spec import ROW_AHEAD_BYTES, SweepSpec
 
 
 class SpreadFetch:
@@ -31,9 +29,11 @@ class SpreadFetch:
         tile = builder.sdiv(row, const(spec.rows))
         share = builder.mul(tile, const(self.rows * spec.b_row))
         begin = self.stored.offset(arg.b, builder.add(col, share))
-        inside = builder.icmp_signed("<", builder.add(col, const(AHEAD_BYTES // size)), arg.cols)
-        next_chunk = builder.add(const(AHEAD_BYTES), arg.wrap)
-        self.at = builder.add(begin, builder.select(inside, const(AHEAD_BYTES), next_chunk))
+        inside = builder.icmp_signed(
+            "<", builder.add(col, const(ROW_AHEAD_BYTES // size)), arg.cols
+        )
+        next_chunk = builder.add(const(ROW_AHEAD_BYTES), arg.wrap)
+        self.at = builder.add(begin, builder.select(inside, const(ROW_AHEAD_BYTES), next_chunk))
 
     def beside(self, word: int) -> None:
         """The prefetches beside the products of a word."""

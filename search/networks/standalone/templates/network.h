@@ -1,4 +1,4 @@
-/* $model for $target: a network of tuned kernels.
+/* $model for $target, accuracy=$accuracy: a network of tuned kernels.
 
    It needs of an x86-64 processor: $features.
    It calls the C library alone, with its mathematics: link with -lm. It allocates nothing, and

@@ -78,14 +78,19 @@ async def post_plan(
     times the copies between layouts, chooses, and proves the script that packs the module. The
     module is kept until then.
 
+    With `accuracy=strict` all problems are computed by direct methods alone.
+
     With an `Idempotency-Key` the same request, sent again within a day, names the same plan.
     """
     body, kind = await request.body(), request.headers.get("content-type", "")
     sha256, module = await services.lanes.reads.run(partial(given, body, kind))
-    graph = await graph_of(services, sha256, module)
+    found = await graph_of(services, sha256, module)
+    graph = await services.lanes.reads.run(partial(found.with_accuracy, tuning.accuracy))
     kept = await services.lanes.reads.run(partial(asked.compressed, module))
     caller = caller_of(request)
-    wanted = Wanted(sha256, name, kept, graph, layouts, tuning.target, tuning.request)
+    wanted = Wanted(
+        sha256, name, kept, graph, layouts, tuning.target, tuning.request, tuning.accuracy
+    )
     by = Submitter(caller.token_id, request_id_of(request), services.jobs_in_flight)
     sender = _Sender(by, caller.subject, idempotency_key)
     answer = await services.lanes.writes.run(partial(_ask, services, wanted, sender))
@@ -199,10 +204,7 @@ def _answered(session: Session, wanted: Wanted, sender: _Sender) -> models.Plan 
 def _key(wanted: Wanted, sender: _Sender) -> RequestKey | None:
     if sender.key is None:
         return None
-    digest = idempotency.digest_of_plan(
-        wanted.sha256, wanted.name, wanted.layouts, wanted.target, wanted.request
-    )
-    return RequestKey(sender.subject, sender.key, digest)
+    return RequestKey(sender.subject, sender.key, wanted.digest)
 
 
 def _next(cursor: int, limit: int, state: str | None) -> str:

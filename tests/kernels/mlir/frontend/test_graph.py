@@ -1,6 +1,7 @@
 """The graph of a module: what reads what, what a contraction has taken in, what stays unknown."""
 
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -153,3 +154,17 @@ def test_kinds() -> None:
     roles = {tuple(u.role for u in n.reads) for n in bert.nodes if n.kind == "elementwise"}
     assert roles == {("",), ("", ""), ("", "whole"), ("whole",)}  # a residual, a scale, a transpose
     assert any(n.kind == "other" and n.op == "linalg.generic" for n in bert.nodes)  # row sums
+
+
+def test_problems_of_another_accuracy_are_all_that_changes() -> None:
+    text = spelled(MODELS["resnet50"](True)).encode()
+    graph, imported, lone = graph_of("resnet50", "linalg"), read_module(text), read_op(text, "3")
+    strict_graph, strict_imported = (one.with_accuracy("strict") for one in (graph, imported))
+    wanted = [replace(one, problem=f"{one.problem},accuracy=strict") for one in graph.layers]
+    assert wanted and list(strict_graph.layers) == list(strict_imported.problems) == wanted
+    assert strict_graph.with_accuracy("standard") == graph
+    assert strict_imported.with_accuracy("standard") == imported
+    both = lone.with_accuracy("strict")
+    assert both.found.problem == f"{lone.found.problem},accuracy=strict"
+    assert both.within.problem == f"{lone.within.problem},accuracy=strict"
+    assert both.with_accuracy("standard") == lone

@@ -9,7 +9,7 @@ from examples.models.spellings import spelled
 from kernels.mlir.frontend.program import Program
 from kernels.mlir.frontend.weights import read_program
 from kernels.oracle.operands import to_bf16
-from kernels.problem import parse_problem
+from kernels.problem import Accuracy, parse_problem
 from kernels.schedule import Schedule
 from kernels.target import Target, detect
 from search.networks.costs import Timed, algorithm_of
@@ -60,12 +60,12 @@ def program_of(graph: Graph, spelling: str) -> Program:
 
 def plan_of(
     program: Program, seed: int, threads: int = 1, copy_us: float = 0.5,
-    passes: Passes | None = None,
+    passes: Passes | None = None, accuracy: Accuracy = "standard",
 ) -> Plan:  # fmt: skip
     """A plan by times at random."""
     target = detect().with_threads(threads)
     costs = Drawn(target, Random(seed), copy_us)
-    named = Named("drawn", target.canonical, "hot")
+    named = Named("drawn", target.canonical, "hot", accuracy)
     return planned(program.outline.graph, costs, named, passes=passes)
 
 

@@ -159,3 +159,22 @@ def test_a_plan_of_another_model_is_refused(residual: tuple[Graph, Program]) -> 
     graph.linear(graph.mean_pool(graph.conv(graph.given, 8, 3)), 12)
     with pytest.raises(NetworkError, match=r"nodes and .* tensors, the module"):
         Network(plan_of(program_of(graph, "linalg"), 1), program)
+
+
+def test_a_strict_plan_is_of_the_same_module_and_says_so() -> None:
+    graph = Graph("strict", Value("given", (1, 9, 9, 8)))
+    graph.conv(graph.given, 16, 3)
+    program = program_of(graph, "linalg")
+    outline = program.outline.with_accuracy("strict")
+    plan = plan_of(replace(program, outline=outline), 0, accuracy="strict")
+    plan = Plan.from_json(json.loads(json.dumps(plan.to_json())))
+    assert plan.accuracy == "strict"
+    assert all("accuracy=strict" in node.problem for node in plan.nodes if node.problem)
+    argument = graph.argument(1)
+    found, own = (
+        computed(Network(one, program), graph, "linalg", argument)
+        for one in (plan, plan_of(program, 0))
+    )
+    assert apart(found, own) < 1e-5
+    with pytest.raises(NetworkError, match=r"of the plan is .*accuracy=strict, that of the module"):
+        Network(replace(plan, accuracy="standard"), program)

@@ -54,10 +54,10 @@ def feeds_of(url, sessions):
     """Feeds on the test's database; each is made on the loop that uses it."""
     opened = []
 
-    def make(**options):
+    def make(through=lambda reader: reader, **options):
         changes = Changes(url)
         opened.append(changes)
-        reader = NewsReader(Lane("reads", 4), sessions)
+        reader = through(NewsReader(Lane("reads", 4), sessions))
         return Feeds(reader, changes.number, **{"poll_s": 0.005, **options})
 
     yield make
@@ -182,6 +182,47 @@ def test_a_stream_shows_that_it_lives_and_ends_in_time(feeds_of, started):
     assert seen[0] == encoding.RETRY
     assert seen.count(encoding.HEARTBEAT) >= 2
     assert not any(b"event: end" in raw for raw in seen), "the client opens another"
+
+
+class Busy:
+    """A reader whose first questions of each kind meet a database that is busy."""
+
+    def __init__(self, reader, times=3):
+        self.reader, self.left = reader, {"one": times, "every": times}
+
+    async def one(self, job_id, after):
+        return await self._asked("one", job_id, after)
+
+    async def every(self, jobs):
+        return await self._asked("every", jobs)
+
+    async def _asked(self, name, *given):
+        if self.left[name]:
+            self.left[name] -= 1
+            raise BusyError("the database is locked")
+        return await getattr(self.reader, name)(*given)
+
+
+def test_a_database_that_is_busy_ends_no_stream(feeds_of, sessions, started, monkeypatch):
+    """Not one whose time is up either, before it has told what there is."""
+    monkeypatch.setattr(module, "LOOK_S", 0.01)
+    job_id, held = started
+    write_trials(sessions, held, pause_s=0.0)
+
+    async def steps():
+        readers = []
+
+        def through(reader):
+            readers.append(Busy(reader))
+            return readers[-1]
+
+        seen = [one async for one in Stream(feeds_of(through, longest_s=1e-6), job_id)]
+        return seen, readers[0].left
+
+    seen, left = asyncio.run(asyncio.wait_for(steps(), 120))
+    assert left == {"one": 0, "every": 0}, "each was met"
+    assert [data["number"] for name, data in seen if name == "trial"] == list(range(TRIALS))
+    assert seen[-1][0] == "end"
 
 
 def test_a_cancelled_job_has_time_for_its_last_trial(feeds_of, sessions, started):

@@ -107,6 +107,25 @@ def test_a_request_for_the_same_plan_joins_it(client: TestClient) -> None:
     assert ask(client, "?trials=3&layouts=model").json()["id"] == 2
 
 
+def test_a_strict_plan_has_jobs_of_its_own(client: TestClient) -> None:
+    key = {"Idempotency-Key": "one"}
+    standard = ask(client, **key).json()
+    strict = ask(client, "?trials=3&accuracy=strict").json()
+    assert (standard["accuracy"], strict["accuracy"]) == ("standard", "strict")
+    for kind in ("problems", "variants"):
+        assert [one["problem"] for one in strict[kind]] == [
+            f"{one['problem']},accuracy=strict" for one in standard[kind]
+        ]
+        jobs = [{one["job"] for one in told[kind]} for told in (standard, strict)]
+        assert not jobs[0] & jobs[1]
+    assert ask(client, "?trials=3&accuracy=standard").json()["id"] == standard["id"]
+    assert ask(client, "?trials=3&accuracy=strict").json()["id"] == strict["id"]
+    assert ask(client, "?trials=3&accuracy=strict", **key).status_code == 422
+    assert [one["accuracy"] for one in client.get(ADDRESS).json()["plans"]] == [
+        "strict", "standard"
+    ]  # fmt: skip
+
+
 def test_a_token_has_so_many_plans_in_flight(
     url: str, machine: MachineInfo, sessions: Sessions
 ) -> None:
@@ -195,6 +214,7 @@ REFUSED = [
     ("?trials=0", MODULE, "trials"),
     ("?layouts=some", MODULE, "layouts"),
     ("?cache=warm", MODULE, "cache"),
+    ("?accuracy=loose", MODULE, "accuracy"),
     ("?target=cpu:z80", MODULE, "target"),
     ("?target=iree:host", MODULE, "target"),
     ("?name=", MODULE, "name"),

@@ -48,7 +48,7 @@ def model(options: argparse.Namespace) -> None:
         from tilewise.model.table import report_text
     given = read_module_bytes(options.file)
     module = _compilable(source.name, given)
-    imported = _imported(source.name, module)
+    imported = _imported(source.name, module).with_accuracy(options.accuracy)
     check_entry(source.name, module, options.entry)
     folder = make_folder(options.output or f"{source.stem}.tilewise")
     if module is not given:
@@ -62,7 +62,7 @@ def model(options: argparse.Namespace) -> None:
         options.target = resolve(options.target).canonical
     request = TuneRequest(options.trials, seed=options.seed, cache=options.cache)
     asked = Model(source, imported, folder, options.target, options.cache, options.entry,
-                  not options.no_ops)  # fmt: skip
+                  not options.no_ops, options.accuracy)  # fmt: skip
     with backend_of(options) as backend:
         lacking = missing(backend, problems, options.target, options.cache)
         tune_missing(backend, lacking, options.target, request)

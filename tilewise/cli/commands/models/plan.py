@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from kernels.errors import ModuleError
-from kernels.problem import parse_problem
+from kernels.problem import Accuracy, parse_problem
 from kernels.system.typed_json import to_json
 from kernels.target import resolve
 from search.records import TuneRequest
@@ -49,14 +49,15 @@ def plan(options: argparse.Namespace) -> None:
     alone = _folder_alone(options.module) if options.module else None
     name = Path(options.file).name
     target = resolve(options.target).canonical  # what a service takes `host` for is elsewhere
-    graph, outline = _graph(name, module)
+    graph, outline = _graph(name, module, options.accuracy)
     request = TuneRequest(options.trials, seed=options.seed, cache=options.cache)
     problems = list(map(parse_problem, problems_of(graph, options.layouts)))
     with backend_of(options) as backend:
         lacking = missing(backend, problems, target, options.cache)
         tune_missing(backend, lacking, target, request)
         costs = _costs(options, backend, target, graph)
-        named, passes = Named(name, target, options.cache), _passes(outline, target)
+        named = Named(name, target, options.cache, options.accuracy)
+        passes = _passes(outline, target)
         with timing_alone(target):
             made = planned(graph, costs, named, options.layouts, passes)
             own = planned(graph, costs, named, "model", passes) if options.executes else made
@@ -152,7 +153,7 @@ def _tell(run: "Ran", made: "Plan", told: dict[str, object], texts: list[str]) -
     texts.append(run_text(run, allowed(made)))
 
 
-def _graph(name: str, module: bytes) -> "tuple[Graph, Outline | None]":
+def _graph(name: str, module: bytes, accuracy: Accuracy) -> "tuple[Graph, Outline | None]":
     """A model's graph, and what its nodes do, where it has one function that runs here."""
     from kernels.mlir.frontend.read import read_graph
     from kernels.mlir.frontend.weights import read_outline
@@ -168,7 +169,10 @@ def _graph(name: str, module: bytes) -> "tuple[Graph, Outline | None]":
         raise BadInputError(
             f"{name}: nothing in it multiplies or convolves what we know{found.why_no_layer}"
         )
-    return found, outline
+    if outline is not None:
+        outline = outline.with_accuracy(accuracy)
+        return outline.graph, outline
+    return found.with_accuracy(accuracy), None
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

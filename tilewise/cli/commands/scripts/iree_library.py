@@ -37,7 +37,7 @@ def make_iree(options: argparse.Namespace) -> str:
     given = [one for one in options.problems if not one.endswith(ENDINGS)]
     problems = wished(given)
     models = [
-        read_model(path, read_module_bytes(path))
+        read_model(path, read_module_bytes(path), options.accuracy or "standard")
         for path in options.problems
         if path.endswith(ENDINGS)
     ]
@@ -54,7 +54,7 @@ def _of_plan(options: argparse.Namespace) -> str:
         raise BadInputError("--plan: give the one model that was planned, as MODEL.mlir")
     plan = read_plan(options.plan, read_text(options.plan))
     target = resolve(plan.target).canonical
-    model = read_model(path, read_module_bytes(path))
+    model = read_model(path, read_module_bytes(path), plan.accuracy)
     found = chosen(plan)
     lacking = {cut.problem for cut in model.cuts} - {str(one.found) for one in found.wanted}
     for note in (*found.notes, *(f"{one}: the plan has no kernel for it" for one in lacking)):

@@ -43,7 +43,7 @@ def make_of_op(options: argparse.Namespace) -> str:
     from kernels.mlir.normalised.choice import first_proven, problems_of
     from kernels.mlir.normalised.prove import with_op
 
-    lone = read_op(module, options.place)
+    lone = read_op(module, options.place).with_accuracy(options.accuracy or "standard")
     try:
         problems = problems_of(lone)
     except UnsupportedError as error:
