@@ -95,6 +95,15 @@ def test_any_product_in_any_cut(data: st.DataObject) -> None:
         check(problem, schedule, target, data.draw(st.integers(0, 1000)))
 
 
+@pytest.mark.parametrize("rows", [49, 26])
+def test_a_tile_of_all_groups_takes_any_number_of_them(rows: int) -> None:
+    """One vector by 25 groups of rows, of which the second problem has 13."""
+    target = TARGETS[0]
+    steps = (Strassen(1), Pack("B"), Prefetch("B"), Pack("A"), Register(25, target.lanes("f32")))
+    problem = Matmul(m=rows, n=72, k=38, dtype="f32", weights="constant", bias=True)
+    check(problem, Schedule((*steps, Unroll(2))), target, rows)
+
+
 SMALL = Matmul(m=13, n=72, k=40, dtype="f32")
 STEPS: tuple[Step, ...] = (Pack("B"), Tile("t", 4), Pack("A"), Register(2, 16))
 
