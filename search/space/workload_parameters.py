@@ -2,8 +2,7 @@
 
 from kernels.arithmetic import must_pack
 from kernels.problem.iteration import is_packed_by_rows
-from search.space.methods.algorithms import fetches_panels, method_parameters
-from search.space.methods.strassen import tall_tiles
+from search.space.methods.algorithms import fetches_panels, method_parameters, tall_tiles
 from search.space.parameters import Choice, Parameter, RegisterTile, Size
 from search.space.points import WHOLE, Value
 from search.space.tiles import joins_for_few_rows, register_tiles, split_tiles, swept_tiles

@@ -28,7 +28,7 @@ class TransformPrinter:
         self.scope, self.structure = scope, scope.structure
         self.col, self.depth = scope.structure.space.col, extent(scope.structure.space.stream)
         self.prefetch = PrefetchPrinter(scope)
-        own = () if self.structure.has_quadrants else _FILTER
+        own: tuple[str, ...] = () if self.structure.has_quadrants else _FILTER
         if self.structure.has_strided_rows:
             own = names_of(StridedRows)
         for name in (*TRANSFORMS, *names_of(TransformSizes), *names_of(Transformed), *own):

@@ -21,11 +21,12 @@ LEAST_OF_VARIABLE: dict[int, Sizes] = {1: (1024, 2048, 2048), 2: (1024, 2048, 20
 """The same where B is added up in every run: both gain 6% of 2048^3, and at most 1% of 1024^3."""
 
 
-FEW_ROWS = 32
-"""Rows from which one level of constant weights is offered where `has_tall_tiles` says so."""
+FEW_ROWS = 28
+"""Rows from which one level of constant weights is offered on servers of the Golden Cove family.
 
-TALL_PER_PANEL = 2
-"""Calls that read a panel of one vector, at most: beside more, wider panels are better."""
+There a tile of all groups of rows reads panels once (`search.space.methods.algorithms.tall_tiles`):
+28x1024x2048 gains 7%, 24x1024x2048 nothing.
+"""
 
 
 def levels_of(workload: Workload) -> tuple[int, ...]:
@@ -42,30 +43,7 @@ def levels_of(workload: Workload) -> tuple[int, ...]:
 def _least(workload: Workload) -> dict[int, Sizes]:
     if not workload.problem.has_constant_weights:
         return LEAST_OF_VARIABLE
-    if not has_tall_tiles(workload):
+    if not is_golden_cove_server(workload.target.cpu):
         return LEAST
     _, cols, depth = LEAST[1]
     return LEAST | {1: (FEW_ROWS, cols, depth)}
-
-
-def has_tall_tiles(workload: Workload) -> bool:
-    """Whether one vector of columns by all groups of few rows is a tile worth a trial.
-
-    It reads each panel once, and so pays where the last cache is far. On servers of the Golden Cove
-    family 25x1 of 7x7x2048->512 is at 1.05 times the best direct schedule, and 13x2, which reads
-    panels twice, at 0.97; no trial elsewhere speaks for it.
-    """
-    return is_golden_cove_server(workload.target.cpu)
-
-
-def tall_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
-    """(rows, vectors) of the tile that has few groups of rows at once, or half of them; or none.
-
-    Its sums, a vector of B and an element of A take all registers.
-    """
-    if 1 not in levels_of(workload) or not has_tall_tiles(workload):
-        return ()
-    groups = -(-matrix_of(workload.problem)[0] // 2)
-    most = workload.target.vector_registers - 2
-    calls = -(-groups // most)
-    return ((-(-groups // calls), 1),) if calls <= TALL_PER_PANEL else ()

@@ -11,7 +11,7 @@ from search.model.prior import prior_points
 from search.space.methods.algorithms import ALGORITHM, WANTED, nearest_algorithm, step_of
 from search.space.methods.strassen import FEW_ROWS, LEAST
 from search.space.space import Space
-from search.space.tiles import tile_shape
+from search.space.tiles import MAX_TILE_ROWS, tile_shape
 from tests.search.targets import FAR, NARROW, WIDE
 
 LARGE = "matmul:m=512,n=4096,k=4096,dtype=f32,weights=constant"
@@ -73,13 +73,26 @@ def constant(rows: int, cols: int = 512, depth: int = 512) -> Space:
 
 
 def test_few_rows_have_a_tile_of_all_groups_where_the_last_cache_is_far() -> None:
-    """Groups are pairs; 31 and a vector of B, and an element of A, do not fit 32 registers."""
-    for rows, tall in ((FEW_ROWS, 16), (49, 25), (50, 25), (60, 30), (62, 16), (99, 25), (120, 30)):
+    """Groups are pairs; 31 sums, a vector of B and an element of A do not fit 32 registers."""
+    for rows, tall in ((FEW_ROWS, 14), (49, 25), (50, 25), (60, 30)):
         tiles = constant(rows).values("tile")
-        assert f"{tall}x1" in tiles, rows
-        assert max(tile_shape(tile).rows for tile in tiles) == max(tall, 16)
-    for space in (constant(122), constant(49, depth=510), Space(constant(49).problem, WIDE)):
-        assert max(tile_shape(tile).rows for tile in space.values("tile")) == 16
+        assert f"{tall}x1" in tiles and len(set(tiles)) == len(tiles)
+        assert max(tile_shape(tile).rows for tile in tiles) == max(tall, MAX_TILE_ROWS)
+    for space in (constant(62), constant(49, depth=510), Space(constant(49).problem, WIDE)):
+        assert max(tile_shape(tile).rows for tile in space.values("tile")) == MAX_TILE_ROWS
+
+
+def test_tiles_of_pixels_are_as_tall_where_a_filter_is_far() -> None:
+    """10x10 pixels are 25 tiles of 2x2, and 9 of 4x4; 10x10 of few channels stay near."""
+    text = "conv2d:n=1,h=10,w=10,ci={0},co={0},kh=3,kw=3,pad=1,dtype=f32,weights={1}"
+    for channels, weights, target, is_tall in (
+        (384, "constant", FAR, True),
+        (384, "constant", WIDE, False),
+        (384, "variable", FAR, False),
+        (32, "constant", FAR, False),
+    ):
+        space = Space(parse_problem(text.format(channels, weights)), target)
+        assert ("25x1" in space.values("tile")) == is_tall
 
 
 def test_few_rows_have_one_level_where_the_last_cache_is_far() -> None:
