@@ -1,5 +1,7 @@
 """What the step `strassen` makes of a matmul or a convolution of single pixels."""
 
+from typing import TypeGuard
+
 from kernels.errors import ScheduleError
 from kernels.problem.base import Problem
 from kernels.problem.iteration import IterationSpace, iteration_space
@@ -7,6 +9,9 @@ from kernels.problem.model import Conv2d, Matmul
 from kernels.schedule.fewer_products import ELEMENTS, POINT, TILES
 from kernels.schedule.steps.algorithms import Strassen
 from kernels.strassen import LEVELS, PRODUCTS
+
+EVEN = 2
+"""Rows that are as far apart as any two are."""
 
 
 def strassen_space(problem: Problem, levels: int) -> IterationSpace:
@@ -38,6 +43,14 @@ def strassen_space(problem: Problem, levels: int) -> IterationSpace:
     )
 
 
+def has_strided_rows(problem: Problem) -> TypeGuard[Conv2d]:
+    """Whether the rows of A are pixels that a stride leaves, and do not lie one behind the other.
+
+    Two rows lie anywhere apart; more of a group have to be of one line, where they are as far.
+    """
+    return isinstance(problem, Conv2d) and problem.stride > 1
+
+
 def matrix_of(problem: Problem) -> tuple[int, int, int]:
     """Rows and columns of the result, and the reduction."""
     if isinstance(problem, Matmul):
@@ -62,6 +75,8 @@ def why_not_strassen(problem: Problem, levels: int) -> str | None:
     for what, extent in (("width", cols), ("reduction", depth)):
         if extent % parts:
             return f"its {what} of {extent} has no {parts} equal parts"
+    if has_strided_rows(problem) and parts > EVEN and problem.ow % parts:
+        return f"its lines of {problem.ow} strided pixels cut groups of {parts} rows"
     return f"it has fewer rows than {parts}" if rows < parts else None
 
 
@@ -75,7 +90,7 @@ def _why_no_matrix(problem: Problem) -> str | None:
         return f"layout={problem.layout} has no rows of channels"
     if problem.kh * problem.kw > 1:
         return f"the filter is {problem.kh}x{problem.kw}, and not 1x1"
-    for name, wanted in (("stride", 1), ("pad", 0), ("groups", 1)):
+    for name, wanted in (("pad", 0), ("groups", 1)):
         if getattr(problem, name) != wanted:
             return f"{name}={getattr(problem, name)} is not {wanted}"
     return None

@@ -44,6 +44,7 @@ FROM_MEMORY = 3.0  # times as long as a line from L3: 46 GB/s, and 120
 GOLDEN_COVE = {
     "loads": 0.15,
     "steps": 0.5,
+    "crowded": 0.0,
     "a_from_l2": 0.1,
     "b_from_l2": 2.5,
     "packed_b": 7.0,
@@ -52,7 +53,9 @@ GOLDEN_COVE = {
 """What each takes on Intel's servers of the Golden Cove family, of what Cascade Lake's weights say.
 
 These, and those below, were fitted to ten layers on Emerald Rapids by what each is for, and judged
-by ten others (docs/experiments/0047-filters-from-a-far-last-cache.md).
+by ten others (docs/experiments/0047-filters-from-a-far-last-cache.md). Unrolled loads do not crowd
+the sums: `unroll factor=4` is up to 6% faster than none, in every tile, and 8 gains little more
+(docs/experiments/0049-products-of-few-pixels.md).
 """
 GOLDEN_COVE_COPIES = 0.4, 1.4
 FAR_LINE, UNFETCHED = 6.0, 2.0  # cycles: 29 GB/s from the last cache at 2.9 GHz, and what it waits

@@ -2,7 +2,7 @@
 
 from kernels.arithmetic import must_pack
 from kernels.problem.iteration import is_packed_by_rows
-from search.space.methods.algorithms import fetches_panels, method_parameters
+from search.space.methods.algorithms import fetches_panels, method_parameters, tall_tiles
 from search.space.parameters import Choice, Parameter, RegisterTile, Size
 from search.space.points import WHOLE, Value
 from search.space.tiles import joins_for_few_rows, register_tiles, split_tiles, swept_tiles
@@ -47,7 +47,8 @@ def parameters_of(workload: Workload) -> tuple[Parameter, ...]:
 
 
 def _tiles(workload: Workload) -> tuple[Value, ...]:
-    plain = (f"{rows}x{vectors}" for rows, vectors in register_tiles(workload))
+    whole = dict.fromkeys((*register_tiles(workload), *tall_tiles(workload)))
+    plain = (f"{rows}x{vectors}" for rows, vectors in whole)
     return (*plain, *map(str, split_tiles(workload)), *swept_tiles(workload))
 
 

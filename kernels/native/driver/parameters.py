@@ -207,6 +207,21 @@ class TransformSizes:
 
 
 @dataclass(frozen=True)
+class StridedRows:
+    """Rows of A that are pixels which a stride leaves.
+
+    Attributes:
+        rows_across, rows_down: of an image.
+        row_pixel, row_line: elements from such a pixel to the next, and from a line of them.
+    """
+
+    rows_across: int
+    rows_down: int
+    row_pixel: int
+    row_line: int
+
+
+@dataclass(frozen=True)
 class Transformed:
     """Where transformed operands and their products lie.
 

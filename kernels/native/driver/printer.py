@@ -36,8 +36,8 @@ from kernels.native.language.words import add_word, call_address, word
 from kernels.native.language.packs import pack_b, pack_image, pack_patches, pack_transposed_a
 '''
 _TRANSFORMS_HEADER = """from kernels.native.language.transforms import (
-    transform_products, transform_tiles, transform_turned_quadrants, transform_turned_weights,
-    transform_weights,
+    transform_products, transform_strided_rows, transform_tiles, transform_turned_quadrants,
+    transform_turned_weights, transform_weights,
 )
 """
 _FUNCTION = """

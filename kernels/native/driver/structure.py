@@ -8,6 +8,7 @@ from kernels.native.strides import Strides
 from kernels.problem import Problem
 from kernels.problem.iteration import IterationSpace, is_packed_ahead
 from kernels.schedule import Schedule
+from kernels.schedule.strassen import has_strided_rows
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Structure:
         a_in_blocks, c_in_blocks: whether the channels of the image, of the result are in blocks.
         walks_blocks: whether a call of the micro-kernel walks several blocks of the image.
         has_quadrants: whether the products are of sums of quadrants.
+        has_strided_rows: whether rows of their A are pixels that a stride leaves.
     """
 
     nest: Nest
@@ -52,6 +54,7 @@ class Structure:
     c_in_blocks: bool = False
     walks_blocks: bool = False
     has_quadrants: bool = False
+    has_strided_rows: bool = False
 
     @classmethod
     def of(
@@ -79,6 +82,7 @@ class Structure:
             c_in_blocks=strides.blocks.c > 0,
             walks_blocks=strides.taps.has_blocks,
             has_quadrants=schedule.strassen is not None,
+            has_strided_rows=schedule.strassen is not None and has_strided_rows(problem),
         )
 
     @property

@@ -5,6 +5,7 @@ from kernels.native.driver.pack_printer import PACKED
 from kernels.native.driver.parameters import (
     TRANSFORMED,
     RegisterTile,
+    StridedRows,
     Transformed,
     TransformSizes,
     extent,
@@ -27,7 +28,9 @@ class TransformPrinter:
         self.scope, self.structure = scope, scope.structure
         self.col, self.depth = scope.structure.space.col, extent(scope.structure.space.stream)
         self.prefetch = PrefetchPrinter(scope)
-        own = () if self.structure.has_quadrants else _FILTER
+        own: tuple[str, ...] = () if self.structure.has_quadrants else _FILTER
+        if self.structure.has_strided_rows:
+            own = names_of(StridedRows)
         for name in (*TRANSFORMS, *names_of(TransformSizes), *names_of(Transformed), *own):
             scope.parameter(name)
         scope.parameter(TRANSFORMED)
@@ -60,6 +63,14 @@ class TransformPrinter:
 
     def _image(self) -> None:
         scope, to, image = self.scope, "a_panels", "a"
+        if self.structure.has_strided_rows:
+            scope.put(
+                f"transform_strided_rows(transform_image, {to}, {stride('ap', TILES)}, image_point,"
+                f" {self._tiles()}, {image}, image_size, row_line, row_pixel, image_pixel,"
+                " tile_height, rows_down, rows_across, height, width, channels, size)"
+            )
+            scope.count(PACKED["A"])
+            return
         if self.structure.a_in_blocks:
             scope.put(f"for channel in range(0, {self.depth}, channels):")
             scope.indent += 1

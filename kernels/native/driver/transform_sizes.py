@@ -6,6 +6,7 @@ from kernels.loopnest import Nest
 from kernels.native.driver.parameters import (
     TRANSFORMED,
     ImageSizes,
+    StridedRows,
     Transformed,
     TransformSizes,
     values_of,
@@ -14,7 +15,7 @@ from kernels.native.strides import Strides
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import is_packed_ahead
 from kernels.schedule.fewer_products import POINT
-from kernels.schedule.strassen import matrix_of
+from kernels.schedule.strassen import has_strided_rows, matrix_of
 from kernels.schedule.winograd import taps_of, tiles_of
 
 
@@ -22,7 +23,7 @@ def sizes_of_transforms(problem: Problem, nest: Nest, strides: Strides) -> dict[
     """The parameters of a nest whose operands are transformed, by name."""
     sizes = values_of(_transformed(problem, nest, strides)) | {TRANSFORMED: 0}
     if _has_quadrants(problem):
-        return sizes | values_of(*_groups_of_rows(problem, nest))
+        return sizes | values_of(*_groups_of_rows(problem, nest), *_strided_rows(problem))
     assert isinstance(problem, Conv2d)
     return sizes | values_of(_tiles_of_pixels(problem, nest, strides))
 
@@ -96,7 +97,7 @@ def _groups_of_rows(problem: Problem, nest: Nest) -> tuple[TransformSizes, Image
         tiles_across=1,
         out_height=rows,
         out_width=width,
-        image_size=rows * depth,
+        image_size=prod(problem.operand_shapes["A"][-3:]),
         image_line=depth,
         image_pixel=depth // width,
         image_channel=1,
@@ -115,6 +116,15 @@ def _groups_of_rows(problem: Problem, nest: Nest) -> tuple[TransformSizes, Image
         packed_cols=0,
     )
     return tiles, image
+
+
+def _strided_rows(problem: Problem) -> tuple[StridedRows, ...]:
+    """Where they lie, if a stride leaves pixels out."""
+    if not has_strided_rows(problem):
+        return ()
+    pixel = problem.stride * problem.ci
+    line = problem.stride * problem.w * problem.ci
+    return (StridedRows(problem.ow, problem.oh, row_pixel=pixel, row_line=line),)
 
 
 def _bytes_of_tiles(problem: Problem, nest: Nest, strides: Strides) -> tuple[int, int]:

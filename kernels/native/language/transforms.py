@@ -48,6 +48,45 @@ def transform_tiles(
 
 
 @njit(nogil=True)
+def transform_strided_rows(
+    transform_image: int,
+    to: int,
+    to_group: int,
+    to_point: int,
+    first: int,
+    end: int,
+    image: int,
+    of_image: int,
+    line: int,
+    pixel: int,
+    part: int,
+    rows_of_group: int,
+    rows_down: int,
+    rows_across: int,
+    rows: int,
+    parts: int,
+    depth: int,
+    size: int,
+) -> None:
+    """to[point][group][depth] = the sums of each group of rows from `first` to `end`.
+
+    A row is a pixel; `of_image`, `line` and `pixel` are what one of each moves the image by. The
+    rows of a group are as far apart as its first two, and have `parts` parts of `depth` elements,
+    `part` apart.
+    """
+    for group in range(first, end):
+        row = group * rows_of_group
+        here = row // rows_across
+        at = here // rows_down * of_image + here % rows_down * line + row % rows_across * pixel
+        row += 1
+        here = row // rows_across
+        beside = here // rows_down * of_image + here % rows_down * line + row % rows_across * pixel
+        call_address(transform_image, to, to_point, image + at * size, beside - at, part, 1, depth,
+                     0, rows - row + 1, 0, parts)  # fmt: skip
+        to += to_group * size
+
+
+@njit(nogil=True)
 def transform_products(
     transform_result: int,
     result: int,

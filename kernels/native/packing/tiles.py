@@ -80,6 +80,11 @@ class SideBySide:
         for x, value in zip(self._addresses(line, at), values, strict=True):
             self.v.store(value, x, mask)
 
+    def fetch_to_write(self, line: int, at: Value) -> None:
+        """Bring the pixels of a line to the first cache, to be written."""
+        for x in self._addresses(line, at):
+            self.v.prefetch_for_write(x)
+
     def _addresses(self, line: int, at: Value) -> list[Value]:
         b = self.v.builder
         start = b.add(at, self.places.lines[line])
@@ -148,6 +153,12 @@ class Planes:
                 group, k = divmod(channel, width)
                 line_part = part(b, groups[k], group * width, width)
                 self._narrow.store(line_part, x, self._of(mask, channel, channels))
+
+    def fetch_to_write(self, line: int, at: Value) -> None:
+        """Bring the pixels of a line to the first cache, to be written."""
+        for first in self._firsts:
+            for x in self._addresses(line, at, first):
+                self.v.prefetch_for_write(x)
 
     def _of(self, mask: Value | None, channel: int, channels: Value | None) -> Value | None:
         """The mask of one channel, which need not exist."""

@@ -217,6 +217,9 @@ def emit_transform_result(module: ir.Module, spec: TransformSpec) -> ir.Function
             mask = None if left is None else v.first_lanes(left, 0)
             biases = e.biases(channel, mask, shape[1])
             to = e.channel_at("to", channel)
+            if e.spec.method.cuts_columns:  # each line far from the others: no prefetcher knows
+                for i in range(shape[0]):
+                    pixels.fetch_to_write(i, to)
             for i, row in enumerate(found):
                 held = pixels.read(i, to, left) if spec.adds else []
                 sums = list(map(v.add, row, held)) if held else row

@@ -53,9 +53,9 @@ class Strassen(Step):
     """Compute a product of matrices from seven products of their quadrants, where eight are usual.
 
     The method is Strassen's (`kernels.strassen`); with `levels` 2 each of the seven products is
-    made of seven likewise. It takes a matmul, or a convolution of single pixels, whose reduction
-    and columns have halves, or quarters. The native lowering alone: upstream has no operation that
-    adds quadrants while it packs.
+    made of seven likewise. It takes a matmul, or a convolution of single pixels with any stride,
+    whose reduction and columns have halves, or quarters. The native lowering alone: upstream has no
+    operation that adds quadrants while it packs.
 
         strassen levels=1
         pack operand=B

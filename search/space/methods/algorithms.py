@@ -21,12 +21,13 @@ from kernels.schedule import (
 from kernels.schedule.fewer_products import TILES
 from kernels.schedule.legality import part_size
 from kernels.schedule.transformed import transformed_space
+from kernels.target.cores import is_golden_cove_server
 from search.space.division import block_steps
 from search.space.methods.strassen import levels_of
 from search.space.methods.winograd import has_large_filter, outputs_of
 from search.space.parameters import Choice, Parameter, Size
 from search.space.points import WHOLE, Point, Value
-from search.space.tiles import tile_shape
+from search.space.tiles import MIN_ACCUMULATORS, tile_shape
 from search.space.workload import Workload
 
 DIRECT, ALGORITHM, WANTED = "direct", "algorithm", "tiles"
@@ -56,6 +57,22 @@ def method_parameters(workload: Workload) -> tuple[Parameter, ...]:
 def fetches_panels(workload: Workload) -> bool:
     """Whether B is transformed to so large panels that products wait for them."""
     return bool(levels_of(workload)) or has_large_filter(workload)
+
+
+def tall_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
+    """(rows, vectors) of tiles of one vector by all transformed rows that there are, if few.
+
+    Its sums, a vector of B and an element of A take all registers. It reads each panel once, and so
+    pays where the last cache is far: on Emerald Rapids 25x1 of 7x7x2048->512 by pairs of rows is at
+    1.08 times the best direct schedule, 13x2, which reads panels twice, at 0.97, and two calls of
+    25x1 for 100 rows at no more than 10x2. No trial elsewhere speaks for it.
+    """
+    if not is_golden_cove_server(workload.target.cpu) or not fetches_panels(workload):
+        return ()
+    most = workload.target.vector_registers - 2
+    spaces = (transformed_space(workload.problem, step) for step in steps_of(workload))
+    rows = sorted({space.extent(TILES) for space in spaces})
+    return tuple((tall, 1) for tall in rows if MIN_ACCUMULATORS <= tall <= most)
 
 
 def steps_of(workload: Workload) -> tuple[Winograd | Strassen, ...]:

@@ -5,6 +5,7 @@ little beside products only where all three dims are long.
 """
 
 from kernels.schedule.strassen import matrix_of, why_not_strassen
+from kernels.target.cores import is_golden_cove_server
 from search.space.workload import Workload
 
 Sizes = tuple[int, int, int]
@@ -20,13 +21,29 @@ LEAST_OF_VARIABLE: dict[int, Sizes] = {1: (1024, 2048, 2048), 2: (1024, 2048, 20
 """The same where B is added up in every run: both gain 6% of 2048^3, and at most 1% of 1024^3."""
 
 
+FEW_ROWS = 28
+"""Rows from which one level of constant weights is offered on servers of the Golden Cove family.
+
+There a tile of all groups of rows reads panels once (`search.space.methods.algorithms.tall_tiles`):
+28x1024x2048 gains 7%, 24x1024x2048 nothing.
+"""
+
+
 def levels_of(workload: Workload) -> tuple[int, ...]:
     """The levels that a workload is offered; none where it is computed directly."""
     problem = workload.problem
-    offered = LEAST if problem.has_constant_weights else LEAST_OF_VARIABLE
     return tuple(
         levels
-        for levels, least in offered.items()
+        for levels, least in _least(workload).items()
         if why_not_strassen(problem, levels) is None
         and all(extent >= size for extent, size in zip(matrix_of(problem), least, strict=True))
     )
+
+
+def _least(workload: Workload) -> dict[int, Sizes]:
+    if not workload.problem.has_constant_weights:
+        return LEAST_OF_VARIABLE
+    if not is_golden_cove_server(workload.target.cpu):
+        return LEAST
+    _, cols, depth = LEAST[1]
+    return LEAST | {1: (FEW_ROWS, cols, depth)}

@@ -55,6 +55,12 @@ def products(draw: st.DrawFn) -> tuple[Problem, int]:
         rows = draw(st.integers(parts, 23))
         return Matmul(m=rows, n=cols, k=depth, transpose_b=turned, **shared), levels
     pixels = {"n": draw(st.integers(1, 3)), "h": draw(st.integers(2, 4)), "w": 3}
+    if draw(st.booleans()):
+        stride = draw(st.integers(2, 3))
+        across = parts if levels > 1 else draw(st.integers(1, 4))
+        down = draw(st.integers(1 if across > 1 else 2, 4))
+        sides = [side * stride - draw(st.integers(0, stride - 1)) for side in (down, across)]
+        pixels |= {"h": sides[0], "w": sides[1], "stride": stride}
     return Conv2d(ci=depth, co=cols, kh=1, kw=1, **pixels, **shared), levels
 
 
@@ -87,6 +93,15 @@ def test_any_product_in_any_cut(data: st.DataObject) -> None:
     schedule = data.draw(schedules(problem, levels, target))
     if is_legal(problem, schedule):  # a block may be cut after the part of a thread is smaller
         check(problem, schedule, target, data.draw(st.integers(0, 1000)))
+
+
+@pytest.mark.parametrize("rows", [49, 26])
+def test_a_tile_of_all_groups_takes_any_number_of_them(rows: int) -> None:
+    """One vector by 25 groups of rows, of which the second problem has 13."""
+    target = TARGETS[0]
+    steps = (Strassen(1), Pack("B"), Prefetch("B"), Pack("A"), Register(25, target.lanes("f32")))
+    problem = Matmul(m=rows, n=72, k=38, dtype="f32", weights="constant", bias=True)
+    check(problem, Schedule((*steps, Unroll(2))), target, rows)
 
 
 SMALL = Matmul(m=13, n=72, k=40, dtype="f32")
@@ -170,7 +185,8 @@ def test_the_nest_is_that_of_the_docstring() -> None:
         ("matmul:m=3,n=8,k=8,dtype=f32", 2, "it has fewer rows than 4"),
         ("matmul:m=8,n=8,k=8,dtype=f32", 3, "levels is one of 1, 2"),
         ("conv2d:n=1,h=4,w=4,ci=8,co=8,kh=3,kw=3,dtype=f32", 1, "the filter is 3x3, and not 1x1"),
-        ("conv2d:n=1,h=4,w=4,ci=8,co=8,kh=1,kw=1,stride=2,dtype=f32", 1, "stride=2 is not 1"),
+        ("conv2d:n=1,h=9,w=12,ci=8,co=8,kh=1,kw=1,stride=2,dtype=f32", 2,
+         "its lines of 6 strided pixels cut groups of 4 rows"),
         ("conv2d:n=1,h=4,w=4,ci=8,co=8,kh=1,kw=1,pad=1,dtype=f32", 1, "pad=1 is not 0"),
         ("conv2d:n=1,h=4,w=4,ci=8,co=8,kh=1,kw=1,groups=2,dtype=f32", 1, "groups=2 is not 1"),
         ("conv2d:n=1,h=4,w=4,ci=8,co=8,kh=1,kw=1,dtype=f32,layout=nchw_fchw", 1,

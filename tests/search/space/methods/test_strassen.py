@@ -6,10 +6,13 @@ import pytest
 
 from kernels.problem import parse_problem
 from kernels.schedule import Parallel, Prefetch, Strassen, check_legal
+from search.model.analytical import Model
+from search.model.prior import prior_points
 from search.space.methods.algorithms import ALGORITHM, WANTED, nearest_algorithm, step_of
-from search.space.methods.strassen import LEAST
+from search.space.methods.strassen import FEW_ROWS, LEAST
 from search.space.space import Space
-from tests.search.targets import NARROW, WIDE
+from search.space.tiles import MAX_TILE_ROWS, tile_shape
+from tests.search.targets import FAR, NARROW, WIDE
 
 LARGE = "matmul:m=512,n=4096,k=4096,dtype=f32,weights=constant"
 VARIABLE = "matmul:m=2048,n=2048,k=2048,dtype=f32"
@@ -60,6 +63,57 @@ def test_every_point_is_a_legal_schedule(text: str, target: object) -> None:
         assert (Prefetch("B") in schedule.steps) == point["prefetch"]
         seen.add(schedule.hash)
     assert len(seen) > 40
+
+
+def constant(rows: int, cols: int = 512, depth: int = 512) -> Space:
+    """The space of a product on a server whose last cache is far."""
+    return Space(
+        parse_problem(f"matmul:m={rows},n={cols},k={depth},dtype=f32,weights=constant"), FAR
+    )
+
+
+def test_few_rows_have_a_tile_of_all_groups_where_the_last_cache_is_far() -> None:
+    """Groups are pairs; 31 sums, a vector of B and an element of A do not fit 32 registers."""
+    for rows, tall in ((FEW_ROWS, 14), (49, 25), (50, 25), (60, 30)):
+        tiles = constant(rows).values("tile")
+        assert f"{tall}x1" in tiles and len(set(tiles)) == len(tiles)
+        assert max(tile_shape(tile).rows for tile in tiles) == max(tall, MAX_TILE_ROWS)
+    for space in (constant(62), constant(49, depth=510), Space(constant(49).problem, WIDE)):
+        assert max(tile_shape(tile).rows for tile in space.values("tile")) == MAX_TILE_ROWS
+
+
+def test_tiles_of_pixels_are_as_tall_where_a_filter_is_far() -> None:
+    """10x10 pixels are 25 tiles of 2x2, and 9 of 4x4; 10x10 of few channels stay near."""
+    text = "conv2d:n=1,h=10,w=10,ci={0},co={0},kh=3,kw=3,pad=1,dtype=f32,weights={1}"
+    for channels, weights, target, is_tall in (
+        (384, "constant", FAR, True),
+        (384, "constant", WIDE, False),
+        (384, "variable", FAR, False),
+        (32, "constant", FAR, False),
+    ):
+        space = Space(parse_problem(text.format(channels, weights)), target)
+        assert ("25x1" in space.values("tile")) == is_tall
+
+
+def test_few_rows_have_one_level_where_the_last_cache_is_far() -> None:
+    assert constant(FEW_ROWS).values(ALGORITHM) == ALL[:2]
+    for space in (
+        constant(FEW_ROWS - 1),
+        constant(FEW_ROWS, cols=510),
+        Space(constant(FEW_ROWS).problem, WIDE),
+        Space(parse_problem(f"matmul:m={FEW_ROWS},n=2048,k=2048,dtype=f32"), FAR),
+    ):
+        assert space.values(ALGORITHM) == ()
+
+
+def test_tall_tiles_are_of_pixels_that_a_stride_leaves() -> None:
+    """A line has 7 pixels, and all 49 are 25 pairs."""
+    text = "conv2d:n=1,h=14,w=14,ci=1024,co=2048,kh=1,kw=1,stride=2,dtype=f32,weights=constant"
+    space = Space(parse_problem(text), FAR)
+    assert "25x1" in space.values("tile")
+    first = space.schedule(prior_points(Model.shipped(space), 1)[0])
+    assert first.strassen == 1 and first.prefetches
+    assert (first.register.rows, first.register.cols) == (25, 16)
 
 
 def test_a_division_of_rows_divides_groups_of_rows() -> None:
