@@ -1,13 +1,16 @@
 """What a sweep gains by reading several parts of the reduction, each from end to end.
 
-    python -m benchmarks.reductions.streams_apart [PROBLEM ...] [--rounds 9]
+    python -m benchmarks.reductions.streams_apart [PROBLEM ...] [--rounds 9] [--all]
 
 Every sweep of all rows that the search offers, of neighbouring rows and of streams apart, with and
 without prefetch, beside loops that load every vector of B once and do nothing else, in the same
-rounds on one core. GB/s of B; `share` is of the fastest of the loops.
+rounds on one core. GB/s of B; `share` is of the fastest of the loops. With `--all` a line of each
+sweep follows, the fastest first: lines of a row at once, `w` rows side by side, `i` streams, and
+`p` for the step `prefetch`.
 """
 
 import argparse
+from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
@@ -34,10 +37,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("problems", nargs="*", default=LAYERS)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--all", action="store_true", help="a line of each sweep")
     options = parser.parse_args()
     print(f"{processor()}\n{HEADER}", flush=True)
     for text in options.problems:
-        print(row(text, options.rounds), flush=True)
+        read, speeds = measured(text, options.rounds)
+        print(row(text, read, speeds), flush=True)
+        if options.all:
+            print("\n".join(listed(read, speeds)), flush=True)
 
 
 HEADER = (
@@ -45,8 +52,11 @@ HEADER = (
 )
 
 
-def row(text: str, rounds: int) -> str:
-    """The best sweep of either kind, as a share of the reads."""
+Speeds = list[tuple[float, Schedule]]
+
+
+def measured(text: str, rounds: int) -> tuple[float, Speeds]:
+    """GB/s of the fastest loop that reads, and of each sweep, the fastest first."""
     problem, target = parse_problem(text), resolve("host")
     assert isinstance(problem, Matmul)
     operands = make_operands(problem, 0)
@@ -58,16 +68,27 @@ def row(text: str, rounds: int) -> str:
     reads = [reading(target, operands["B"], streams) for streams in STREAMS]
     taken = interleave([*ways, *reads], rounds)
     speeds = [operands["B"].nbytes / median(samples.times) / 1e9 for samples in taken]
-    read = max(speeds[len(sweeps) :])
     of_sweeps = list(zip(speeds[: len(sweeps)], sweeps, strict=True))
-    near = max(speed for speed, sweep in of_sweeps if sweep.streams == 1)
-    apart, best = max(
-        ((speed, sweep) for speed, sweep in of_sweeps if sweep.streams > 1), key=lambda x: x[0]
-    )
+    return max(speeds[len(sweeps) :]), sorted(of_sweeps, key=lambda x: -x[0])
+
+
+def row(text: str, read: float, speeds: Speeds) -> str:
+    """The best sweep of either kind, as a share of the reads."""
+    near = next(speed for speed, sweep in speeds if sweep.streams == 1)
+    apart, best = next((speed, sweep) for speed, sweep in speeds if sweep.streams > 1)
     return (
         f"{text:<38} {read:>6.1f} {near:>10.1f} {near / read:>6.0%} {apart:>6.1f} "
         f"{apart / read:>6.0%}  {' / '.join(map(str, best.steps))}"
     )
+
+
+def listed(read: float, speeds: Speeds) -> Iterator[str]:
+    """Each sweep and its share."""
+    lanes = min(sweep.register.cols for _, sweep in speeds)
+    for speed, sweep in speeds:
+        streams = f"i{sweep.streams}" if sweep.streams > 1 else ""
+        name = f"{sweep.register.cols // lanes}w{sweep.depth}{streams}{' p' * sweep.prefetches}"
+        yield f"  {name:<12} {speed:>6.1f} {speed / read:>6.0%}"
 
 
 def offered(problem: Matmul, space: Space) -> list[Schedule]:

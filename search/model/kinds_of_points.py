@@ -5,7 +5,7 @@ model.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import islice, product
+from itertools import product
 
 from kernels.problem import Conv2d, Matmul
 from search.model.traffic import OWN_SHARE, PAGE_BYTES
@@ -29,8 +29,8 @@ from search.space.tiles import (
 )
 
 MAX_SPLIT_POINTS = 8  # points of split tiles that are proposed
-MAX_SWEPT_POINTS = 6  # of swept ones that hold all rows
-FETCHED_AT = 2  # place among these of one with prefetches
+MAX_SWEPT_POINTS = 7  # of swept ones that hold all rows
+FETCHED_AT, FETCHED = 2, 2  # place among these of those with prefetches, and how many
 MAX_SHARED_POINTS = 4  # of swept ones that share joined words
 SWEPT_AT_ONCE = 8  # rows of a result up to which registers hold all, for a wide tile
 WIDENED_AT_ONCE = 4  # and up to which a sweep widens B as fast as a pack that many rows share
@@ -183,8 +183,8 @@ def at_once(space: Space, swept: Sequence[Point]) -> list[Point]:
     Before them come those that are so wide that words are joined in whole vectors.
     Many rows that lie a multiple of a page apart meet in few sets of the first cache; of these,
     few rows come first, in streams that run on from row to row, and where the last cache has B.
-    Where rows are longer than a page, which processors follow to its end, the deepest that reads
-    whole rows side by side is also among the first with prefetches.
+    Where rows are longer than a page, which processors follow to its end, the two deepest that read
+    whole rows side by side are also among the first with prefetches.
     """
     workload = space.workload
     rows = workload.dims.extent(workload.dims.row)
@@ -203,9 +203,19 @@ def at_once(space: Space, swept: Sequence[Point]) -> list[Point]:
 
     whole = sorted((p for p in swept if tile_shape(p["tile"]).rows == rows), key=rank)
     if stored.stride > PAGE_BYTES and True in space.values("prefetch"):
-        side_by_side = (p for p in whole if tile_shape(p["tile"]).streams == 1)
-        whole[FETCHED_AT:FETCHED_AT] = [p | {"prefetch": True} for p in islice(side_by_side, 1)]
+        fetched = [point | {"prefetch": True} for point in _by_depth(whole)[:FETCHED]]
+        whole[FETCHED_AT:FETCHED_AT] = fetched
     return whole[:MAX_SWEPT_POINTS]
+
+
+def _by_depth(swept: Sequence[Point]) -> list[Point]:
+    """The first one of each depth that reads whole rows side by side, in their order."""
+    first: dict[int, Point] = {}
+    for point in swept:
+        shape = tile_shape(point["tile"])
+        if shape.streams == 1:
+            first.setdefault(shape.swept, point)
+    return list(first.values())
 
 
 def _nearest(space: Space, name: str, wanted: int) -> Value:

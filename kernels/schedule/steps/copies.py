@@ -51,7 +51,8 @@ class Prefetch(Step):
 
     Where columns span the groups of a convolution nothing is packed, and `operand=A` fetches the
     lines of the image below those that a register tile reads; where columns are swept, `operand=B`
-    fetches the rows further on.
+    fetches the rows further on, or, of many rows that end their pages together, where they enter
+    their next pages.
     """
 
     name: ClassVar[str] = "prefetch"

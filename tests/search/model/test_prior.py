@@ -129,3 +129,18 @@ def test_rows_longer_than_a_page_are_also_fetched_ahead(n: int, is_fetched: bool
     schedules = [space.schedule(point) for point in prior_points(Model.shipped(space), 6)]
     swept = [schedule for schedule in schedules if schedule.sweeps]
     assert any(schedule.prefetches and schedule.depth == 32 for schedule in swept) == is_fetched
+
+
+@pytest.mark.parametrize(
+    ("text", "depths"),
+    [
+        ("n=12288,k=4096,dtype=i8", {32, 16}),
+        ("n=6144,k=4096,dtype=bf16", {32, 16}),
+        ("n=11008,k=4096,dtype=i8", {32, 16}),
+        ("n=4096,k=4096,dtype=i8", set()),  # no longer than one
+    ],
+)
+def test_long_rows_are_fetched_ahead_at_two_depths(text: str, depths: set[int]) -> None:
+    space = Space(parse_problem(f"matmul:m=1,{text}"), DOTS)
+    schedules = [space.schedule(point) for point in prior_points(Model.shipped(space), 5)]
+    assert {s.depth for s in schedules if s.sweeps and s.prefetches} == depths

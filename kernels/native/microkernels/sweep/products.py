@@ -13,6 +13,7 @@ from kernels.native.ir.interleave import (
 from kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Value, Vectors, const
 from kernels.native.microkernels.abi import SweepArguments
 from kernels.native.microkernels.sweep.chunk_of_a import ChunkOfA
+from kernels.native.microkernels.sweep.next_pages import NextPages
 from kernels.native.microkernels.sweep.spec import ROW_AHEAD_BYTES, SweepSpec
 
 
@@ -157,11 +158,14 @@ class Products:
     def _fetch_ahead(self, b_at: Value, col: Value, vectors: int) -> None:
         """Prefetch each row further on, or where the next chunk's row begins."""
         b, spec, size = self.builder, self.spec, self.stored.element.bytes
+        lines = max(1, vectors * spec.lanes * size // LINE_BYTES)
+        if spec.rows_meet:
+            NextPages(b, spec, self.arg).fetch(b_at, col, lines)
+            return
         ahead = ROW_AHEAD_BYTES // size
         inside = b.icmp_signed("<", b.add(col, const(ahead)), self.arg.cols)
         beyond = b.add(const(ROW_AHEAD_BYTES), self.arg.wrap)
         at = b.add(b_at, b.select(inside, const(ROW_AHEAD_BYTES), beyond))
-        lines = max(1, vectors * spec.lanes * size // LINE_BYTES)
         for row in range(spec.depth):
             first = self.stored.at(at, self._row(row))
             for line in range(lines):
