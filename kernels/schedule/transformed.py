@@ -10,6 +10,7 @@ from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.loops import Parallel, Tile
 from kernels.schedule.steps.register import Register, Unroll
+from kernels.schedule.steps.stores import Nontemporal
 from kernels.schedule.strassen import strassen_space
 from kernels.schedule.winograd import TILES, winograd_space
 
@@ -52,11 +53,14 @@ def check_order(problem: Problem, space: IterationSpace, schedule: Schedule) -> 
         ("pack operand=A", Pack, {"operand": "A"}, True),
         ("register outer=cols", Register, {"outer": "cols"}, True),
         ("unroll", Unroll, {}, False),
+        ("nontemporal operand=C", Nontemporal, {}, False),
     ]
     for step in schedule.steps:
         if isinstance(step, Prefetch) and kind is Winograd and not problem.has_constant_weights:
             why = "only a filter that was transformed ahead is prefetched; drop the step"
             raise refuse(problem, step, why)
+        if isinstance(step, Nontemporal):
+            _check_nontemporal(problem, kind, step)
     left = list(schedule.steps)
     for said, wanted, values, is_needed in expected:
         if left and isinstance(left[0], wanted) and values.items() <= vars(left[0]).items():
@@ -72,3 +76,12 @@ def check_order(problem: Problem, space: IterationSpace, schedule: Schedule) -> 
             f"{problem}: step '{left[0]}' has no place beside {kind.name}; "
             f"the order is {', '.join(name for name, *_ in expected)}"
         )
+
+
+def _check_nontemporal(problem: Problem, kind: type[Step], step: Nontemporal) -> None:
+    """Raise unless transforms of the result write whole lines of the cache."""
+    if kind is Strassen:
+        raise refuse(problem, step, "beside strassen the result is written to the caches")
+    if problem.has_channels_first:
+        why = "a vector of a pixel's channels has no line of its own in layout=nchw_fchw"
+        raise refuse(problem, step, why)
