@@ -79,9 +79,9 @@ def check_order(problem: Problem, space: IterationSpace, schedule: Schedule) -> 
 
 
 def _check_nontemporal(problem: Problem, kind: type[Step], step: Nontemporal) -> None:
-    """Raise unless transforms of the result write whole lines of the cache."""
+    """Raise where transforms of the result write no whole lines of the cache."""
     if kind is Strassen:
-        raise refuse(problem, step, "beside strassen the result is written to the caches")
+        raise refuse(problem, step, "it has no place beside strassen; drop the step")
     if problem.has_channels_first:
-        why = "a vector of a pixel's channels has no line of its own in layout=nchw_fchw"
+        why = "in layout=nchw_fchw a pixel's channels have no line of their own; drop the step"
         raise refuse(problem, step, why)

@@ -5,7 +5,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from kernels.errors import LoweringError
+from kernels.errors import LoweringError, ScheduleError
 from kernels.native import lower
 from kernels.native.microkernels.abi import PAST_CACHES
 from kernels.native.packing.transforms import RESULT_ARGUMENTS
@@ -15,7 +15,17 @@ from kernels.oracle.operands import Array, Operands, make_operands
 from kernels.oracle.reference import reference
 from kernels.oracle.tolerance import compare
 from kernels.problem import Problem, parse_problem
-from kernels.schedule import Nontemporal, Pack, Register, Schedule, Tile, Winograd
+from kernels.schedule import (
+    Nontemporal,
+    Pack,
+    Register,
+    Schedule,
+    Step,
+    Strassen,
+    Tile,
+    Winograd,
+    check_legal,
+)
 from kernels.target import Target
 
 TEXT = "conv2d:n=2,h=13,w=11,ci=20,co={co},kh=3,kw=3,pad=1,dtype=f32,bias,epilogue=relu"
@@ -71,3 +81,15 @@ def test_rows_that_are_no_whole_vectors_are_refused(host: Target) -> None:
     problem = parse_problem(TEXT.format(co=40))
     with pytest.raises(LoweringError, match="step nontemporal: vectors of"):
         plan(problem, PAST, host)
+
+
+@pytest.mark.parametrize(
+    ("text", "method", "why"),
+    [
+        (f"{TEXT.format(co=48)},layout=nchw_fchw", Winograd(4), "have no line of their own"),
+        ("matmul:m=64,n=64,k=64,dtype=f32", Strassen(1), "has no place beside strassen"),
+    ],
+)
+def test_results_that_are_always_written_to_the_caches(text: str, method: Step, why: str) -> None:
+    with pytest.raises(ScheduleError, match=f"nontemporal operand=C.*{why}"):
+        check_legal(parse_problem(text), Schedule((method, *PAST.steps[1:])))

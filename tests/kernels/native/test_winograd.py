@@ -273,9 +273,3 @@ def test_what_cannot_be_filtered_is_refused(text: str, why: str) -> None:
 def test_steps_in_another_order_are_refused(steps: tuple[Step, ...], why: str) -> None:
     with pytest.raises(ScheduleError, match=why):
         build(SMALL, Schedule(steps))
-
-
-def test_a_result_whose_channels_are_planes_is_written_to_the_caches() -> None:
-    problem = replace(SMALL, layout="nchw_fchw")
-    with pytest.raises(ScheduleError, match="has no line of its own"):
-        build(problem, Schedule((Winograd(4), *STEPS, Nontemporal())))
