@@ -19,7 +19,7 @@ from kernels.schedule.transformed import check_order, scheduled_space
 
 _ENDINGS: list[list[type[Step]]] = [
     [], [Split], [Unroll], [Split, Unroll], [Jam], [Nontemporal], [Jam, Nontemporal], [Sweep],
-    [Sweep, Interleave],
+    [Sweep, Interleave], [Unroll, Nontemporal],
 ]  # fmt: skip
 LARGEST_UNROLL = 16
 LARGEST_SPLIT = 256
@@ -138,7 +138,7 @@ def _check_ending(problem: Problem, schedule: Schedule) -> None:
     if tail not in _ENDINGS or set().union(*_ENDINGS) & set(kinds[: kinds.index(Register)]):
         raise ScheduleError(
             f"{problem}: behind the register step come split and unroll, jam and nontemporal, or "
-            "sweep and interleave, each at most once, and in this order"
+            "sweep and interleave, or unroll and nontemporal, each at most once, and in this order"
         )
     if schedule.unroll > LARGEST_UNROLL:
         raise ScheduleError(f"{problem}: unroll factor={schedule.unroll} is above {LARGEST_UNROLL}")

@@ -11,6 +11,7 @@ from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.loops import Parallel, Tile
 from kernels.schedule.steps.register import Register, Unroll
+from kernels.schedule.steps.stores import Nontemporal
 from kernels.schedule.strassen import strassen_space
 from kernels.schedule.winograd import winograd_space
 
@@ -53,11 +54,14 @@ def check_order(problem: Problem, space: IterationSpace, schedule: Schedule) -> 
         ("pack operand=A", Pack, {"operand": "A"}, True),
         ("register outer=cols", Register, {"outer": "cols"}, True),
         ("unroll", Unroll, {}, False),
+        ("nontemporal operand=C", Nontemporal, {}, False),
     ]
     for step in schedule.steps:
         if isinstance(step, Prefetch) and kind is Winograd and not problem.has_constant_weights:
             why = "only a filter that was transformed ahead is prefetched; drop the step"
             raise refuse(problem, step, why)
+        if isinstance(step, Nontemporal):
+            _check_nontemporal(problem, kind, step)
     left = list(schedule.steps)
     for said, wanted, values, is_needed in expected:
         if left and isinstance(left[0], wanted) and values.items() <= vars(left[0]).items():
@@ -73,3 +77,12 @@ def check_order(problem: Problem, space: IterationSpace, schedule: Schedule) -> 
             f"{problem}: step '{left[0]}' has no place beside {kind.name}; "
             f"the order is {', '.join(name for name, *_ in expected)}"
         )
+
+
+def _check_nontemporal(problem: Problem, kind: type[Step], step: Nontemporal) -> None:
+    """Raise where transforms of the result write no whole lines of the cache."""
+    if kind is Strassen:
+        raise refuse(problem, step, "it has no place beside strassen; drop the step")
+    if problem.has_channels_first:
+        why = "in layout=nchw_fchw a pixel's channels have no line of their own; drop the step"
+        raise refuse(problem, step, why)

@@ -23,7 +23,13 @@ from search.model.computing import (
 from search.model.traffic import LINE_BYTES, OWN_SHARE
 from search.model.weights import AMOUNTS, CASCADE_LAKE
 from search.space.block_sizes import equal_block
-from search.space.methods.algorithms import WANTED, channels_of, fetches_panels, transformed_part
+from search.space.methods.algorithms import (
+    PAST_CACHES,
+    WANTED,
+    channels_of,
+    fetches_panels,
+    transformed_part,
+)
 from search.space.points import Point
 from search.space.space import Space
 from search.space.tiles import TileShape, tile_shape
@@ -60,6 +66,7 @@ the sums: `unroll factor=4` is up to 6% faster than none, in every tile, and 8 g
 GOLDEN_COVE_COPIES = 0.4, 1.4
 FAR_LINE, UNFETCHED = 6.0, 2.0  # cycles: 29 GB/s from the last cache at 2.9 GHz, and what it waits
 BROADCASTS = 3  # elements loaded in a cycle; 16x1 computes at the peak
+FETCHED_RESULT = 12.0  # times as long a line takes that is fetched from beyond L2 to be written
 NEARER = 0.45  # of those, where it comes to the first cache: 7x7x512, 14x14x256 in tiles of 16 rows
 
 
@@ -149,6 +156,7 @@ def transformed_amounts(
         out["multiply_adds"] *= _less_loads(shape)
         out |= {name: out[name] * times for name, times in GOLDEN_COVE.items()}
         out["a_from_l3"] += ceil(channels / part) * _lines_of_a_far_image(space)
+        out["c_lines"] *= FETCHED_RESULT if point.get(PAST_CACHES) is False else 1.0
     return out
 
 

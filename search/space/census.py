@@ -9,7 +9,13 @@ minimal filtering, whose columns and tiles are cut independently.
 
 from itertools import product
 
-from search.space.methods.algorithms import ALGORITHM, DIRECT, WANTED, channels_of
+from search.space.methods.algorithms import (
+    ALGORITHM,
+    DIRECT,
+    PAST_CACHES,
+    WANTED,
+    channels_of,
+)
 from search.space.points import Point, Value
 from search.space.space import Space
 from search.space.tiles import tile_shape
@@ -74,7 +80,7 @@ def _count_filtered(space: Space, base: Point) -> int:
                         counts[key] = _count(space, divided, choices, operand)
                     of_each.append(counts[key])
                 total += of_each[0] * of_each[1]
-    return total * len(space.values("unroll"))
+    return total * len(space.values("unroll")) * max(1, len(space.values(PAST_CACHES)))
 
 
 def _distinct_divisions(space: Space, base: Point) -> list[Point]:

@@ -40,6 +40,7 @@ _TRANSFORMS_HEADER = """from kernels.native.language.transforms import (
     transform_turned_weights, transform_weights,
 )
 """
+_STORES_HEADER = "from kernels.native.language.words import wait_for_stores\n"
 _FUNCTION = """
 
 @njit("void(int64)", nogil=True)
@@ -75,8 +76,10 @@ def print_driver(
         bodies["prepare"] = transforms.prepare() if transforms else print_prepare(scope)
     reads = {name: scope.read_in(body) for name, body in bodies.items()}
     functions = (_function(name, reads[name], body) for name, body in bodies.items())
+    past_caches = transforms and scope.structure.writes_past_caches
+    header = _HEADER + (_TRANSFORMS_HEADER if transforms else "")
     return DriverSource(
-        _HEADER + (_TRANSFORMS_HEADER if transforms else "") + "".join(functions),
+        header + (_STORES_HEADER if past_caches else "") + "".join(functions),
         tuple(scope.parameters),
         scope.structure.is_ahead,
         tuple(name for name in FUNCTIONS if any(name in read for read in reads.values())),

@@ -14,7 +14,8 @@ from kernels.native.driver.parameters import (
 )
 from kernels.native.driver.prefetch_printer import PrefetchPrinter
 from kernels.native.driver.scope import Scope
-from kernels.native.microkernels.abi import TRANSFORMS, Arguments
+from kernels.native.ir.vectors import LINE_BYTES
+from kernels.native.microkernels.abi import PAST_CACHES, TRANSFORMS, Arguments
 from kernels.schedule.fewer_products import POINT, TILES
 
 _TILES_OF_AN_IMAGE = "tile_height, tile_width, tiles_down, tiles_across"
@@ -42,6 +43,9 @@ class TransformPrinter:
         behind = 0
         if self.structure.fetches_panels:
             self.prefetch.begin_panels()
+        if self.structure.writes_past_caches:
+            aligned = f"c % {LINE_BYTES} == 0"
+            self.scope.put(f"result = {PAST_CACHES} if {aligned} else transform_result")
         for entry in self.structure.nest.entries:
             if isinstance(entry, Loop):
                 self.scope.loop(entry)
@@ -54,6 +58,9 @@ class TransformPrinter:
                 self._image() if entry.operand == "A" else self._filter()
         self.scope.indent = behind
         self._result(tiles, cols)
+        if self.structure.writes_past_caches:
+            self.scope.indent = 2
+            self.scope.put("wait_for_stores()")
 
     def _tiles(self) -> str:
         return f"{self.scope.start[TILES]}, {self.scope.end[TILES]}"
@@ -144,8 +151,9 @@ class TransformPrinter:
         at = f"{first} * result_channel"
         if self.structure.c_in_blocks:
             at = f"({scope.in_blocks_of_c(first)})"
+        result = "result" if self.structure.writes_past_caches else "transform_result"
         scope.put(
-            f"transform_products(transform_result, c + {at} * out_size,"
+            f"transform_products({result}, c + {at} * out_size,"
             " result_size, result_line, result_pixel, result_channel,"
             f" bias + {first} * out_size, {length}, a_panels + products_at, c_t, product_point,"
             f" {tiles}, {_TILES_OF_AN_IMAGE}, out_height, out_width, out_size)"

@@ -30,7 +30,7 @@ def kernel_text(kernel: MicroKernel, use: Use = ANYHOW) -> KernelText:
     functions = emit_all(module, kernel, use)
     for function in functions:
         function.linkage = "external"  # other modules have to find it when they are linked
-    text = _plain("\n".join(str(value) for value in module.globals.values()))
+    text = _plain("\n".join(map(str, (*module.globals.values(), *module.metadata))))
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     names = {}
     for function in functions:

@@ -41,6 +41,12 @@ def emit_fill(builder: ir.IRBuilder, address: Value, size: Value, byte: Value) -
     builder.call(fn, (pointer, builder.trunc(byte, I8), size, ir.Constant(I1, 0)))
 
 
+def emit_wait_for_stores(builder: ir.IRBuilder) -> None:
+    """Until what went past the caches is in memory; other processors keep it in order."""
+    if IS_X86:
+        builder.call(declare(builder.module, "llvm.x86.sse.sfence", VOID, ()), ())
+
+
 def emit_read_shared(builder: ir.IRBuilder, address: Value, index: Value) -> Value:
     """The i64 at position `index` of those at `address`, and all that was written before it."""
     return builder.load_atomic(word_pointer(builder, address, index), "acquire", WORD_BYTES)

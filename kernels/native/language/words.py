@@ -13,6 +13,7 @@ from kernels.native.language.primitives import (
     emit_add_word,
     emit_call_address,
     emit_fill,
+    emit_wait_for_stores,
     emit_word,
 )
 
@@ -63,3 +64,14 @@ def fill(_typing: Any, address: Any, size: Any, byte: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
+def wait_for_stores(_typing: Any) -> Any:
+    """Until what went past the caches is in memory, where others read it."""
+
+    def codegen(context: Any, builder: Any, _signature: Any, _args: Any) -> Any:
+        emit_wait_for_stores(builder)
+        return context.get_dummy_value()
+
+    return types.void(), codegen

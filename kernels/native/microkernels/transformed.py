@@ -10,7 +10,7 @@ from typing import Self
 
 from kernels.arithmetic import Arithmetic, arithmetic_of
 from kernels.errors import LoweringError
-from kernels.native.microkernels.abi import ADD_BIAS, RELU, ceiling_of, epilogue_flags
+from kernels.native.microkernels.abi import ADD_BIAS, PAST_CACHES, RELU, ceiling_of, epilogue_flags
 from kernels.native.microkernels.outer_product import (
     OuterProduct,
 )
@@ -58,11 +58,13 @@ class TransformedProduct:
         spec: of the micro-kernel.
         transforms: of the transforms.
         turns: whether panels of B are transposed first.
+        writes_past_caches: whether the result goes past the caches where it lies aligned.
     """
 
     spec: OuterProductSpec
     transforms: TransformSpec
     turns: bool
+    writes_past_caches: bool = False
 
     @classmethod
     def serves(cls, problem: Problem, schedule: Schedule) -> bool:
@@ -99,7 +101,13 @@ class TransformedProduct:
         near = NEAR_BYTES if _reads_panels_once(problem, schedule, target) else 0
         spec = replace(spec, near_bytes=near * spec.streams_ahead)
         alone = replace(spec, taps=False, bias_rows=False, epilogue=0)
-        return cls(alone, transforms, strides.b.is_transposed)
+        past_caches = schedule.writes_past_caches
+        if past_caches and transforms.cols:
+            raise LoweringError(
+                f"step nontemporal: vectors of {spec.lanes} do not divide the rows of C of "
+                f"{problem}; drop the step"
+            )
+        return cls(alone, transforms, strides.b.is_transposed, past_caches)
 
     def pieces(self, use: Use = ANYHOW) -> dict[str, Piece]:
         """Its functions as they are used; where no tile is cut, `edge` takes all."""
@@ -111,14 +119,22 @@ class TransformedProduct:
         )
         result = replace(self.transforms, depth=False)
         weights = replace(image, depth=False, planes=False)
+        past_caches = {}
+        if self.writes_past_caches:
+            past_caches[PAST_CACHES] = _of_result(replace(result, past_caches=True))
         return {
             "full": of_kernel["full"],
             "edge": of_kernel["edge"],
             "pack_b_panel": of_kernel["pack_b_panel"],
             "transform_image": Piece("left factors", (image,), emit_transform_image, True),
-            "transform_result": Piece("sums of products", (result,), emit_transform_result, True),
+            "transform_result": _of_result(result),
             "transform_filter": Piece("right factors", (weights,), emit_transform_filter, True),
+            **past_caches,
         }
+
+
+def _of_result(spec: TransformSpec) -> Piece:
+    return Piece("sums of products", (spec,), emit_transform_result, True)
 
 
 def _reads_panels_once(problem: Problem, schedule: Schedule, target: Target) -> bool:

@@ -69,6 +69,11 @@ class SideBySide:
         self._down = limits.lines(b, len(places.lines)) if limits else []
         self._across = limits.pixels(b, len(places.pixels)) if limits else []
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether every pixel exists."""
+        return self.places.limits is None
+
     def read(self, line: int, at: Value, channels: Value | None) -> list[Value]:
         """The pixels of a line, from address `at` on, of so many channels if not of all."""
         mask = None if channels is None else self.v.first_lanes(channels, 0)
@@ -84,6 +89,11 @@ class SideBySide:
         """Bring the pixels of a line to the first cache, to be written."""
         for x in self._addresses(line, at):
             self.v.prefetch_for_write(x)
+
+    def write_past_caches(self, line: int, at: Value, values: Sequence[Value]) -> None:
+        """Write whole vectors to the pixels of a line, from an aligned address on."""
+        for x, value in zip(self._addresses(line, at), values, strict=True):
+            self.v.store_past_caches(value, x)
 
     def _addresses(self, line: int, at: Value) -> list[Value]:
         b = self.v.builder

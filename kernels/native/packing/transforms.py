@@ -41,6 +41,7 @@ class TransformSpec:
         adds, bias, relu: what the result's transform ends with: what the result holds is added,
             then the bias, and the larger of that and 0 is written.
         ceiling: the most that relu leaves; None for no limit.
+        past_caches: whether whole tiles of the result are written past the caches.
     """
 
     element: str
@@ -54,6 +55,7 @@ class TransformSpec:
     bias: bool
     relu: bool
     ceiling: int | None
+    past_caches: bool = False
 
 
 @dataclass(frozen=True)
@@ -196,9 +198,11 @@ def emit_transform_result(module: ir.Module, spec: TransformSpec) -> ir.Function
     """to[pixels][channels] = the tile of the products M[point][channels].
 
     What `to` holds, bias and relu come last. Pixels from `rows` or `cols` on do not exist and are
-    not written.
+    not written. A tile that they cut is written to the caches: vectors of pixels that do not exist
+    go to the stack.
     """
-    e = _Emitter.begin(module, "transform_result", RESULT_ARGUMENTS, spec)
+    name = "past_caches" if spec.past_caches else "transform_result"
+    e = _Emitter.begin(module, name, RESULT_ARGUMENTS, spec)
     b, v, arg = e.builder, e.v, e.arg
     (height, width), point = spec.method.products, e.size(arg["source_point"])
     shape, to_values = spec.method.result
@@ -224,7 +228,10 @@ def emit_transform_result(module: ir.Module, spec: TransformSpec) -> ir.Function
                 held = pixels.read(i, to, left) if spec.adds else []
                 sums = list(map(v.add, row, held)) if held else row
                 ended = [e.ended(one, bias) for one, bias in zip(sums, biases, strict=True)]
-                pixels.write(i, to, ended, left)
+                if spec.past_caches and isinstance(pixels, SideBySide) and pixels.is_whole:
+                    pixels.write_past_caches(i, to, ended)
+                else:
+                    pixels.write(i, to, ended, left)
 
         e.over_channels(spec.cols, vector)
 

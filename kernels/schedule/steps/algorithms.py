@@ -38,7 +38,8 @@ class Winograd(Step):
     reads with any stride, a matrix product each; `co` and
     `ci` stay. Packing B transforms the filter, packing A the image; both are needed. A filter that
     is constant may have `prefetch operand=B` behind its pack. Tiles
-    past the image's end read zeros and are cut when they are written.
+    past the image's end read zeros and are cut when they are written. `nontemporal operand=C` at
+    the end writes whole tiles of an nhwc result past the caches.
 
     Rounding differs from the direct method's, and a NaN or infinity spreads over its tile
     (`kernels.minimal_filtering`); problems with accuracy=strict refuse the step.

@@ -8,6 +8,7 @@ the parameters that say how the direct method packs and cuts have no effect.
 from collections.abc import Sequence
 
 from kernels.schedule import (
+    Nontemporal,
     Pack,
     Parallel,
     Prefetch,
@@ -24,14 +25,15 @@ from kernels.schedule.transformed import transformed_space
 from kernels.target.cores import is_golden_cove_server
 from search.space.division import block_steps
 from search.space.methods.strassen import levels_of
-from search.space.methods.winograd import has_large_filter, outputs_of
+from search.space.methods.winograd import has_far_result, has_large_filter, outputs_of
 from search.space.parameters import Choice, Parameter, Size
 from search.space.points import WHOLE, Point, Value
 from search.space.tiles import MIN_ACCUMULATORS, tile_shape
 from search.space.workload import Workload
 
 DIRECT, ALGORITHM, WANTED = "direct", "algorithm", "tiles"
-EFFECTIVE = ("tile", "unroll", "cols", "rows", "prefetch", WANTED)
+PAST_CACHES = "nontemporal"
+EFFECTIVE = ("tile", "unroll", "cols", "rows", "prefetch", WANTED, PAST_CACHES)
 """The parameters, beside the division among threads, that a tile's schedule depends on."""
 
 WANTED_TILES = (8, 12, 16, 24, 32, 48, 64, 96, 128)
@@ -51,7 +53,8 @@ def method_parameters(workload: Workload) -> tuple[Parameter, ...]:
         else f"{_FILTERED}{step.output}"
         for step in steps
     )
-    return Choice(ALGORITHM, (DIRECT, *names)), Size(WANTED, (*wanted, WHOLE), most)
+    chosen = (Choice(ALGORITHM, (DIRECT, *names)), Size(WANTED, (*wanted, WHOLE), most))
+    return (*chosen, Choice(PAST_CACHES, (False, True))) if has_far_result(workload) else chosen
 
 
 def fetches_panels(workload: Workload) -> bool:
@@ -134,6 +137,8 @@ def transformed_schedule(workload: Workload, point: Point, method: Winograd | St
     steps += [Pack("A"), register]
     if int(point["unroll"]) > 1:
         steps.append(Unroll(int(point["unroll"])))
+    if point.get(PAST_CACHES):
+        steps.append(Nontemporal())
     return Schedule(tuple(steps))
 
 

@@ -6,6 +6,7 @@ from kernels.problem import Conv2d
 from kernels.schedule.fewer_products import POINT
 from kernels.schedule.winograd import taps_of, why_not_winograd, winograd_space
 from kernels.target.cores import is_golden_cove_server
+from search.space.tiles import LINE_BYTES
 from search.space.workload import Workload
 
 LEAST_CHANNELS = {
@@ -34,6 +35,23 @@ TIMES_L2, TIMES_L2_OF_GOLDEN_COVE = 4, 0.75
 On Zen 5, with 1 MiB, 28x28x128 (2.4 MB) lost 1% by fetching it, and 14x14x256 (9.4 MB) won 33%. On
 Emerald Rapids, with 2 MiB, 28x28x128 wins 8%, 28x28x112 (1.8 MB) 7%, and 56x56x96 (1.3 MB) nothing.
 """
+
+RESULT_OF_L2 = 0.5
+"""Of the second cache, a result beyond which its lines may be written past the caches.
+
+On Emerald Rapids, with 2 MiB, 5x80x100x128 (20 MB) wins 10 to 15% by it, 28x28x512 (1.6 MB) 5%,
+56x56x128 (1.6 MB) 0 to 3%, and 28x28x256 (0.8 MB) loses 1% or wins 2%.
+"""
+
+
+def has_far_result(workload: Workload) -> bool:
+    """Whether the transforms write whole lines of a result too large for its share of L2."""
+    problem = workload.problem
+    if not outputs_of(workload) or problem.has_channels_first or problem.accumulates:
+        return False
+    shape, size = problem.operand_shapes["C"], problem.element.bytes
+    has_lines = workload.lanes * size == LINE_BYTES and shape[-1] % workload.lanes == 0
+    return has_lines and prod(shape) * size > RESULT_OF_L2 * workload.target.l2_bytes
 
 
 def outputs_of(workload: Workload) -> tuple[int, ...]:

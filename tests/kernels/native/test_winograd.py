@@ -18,6 +18,7 @@ from kernels.oracle.reference import reference
 from kernels.oracle.tolerance import compare
 from kernels.problem import Conv2d, parse_problem
 from kernels.schedule import (
+    Nontemporal,
     Pack,
     Parallel,
     Prefetch,
@@ -82,6 +83,9 @@ def schedules(draw: st.DrawFn, problem: Conv2d, target: Target) -> Schedule:
     steps += [Tile("t", rows * draw(st.integers(1, 3)))] if draw(st.booleans()) else []
     steps += [Pack("A"), Register(rows, cols)]
     steps += [Unroll(draw(st.integers(2, 5)))] if draw(st.booleans()) else []
+    has_vectors = problem.co % target.lanes(problem.element.name) == 0
+    if has_vectors and not problem.has_channels_first and draw(st.booleans()):
+        steps.append(Nontemporal())
     return Schedule(tuple(steps))
 
 
@@ -263,6 +267,7 @@ def test_what_cannot_be_filtered_is_refused(text: str, why: str) -> None:
         ((Winograd(4), Pack("B"), Tile("t", 6), Pack("A"), Register(4, 32)), "not a multiple"),
         ((Parallel("t", 2), Winograd(4), *STEPS), "the step winograd is expected"),
         ((Winograd(4), Parallel("point", 2), *STEPS), "pack operand=B is expected"),
+        ((Winograd(4), *STEPS, Nontemporal(), Unroll(2)), "behind the register step come"),
     ],
 )
 def test_steps_in_another_order_are_refused(steps: tuple[Step, ...], why: str) -> None:

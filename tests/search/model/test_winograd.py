@@ -166,3 +166,14 @@ def test_products_hide_what_was_fetched_ahead() -> None:
         base = {p.name: p.values[0] for p in space.parameters}
         waited.append(amounts(space, base | point)["b_from_l3"])
     assert waited[0] > 1.5 * waited[1] > 1.5 * 1.5 * waited[2] > 0
+
+
+def test_a_far_result_is_written_past_the_caches_where_lines_are_slow_to_fetch() -> None:
+    found = model(CONSTANT.format(112, 128), FAR)
+    filtered = [point for point in prior_points(found, 4) if output_of(point)]
+    assert all(found.space.schedule(point).writes_past_caches for point in filtered)
+    fetched, past = (
+        amounts(found.space, filtered[0] | {"nontemporal": value})["c_lines"]
+        for value in (False, True)
+    )
+    assert fetched > 5 * past > 0

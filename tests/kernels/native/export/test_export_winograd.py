@@ -6,7 +6,7 @@ import pytest
 
 from kernels.native.export.module import export
 from kernels.problem import parse_problem
-from kernels.schedule import Pack, Register, Schedule, Step, Tile, Winograd
+from kernels.schedule import Nontemporal, Pack, Register, Schedule, Step, Tile, Winograd
 from kernels.target import Target
 from tests.kernels.native.export.test_export import run_alone
 
@@ -52,3 +52,26 @@ def test_a_module_finds_itself_wrong(
     wrong = text.replace("c_tile = a_panels", "c_tile = 64 + a_panels")
     assert wrong != text
     assert "WRONG" in run_alone(wrong, tmp_path).stderr
+
+
+PAST = (Winograd(2), Pack("B"), Tile("t", 4), Pack("A"), Register(2, 32), Nontemporal())
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ("conv2d:n=1,h=6,w=7,ci=5,co=48,kh=3,kw=3,dtype=f32", PAST),
+        (
+            "conv2d:n=1,h=8,w=7,ci=64,co=64,kh=3,kw=3,groups=64,dtype=f32",
+            (Register(1, 16), Nontemporal()),
+        ),
+    ],
+)
+def test_a_module_writes_past_the_caches(
+    text: str, steps: tuple[Step, ...], host: Target, tmp_path: Path
+) -> None:
+    """Also one of a depthwise convolution: what marks such stores lies outside of functions."""
+    source = export(parse_problem(text), Schedule(steps), host)
+    assert "!nontemporal !0" in source
+    done = run_alone(source, tmp_path)
+    assert done.returncode == 0, done.stderr

@@ -1,6 +1,7 @@
 """Minimal filtering in a space: where it is offered, and what its points mean."""
 
 from dataclasses import replace
+from itertools import product
 from random import Random
 
 import pytest
@@ -9,7 +10,7 @@ from kernels.minimal_filtering import outputs_for
 from kernels.problem import Conv2d, parse_problem
 from kernels.schedule import Parallel, Winograd, check_legal
 from kernels.target import Target
-from search.space.methods.algorithms import ALGORITHM, WANTED
+from search.space.methods.algorithms import ALGORITHM, PAST_CACHES, WANTED
 from search.space.methods.winograd import LEAST_CHANNELS, LEAST_CHANNELS_OF_STRIDED
 from search.space.space import Space
 from tests.search.targets import FAR, NARROW, WIDE
@@ -142,3 +143,30 @@ def test_a_filter_just_beyond_l2_is_fetched_where_the_last_cache_is_far(
     point = {p.name: p.values[-1] for p in space.parameters}
     schedule = space.schedule(point | {ALGORITHM: "winograd4", "prefetch": True})
     assert schedule.prefetches == is_fetched
+
+
+def test_a_result_beyond_l2_may_be_written_past_the_caches() -> None:
+    far = {"h": 120, "w": 120, "co": 64}
+    space = Space(changed(**far), WIDE)
+    assert space.values(PAST_CACHES) == (False, True)
+    point = {p.name: p.values[-1] for p in space.parameters}
+    for algorithm, value in product(("winograd2", "winograd4"), (False, True)):
+        schedule = space.schedule(point | {ALGORITHM: algorithm, PAST_CACHES: value})
+        check_legal(space.problem, schedule)
+        assert schedule.writes_past_caches == value
+    assert not space.schedule(point | {ALGORITHM: "direct"}).writes_past_caches
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"h": 30},
+        {"co": 100},  # rows that are no whole lines
+        {"layout": "nchw_fchw"},
+        {"init": "accumulate"},
+        {"kh": 1, "kw": 1},
+    ],
+)
+def test_other_results_are_not(keys: dict[str, object]) -> None:
+    space = Space(changed(**{"h": 120, "w": 60, "n": 1, "co": 64, **keys}), WIDE)
+    assert space.values(PAST_CACHES) == ()
