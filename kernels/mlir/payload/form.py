@@ -202,14 +202,9 @@ def _pads_image(problem: Problem, space: IterationSpace) -> bool:
     if not isinstance(problem, Conv2d) or not problem.pad:
         return False
     if space.spans_groups:
-        moves = (spreads_channels, splits_lines, gathers_patches, _has_tiles_of_padding)
+        moves = (spreads_channels, splits_lines, gathers_patches)
         return not any(moved(problem) for moved in moves)
     return space.image == "A" and problem.groups == 1
-
-
-def _has_tiles_of_padding(problem: Conv2d) -> bool:
-    """Whether all pixels of a tile of a line may lie beside the image: it has nothing to copy."""
-    return problem.has_channels_first and problem.kw <= problem.pad
 
 
 def _panels_first(space: IterationSpace, order: list[str]) -> tuple[int, ...]:
