@@ -67,10 +67,7 @@ class WindowTiles:
         w.generalize(zeros, "start")  # a named op would keep its dims of extent 1
         op = w.generalize(product, "window")
         inputs = {form.space.stream: form.space.extent(form.space.stream)}
-        taps = {**form.tap_extents, **inputs}
-        if max(taps.values()) == 1 and self._skips_padding:
-            return w.tile_for(op, [1])  # a loop for the zeros of the padding to be fused into
-        return self.single(op, taps)
+        return self.single(op, {**form.tap_extents, **inputs})
 
     def single(self, op: str, extents: dict[str, int]) -> tuple[str, list[str]]:
         """The op tiled to single steps along some dims, and the loops."""

@@ -117,19 +117,11 @@ class Writer:
         return held, box
 
     def copied(self, user: str, operand: int) -> str:
-        """What an op reads of a padded tensor, as a copy to where the zeros are already.
-
-        Upstream's slice of a pad is a pad, or zeros where all of it lies beside the tensor, or a
-        choice of both where that depends on a loop. Of zeros alone nothing is copied.
-        """
-        part, pads, zeros = self.name("part"), self.name("pads"), self.name("zeros")
-        padded, pixels, lines = self.name("padded"), self.name("pixels"), self.name("lines")
+        """What an op reads of a padded tensor, as a copy to where the zeros are already."""
+        pad, pixels, lines = self.name("pad"), self.name("pixels"), self.name("lines")
         for found, op in (
-            (part, f"get_producer_of_operand {user}[{operand}]"),
-            (pads, f'structured.match ops{{["tensor.pad", "tensor.generate"]}} in {part}'),
-            (zeros, f"structured.rewrite_in_destination_passing_style {pads}"),
-            (padded, f"get_producer_of_operand {user}[{operand}]"),
-            (pixels, f'structured.match ops{{["tensor.insert_slice"]}} in {padded}'),
+            (pad, f"get_producer_of_operand {user}[{operand}]"),
+            (pixels, f"structured.rewrite_in_destination_passing_style {pad}"),
             (lines, f"structured.insert_slice_to_copy {pixels}"),
         ):
             self.line(f"{found} = transform.{op} : ({ANY}) -> {ANY}")
