@@ -186,10 +186,7 @@ class WindowEmitter:
         self.tiles.take_apart()
 
     def _copied(self, pane: Pane) -> Pane:
-        """A pane whose part of the image is copied with its padding, line by line.
-
-        Panes that follow have theirs already (`_apart`).
-        """
+        """A pane whose part of the image is copied with its padding, after those that follow it."""
         if self.form.gathers_lines or (self.form.spreads_channels and self.form.pads_lines):
             return self._gathered(pane)
         if self.form.splits_lines:
