@@ -1,14 +1,18 @@
 """Minimal filtering in exact arithmetic."""
 
 from fractions import Fraction
+from itertools import product
 from random import Random
 
+import numpy as np
 import pytest
 
 from kernels.minimal_filtering import (
     MOST_PRODUCTS,
     PART_POINTS,
     POINTS,
+    SIDES,
+    STRIDES,
     Filtering,
     filtering_at,
     minimal_filtering,
@@ -20,11 +24,11 @@ from kernels.minimal_filtering import (
 def filtered(given: Filtering, inputs: list[Fraction], taps: list[Fraction]) -> list[Fraction]:
     """y = A^T ((G g) * (B^T d))."""
 
-    def product(matrix: tuple[tuple[Fraction, ...], ...], x: list[Fraction]) -> list[Fraction]:
+    def times(matrix: tuple[tuple[Fraction, ...], ...], x: list[Fraction]) -> list[Fraction]:
         return [sum(map(Fraction.__mul__, row, x), Fraction(0)) for row in matrix]
 
-    products = map(Fraction.__mul__, product(given.filter, taps), product(given.image, inputs))
-    return product(given.result, list(products))
+    products = map(Fraction.__mul__, times(given.filter, taps), times(given.image, inputs))
+    return times(given.result, list(products))
 
 
 @pytest.mark.parametrize(
@@ -117,3 +121,21 @@ def test_outputs_are_those_of_both_axes() -> None:
                 assert output in outputs_for((across, down))
             refused = down == across and down in (1, 7)
             assert refused or 2 in outputs_for((down, across))
+
+
+@pytest.mark.parametrize("stride", STRIDES)
+def test_values_within_tiles_are_at_most_160_times_as_large(stride: int) -> None:
+    """Of the image, and of sums of magnitudes of products: docs/accuracy.md."""
+    for taps in product((1, *SIDES), repeat=2):
+        for output in outputs_for(taps, stride=stride):
+            found = tile_filtering(output, taps, stride)
+            image, result = 1.0, 1.0
+            for side in (found.down, found.across):
+                of_image, of_filter, of_result = (
+                    np.abs(np.array(matrix, np.float64))
+                    for matrix in (side.image, side.filter, side.result)
+                )
+                sums = of_filter.sum(1) * of_image.sum(1)
+                image *= of_image.sum(1).max()
+                result *= (of_result @ sums).max() / side.taps
+            assert max(image, result) <= 160

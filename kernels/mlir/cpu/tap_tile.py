@@ -29,10 +29,12 @@ class TapTiles(WindowTiles):
     def take_apart(self) -> None:
         """Leave single taps of single vectors, all vectors of a tap before the next tap.
 
-        Sums are values that loops over the taps carry, until those are unrolled as well.
+        Sums are values that loops over the taps carry, until those are unrolled as well. From the
+        last pane to the first: pixels that are spread for one would else be taken for those that
+        follow.
         """
         w = self.writer
-        for pane in self.panes:
+        for pane in reversed(self.panes):
             self._tap_by_tap(pane)
         w.include("cleanup")
 

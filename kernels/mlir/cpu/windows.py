@@ -180,13 +180,13 @@ class WindowEmitter:
         cols = [(space.col, step.cols)]
         for dim, size in cols + rows if step.outer == "cols" else rows + cols:
             if self.copies_padding and dim == "oh":
-                self.panes = [self._copied(pane) for pane in self.panes]
+                self.panes = [self._copied(pane) for pane in reversed(self.panes)][::-1]
             self._tile(dim, size)
             self.writer.include("cleanup")
         self.tiles.take_apart()
 
     def _copied(self, pane: Pane) -> Pane:
-        """A pane whose part of the image is copied with its padding, line by line."""
+        """A pane whose part of the image is copied with its padding, after those that follow it."""
         if self.form.gathers_lines or (self.form.spreads_channels and self.form.pads_lines):
             return self._gathered(pane)
         if self.form.splits_lines:

@@ -184,8 +184,9 @@ def _gathers_lines(problem: Problem, space: IterationSpace) -> bool:
 
 def _pads_lines(problem: Problem, space: IterationSpace) -> bool:
     """Whether lines that an op of its own gathers, or spreads, are of an image with padding."""
-    made = _gathers_lines(problem, space) or _spreads_channels(problem)
-    return made and _has_padding(problem)
+    if not isinstance(problem, Conv2d) or not problem.pad or _may_copy_nothing(problem):
+        return False
+    return _gathers_lines(problem, space) or spreads_channels(problem)
 
 
 def _spreads_channels(problem: Problem) -> bool:
@@ -193,23 +194,21 @@ def _spreads_channels(problem: Problem) -> bool:
     return isinstance(problem, Conv2d) and spreads_channels(problem)
 
 
-def _has_padding(problem: Problem) -> bool:
-    return isinstance(problem, Conv2d) and problem.pad > 0
-
-
 def _pads_image(problem: Problem, space: IterationSpace) -> bool:
     """Whether there is padding, and nothing but a slice between it and the op."""
     if not isinstance(problem, Conv2d) or not problem.pad:
         return False
     if space.spans_groups:
-        moves = (spreads_channels, splits_lines, gathers_patches, _has_tiles_of_padding)
+        moves = (spreads_channels, splits_lines, gathers_patches, _may_copy_nothing)
         return not any(moved(problem) for moved in moves)
     return space.image == "A" and problem.groups == 1
 
 
-def _has_tiles_of_padding(problem: Conv2d) -> bool:
-    """Whether all pixels of a tile of a line may lie beside the image: it has nothing to copy."""
-    return problem.has_channels_first and problem.kw <= problem.pad
+def _may_copy_nothing(problem: Conv2d) -> bool:
+    """Whether a script would copy pixels of a tile all of which may lie beside the image."""
+    copies = problem.has_channels_first or spreads_channels(problem)
+    reach = problem.dilation * (min(problem.kh, problem.kw) - 1) + 1
+    return (copies or problem.kh == problem.kw == 1) and reach <= problem.pad
 
 
 def _panels_first(space: IterationSpace, order: list[str]) -> tuple[int, ...]:

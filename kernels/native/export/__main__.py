@@ -23,7 +23,7 @@ def export_result(found: dict[str, Any]) -> str:
         parse_problem(found["problem"]),
         Schedule.from_json(best["steps"]),
         resolve(found["target"]),
-        Tuned(best["gflops"], best["peak_fraction"], found["toolchain"]),
+        Tuned.of(found),
     )
 
 

@@ -76,7 +76,8 @@ def _function_text(
     if unknown:
         raise LoweringError(f"the driver takes {unknown[0]}, which no exported kernel has")
     lines = ["@njit(nogil=True)", f"def {name}({'p' if by_table else ', '.join(given)}):"]
-    lines.append(f"    {', '.join(functions)} = {where}")
+    unpacked = ", ".join(functions) if len(functions) > 1 else f"({next(iter(functions))},)"
+    lines.append(f"    {unpacked} = {where}")
     if by_table:
         lines += [f"    {one} = word(p, {i})" for i, one in enumerate(given) if one in used]
     lines += [f"    {one} = {sizes[one]}" for one in named if one in sizes]

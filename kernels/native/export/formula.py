@@ -1,6 +1,9 @@
 """What a kernel computes, as a line that its users read."""
 
+from collections.abc import Mapping
+
 from kernels.problem import Conv2d, Matmul, Problem
+from kernels.schedule import Schedule
 
 
 def formula(problem: Problem) -> str:
@@ -42,3 +45,25 @@ def formula(problem: Problem) -> str:
     if not problem.element.is_float:
         where = ", ".join(filter(None, [where, "modulo 2**32"]))
     return f"{result} = {terms}" + (f"\n{where}" if where else "")
+
+
+def method(schedule: Schedule, accuracy: Mapping[str, float] | None = None) -> str:
+    """How a kernel of fewer products than the formula's differs from it; empty for a direct one.
+
+    Args:
+        schedule: of the kernel.
+        accuracy: its rms errors in those of the direct method, by the kind of operands.
+    """
+    if not schedule.transforms:
+        return ""
+    step = "winograd" if schedule.winograd is not None else "strassen"
+    lines = [
+        f"by fewer products (step {step}): it rounds otherwise than the formula does, and a NaN,",
+        "an infinity or an overflow spreads to neighbouring elements",
+    ]
+    if accuracy:
+        kind = max(accuracy, key=lambda name: accuracy[name])
+        lines.append(
+            f"rms error up to {accuracy[kind]:.2f} times that of the formula ({kind} operands)"
+        )
+    return "\n".join(lines)

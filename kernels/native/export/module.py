@@ -5,14 +5,16 @@ the helpers that pack, and the micro-kernel as LLVM IR text, which an intrinsic 
 into the compiled driver: the code, and so the speed, is that of the tuned kernel.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import prod
 from textwrap import indent
+from typing import Any
 
 import numpy as np
 
 from kernels.native.export.driver_source import driver_text
-from kernels.native.export.formula import formula
+from kernels.native.export.formula import formula, method
 from kernels.native.export.helpers import helpers_text
 from kernels.native.export.public_function import (
     call_text,
@@ -48,17 +50,27 @@ _IMPORTS = {
 
 @dataclass(frozen=True)
 class Tuned:
-    """What is known of a schedule's speed where it was tuned.
+    """What is known of a schedule's speed, and of its rounding, where it was tuned.
 
     Attributes:
         gflops: its speed.
         peak_fraction: the share of the peak measured in the same run.
         toolchain: with what it was measured.
+        accuracy: its rms errors in those of the direct method, by the kind of operands; none if it
+            is direct.
     """
 
     gflops: float
     peak_fraction: float
     toolchain: str
+    accuracy: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> "Tuned":
+        """What a stored result, as `tilewise show --json` gives it, tells."""
+        best = found["best"]
+        accuracy = (best.get("measured") or {}).get("accuracy") or {}
+        return cls(best["gflops"], best["peak_fraction"], found["toolchain"], accuracy)
 
 
 def export(
@@ -143,12 +155,13 @@ def _docstring(
     tuned: Tuned | None,
 ) -> str:
     first, second = operand_names(problem)
+    how = method(schedule, tuned.accuracy if tuned else None)
     shown = {"A": first, "B": second, "C": "out", "bias": "bias"}
     shapes, dtypes = problem.operand_shapes, _types(problem)
     operands = [f"{shown[name]:<8} {dtypes[name]}{list(shape)}" for name, shape in shapes.items()]
     sections = {
         "Problem": str(problem),
-        "Computes": formula(problem),
+        "Computes": "\n".join(filter(None, [formula(problem), how])),
         "Operands, contiguous NumPy arrays": "\n".join(operands),
         "Call": f"from MODULE import {problem.op}\n{call_text(problem, planned)}",
         f"Schedule {schedule.hash}, outermost first": str(schedule),

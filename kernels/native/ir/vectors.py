@@ -64,15 +64,26 @@ def const(value: int) -> Value:
 
 
 class Vectors:
-    """Emits vectors of `lanes` elements through one builder."""
+    """Emits vectors of `lanes` elements through one builder.
 
-    def __init__(self, builder: Builder, element: Element, lanes: int, fma: bool) -> None:
+    Args:
+        builder: where.
+        element: of the vectors.
+        lanes: elements of each.
+        fma: whether the target fuses multiply and add.
+        fits: whether one of the target's registers holds a vector; LLVM makes two of a wider one.
+    """
+
+    def __init__(
+        self, builder: Builder, element: Element, lanes: int, fma: bool, fits: bool = True
+    ) -> None:
         self.builder = builder
         self.element = element
         self.lanes = lanes
         self.type = ir.VectorType(element.type, lanes)
         self.zero = ir.Constant(self.type, None)
         self._fma = fma
+        self._register = _REGISTER if fits else None
         self._align = ir.Constant(I32, element.bytes)
         self._pointer_type = self.type.as_pointer()
         self._element_pointer = element.type.as_pointer()
@@ -176,7 +187,7 @@ class Vectors:
         of i32, unrolled by four, had 52 of its 96 sums on the stack, and took 12 to 40% longer.
         """
         _order_alike(self.builder.block.function)
-        kept = self.builder.opaque(acc, _REGISTER) if _REGISTER else acc
+        kept = self.builder.opaque(acc, self._register) if self._register else acc
         return self.builder.add(kept, x)
 
     def relu(self, x: Value, ceiling: int | None = None) -> Value:

@@ -27,8 +27,7 @@ def proven_document(found: dict[str, Any]) -> dict[str, Any]:
     best = found["best"]
     problem, schedule = parse_problem(found["problem"]), Schedule.from_json(best["steps"])
     target = resolve(found["target"])
-    tuned = Tuned(best["gflops"], best["peak_fraction"], found["toolchain"])
-    made = make_object(problem, schedule, target, tuned)
+    made = make_object(problem, schedule, target, Tuned.of(found))
     proof = require_proven(problem, schedule, target, made)
     return {
         "problem": problem.canonical,

@@ -2,7 +2,7 @@
 
 from textwrap import indent
 
-from kernels.native.export.formula import formula
+from kernels.native.export.formula import formula, method
 from kernels.native.export.module import Tuned
 from kernels.native.ir.vectors import LINE_BYTES
 from kernels.native.objects.interface import (
@@ -73,9 +73,11 @@ def _about(
     features: tuple[str, ...],
     tuned: Tuned | None,
 ) -> str:
+    how = method(schedule, tuned.accuracy if tuned else None)
     lines = [
         f"problem   {problem}",
         f"computes  {_hanging(formula(problem))}",
+        *([f"{'':10}{_hanging(how)}"] if how else []),
         f"schedule  {schedule.hash}, outermost step first:",
         indent(str(schedule), " " * 10),
         f"tuned for {target.canonical}{_speed(tuned)}",

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernels.native import lower
-from kernels.oracle.accuracy import KINDS, MOST_TIMES, Kind, operands_of_kind, rms_error
+from kernels.oracle.accuracy import (
+    DRAWS,
+    KINDS,
+    MOST_TIMES,
+    Kind,
+    operands_of_kind,
+    over_draws,
+    rms_error,
+)
 from kernels.oracle.operands import Array, Operands, empty_aligned
 from kernels.oracle.reference import reference
 from kernels.problem import Conv2d, Problem
@@ -45,20 +53,22 @@ def errors_of(problem: Problem, schedule: Schedule, target: Target) -> Errors:
         shape, cols = (LINES, tiles * TILE // LINES), COLS
     part = _strip(problem, shape, min(cols, COLS))
     run = lower(part, _on_a_strip(schedule), target)
-    errors: Errors = {}
-    for kind, strip in strips.items():
+
+    def times_direct(strip: _Strip) -> float:
         operands = _part_of(strip.operands, part)
         run.run(operands)
         exact = strip.exact[:, : part.oh, : part.ow, : part.co]
-        errors[kind] = rms_error(operands["C"], exact) / strip.direct
-    return errors
+        return rms_error(operands["C"], exact) / strip.direct
+
+    return {kind: over_draws([times_direct(strip) for strip in strips[kind]]) for kind in KINDS}
 
 
 def direct_errors(problem: Problem, target: Target) -> Errors:
     """The rms errors of the direct method, as shares of the result's root mean square."""
     strips = _strips(_longest(_as_pixels(problem)), target)
     return {
-        kind: strip.direct / rms_error(np.zeros(()), strip.exact) for kind, strip in strips.items()
+        kind: over_draws([one.direct / rms_error(np.zeros(()), one.exact) for one in draws])
+        for kind, draws in strips.items()
     }
 
 
@@ -120,18 +130,19 @@ def _strip(problem: Conv2d, shape: tuple[int, int], co: int) -> Conv2d:
 
 
 @functools.lru_cache(maxsize=4)
-def _strips(problem: Conv2d, target: Target) -> dict[Kind, _Strip]:
-    """The longest and widest strip, of every kind."""
+def _strips(problem: Conv2d, target: Target) -> dict[Kind, tuple[_Strip, ...]]:
+    """The longest and widest strip, of every kind and draw."""
     cols = DIRECT_VECTORS * target.lanes(problem.dtype)
     direct = Schedule((Pack("B"), Tile("n", 1), Register(DIRECT_ROWS, cols)))
     run = lower(problem, direct, target)
-    found = {}
-    for kind in KINDS:
-        operands = operands_of_kind(problem, kind)
+
+    def drawn(kind: Kind, seed: int) -> _Strip:
+        operands = operands_of_kind(problem, kind, seed)
         exact = reference(problem, operands).value
         run.run(operands)
-        found[kind] = _Strip(operands, exact, rms_error(operands["C"], exact))
-    return found
+        return _Strip(operands, exact, rms_error(operands["C"], exact))
+
+    return {kind: tuple(drawn(kind, seed) for seed in range(DRAWS[kind])) for kind in KINDS}
 
 
 def _on_a_strip(schedule: Schedule) -> Schedule:

@@ -157,6 +157,32 @@ def test_a_nan_of_b_stays_in_its_column_of_each_part(levels: int, host: Target) 
     assert np.isfinite(operands["C"][:, rest]).all()
 
 
+@pytest.mark.parametrize("levels", [1, 2])
+def test_small_rows_lose_their_digits_beside_large_ones_alone(levels: int, host: Target) -> None:
+    """The table of docs/accuracy.md: in a group of rows, sums of both lie in between."""
+    run = lower(SMALL, by_quadrants(levels), host)
+    operands = make_operands(SMALL, 1)
+    rows = operands["A"].copy()
+    for large, is_lost in ((1e6, True), (1e-6, False)):
+        operands["A"][::2], operands["A"][1::2] = rows[::2] * 1e-6, rows[1::2] * large
+        run.run(operands)
+        exact = operands["A"].astype(np.float64) @ operands["B"].astype(np.float64)
+        off, sizes = operands["C"] - exact, np.abs(exact)
+        assert np.abs(off[1::2]).max() < 1e-4 * sizes[1::2].max()
+        assert (np.abs(off[:12:2]).max() > 10 * sizes[::2].max()) == is_lost
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_sums_within_are_at_most_64_times_as_large(levels: int, host: Target) -> None:
+    run = lower(SMALL, by_quadrants(levels), host)
+    operands = make_operands(SMALL, 1)
+    operands["B"][...] = np.sign(operands["B"]) / SMALL.k
+    for size, is_finite in ((2.0**127 / 64, True), (2.0**127, False)):
+        operands["A"][...] = size * np.sign(operands["A"])
+        run.run(operands)
+        assert np.isfinite(operands["C"]).all() == is_finite
+
+
 def test_the_nest_is_that_of_the_docstring() -> None:
     nest = build(Matmul(m=120, n=256, k=64, dtype="f32"), Schedule((
         Strassen(1), Pack("B"), Tile("t", 28), Pack("A"), Register(7, 64), Unroll(2),

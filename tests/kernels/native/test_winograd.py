@@ -108,6 +108,18 @@ def tiled(output: int) -> Schedule:
     return Schedule((Winograd(output), *STEPS))
 
 
+@pytest.mark.parametrize("output", [2, 4])
+def test_values_within_are_at_most_160_times_as_large(output: int, host: Target) -> None:
+    """The table of docs/accuracy.md: the direct method has a number in both cases."""
+    run = lower(SMALL, tiled(output), host)
+    operands = make_operands(SMALL, 1)
+    operands["B"][...] = np.sign(operands["B"]) / (9 * SMALL.ci)
+    for size, is_finite in ((2.0**127 / 160, True), (1.9 * 2.0**127, False)):
+        operands["A"][...] = size * np.sign(operands["A"])
+        run.run(operands)
+        assert np.isfinite(operands["C"]).all() == is_finite
+
+
 @pytest.mark.parametrize(("kh", "kw", "stride"), FORMS)
 @pytest.mark.parametrize("layout", ["nhwc_hwcf", "nchw_fchw"])
 def test_one_pixel(kh: int, kw: int, stride: int, layout: str, host: Target) -> None:

@@ -56,6 +56,16 @@ def test_what_the_space_offers_is_accurate_enough(
             assert all(0 < times <= MOST_TIMES for times in errors.values())
 
 
+@pytest.mark.parametrize(("kh", "kw", "output", "ci"), [(3, 3, 4, 9), (5, 1, 4, 9), (5, 5, 3, 20)])
+def test_a_draw_of_few_large_channels_refuses_nothing(
+    kh: int, kw: int, output: int, ci: int
+) -> None:
+    """The first draw of scaled operands alone is beyond the limit with so many channels."""
+    problem = replace(convolution(ci), kh=kh, kw=kw)
+    errors = check_accuracy(problem, filtered(output), HOST)
+    assert max(errors, key=lambda kind: errors[kind]) in ("relu", "scaled")
+
+
 def test_a_method_that_is_off_is_found_along_either_axis() -> None:
     """Of a filter that lies as of one that stands: the strip has whole tiles of both."""
     for kh, kw in ((1, 5), (5, 1)):

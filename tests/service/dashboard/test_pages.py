@@ -15,6 +15,8 @@ from service.app import create_app
 from service.dashboard import assets
 from service.dashboard.rendering import POLICY
 from service.db import Sessions, models, tokens, writing
+from service.results.integrity import schedule_digest
+from service.results.stored import Work
 from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
 
 KEY = parse_problem(PROBLEM).key
@@ -57,6 +59,18 @@ def test_pages_show_what_was_measured(client: TestClient, tuned: int) -> None:
     job = client.get(f"/jobs/{tuned}").text
     for trial in client.get(f"/v1/jobs/{tuned}/trials").json()["trials"]:
         assert f'<td class="number">{trial["number"]}</td>' in job
+
+
+def test_a_page_has_the_errors_of_a_method_of_fewer_products(
+    client: TestClient, tuned: int, sessions: Sessions
+) -> None:
+    assert "rms error" not in client.get(f"/problems/{KEY}").text
+    with writing(sessions) as session:
+        row = session.scalars(select(models.Schedule)).one()
+        row.measured = {**(row.measured or {}), "accuracy": {"gaussian": 1.5, "scaled": 2.25}}
+        row.digest = schedule_digest(Work.of(row), row)
+    page = client.get(f"/problems/{KEY}").text
+    assert "1.50x (gaussian), 2.25x (scaled) that of the direct method" in page
 
 
 def test_the_script_of_a_page_is_the_one_that_is_served(client: TestClient, tuned: int) -> None:

@@ -52,6 +52,7 @@ class WindowSpec:
     Attributes:
         how: the arithmetic; elements are widened as they are loaded.
         lanes: elements of an accumulator vector.
+        fits: whether one register holds such a vector.
         unit: columns of C that a whole vector has.
         fma: whether the target fuses multiply and add.
         epilogue: which of `ADD_BIAS`, `RELU` and `CEILING` every call does.
@@ -70,6 +71,7 @@ class WindowSpec:
 
     how: Arithmetic
     lanes: int
+    fits: bool
     unit: int
     fma: bool
     epilogue: int
@@ -137,6 +139,7 @@ def window_spec(problem: Conv2d, schedule: Schedule, target: Target) -> WindowSp
     spec = WindowSpec(
         how=window_arithmetic(problem.element.name),
         lanes=vector.lanes,
+        fits=vector.lanes <= target.lanes(problem.element.name),
         unit=vector.columns,
         fma=target.has_fma,
         epilogue=epilogue_flags(problem),

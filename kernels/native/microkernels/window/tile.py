@@ -50,7 +50,8 @@ class WindowTile(ABC, Generic[Held]):
 
     def __init__(self, builder: Builder, spec: WindowSpec, arg: WindowArguments[Value]) -> None:
         self.builder, self.spec, self.arg = builder, spec, arg
-        self.v = Vectors(builder, ELEMENTS[spec.how.accumulator], spec.lanes, spec.fma)
+        element = ELEMENTS[spec.how.accumulator]
+        self.v = Vectors(builder, element, spec.lanes, spec.fma, spec.fits)
         self.stored = Vectors(builder, ELEMENTS[spec.how.stored], spec.lanes, spec.fma)
 
     @abstractmethod

@@ -84,3 +84,37 @@ def test_lines_that_end_with_a_tile_of_padding_alone_prove(channels: int) -> Non
     parsed = parse_problem(f"{problem},dtype=f32,layout=nchw_fchw")
     proof = prove(parsed, schedule("register rows=1 cols=12 outer=cols"))
     assert proof.ok, proof.message
+
+
+PADDED = "conv2d:n=1,h=9,w=5,ci=6,co=3,kh=3,kw=3,pad=1,groups=3,dtype=f32"
+STRIDED = "conv2d:n=1,h=3,w=2,ci=6,co=3,kh=3,kw=1,stride=2,dilation=2,pad=2,groups=3,dtype=i8"
+
+
+@pytest.mark.parametrize(
+    ("problem", "steps"),
+    [
+        (PADDED, ("tile dim=oh size=6", "register rows=2 cols=16 outer=cols")),
+        (STRIDED, ("register rows=2 cols=16 outer=cols", "jam dim=oh factor=2")),
+    ],
+)
+def test_each_pane_spreads_pixels_of_its_own(problem: str, steps: tuple[str, ...]) -> None:
+    """Fused for the first pane first, they would be those of the second as well."""
+    proof = prove(parse_problem(problem), schedule(*steps))
+    assert proof.ok, proof.message
+
+
+@pytest.mark.parametrize(
+    ("problem", "steps"),
+    [
+        ("h=5,w=1,ci=3,co=15,kh=1,kw=1,stride=3,pad=1,groups=3,dtype=f64",
+         ("register rows=1 cols=15 outer=rows", "jam dim=oh factor=3")),
+        ("h=13,w=3,ci=4,co=4,kh=3,kw=1,stride=2,pad=1,groups=4,layout=nchw_fchw,dtype=bf16",
+         ("tile dim=oh size=2", "register rows=2 cols=16 outer=rows")),
+        ("h=5,w=32,ci=2,co=2,kh=1,kw=1,pad=4,groups=2,layout=nchw_fchw,dtype=f32",
+         ("tile dim=oh size=2", "register rows=2 cols=16 outer=cols")),
+    ],
+)  # fmt: skip
+def test_filters_no_wider_than_the_padding_prove(problem: str, steps: tuple[str, ...]) -> None:
+    """Parts of the image may be zeros alone, for all blocks of a loop or for some, or one tap."""
+    proof = prove(parse_problem(f"conv2d:n=1,{problem}"), schedule(*steps))
+    assert proof.ok, proof.message

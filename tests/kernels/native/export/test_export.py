@@ -157,6 +157,25 @@ def test_a_module_checks_itself_without_this_project(
     assert not done.stderr
 
 
+def test_a_module_of_a_single_function_checks_itself(host: Target, tmp_path: Path) -> None:
+    """A kernel of whole lines packs nothing, and has no edges of its own."""
+    problem = parse_problem("conv2d:n=1,h=5,w=7,ci=6,co=6,kh=3,kw=3,pad=1,groups=6,dtype=f32")
+    text = export(problem, Schedule((Register(2, host.lanes("f32")),)), host)
+    assert text.count("define void @") == 1
+    done = run_alone(text, tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_module_of_fewer_products_says_how_it_rounds(host: Target) -> None:
+    problem = parse_problem("conv2d:n=1,h=6,w=6,ci=8,co=16,kh=3,kw=3,dtype=f32")
+    packs = Pack("B"), Pack("A")
+    tuned = Tuned(1.0, 0.5, "none", {"gaussian": 1.5, "scaled": 2.25})
+    text = export(problem, Schedule((Winograd(2), *packs, Register(2, 16))), host, tuned)
+    assert "by fewer products (step winograd)" in text and "up to 2.25 times" in text
+    direct = export(problem, Schedule((packs[0], Register(2, 16))), host, tuned)
+    assert "fewer products" not in direct
+
+
 def test_the_self_check_sees_a_wrong_kernel(host: Target, tmp_path: Path) -> None:
     problem = parse_problem("matmul:m=8,n=16,k=8,dtype=f32")
     text = export(problem, Schedule((Register(2, host.lanes("f32")),)), host)

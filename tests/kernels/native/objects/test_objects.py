@@ -70,6 +70,12 @@ def test_any_convolution_by_minimal_filtering(data: st.DataObject) -> None:
         check_object(problem, schedule, target, 5)
 
 
+def test_groups_wider_than_a_register_have_sums_of_integers() -> None:
+    """Of 128-bit vectors: LLVM ended the process over an operand that no register holds."""
+    problem = parse_problem("conv2d:n=1,h=4,w=5,ci=6,co=16,kh=2,kw=2,groups=2,dtype=i8")
+    check_object(problem, Schedule((Register(2, 16),)), TARGETS[-1], 3)
+
+
 @pytest.mark.parametrize("parts", [1, 2])
 def test_a_sweep_has_its_sums_between_chunks_in_the_scratch(parts: int, host: Target) -> None:
     problem = Matmul(m=5, n=260, k=40, dtype="i8", bias=True)
