@@ -1,6 +1,8 @@
 """What a script does to an op before the steps of a schedule, and what it refuses."""
 
+import re
 from dataclasses import replace
+from itertools import groupby
 
 import pytest
 
@@ -74,6 +76,16 @@ def test_vectors_run_along_columns_whatever_factor_comes_first(body: str) -> Non
         proof = prove_lone(lone, Schedule(steps))
         assert proof.ok, proof.message
         assert "vector<16xf32>" in transform_lone(lone, Schedule(steps))
+
+
+def test_a_row_is_multiplied_by_all_columns_before_the_next_one() -> None:
+    """Whatever factor comes first: else all rows' elements would be held beside the sums."""
+    module = generic("j, i, k", ("k, j", "i, k", "i, j"), ("6x48", "18x6", "18x48"))
+    lone = read_op(module.encode())
+    text = transform_lone(lone, Schedule((Register(9, 48),)))
+    rows = re.findall(r"arith.mulf (?:%\w+), (%\w+) fastmath<contract> : vector<16xf32>", text)
+    assert len(rows) == 9 * 3
+    assert [len(list(run)) for _, run in groupby(rows)] == [3] * 9
 
 
 def test_the_module_with_its_op_is_one_file() -> None:
