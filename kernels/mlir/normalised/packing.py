@@ -15,7 +15,7 @@ LONGEST_VECTOR = 256
 BLOCK = 8
 """Elements of a vector that is copied, and of both sides of a block that is turned, at most."""
 
-WAY_BYTES, MOST_WAYS = 4096, 4
+WAY_BYTES, MOST_WAYS = 4096, 7
 """Of a first cache: bytes of a way, and how many of its 8 to 12 ways A may take."""
 
 

@@ -84,3 +84,21 @@ def test_lines_that_end_with_a_tile_of_padding_alone_prove(channels: int) -> Non
     parsed = parse_problem(f"{problem},dtype=f32,layout=nchw_fchw")
     proof = prove(parsed, schedule("register rows=1 cols=12 outer=cols"))
     assert proof.ok, proof.message
+
+
+@pytest.mark.parametrize(
+    ("groups", "rows", "loops", "taps"), [(4, 1, 0, 18), (2, 2, 1, 12), (2, 4, 2, 4)]
+)
+def test_taps_of_planes_are_loops_where_their_products_are_many(
+    groups: int, rows: int, loops: int, taps: int
+) -> None:
+    """Weights of many taps in code without a loop would lie on the stack, as whole vectors."""
+    problem = f"conv2d:n=1,h=12,w=16,ci=8,co=8,kh=3,kw=3,pad=1,layout=nchw_fchw,groups={groups}"
+    tile = f"register rows={rows} cols=16 outer=cols"
+    text = applied(f"{problem},dtype=f32", tile)
+    (kernel,) = read(text).kernels
+    assert kernel.trips == [groups, 12 // rows, *[3] * loops]
+    products = re.findall(r"arith.mulf .*: vector<16xf32>", text)
+    assert len(products) == rows * 8 // groups * taps
+    proof = prove(parse_problem(f"{problem},dtype=f32"), schedule(tile))
+    assert proof.ok, proof.message
