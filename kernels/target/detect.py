@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernels.errors import TargetError
-from kernels.target.model import KIB, Target, parse_target, target_kind
+from kernels.target.model import KIB, Target, check_threads, parse_target, target_kind
 from kernels.target.processor import this_processor
 
 CACHE_ROOT = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -23,11 +23,7 @@ def resolve(text: str) -> Target:
     here = detect()
     if name not in ("host", here.cpu):
         raise TargetError(f"target {text!r}: this machine is a {here.cpu}; use host")
-    if threads > here.cores:
-        raise TargetError(
-            f"target {text!r}: this machine has {here.cores} processors; "
-            f"give threads=1 to {here.cores}"
-        )
+    check_threads(text, threads, here.cores)
     return replace(here, threads=threads, kind=target_kind(text))
 
 

@@ -92,3 +92,15 @@ def parse_target(text: str) -> tuple[str, int]:
             f"target {text!r}: threads={threads} is out of range; give 1 to {MOST_THREADS}"
         )
     return found["name"], threads
+
+
+def check_threads(text: str, threads: int, cores: int) -> None:
+    """Check that a machine of some cores can serve a target.
+
+    Raises:
+        TargetError: the target has more threads.
+    """
+    if threads <= cores:
+        return
+    has, give = ("1 processor", "1") if cores == 1 else (f"{cores} processors", f"1 to {cores}")
+    raise TargetError(f"target {text!r}: this machine has {has}; give threads={give}")

@@ -15,7 +15,7 @@ from kernels.errors import TargetError
 from kernels.footprint import physical_memory
 from kernels.system.children import child_command, child_environment
 from kernels.target import canonical_target, detect, parse_target, target_kind
-from kernels.target.model import Kind
+from kernels.target.model import Kind, check_threads
 from service.errors import MachineError
 
 EXAMINATION_LIMIT_S = 60
@@ -76,11 +76,7 @@ class MachineInfo:
         name, threads = parse_target(text)
         if name not in ("host", self.cpu):
             raise TargetError(f"target {text!r}: this machine is a {self.cpu}; use host")
-        if threads > self.cores:
-            raise TargetError(
-                f"target {text!r}: this machine has {self.cores} processors; "
-                f"give threads=1 to {self.cores}"
-            )
+        check_threads(text, threads, self.cores)
         kind = target_kind(text)
         if kind == "iree" and not has_iree():
             raise TargetError(

@@ -102,18 +102,16 @@ PAGES = {
         replaced={" --trials 20": ""},
     ),
     "docs/iree.md": Page(
-        before="tilewise tune conv2d:n=1,h=28,w=28,ci=64,co=64,kh=3,kw=3,pad=1,dtype=f32 "
-        "--trials 4\n"
-        "python -c 'from kernels.mlir.iree.module_text import module_text as text; "
+        before="python -c 'from kernels.mlir.iree.module_text import module_text as text; "
         "from kernels.problem import parse_problem as problem; "
         'print(text(problem("conv2d:n=1,h=28,w=28,ci=64,co=64,kh=3,kw=3,pad=1,dtype=f32")))\' '
         "> model.mlir",
-        replaced={"h=56,w=56": "h=28,w=28"},
+        replaced={"h=56,w=56": "h=28,w=28", "--trials 32": "--trials 4"},
     ),
     "docs/objects.md": Page(
         before=f"echo {SMALL} > problems.txt\n"
         f"mkdir examples; cp -r $ROOT/examples/c examples/\n{SERVED}",
-        replaced={"--trials 8": "--trials 2"},
+        replaced={"--trials 8": "--trials 2", "--trials 32": "--trials 2"},
     ),
     "docs/packs.md": Page(
         before="python -m examples.models resnet50 --small -o model.mlir",

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from kernels.errors import KernelsError
+from kernels.errors import KernelsError, TargetError
 from kernels.problem import Problem
 from search.records import CacheMode, TuneRequest
 from tilewise.backends.base import Backend
@@ -30,7 +30,11 @@ def missing(
 def tune_missing(
     backend: Backend, lacking: Sequence[Problem], target: str, request: TuneRequest
 ) -> None:
-    """Search for what is not stored; a search that fails costs no other problem."""
+    """Search for what is not stored; a search that fails costs no other problem.
+
+    Raises:
+        BadInputError, TargetError: no problem can be tuned so.
+    """
     for problem in lacking:
         backend.submit(problem.canonical, target, request)
     for number, problem in enumerate(lacking, 1):
@@ -39,7 +43,7 @@ def tune_missing(
             work = (problem.canonical, target)
             with progress(request, partial(backend.peak, *work)) as watcher:
                 backend.tune(*work, request, watcher.trial, watcher.phase)
-        except BadInputError:
+        except (BadInputError, TargetError):
             raise
         except (KernelsError, TilewiseError) as error:
             sys.stderr.write(f"tilewise: {problem}: {error}\n")

@@ -62,6 +62,8 @@ def _forms(report: Report) -> list[str]:
     lines += [f"  {name:<21} {why}" for name, why in report.refused.items()]
     ratios = {name: report.speedup(name) for name in (DEFAULT, DATA_TILING)}
     over = ", ".join(f"{ratio:.2f}x {name}" for name, ratio in ratios.items() if ratio is not None)
+    if not any(op.replaced for op in report.ops):
+        over = "none is in use, so that all forms are IREE's own"
     right = "within" if report.is_right else "BEYOND"
     lines.append(f"with tuned kernels: {over}; {right} the tolerance of {report.tolerance:.2g}")
     return lines

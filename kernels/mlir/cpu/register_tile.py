@@ -173,9 +173,9 @@ class KernelEmitter:
         w.line(f"}} : {ANY}")
 
     def _unrolled(self, handle: str, sizes: list[int]) -> None:
-        """Tile an op and leave nothing of the loops."""
-        _, loops = self.writer.tile_for(handle, sizes)
-        for loop in reversed(loops):
+        """Tile an op and leave nothing of the loops; single rows are outermost."""
+        order = sorted(range(len(sizes)), key=lambda dim: sizes[dim] != 1)
+        for loop in reversed(self.writer.tile_for(handle, sizes, order)[1]):
             self.writer.line(f"transform.loop.unroll_full {loop} : {ANY}")
 
     def epilogue_matchers(self) -> list[str]:

@@ -2,10 +2,11 @@
 
 Long sums want it. Of one vector after the other, each addition waits for the last one, and what
 other vectors read is held meanwhile. Where channels are spread over lanes, a tile spreads each
-pixel once.
+pixel once. Elsewhere the taps of a large tile stay loops (docs/experiments/0052).
 """
 
 from dataclasses import replace
+from math import prod
 
 from kernels.mlir.cpu.panes import Pane, Part
 from kernels.mlir.cpu.window_tile import WindowTiles, lanes_along
@@ -14,6 +15,10 @@ from kernels.mlir.transform.writer import ANY, Writer
 
 MOST_BLOCKS = 4
 """Blocks of columns that are written out one by one; 21 of 2x48 take longer than a minute."""
+
+MOST_AT_ONCE = 128
+"""Vectors that code without a loop multiplies. Where a tile's taps are more, LLVM takes the weights
+of all of them out of the loops over tiles, and reads each back from the stack as a whole vector."""
 
 
 class TapTiles(WindowTiles):
@@ -29,7 +34,7 @@ class TapTiles(WindowTiles):
     def take_apart(self) -> None:
         """Leave single taps of single vectors, all vectors of a tap before the next tap.
 
-        Sums are values that loops over the taps carry, until those are unrolled as well. From the
+        Sums are values that loops over the taps carry; some of those are unrolled as well. From the
         last pane to the first: pixels that are spread for one would else be taken for those that
         follow.
         """
@@ -47,8 +52,11 @@ class TapTiles(WindowTiles):
         pixels = fuse_spread(w, form, product, box)[0] if form.spreads_channels else ""
         extents = {**form.tap_extents, form.space.stream: form.space.extent(form.space.stream)}
         op, loops = self.single(w.generalize(product, "window"), extents)
-        for loop in loops:
+        apart = self._loops_apart(pane, [n for d in form.dims if (n := extents.get(d, 1)) > 1])
+        for depth, loop in enumerate(loops):
             w.line(f'transform.annotate {loop} "accumulates" : {ANY}')
+            if depth >= apart:
+                w.line(f'transform.annotate {loop} "taps" : {ANY}')
         sizes = self.cut_sizes(pane)
         if not form.has_epilogue:
             w.generalize(result, "stored")  # a copy, so that sums are written to C itself
@@ -62,6 +70,21 @@ class TapTiles(WindowTiles):
             for loop in reversed(loops):
                 w.line(f"transform.loop.unroll_full {loop} : {ANY}")
 
+    def _loops_apart(self, pane: Pane, trips: list[int]) -> int:
+        """How many of the loops over taps stay loops, outermost first.
+
+        Pixels that are spread are known to LLVM as registers in code without loops alone.
+        """
+        if self.form.spreads_channels:
+            return 0
+        vectors = prod(pane.extents[dim] for dim in self.form.result_dims) // prod(
+            self._sizes(pane)
+        )
+        apart = max(len(trips) - 1, 0)
+        while apart and vectors * prod(trips[apart - 1 :]) <= MOST_AT_ONCE:
+            apart -= 1
+        return apart
+
     def merge_slices(self) -> None:
         """Sums of all vectors in one tensor, of which loops over taps carry the parts."""
         self.writer.merge_slices(["%func"])
@@ -70,7 +93,7 @@ class TapTiles(WindowTiles):
         """Vectors, then taps one after the other, with sums that each hands to the next."""
         super().vectorize()
         w = self.writer
-        w.line(f"transform.loop.unroll_full {w.match_loops('accumulates', 'taps')} : {ANY}")
+        w.line(f"transform.loop.unroll_full {w.match_loops('taps', 'taps')} : {ANY}")
         w.apply_patterns("%func", "canonicalization")
         w.line(f"transform.apply_cse to %func : {ANY}")
 

@@ -2,8 +2,9 @@
 
 Loops of one step are dropped. Of several loops that play one part, such as two rows, one is the
 schedule's, and the others run around it: rows and columns outside of its tiles, reductions inside
-of the register tile. Operands stay as they lie where what a schedule speaks of is innermost, in the
-order that its problem has. Else they are packed to one form, in which it is: whole operands, by
+of the register tile. An operand stays as it lies where its innermost axis is a row or the reduction
+(A), a column (B, C); a B whose innermost axis is the reduction is packed to panels of columns, as a
+step of a schedule would. Others are packed to one form: whole operands, by
 `transform.structured.pack` with the extents as sizes, where upstream's `pack_greedily` has tiles. A
 convolution's pixels and taps cannot be packed, but its channels are, so that every order becomes
 [pixels, channels]; its schedule is that of the problem in this layout.
@@ -14,7 +15,7 @@ from dataclasses import dataclass, replace
 from kernels.errors import UnsupportedError
 from kernels.mlir.frontend.lone import LoneOp
 from kernels.mlir.frontend.nest import Dims, Nest
-from kernels.mlir.normalised.packing import Packing, packing
+from kernels.mlir.normalised.packing import Packing, Reading, packing
 from kernels.mlir.normalised.parts import Parts, convolution_parts, product_parts
 from kernels.mlir.payload.contraction import contraction
 from kernels.mlir.payload.form import Form
@@ -96,7 +97,7 @@ def normal_form(lone: LoneOp, schedule: Schedule) -> NormalForm:
         parts = convolution_parts(nest, lone.found)
     else:
         parts = product_parts(nest, lone.found)
-    packed = packing(nest, parts, _turns(problem, parts, schedule))
+    packed = packing(nest, parts, _reading(problem, parts, schedule))
     kept = sorted(parts.order)
     return NormalForm(
         problem=problem,
@@ -121,14 +122,14 @@ def _check_method(problem: Problem, schedule: Schedule) -> None:
         )
 
 
-def _turns(problem: Problem, parts: Parts, schedule: Schedule) -> tuple[bool, bool]:
-    """Whether A and B have the reduction before their rows and columns; not as a split reads."""
-    if schedule.lanes > 1:
-        return False, False
-    return (
-        problem.has_transposed_a and bool(parts.rows),
-        not problem.has_transposed_b and bool(parts.cols),
+def _reading(problem: Problem, parts: Parts, schedule: Schedule) -> Reading:
+    """How a schedule reads operands: a split reduction goes along rows and columns."""
+    is_split = schedule.lanes > 1
+    turns = (
+        not is_split and problem.has_transposed_a and bool(parts.rows),
+        not is_split and not problem.has_transposed_b and bool(parts.cols),
     )
+    return Reading(turns, is_split, schedule.register.rows, problem.element.bytes)
 
 
 def _space(nest: Nest, parts: Parts, problem: Problem) -> IterationSpace:
@@ -181,7 +182,7 @@ def _form(
         zero=f"{'0.0' if element.is_float else '0'} : {element.name}",
         widens=element.name != element.accumulator,
         accumulator_bytes=element.accumulator_bytes,
-        rows_apart=isinstance(problem, Conv2d) and _has_gaps(problem, (a, c), space.row),
+        rows_apart=_has_gaps(problem, (a, c), space),
         pads_image=False,
         gathers_lines=False,
         pads_lines=False,
@@ -196,9 +197,13 @@ def _form(
     )
 
 
-def _has_gaps(problem: Conv2d, operands: tuple[tuple[str, ...], ...], row: str) -> bool:
-    """Whether pixels that are neighbours in the image or the result have others between them."""
-    return problem.stride > 1 or any(row in names[:-2] for names in operands)
+def _has_gaps(
+    problem: Problem, operands: tuple[tuple[str, ...], ...], space: IterationSpace
+) -> bool:
+    """Whether others lie between neighbouring rows in A or the result, or between A's depth."""
+    strides = isinstance(problem, Conv2d) and problem.stride > 1
+    of_tile = {space.row, space.stream}
+    return strides or any(of_tile & set(names[:-2]) for names in operands)
 
 
 def _panels_first(

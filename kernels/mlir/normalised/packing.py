@@ -1,6 +1,7 @@
 """How the operands of an op lie for a schedule: as they are, or packed to one form."""
 
 from dataclasses import dataclass
+from math import gcd, prod
 
 from kernels.mlir.cpu.packs import largest_divisor
 from kernels.mlir.frontend.nest import Dims, Nest, Operand
@@ -13,6 +14,27 @@ Triple = tuple[Dims, Dims, Dims]
 LONGEST_VECTOR = 256
 BLOCK = 8
 """Elements of a vector that is copied, and of both sides of a block that is turned, at most."""
+
+WAY_BYTES, MOST_WAYS = 4096, 7
+"""Of a first cache: bytes of a way, and how many of its 8 to 12 ways A may take."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the register tile of a schedule reads operands.
+
+    Attributes:
+        turns: whether A and B have the reduction before their rows and columns, where they are
+            packed.
+        is_split: whether the reduction is, so that several rows of A are read as one vector.
+        rows: of the register tile.
+        element_bytes: of an element of A.
+    """
+
+    turns: tuple[bool, bool]
+    is_split: bool
+    rows: int
+    element_bytes: int
 
 
 @dataclass(frozen=True)
@@ -38,50 +60,80 @@ class Packing:
         order: the loops; those that are packed come behind the others.
         sizes: for each loop of `Parts.order` its extent where it is packed, else 0; empty where
             nothing is packed.
-        turned: for each of A and B that is packed with the reduction first, the order of what is
-            packed, by the loops' order; None for the others.
+        turned: for each operand whose packed dims are not in the loops' order, their order, by
+            that of the loops; None for the others.
         moves: of A, B and C, as far as packing changes their order.
+        needs_panels: whether B has no neighbouring columns, so that it is read from panels alone.
     """
 
     operands: Triple
     order: Dims
     sizes: Dims = ()
-    turned: tuple[Dims | None, Dims | None] = (None, None)
+    turned: tuple[Dims | None, ...] = (None, None, None)
     moves: tuple[Move | None, ...] = (None, None, None)
+    needs_panels: bool = False
 
 
-def packing(nest: Nest, parts: Parts, turns: tuple[bool, bool]) -> Packing:
+def packing(nest: Nest, parts: Parts, reading: Reading) -> Packing:
     """How operands are packed, if they are.
 
     Args:
         nest: of the op, with the problem's A and B as its inputs.
         parts: its loops.
-        turns: whether A and B have the reduction before their rows and columns.
+        reading: how the schedule's register tile reads them.
     """
-    first, second, third = nest.a, nest.b, nest.c
-    lies = axes_of(nest, first), axes_of(nest, second), axes_of(nest, third)
-    wanted = (
-        parts.within(parts.rows, reduction_first=turns[0]),
-        parts.within(parts.cols, reduction_first=turns[1]),
+    operands = nest.a, nest.b, nest.c
+    lies = [axes_of(nest, operand) for operand in operands]
+    wanted = [
+        parts.within(parts.rows, reduction_first=reading.turns[0]),
+        parts.within(parts.cols, reduction_first=reading.turns[1]),
         parts.result,
+    ]
+    stays = _stay(nest, parts, reading, list(zip(lies, wanted, strict=True)))
+    is_apart = not parts.fixed and not reading.is_split
+    ends_in_sums = lies[1] != wanted[1] and lies[1][-1] in parts.sums
+    needs_panels = is_apart and stays[1] and bool(parts.cols) and ends_in_sums
+    if all(stays):
+        return Packing((lies[0], lies[1], lies[2]), parts.order, needs_panels=needs_panels)
+    a, b, c = (
+        one if stay and is_apart else _packed(one, other, parts.fixed)
+        for one, other, stay in zip(lies, wanted, stays, strict=True)
     )
-    if all(_lies_so(*both, parts) for both in zip(lies, wanted, strict=True)):
-        return Packing(lies, parts.order)
-    a, b, c = (_packed(*both, parts.fixed) for both in zip(lies, wanted, strict=True))
     return Packing(
         (a, b, c),
         tuple(sorted(parts.order, key=lambda dim: dim not in parts.fixed)),
         tuple(0 if dim in parts.fixed else nest.extents[dim] for dim in parts.order),
-        (_turned(parts, parts.rows, turns[0]), _turned(parts, parts.cols, turns[1])),
+        tuple(_turned(parts, order) for order in (a, b, c)),
         (
-            _move(nest, first, lies[0], a),
-            _move(nest, second, lies[1], b),
-            _move(nest, third, c, lies[2]),
+            _move(nest, operands[0], lies[0], a),
+            _move(nest, operands[1], lies[1], b),
+            _move(nest, operands[2], c, lies[2]),
         ),
+        needs_panels,
     )
 
 
-def _lies_so(lies: Dims, wanted: Dims, parts: Parts) -> bool:
+def _stay(
+    nest: Nest, parts: Parts, reading: Reading, orders: list[tuple[Dims, Dims]]
+) -> list[bool]:
+    """Whether A, B and C are read and written as they lie, each given with the order wanted.
+
+    A convolution, and a split reduction, want the loops of the schedule innermost. Otherwise
+    others may lie between them, since rows come one by one then, and elements of A may be read in
+    any order of its rows and depth.
+    """
+    if parts.fixed or reading.is_split:
+        return [_ends_so(*both, parts) for both in orders]
+    (a, _), (b, _), (c, wanted) = orders
+    return [
+        a == orders[0][1] or (_ends_in_tile(a, parts) and _fits_ways(nest, parts, a, reading)),
+        b == orders[1][1] or _ends_in_tile(b, parts),
+        [dim for dim in c if dim in parts.mains] == [dim for dim in wanted if dim in parts.mains]
+        and c[-1:] == wanted[-1:],
+    ]
+
+
+def _ends_so(lies: Dims, wanted: Dims, parts: Parts) -> bool:
     """Whether the loops of the schedule are innermost of an operand, and in the order wanted.
 
     A convolution's pixels need not be neighbours: they come one by one then.
@@ -92,18 +144,35 @@ def _lies_so(lies: Dims, wanted: Dims, parts: Parts) -> bool:
     return lies[len(lies) - count :] == wanted[len(wanted) - count :]
 
 
+def _ends_in_tile(lies: Dims, parts: Parts) -> bool:
+    """Whether neighbours in an input are neighbours in a tile of it."""
+    return bool(lies) and lies[-1] in parts.mains
+
+
+def _fits_ways(nest: Nest, parts: Parts, lies: Dims, reading: Reading) -> bool:
+    """Whether the rows of A that a register tile reads stay in the first cache side by side.
+
+    Rows whose distance is a multiple of the bytes of a way fall into the same lines, and drive each
+    other out. One row reads its depth as neighbours.
+    """
+    row = next((dim for dim in lies if dim in parts.rows and dim in parts.mains), None)
+    if row is None or lies[-1] == row:
+        return reading.rows > 1 or row is None
+    inner = lies[lies.index(row) + 1 :]
+    apart = prod(nest.extents[dim] for dim in inner) * reading.element_bytes
+    return reading.rows * gcd(apart, WAY_BYTES) <= MOST_WAYS * WAY_BYTES
+
+
 def _packed(lies: Dims, wanted: Dims, fixed: frozenset[int]) -> Dims:
     """The dims of an operand once it is packed: those that stay are in front, as they lie."""
     return (*(dim for dim in lies if dim in fixed), *(dim for dim in wanted if dim not in fixed))
 
 
-def _turned(parts: Parts, own: Dims, turn: bool) -> Dims | None:
-    """The order of an input's packed dims, where it is not that of the loops."""
-    ordered, wanted = (
-        [dim for dim in parts.within(own, reduction_first=first) if dim not in parts.fixed]
-        for first in (False, True)
-    )
-    return tuple(map(ordered.index, wanted)) if turn and ordered != wanted else None
+def _turned(parts: Parts, dims: Dims) -> Dims | None:
+    """The order of an operand's packed dims, where it is not that of the loops."""
+    wanted = [dim for dim in dims if dim not in parts.fixed]
+    ordered = [dim for dim in parts.order if dim in wanted]
+    return tuple(map(ordered.index, wanted)) if ordered != wanted else None
 
 
 def _move(nest: Nest, operand: Operand, read: Dims, written: Dims) -> Move | None:

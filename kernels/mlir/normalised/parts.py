@@ -12,6 +12,10 @@ MAINS = ("m", "n", "k", "ow", "co", "ci")
 """The names of the loops that a schedule tiles: rows, columns, the reduction."""
 
 
+LONG = 16
+"""Steps of a loop that a schedule may tile where a longer one would have an operand packed."""
+
+
 @dataclass(frozen=True)
 class Parts:
     """The loops of an op that are more than one step, outermost first.
@@ -88,9 +92,9 @@ def product_parts(nest: Nest, found: Occurrence) -> Parts:
     in_a, in_c = _arranged(nest.a, found.a), _arranged(nest.c, found.c)
     parts = (
         _in_order(lead, in_c),
-        _largest_last(nest, _in_order(rows, in_c)),
+        _inner_last(nest, _in_order(rows, in_c)),
         _in_order(cols, in_c),
-        _largest_last(nest, _in_order(sums, in_a)),
+        _inner_last(nest, _in_order(sums, in_a)),
     )
     names = {
         **_named("batch", parts[0], has_main=len(lead) == 1),
@@ -165,6 +169,14 @@ def _largest_last(nest: Nest, dims: Dims) -> Dims:
         return dims
     main = max(dims, key=lambda dim: (nest.extents[dim], dims.index(dim)))
     return (*(dim for dim in dims if dim != main), main)
+
+
+def _inner_last(nest: Nest, dims: Dims) -> Dims:
+    """The dims with that at the end which is innermost in A, if it is long; else the longest."""
+    long = [dim for dim in axes_of(nest, nest.a) if dim in dims and nest.extents[dim] >= LONG]
+    if not long:
+        return _largest_last(nest, dims)
+    return (*(dim for dim in dims if dim != long[-1]), long[-1])
 
 
 def _named(name: str, dims: Dims, *, has_main: bool = True) -> dict[int, str]:

@@ -2,12 +2,13 @@
 
 from kernels.loopnest import build
 from kernels.mlir.cpu.script import emit_on
+from kernels.mlir.frontend.nest import Dims
 from kernels.mlir.normalised.normal_form import NormalForm
 from kernels.mlir.normalised.packing import Move
 from kernels.mlir.transform.matchers import epilogue_matcher
 from kernels.mlir.transform.sequences import drop_unit_axes, lower_packs
 from kernels.mlir.transform.writer import ANY, Writer
-from kernels.schedule import Pack, Parallel, Schedule, Split, Step, Stream, Tile, Unroll
+from kernels.schedule import Pack, Parallel, Register, Schedule, Split, Step, Stream, Tile, Unroll
 
 
 def emit_normalised(normal: NormalForm, schedule: Schedule) -> str:
@@ -48,7 +49,8 @@ def _steps(normal: NormalForm, schedule: Schedule) -> tuple[Step, ...]:
 
     Partial sums are of one loop over the reduction; the others run around its tiles. Without a
     loop over the reduction there is nothing to split, and nothing is read often enough to be
-    packed; without columns B has no panels.
+    packed; without columns B has no panels. A B without neighbouring columns has panels in any
+    case, made before the first loop over rows.
     """
     space, dims = normal.form.space, normal.form.dims
     known = [
@@ -56,13 +58,27 @@ def _steps(normal: NormalForm, schedule: Schedule) -> tuple[Step, ...]:
         for step in schedule.steps
         if (not isinstance(step, Tile | Parallel) or step.dim in space.dims)
         and (space.stream in dims or not isinstance(step, Pack | Split | Stream | Unroll))
-        and (space.col in dims or not (isinstance(step, Pack) and step.operand == "B"))
+        and (space.col in dims or not _packs_columns(step))
     ]
     parallel = tuple(step for step in known if isinstance(step, Parallel))
     rest = tuple(step for step in known if not isinstance(step, Parallel))
     alone = tuple(Tile(dim, 1) for dim in space.lead if Tile(dim, 1) not in rest)
-    sums = tuple(Stream(dim, 1) for dim in normal.form.taps) if schedule.lanes > 1 else ()
+    adds_panels = normal.packing.needs_panels and not any(map(_packs_columns, rest))
+    around = schedule.lanes > 1 or adds_panels
+    sums = tuple(Stream(dim, 1) for dim in normal.form.taps) if around else ()
+    if adds_panels:
+        visits = [isinstance(step, Register) or _visits(step, space.row_dims) for step in rest]
+        rest = (*rest[: visits.index(True)], Pack("B"), *rest[visits.index(True) :])
     return (*parallel, *alone, *sums, *rest)
+
+
+def _packs_columns(step: Step) -> bool:
+    return isinstance(step, Pack) and step.operand == "B"
+
+
+def _visits(step: Step, dims: tuple[str, ...]) -> bool:
+    """Whether a step makes a loop over one of some dims."""
+    return isinstance(step, Tile) and step.dim in dims
 
 
 def _normalised(normal: NormalForm, writer: Writer, handle: str) -> str:
@@ -90,23 +106,39 @@ def _packed(normal: NormalForm, writer: Writer, handle: str) -> str:
     w.line(
         f"{packed} = transform.structured.pack {handle} packed_sizes = {sizes} : ({ANY}) -> {ANY}"
     )
-    for number, order in zip(normal.numbers, normal.packing.turned, strict=True):
-        if order is None:
-            continue
-        pack, turned, again, none = (w.name(n) for n in ("pack", "turned", "turned_pack", "none"))
-        w.line(f"{pack} = transform.get_producer_of_operand {packed}[{number}] : ({ANY}) -> {ANY}")
-        w.line(
-            f"{turned}, {again}, {none} = transform.structured.pack_transpose {pack} "
-            f"with_compute_op({packed}) inner_perm = {list(order)} "
-            f": ({ANY}, {ANY}) -> ({ANY}, {ANY}, {ANY})"
-        )
-        packed = turned
+    for operand, order in zip((*normal.numbers, None), normal.packing.turned, strict=True):
+        if order is not None:
+            packed = _turned(w, packed, operand, order)
     w.include("lower_packs")
     w.include("drop_unit_axes")
     for name, move in _vector_moves(normal).items():
         copies, _ = w.tile_for(w.collect(name), move.tile)
         w.line(f"transform.structured.vectorize {copies} : {ANY}")
     return w.collect("contraction")
+
+
+def _turned(writer: Writer, packed: str, operand: int | None, order: Dims) -> str:
+    """Lines that put a packed operand's dims in another order; a handle on the op.
+
+    Args:
+        writer: of the script.
+        packed: a handle on the op.
+        operand: number of an input; None for the result.
+        order: of what is packed, by the order that it has.
+    """
+    w = writer
+    pack, turned, again, none = (w.name(n) for n in ("pack", "turned", "turned_pack", "turned_out"))
+    if operand is None:
+        found = f"get_consumers_of_result {packed}[0]"
+    else:
+        found = f"get_producer_of_operand {packed}[{operand}]"
+    w.line(f"{pack} = transform.{found} : ({ANY}) -> {ANY}")
+    w.line(
+        f"{turned}, {again}, {none} = transform.structured.pack_transpose {pack} "
+        f"with_compute_op({packed}) inner_perm = {list(order)} "
+        f": ({ANY}, {ANY}) -> ({ANY}, {ANY}, {ANY})"
+    )
+    return turned
 
 
 def _vector_moves(normal: NormalForm) -> dict[str, Move]:

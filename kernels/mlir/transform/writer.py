@@ -96,14 +96,23 @@ class Writer:
         zeros = self.match("linalg.fill", "zeros")
         self.line(f"transform.structured.vectorize {zeros} : {ANY}")
 
-    def tile_for(self, handle: str, sizes: Sequence[int]) -> tuple[str, list[str]]:
-        """Tile by sequential loops; the tiled op and a handle for each size that is not 0."""
+    def tile_for(
+        self, handle: str, sizes: Sequence[int], order: Sequence[int] = ()
+    ) -> tuple[str, list[str]]:
+        """Tile by sequential loops; the tiled op and a handle for each size that is not 0.
+
+        Args:
+            handle: on the op.
+            sizes: for each dim of the op; 0 for one without a loop.
+            order: of the loops, by dims, outermost first; that of the dims where none is given.
+        """
         tiled = self.name("step")
         loops = [self.name("loop") for size in sizes if size]
         types = ", ".join([ANY] * (1 + len(loops)))
+        ordered = f" interchange = {list(order)}" if list(order) != sorted(order) else ""
         self.line(
             f"{', '.join([tiled, *loops])} = transform.structured.tile_using_for {handle} "
-            f"tile_sizes {list(sizes)} : ({ANY}) -> ({types})"
+            f"tile_sizes {list(sizes)}{ordered} : ({ANY}) -> ({types})"
         )
         return tiled, loops
 

@@ -30,7 +30,7 @@ PATH = "/v1/models"
 
 router = APIRouter(prefix=PATH, tags=["models"])
 
-NetworkId = Annotated[int, Path(ge=1, le=LARGEST_ID)]
+ModelId = Annotated[int, Path(ge=1, le=LARGEST_ID)]
 
 
 @router.post(
@@ -69,12 +69,12 @@ async def post_model(
     return answer
 
 
-@router.get("/{network_id}", response_model=NetworkView, responses=responses(HTTPStatus.NOT_FOUND))
+@router.get("/{model_id}", response_model=NetworkView, responses=responses(HTTPStatus.NOT_FOUND))
 @in_lane("reads")
-def get_model(network_id: NetworkId, services: ServicesDep) -> dict[str, Any]:
+def get_model(model_id: ModelId, services: ServicesDep) -> dict[str, Any]:
     """A model, with the state of each of its problems."""
     with services.reading() as session:
-        return _described(session, networks.get(session, network_id))
+        return _described(session, networks.get(session, model_id))
 
 
 def _ask(

@@ -97,6 +97,9 @@ def test_what_cannot_be_tuned_is_refused(client: TestClient) -> None:
         assert posted(client, body).status_code == 422
     assert posted(client, trials="0").status_code == 422
     assert client.get(f"{ADDRESS}/1").status_code == 404
+    refused = client.get(f"{ADDRESS}/first")
+    assert refused.status_code == 422
+    assert [error["field"] for error in refused.json()["errors"]] == ["model_id"]
     answer = posted(client, DYNAMIC)
     assert "linalg.matmul at @main 4:8 has dynamic shapes" in answer.json()["detail"]
     assert client.get("/v1/jobs").json()["jobs"] == []

@@ -161,6 +161,12 @@ def test_a_model_is_not_for_a_target_of_irees_code(cli: Cli, source: Path) -> No
     assert done.code == 2 and "a model is compiled with our kernels" in done.err, done.err
 
 
+def test_a_target_that_this_machine_is_not_is_refused_once(cli: Cli, source: Path) -> None:
+    done = cli("model", str(source), "--target", "cpu:host,threads=1024")
+    assert done.code == 2
+    assert done.err.count("target 'cpu:host,threads=1024': this machine has") == 1
+
+
 def test_a_module_without_a_public_function_says_so() -> None:
     with pytest.raises(TilewiseError, match="no public function"):
         entry_of([], None)

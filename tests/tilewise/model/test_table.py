@@ -56,3 +56,10 @@ def test_a_form_that_does_not_compile_is_told_and_left_out() -> None:
     text = report_text(report)
     assert f"  {DATA_TILING:<21} no stack left\n" in text
     assert "with tuned kernels: 2.00x default; within" in text
+
+
+def test_a_model_without_a_kernel_has_no_gain() -> None:
+    report = a_report(1e-6)
+    report = replace(report, ops=tuple(replace(op, replaced=0) for op in report.ops))
+    text = report_text(report)
+    assert "with tuned kernels: none is in use" in text and "2.00x default" not in text

@@ -118,3 +118,21 @@ def test_filters_no_wider_than_the_padding_prove(problem: str, steps: tuple[str,
     """Parts of the image may be zeros alone, for all blocks of a loop or for some, or one tap."""
     proof = prove(parse_problem(f"conv2d:n=1,{problem}"), schedule(*steps))
     assert proof.ok, proof.message
+
+
+@pytest.mark.parametrize(
+    ("groups", "rows", "loops", "taps"), [(4, 1, 0, 18), (2, 2, 1, 12), (2, 4, 2, 4)]
+)
+def test_taps_of_planes_are_loops_where_their_products_are_many(
+    groups: int, rows: int, loops: int, taps: int
+) -> None:
+    """Weights of many taps in code without a loop would lie on the stack, as whole vectors."""
+    problem = f"conv2d:n=1,h=12,w=16,ci=8,co=8,kh=3,kw=3,pad=1,layout=nchw_fchw,groups={groups}"
+    tile = f"register rows={rows} cols=16 outer=cols"
+    text = applied(f"{problem},dtype=f32", tile)
+    (kernel,) = read(text).kernels
+    assert kernel.trips == [groups, 12 // rows, *[3] * loops]
+    products = re.findall(r"arith.mulf .*: vector<16xf32>", text)
+    assert len(products) == rows * 8 // groups * taps
+    proof = prove(parse_problem(f"{problem},dtype=f32"), schedule(tile))
+    assert proof.ok, proof.message

@@ -1,6 +1,9 @@
 """What a script does to an op before the steps of a schedule, and what it refuses."""
 
+import re
 from dataclasses import replace
+from itertools import groupby
+from math import prod
 
 import pytest
 
@@ -54,9 +57,9 @@ def test_operands_that_lie_as_the_problem_has_them_are_not_packed() -> None:
 
 
 def test_a_result_that_stays_is_written_in_place() -> None:
-    """Heads in the middle, as attention has them: Q and K are packed, the scores are not."""
+    """Both inputs have batches innermost, and are packed; the result is not."""
     module = generic(
-        "h, i, j, d", ("i, h, d", "j, h, d", "h, i, j"), ("40x6x32", "48x6x32", "6x40x48")
+        "h, i, j, d", ("i, d, h", "d, j, h", "h, i, j"), ("40x32x6", "32x48x6", "6x40x48")
     )
     lone = read_op(module.encode())
     schedule = Schedule((Tile("batch", 1), Register(8, 48)))
@@ -64,6 +67,68 @@ def test_a_result_that_stays_is_written_in_place() -> None:
     assert text.count("memref.alloc()") == 2
     assert "linalg.copy" not in text
     assert prove_lone(lone, schedule).ok
+
+
+HEADS = generic("h, i, j, d", ("i, h, d", "j, h, d", "h, i, j"), ("40x6x33", "50x6x33", "6x40x50"))
+"""Heads in the middle, as attention has them."""
+
+
+def packed_ahead(lone: LoneOp, schedule: Schedule) -> bool:
+    return bool(normal_form(lone, schedule).packing.sizes)
+
+
+@pytest.mark.parametrize("tiles", [(), (Tile("m", 16),)])
+def test_columns_that_are_no_neighbours_come_from_panels_head_by_head(
+    tiles: tuple[Tile, ...],
+) -> None:
+    """Q is read in place, the scores are written there, and K's panels are those of a head."""
+    lone = read_op(HEADS.encode())
+    schedule = Schedule((Tile("batch", 1), *tiles, Register(8, 16)))
+    assert not packed_ahead(lone, schedule)
+    proof = prove_lone(lone, schedule)
+    assert proof.ok, proof.message
+    fills = read(transform_lone(lone, schedule)).fills
+    assert [place.trips[0] for place in fills.values()] == [6] * len(fills)
+    assert sum(prod(shape) for shape in fills) == 50 * 33
+
+
+def test_sums_around_panels_are_outside_of_them() -> None:
+    """A schedule for one loop over the reduction packs B for each step of the other one."""
+    module = generic("i, j, a, d", ("i, a, d", "j, a, d", "i, j"), ("12x3x17", "32x3x17", "12x32"))
+    lone = read_op(module.encode())
+    schedule = Schedule((Register(6, 16),))
+    proof = prove_lone(lone, schedule)
+    assert proof.ok, proof.message
+    (place,) = read(transform_lone(lone, schedule)).fills.values()
+    assert place.trips[0] == 3
+
+
+def test_rows_in_the_same_lines_of_a_cache_are_packed() -> None:
+    """Rows that are some ways of the cache apart drive each other out."""
+    for heads, is_packed in ((1023, False), (1024, True)):
+        shapes = f"24x{heads}x2", f"{heads}x2x16", f"{heads}x24x16"
+        maps = "i, h, d", "h, d, j", "h, i, j"
+        lone = read_op(generic("h, i, j, d", maps, shapes).encode())
+        assert packed_ahead(lone, Schedule((Register(12, 16),))) == is_packed
+        assert not packed_ahead(lone, Schedule((Register(2, 16),)))
+
+
+@pytest.mark.parametrize(
+    "maps",
+    [
+        ("i, h, d", "h, d, j", "i, h, j"),  # rows with heads between them, in A and in C
+        ("d, h, i", "h, d, j", "h, i, j"),  # depth with heads between, rows are neighbours
+        ("h, i, d", "d, h, j", "i, h, j"),
+    ],
+)
+def test_what_lies_between_rows_or_depth_is_no_reason_to_pack(maps: tuple[str, str, str]) -> None:
+    sizes = {"h": "3", "i": "20", "j": "33", "d": "9"}
+    shapes = ["x".join(sizes[name] for name in axes.split(", ")) for axes in maps]
+    lone = read_op(generic("h, i, j, d", maps, (shapes[0], shapes[1], shapes[2])).encode())
+    schedule = Schedule((Tile("batch", 1), Register(6, 16)))
+    assert not packed_ahead(lone, schedule)
+    proof = prove_lone(lone, schedule)
+    assert proof.ok, proof.message
 
 
 @pytest.mark.parametrize("body", ["%x, %y", "%y, %x"])
@@ -74,6 +139,16 @@ def test_vectors_run_along_columns_whatever_factor_comes_first(body: str) -> Non
         proof = prove_lone(lone, Schedule(steps))
         assert proof.ok, proof.message
         assert "vector<16xf32>" in transform_lone(lone, Schedule(steps))
+
+
+def test_a_row_is_multiplied_by_all_columns_before_the_next_one() -> None:
+    """Whatever factor comes first: else all rows' elements would be held beside the sums."""
+    module = generic("j, i, k", ("k, j", "i, k", "i, j"), ("6x48", "18x6", "18x48"))
+    lone = read_op(module.encode())
+    text = transform_lone(lone, Schedule((Register(9, 48),)))
+    rows = re.findall(r"arith.mulf (?:%\w+), (%\w+) fastmath<contract> : vector<16xf32>", text)
+    assert len(rows) == 9 * 3
+    assert [len(list(run)) for _, run in groupby(rows)] == [3] * 9
 
 
 def test_the_module_with_its_op_is_one_file() -> None:
