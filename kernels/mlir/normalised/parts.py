@@ -92,9 +92,9 @@ def product_parts(nest: Nest, found: Occurrence) -> Parts:
     in_a, in_c = _arranged(nest.a, found.a), _arranged(nest.c, found.c)
     parts = (
         _in_order(lead, in_c),
-        _inner_last(nest, _in_order(rows, in_c)),
+        _inner_last(nest, _in_order(rows, in_c), lead),
         _in_order(cols, in_c),
-        _inner_last(nest, _in_order(sums, in_a)),
+        _inner_last(nest, _in_order(sums, in_a), lead),
     )
     names = {
         **_named("batch", parts[0], has_main=len(lead) == 1),
@@ -171,9 +171,15 @@ def _largest_last(nest: Nest, dims: Dims) -> Dims:
     return (*(dim for dim in dims if dim != main), main)
 
 
-def _inner_last(nest: Nest, dims: Dims) -> Dims:
-    """The dims with that at the end which is innermost in A, if it is long; else the longest."""
-    long = [dim for dim in axes_of(nest, nest.a) if dim in dims and nest.extents[dim] >= LONG]
+def _inner_last(nest: Nest, dims: Dims, lead: frozenset[int]) -> Dims:
+    """The dims with that at the end which is innermost in A, if it is long; else the longest.
+
+    Where A's innermost axis is short or one of `lead`, A is packed, and the longest serves best.
+    """
+    inner = axes_of(nest, nest.a)
+    if not inner or inner[-1] in lead or nest.extents[inner[-1]] < LONG:
+        return _largest_last(nest, dims)
+    long = [dim for dim in inner if dim in dims and nest.extents[dim] >= LONG]
     if not long:
         return _largest_last(nest, dims)
     return (*(dim for dim in dims if dim != long[-1]), long[-1])
