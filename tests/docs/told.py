@@ -20,7 +20,7 @@ NOT_RUN = {
     "python -m examples.models": "writes hundreds of MB; tests/examples/test_models.py makes them",
     "tilewise model ": "measures for minutes; tests/tilewise/model runs it on a small model",
     "tilewise plan ": "measures for minutes; tests/tilewise/plan runs it on a small model",
-    "tilewise bench benchmarks/data/suites/square.json": "measures for minutes",
+    "tilewise bench benchmarks/data/suites/": "measures for minutes",
     "psql -d tilewise ": "tests of the views run this file on a server of their own",
     "export DASK_DISTRIBUTED": "there are no such certificates; "
     "tests/service/cluster/certificates.py makes some",
