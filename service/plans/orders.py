@@ -61,12 +61,7 @@ def read(session: Session, number: int) -> tuple[Order, bytes]:
         DamagedError: its row, its graph or its module cannot be read.
     """
     row = rows.get(session, number, models.Plan.plan)
-    source = row.source or models.PlanSource()
-    try:
-        graph = from_json(Graph, source.graph)
-        module = zlib.decompress(source.module or b"")
-    except (ValueError, zlib.error) as error:
-        raise DamagedError(f"graph or module of plan {number} cannot be read: {error}") from error
+    graph, module = _source(row)
     found = {one["problem"]: _stored(session, row, one["problem"])
              for one in (*row.problems, *row.variants)}  # fmt: skip
     schedules = {problem: timed for problem, timed in found.items() if timed}
@@ -75,6 +70,22 @@ def read(session: Session, number: int) -> tuple[Order, bytes]:
         _chosen(row),
     )  # fmt: skip
     return order, module
+
+
+def _source(row: models.Plan) -> tuple[Graph, bytes]:
+    """The graph and the module of a plan.
+
+    Raises:
+        DamagedError: there are none, or they cannot be read.
+    """
+    source = row.source or models.PlanSource()
+    try:
+        graph = from_json(Graph, source.graph)
+        if not isinstance(source.module, bytes):  # SQLite keeps any value in any column
+            raise ValueError(f"the module is of type {type(source.module).__name__}")
+        return graph, zlib.decompress(source.module)
+    except (ValueError, zlib.error) as error:
+        raise DamagedError(f"graph or module of plan {row.id} cannot be read: {error}") from error
 
 
 def _chosen(row: models.Plan) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from sqlalchemy import text
 from search.records import TuneRequest
 from service.db import models, reading, writing
 from service.db.base import now
-from service.errors import ConflictError, LeaseLostError, NotFoundError, TamperedError
+from service.errors import ConflictError, DamagedError, LeaseLostError, NotFoundError, TamperedError
 from service.faults import tell_once
 from service.host.process_identity import me
 from service.jobs import queue
@@ -155,6 +155,23 @@ def test_a_damaged_row_fails_and_stands_in_nobodys_way(sessions, machine, ready,
     with reading(sessions) as session:
         row = session.get_one(models.Plan, ready)
         assert row.state == "failed" and "damaged" in (row.error or "")
+
+
+@pytest.mark.sqlite_only  # which keeps any value in any column
+@pytest.mark.parametrize(
+    "change",
+    ["UPDATE plan_sources SET module = 5", "UPDATE plan_sources SET module = 'text'",
+     "UPDATE plan_sources SET module = NULL", "UPDATE plan_sources SET module = x'0102'",
+     "UPDATE plan_sources SET graph = '[]'", "DELETE FROM plan_sources"],
+)  # fmt: skip
+def test_a_source_that_cannot_be_read_is_told_as_damage(sessions, ready, change):
+    with writing(sessions) as session:
+        session.execute(text(change))
+    with (
+        reading(sessions) as session,
+        pytest.raises(DamagedError, match=f"graph or module of plan {ready} cannot be read"),
+    ):
+        orders.read(session, ready)
 
 
 def test_plans_of_another_toolchain_are_retired(sessions, machine, plan, look):
