@@ -145,6 +145,24 @@ def test_a_service_that_knows_of_no_accuracy_is_refused_where_it_matters(name: s
     assert f"asked for accuracy=strict, and answers with {PROBLEM}: it is too old" in told
 
 
+@pytest.mark.parametrize(
+    ("problem", "is_taken"),
+    [(f"{PROBLEM},sparsity=none,accuracy=strict", True), (f"{PROBLEM},sparsity=none", False)],
+)
+def test_a_newer_service_may_say_more_of_a_strict_problem(problem: str, is_taken: bool) -> None:
+    found = {"problems": [{"problem": problem, "count": 1, "where": ["@f"]}], "skipped": []}
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json=found)
+
+    if is_taken:
+        with Client("http://fake", httpx.MockTransport(answer)) as client:
+            imported = client.import_module("module {}", accuracy="strict")
+        assert [one.problem for one in imported.problems] == [problem]
+    else:
+        assert f"answers with {problem}" in refused(answer, OF_MODULES["import"])
+
+
 ASKED: dict[str, Callable[[Client], Any]] = {
     "jobs": lambda client: list(client.jobs()),
     "trials": lambda client: list(client.trials(1)),
