@@ -67,6 +67,8 @@ class WindowEmitter:
         """One that has written its steps, without padding where that is possible."""
         taps = {**form.tap_extents, form.space.stream: form.space.extent(form.space.stream)}
         copies = form.space.col == "ow" or form.spreads_channels or max(taps.values()) == 1
+        if _loops_over_lines(form, schedule):
+            form = replace(form, pads_lines=False)
         steps = cls(form, schedule, axes, copies)
         steps.run()
         if form.pads_image and not copies and steps.tiles.products > MOST_PRODUCTS:
@@ -236,3 +238,21 @@ class WindowEmitter:
         w.include("cleanup")
         w.tile_for(parted, [1, 1, 1])
         return replace(pane, result=result, product=product)
+
+
+def _loops_over_lines(form: Form, schedule: Schedule) -> bool:
+    """Whether a step makes a loop over blocks of pixels, so that a block's place is unknown.
+
+    Upstream cannot tell that such a block is not of padding alone, and asks before it copies one:
+    the padded image is copied ahead then.
+    """
+    for step in schedule.steps:
+        if isinstance(step, Tile | Parallel) and step.dim in form.space.row_dims:
+            extent = form.space.extent(step.dim)
+            if isinstance(step, Tile):
+                size = step.size
+            else:
+                size = part_size(extent, step.parts, tile_unit(form.space, schedule, step.dim))
+            if 2 * size <= extent:
+                return True
+    return False

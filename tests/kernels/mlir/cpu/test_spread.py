@@ -121,6 +121,23 @@ def test_filters_no_wider_than_the_padding_prove(problem: str, steps: tuple[str,
 
 
 @pytest.mark.parametrize(
+    ("problem", "steps"),
+    [
+        ("h=7,w=9,ci=2,co=4,kh=3,kw=3,pad=1,groups=2,dtype=f32",
+         ("tile dim=oh size=2", "register rows=3 cols=4 outer=cols")),
+        ("h=5,w=7,ci=6,co=6,kh=3,kw=3,pad=2,groups=2,dtype=bf16",
+         ("tile dim=oh size=3", "register rows=2 cols=6 outer=rows", "jam dim=oh factor=3")),
+        ("h=13,w=19,ci=4,co=4,kh=3,kw=3,stride=2,pad=1,groups=4,layout=nchw_fchw,dtype=f32",
+         ("tile dim=oh size=2", "register rows=2 cols=16 outer=rows")),
+    ],
+)  # fmt: skip
+def test_loops_over_blocks_of_padded_lines_prove(problem: str, steps: tuple[str, ...]) -> None:
+    """Upstream asks of a block at an unknown place whether it is of padding alone."""
+    proof = prove(parse_problem(f"conv2d:n=1,{problem}"), schedule(*steps))
+    assert proof.ok, proof.message
+
+
+@pytest.mark.parametrize(
     ("groups", "rows", "loops", "taps"), [(4, 1, 0, 18), (2, 2, 1, 12), (2, 4, 2, 4)]
 )
 def test_taps_of_planes_are_loops_where_their_products_are_many(
