@@ -11,7 +11,7 @@ from kernels.mlir.cpu.notes import notes
 from kernels.mlir.cpu.panes import axes
 from kernels.mlir.cpu.register_tile import KernelEmitter
 from kernels.mlir.cpu.steps import StepEmitter
-from kernels.mlir.cpu.windows import WindowEmitter, of_groups
+from kernels.mlir.cpu.windows import WindowEmitter, of_groups, padding_of_blocks
 from kernels.mlir.payload.form import Form, form
 from kernels.mlir.transform.module import HEADER_END, MODULE, with_payload
 from kernels.mlir.transform.sequences import (
@@ -171,7 +171,7 @@ def _windows(problem: Conv2d, schedule: Schedule, shape: Form) -> tuple[str, lis
     planned = schedule
     if not shape.spreads_channels:
         planned = of_groups(schedule, iteration_space(problem).group, shape.space.col)
-    steps = WindowEmitter.of(shape, planned, axes(problem))
+    steps = WindowEmitter.of(padding_of_blocks(shape, planned), planned, axes(problem))
     apart = shape.body[0] == "arith.mulf"
     shared = [
         cleanup(),

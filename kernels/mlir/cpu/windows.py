@@ -67,8 +67,6 @@ class WindowEmitter:
         """One that has written its steps, without padding where that is possible."""
         taps = {**form.tap_extents, form.space.stream: form.space.extent(form.space.stream)}
         copies = form.space.col == "ow" or form.spreads_channels or max(taps.values()) == 1
-        if _loops_over_lines(form, schedule):
-            form = replace(form, pads_lines=False)
         steps = cls(form, schedule, axes, copies)
         steps.run()
         if form.pads_image and not copies and steps.tiles.products > MOST_PRODUCTS:
@@ -240,12 +238,17 @@ class WindowEmitter:
         return replace(pane, result=result, product=product)
 
 
-def _loops_over_lines(form: Form, schedule: Schedule) -> bool:
-    """Whether a step makes a loop over blocks of pixels, so that a block's place is unknown.
+def padding_of_blocks(form: Form, schedule: Schedule) -> Form:
+    """The form whose padded image is copied ahead where a loop goes over blocks of its lines.
 
-    Upstream cannot tell that such a block is not of padding alone, and asks before it copies one:
-    the padded image is copied ahead then.
+    Upstream cannot tell that a block at an unknown place is not of padding alone, and asks before
+    it copies one.
     """
+    return replace(form, pads_lines=form.pads_lines and not _loops_over_lines(form, schedule))
+
+
+def _loops_over_lines(form: Form, schedule: Schedule) -> bool:
+    """Whether a step makes a loop over blocks of pixels."""
     for step in schedule.steps:
         if isinstance(step, Tile | Parallel) and step.dim in form.space.row_dims:
             extent = form.space.extent(step.dim)
