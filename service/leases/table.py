@@ -53,7 +53,7 @@ class Held(Protocol):
 
 
 def _drop_nothing(_row: Job | Plan) -> None:
-    """Of rows of which all is kept."""
+    """Keep all of a row."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class LeasedTable(Generic[Row]):
         fault_of: what is wrong with a row; None for a sound one.
         fail: fails a row from outside its run, in the transaction that has read it.
         left: further values of a row that its run leaves in a state.
-        drop: forgets what is kept of a row only until it has ended.
+        drop: forgets what a row keeps only until it has ended.
     """
 
     model: type[Row]

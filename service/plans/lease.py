@@ -162,7 +162,7 @@ def _left(_plan: Plan, state: str) -> dict[str, Any]:
 
 
 def _drop(plan: Plan) -> None:
-    """Forget what a plan that has ended is not made of any more."""
+    """Forget the source of a plan that has ended."""
     plan.source = None
 
 

@@ -42,7 +42,7 @@ def emit_fill(builder: ir.IRBuilder, address: Value, size: Value, byte: Value) -
 
 
 def emit_wait_for_stores(builder: ir.IRBuilder) -> None:
-    """Until what went past the caches is in memory; other processors keep it in order."""
+    """Wait until stores past the caches are in memory; processors other than x86 need no wait."""
     if IS_X86:
         builder.call(declare(builder.module, "llvm.x86.sse.sfence", VOID, ()), ())
 

@@ -68,7 +68,7 @@ def fill(_typing: Any, address: Any, size: Any, byte: Any) -> Any:
 
 @intrinsic
 def wait_for_stores(_typing: Any) -> Any:
-    """Until what went past the caches is in memory, where others read it."""
+    """Wait until stores past the caches are in memory, where other cores see them."""
 
     def codegen(context: Any, builder: Any, _signature: Any, _args: Any) -> Any:
         emit_wait_for_stores(builder)

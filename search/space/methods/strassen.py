@@ -13,8 +13,9 @@ Sizes = tuple[int, int, int]
 LEAST: dict[int, Sizes] = {1: (64, 512, 512), 2: (256, 1024, 1024)}
 """Rows, columns and depth that each number of levels is offered from, with constant weights.
 
-On Emerald Rapids one level gains 5% of 128x768x768, 8% of 128x3072x768, nothing of 49x512x2048; two
-gain 27% of 512x4096x4096 where one gains 13%, and nothing beside one of 128x768x3072.
+On Emerald Rapids one level gains 5% of 128x768x768, 8% of 128x3072x768, and nothing of 49x512x2048
+but in a tile of all groups of rows (`FEW_ROWS`); two gain 27% of 512x4096x4096 where one gains 13%,
+and nothing beside one of 128x768x3072.
 """
 
 LEAST_OF_VARIABLE: dict[int, Sizes] = {1: (1024, 2048, 2048), 2: (1024, 2048, 2048)}
@@ -22,7 +23,7 @@ LEAST_OF_VARIABLE: dict[int, Sizes] = {1: (1024, 2048, 2048), 2: (1024, 2048, 20
 
 
 FEW_ROWS = 28
-"""Rows from which one level of constant weights is offered on servers of the Golden Cove family.
+"""Rows from which one level of constant weights is offered on Golden Cove servers.
 
 There a tile of all groups of rows reads panels once (`search.space.methods.algorithms.tall_tiles`):
 28x1024x2048 gains 7%, 24x1024x2048 nothing.

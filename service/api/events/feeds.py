@@ -92,8 +92,8 @@ class Feeds:
         state: a number that differs after every change of the database; None if nobody can tell.
         poll_s: between two questions.
         heartbeat_s: after which a comment shows that the stream lives.
-        longest_s: after which a stream ends, for its client to open another, once it has told what
-            there is: a database that is busy or away ends none.
+        longest_s: after which a stream ends, once it has told what there is; its client opens
+            another. A database that is busy or away ends no stream.
         of: what is followed, for the log.
     """
 

@@ -123,8 +123,8 @@ class Plan(Base):
 class PlanSource(Base):
     """What a plan is made of, until it has ended.
 
-    It has a row of its own since SQLite writes a row whole: each change of a lease would read as
-    many bytes as a module has, and some would write them.
+    It has a row of its own, since SQLite writes rows whole: in the plan's row, some changes of a
+    lease would write the module again, and all would read it.
 
     Attributes:
         plan_id: the plan.

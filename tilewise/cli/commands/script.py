@@ -73,7 +73,7 @@ def script(options: argparse.Namespace) -> None:
 
 
 def _check_accuracy(options: argparse.Namespace) -> None:
-    """Raise BadInputError for an accuracy that is said of no model, or that something else says."""
+    """Raise BadInputError for an accuracy without a model, or one that a plan or packs decide."""
     if options.accuracy is None:
         return
     asked = f"--accuracy {options.accuracy}"
