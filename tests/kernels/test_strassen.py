@@ -1,9 +1,10 @@
 """The matrices of Strassen's products are exact: they make a product of matrices."""
 
 import numpy as np
+import pytest
 
 from kernels.minimal_filtering import Matrix
-from kernels.strassen import FILTER, IMAGE, PRODUCTS, RESULT
+from kernels.strassen import FILTER, IMAGE, LEVELS, PRODUCTS, RESULT
 
 
 def array(matrix: Matrix) -> np.ndarray:
@@ -27,3 +28,15 @@ def test_every_product_is_needed() -> None:
         less = [np.delete(array(m), p, axis=0) for m in (IMAGE, FILTER)]
         found = np.einsum("cp,pa,pb->cab", np.delete(array(RESULT), p, axis=1), *less)
         assert found.sum() != 8 or (found < 0).any()
+
+
+@pytest.mark.parametrize("levels", LEVELS)
+def test_values_within_are_at_most_36_times_as_large(levels: int) -> None:
+    """Of A, and of sums of magnitudes of products: docs/accuracy.md.
+
+    A point multiplies sums over half of the reduction at each level.
+    """
+    image, filters, result = (np.abs(array(matrix)) for matrix in (IMAGE, FILTER, RESULT))
+    of_products = image.sum(1) * filters.sum(1) / 2
+    within = max(image.sum(1).max(), of_products.max(), (result @ of_products).max())
+    assert within**levels <= 36
