@@ -23,12 +23,14 @@ class Loop:
         kind: `parallel`, `tile` and `stream` come from steps, and the trips of the first run
             at the same time; `micro` walks the micro-tiles of a block.
         trips: most iterations of one execution (a last block can have fewer).
+        alternates: whether the last block comes first where it is nearer in the caches.
     """
 
     dim: str
     step: int
     trips: int
     kind: str
+    alternates: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,8 @@ class Nest:
 
 def _line(entry: Entry) -> str:
     if isinstance(entry, Loop):
-        return f"for {entry.dim} step {entry.step}  # {entry.kind}, {entry.trips} trips"
+        turn = ", from the nearer end" if entry.alternates else ""
+        return f"for {entry.dim} step {entry.step}  # {entry.kind}, {entry.trips} trips{turn}"
     if isinstance(entry, Copy):
         shape = "x".join(map(str, entry.shape))
         if entry.operand == "C":
@@ -154,7 +157,9 @@ def build(problem: Problem, schedule: Schedule) -> Nest:
             blocks[step.dim] = size
         elif isinstance(step, Tile | Stream):
             size = step.size if isinstance(step, Tile) else step.depth
-            entries.append(Loop(step.dim, size, -(-blocks[step.dim] // size), step.name))
+            trips, is_first = -(-blocks[step.dim] // size), not any(map(_is_over_blocks, entries))
+            alternates = is_first and schedule.alternates == step.dim
+            entries.append(Loop(step.dim, size, trips, step.name, alternates))
             blocks[step.dim] = min(size, blocks[step.dim])
         elif isinstance(step, Pack):
             shape = _packed_shape(problem, space, schedule, blocks, step)
@@ -167,6 +172,10 @@ def build(problem: Problem, schedule: Schedule) -> Nest:
     kernel = replace(kernel, lanes=schedule.lanes, lines=schedule.jam, walks=walks)
     entries.append(replace(kernel, streams=schedule.streams))
     return Nest(space, tuple(entries))
+
+
+def _is_over_blocks(entry: Entry) -> bool:
+    return isinstance(entry, Loop) and entry.kind != Parallel.name
 
 
 def _micro_loops(space: IterationSpace, schedule: Schedule, blocks: dict[str, int]) -> list[Entry]:

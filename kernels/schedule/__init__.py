@@ -5,11 +5,12 @@ from kernels.schedule.model import Schedule
 from kernels.schedule.steps.algorithms import Strassen, Winograd
 from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.copies import Pack, Prefetch
-from kernels.schedule.steps.loops import Parallel, Stream, Tile
+from kernels.schedule.steps.loops import Alternate, Parallel, Stream, Tile
 from kernels.schedule.steps.register import Interleave, Jam, Register, Split, Sweep, Unroll
 from kernels.schedule.steps.stores import Nontemporal
 
 __all__ = [
+    "Alternate",
     "Interleave",
     "Jam",
     "Nontemporal",

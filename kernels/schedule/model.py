@@ -12,7 +12,7 @@ from kernels.schedule.steps.base import Step, StepJson
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.from_json import step_from_json
 from kernels.schedule.steps.levels import Pipeline
-from kernels.schedule.steps.loops import Parallel, Stream
+from kernels.schedule.steps.loops import Alternate, Parallel, Stream
 from kernels.schedule.steps.register import Interleave, Jam, Register, Split, Sweep, Unroll
 from kernels.schedule.steps.stores import Nontemporal
 
@@ -81,6 +81,11 @@ class Schedule:
     def streams(self) -> int:
         """Parts of the reduction that a sweep's chunk has its rows from, 1 for neighbours."""
         return next((s.streams for s in self.steps if isinstance(s, Interleave)), 1)
+
+    @property
+    def alternates(self) -> str | None:
+        """The dim whose blocks are visited from the nearer end, None where all have an order."""
+        return next((s.dim for s in self.steps if isinstance(s, Alternate)), None)
 
     @property
     def threads(self) -> int:

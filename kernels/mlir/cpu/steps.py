@@ -7,6 +7,7 @@ from kernels.mlir.cpu.pieces import Extents, Piece, check_uniform, cut
 from kernels.mlir.payload.form import Form
 from kernels.mlir.transform.writer import ANY, Writer
 from kernels.schedule import (
+    Alternate,
     Interleave,
     Jam,
     Nontemporal,
@@ -28,6 +29,7 @@ Handles = tuple[str, str | None]
 
 
 SAID: dict[type[Step], str] = {
+    Alternate: "the first block comes first here",
     Prefetch: "left to the hardware here",
     Nontemporal: "left to the hardware here",
     Sweep: "the loops are those above",

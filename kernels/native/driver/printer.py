@@ -40,6 +40,7 @@ _TRANSFORMS_HEADER = """from kernels.native.language.transforms import (
     transform_turned_weights, transform_weights,
 )
 """
+_ENDS_HEADER = "from kernels.native.language.ends import comes_sooner\n"
 _STORES_HEADER = "from kernels.native.language.words import wait_for_stores\n"
 _FUNCTION = """
 
@@ -77,9 +78,14 @@ def print_driver(
     reads = {name: scope.read_in(body) for name, body in bodies.items()}
     functions = (_function(name, reads[name], body) for name, body in bodies.items())
     past_caches = transforms and scope.structure.writes_past_caches
-    header = _HEADER + (_TRANSFORMS_HEADER if transforms else "")
+    headers = (
+        _HEADER,
+        _TRANSFORMS_HEADER if transforms else "",
+        _STORES_HEADER if past_caches else "",
+        _ENDS_HEADER if any(loop.alternates for loop in nest.loops) else "",
+    )
     return DriverSource(
-        header + (_STORES_HEADER if past_caches else "") + "".join(functions),
+        "".join((*headers, *functions)),
         tuple(scope.parameters),
         scope.structure.is_ahead,
         tuple(name for name in FUNCTIONS if any(name in read for read in reads.values())),

@@ -42,6 +42,30 @@ class Tile(Step):
 
 
 @dataclass(frozen=True)
+class Alternate(Step):
+    """Visit the blocks of a loop from the end that is nearer in the caches: forwards or backwards.
+
+    The serpentine order of out-of-core methods, between calls. No compiler has a name for it. The
+    native lowering alone: scripts visit the blocks in their order, and say it in a comment.
+
+        tile dim=n size=64; alternate dim=n
+    before                          after
+        for n0 in N step 64:            if B[.., last block] comes sooner than B[.., first block]:
+            body                            for n0 in N step 64, the last one first: body
+                                        else:
+                                            for n0 in N step 64: body
+
+    A call that reads a matrix larger than a cache leaves its end there. The next call of the same
+    matrix finds nothing of it if it begins at the start, for what comes first drives out what comes
+    later; it finds a cache full if it begins at the end. Each element of C is summed in the same
+    order either way. The blocks' first lines are timed at each call, four loads at each end.
+    """
+
+    name: ClassVar[str] = "alternate"
+    dim: str
+
+
+@dataclass(frozen=True)
 class Stream(Step):
     """Visit the reduction in chunks of `depth`; C accumulates across chunks.
 
