@@ -10,7 +10,7 @@ from kernels.schedule.fewer_products import POINT
 from kernels.schedule.legality import check_legal, part_size, tile_unit
 from kernels.schedule.model import Schedule
 from kernels.schedule.steps.copies import Pack
-from kernels.schedule.steps.loops import Parallel, Stream, Tile
+from kernels.schedule.steps.loops import Divide, Parallel, Stream, Tile
 from kernels.schedule.steps.register import Register
 from kernels.schedule.transformed import scheduled_space
 
@@ -20,8 +20,9 @@ class Loop:
     """A loop over `dim` in steps of `step`.
 
     Attributes:
-        kind: `parallel`, `tile` and `stream` come from steps, and the trips of the first run
-            at the same time; `micro` walks the micro-tiles of a block.
+        kind: `parallel`, `tile`, `divide` and `stream` come from steps, the trips of the first run
+            at the same time, and each of `divide` has sums of its own; `micro` walks the
+            micro-tiles of a block.
         trips: most iterations of one execution (a last block can have fewer).
         alternates: whether the last block comes first where it is nearer in the caches.
     """
@@ -115,6 +116,8 @@ class Nest:
         for entry in self.entries:
             is_behind = isinstance(entry, Copy) and entry.operand == "C"
             (behind if is_behind else lines).append("  " * indent + _line(entry))
+            if isinstance(entry, Loop) and entry.kind == Divide.name:
+                behind.append("  " * indent + f"add {entry.trips} parts up to C")
             indent += isinstance(entry, Loop)
         return "\n".join(lines + behind)
 
@@ -155,10 +158,12 @@ def build(problem: Problem, schedule: Schedule) -> Nest:
             size = part_size(blocks[step.dim], step.parts, unit)
             entries.append(Loop(step.dim, size, -(-blocks[step.dim] // size), step.name))
             blocks[step.dim] = size
-        elif isinstance(step, Tile | Stream):
-            size = step.size if isinstance(step, Tile) else step.depth
-            trips, is_first = -(-blocks[step.dim] // size), not any(map(_is_over_blocks, entries))
-            alternates = is_first and schedule.alternates == step.dim
+        elif isinstance(step, Tile | Divide | Stream):
+            size = step.depth if isinstance(step, Stream) else step.size
+            outer = [e for e in entries if isinstance(e, Loop) and e.kind != Parallel.name]
+            is_outermost = all(loop.dim != step.dim for loop in outer)
+            alternates = schedule.alternates == step.dim and is_outermost
+            trips = -(-blocks[step.dim] // size)
             entries.append(Loop(step.dim, size, trips, step.name, alternates))
             blocks[step.dim] = min(size, blocks[step.dim])
         elif isinstance(step, Pack):
@@ -172,10 +177,6 @@ def build(problem: Problem, schedule: Schedule) -> Nest:
     kernel = replace(kernel, lanes=schedule.lanes, lines=schedule.jam, walks=walks)
     entries.append(replace(kernel, streams=schedule.streams))
     return Nest(space, tuple(entries))
-
-
-def _is_over_blocks(entry: Entry) -> bool:
-    return isinstance(entry, Loop) and entry.kind != Parallel.name
 
 
 def _micro_loops(space: IterationSpace, schedule: Schedule, blocks: dict[str, int]) -> list[Entry]:

@@ -5,12 +5,13 @@ from kernels.schedule.model import Schedule
 from kernels.schedule.steps.algorithms import Strassen, Winograd
 from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.copies import Pack, Prefetch
-from kernels.schedule.steps.loops import Alternate, Parallel, Stream, Tile
+from kernels.schedule.steps.loops import Alternate, Divide, Parallel, Stream, Tile
 from kernels.schedule.steps.register import Interleave, Jam, Register, Split, Sweep, Unroll
 from kernels.schedule.steps.stores import Nontemporal
 
 __all__ = [
     "Alternate",
+    "Divide",
     "Interleave",
     "Jam",
     "Nontemporal",

@@ -5,14 +5,14 @@ from kernels.problem.base import Problem
 from kernels.problem.iteration import IterationSpace, is_packed_ahead, is_packed_by_rows
 from kernels.problem.model import Conv2d
 from kernels.schedule.across_groups import check_across_groups
-from kernels.schedule.alternating import check_alternate
+from kernels.schedule.alternating import check_alternate, check_divide
 from kernels.schedule.fewer_products import POINT
 from kernels.schedule.model import Schedule
 from kernels.schedule.refusal import refuse
 from kernels.schedule.steps.algorithms import Strassen, Winograd
 from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.copies import Pack, Prefetch
-from kernels.schedule.steps.loops import Alternate, Parallel, Stream, Tile
+from kernels.schedule.steps.loops import Alternate, Divide, Parallel, Stream, Tile
 from kernels.schedule.steps.register import Interleave, Jam, Register, Split, Sweep, Unroll
 from kernels.schedule.steps.stores import Nontemporal
 from kernels.schedule.sweeping import check_interleave, check_sweep
@@ -59,6 +59,9 @@ def _check_steps(problem: Problem, space: IterationSpace, schedule: Schedule) ->
             wholes[step.dim] = blocks[step.dim] = part_size(blocks[step.dim], step.parts, unit)
         elif isinstance(step, Tile):
             _check_tile(problem, space, schedule, (wholes, blocks), packed, step)
+            blocks[step.dim] = step.size
+        elif isinstance(step, Divide):
+            check_divide(problem, space, schedule, step)
             blocks[step.dim] = step.size
         elif isinstance(step, Alternate):
             check_alternate(problem, space, schedule, step)

@@ -12,7 +12,7 @@ from kernels.schedule.steps.base import Step, StepJson
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.from_json import step_from_json
 from kernels.schedule.steps.levels import Pipeline
-from kernels.schedule.steps.loops import Alternate, Parallel, Stream
+from kernels.schedule.steps.loops import Alternate, Divide, Parallel, Stream
 from kernels.schedule.steps.register import Interleave, Jam, Register, Split, Sweep, Unroll
 from kernels.schedule.steps.stores import Nontemporal
 
@@ -81,6 +81,11 @@ class Schedule:
     def streams(self) -> int:
         """Parts of the reduction that a sweep's chunk has its rows from, 1 for neighbours."""
         return next((s.streams for s in self.steps if isinstance(s, Interleave)), 1)
+
+    @property
+    def divides(self) -> bool:
+        """Whether blocks of the reduction are summed apart."""
+        return any(isinstance(s, Divide) for s in self.steps)
 
     @property
     def alternates(self) -> str | None:

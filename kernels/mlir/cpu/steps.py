@@ -8,6 +8,7 @@ from kernels.mlir.payload.form import Form
 from kernels.mlir.transform.writer import ANY, Writer
 from kernels.schedule import (
     Alternate,
+    Divide,
     Interleave,
     Jam,
     Nontemporal,
@@ -81,8 +82,10 @@ class StepEmitter:
             self._tile(step.dim, part_size(extent, step.parts, self._unit(step.dim)))
         elif isinstance(step, Tile):
             self._tile(step.dim, step.size)
+        elif isinstance(step, Divide):
+            self._stream(step.dim, step.size)
         elif isinstance(step, Stream):
-            self._stream(step)
+            self._stream(step.dim, step.depth)
         elif isinstance(step, Pack):
             self._pack(step)
         elif isinstance(step, Register):
@@ -154,9 +157,9 @@ class StepEmitter:
         self._divide(dim, size)
         self.pieces = [self._loop(piece, dim, size, "forall") for piece in self.pieces]
 
-    def _stream(self, step: Stream) -> None:
-        self._divide(step.dim, step.depth)
-        self.pieces = [self._loop(piece, step.dim, step.depth, "for") for piece in self.pieces]
+    def _stream(self, dim: str, size: int) -> None:
+        self._divide(dim, size)
+        self.pieces = [self._loop(piece, dim, size, "for") for piece in self.pieces]
 
     def _loop(self, piece: Piece, dim: str, size: int, kind: str) -> Piece:
         """Tile one piece; a piece of a single block needs no loop."""

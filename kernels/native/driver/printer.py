@@ -137,4 +137,5 @@ def _print_walks(scope: Scope) -> None:
         else:
             walk.enters(loop)
             scope.loop(loop)
+            walk.entered(loop)
     walk.kernel()

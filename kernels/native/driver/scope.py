@@ -118,9 +118,12 @@ class Scope:
         The lines are in different rows of memory: no prefetcher brings one for another.
         """
         space, structure = self.structure.space, self.structure
-        name: Literal["a", "b"] = "b" if dim == space.col else "a"
+        name: Literal["a", "b"] = "a" if dim == space.row else "b"
         is_turned = structure.b_transposed if name == "b" else not structure.a_transposed
-        along = self.ensure(stride(name, dim))
+        if dim == space.stream:
+            along, is_turned = "b_stream", True
+        else:
+            along = self.ensure(stride(name, dim))
         before = self.offset(name, structure.lead(name.upper()))
         there, here = (f"{name} + ({before} + {at} * {along}) * size" for at in (last, first))
         if is_turned:

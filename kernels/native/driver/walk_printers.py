@@ -7,12 +7,15 @@ from kernels.native.driver.parameters import STREAMS, step, stride
 from kernels.native.driver.scope import Scope
 from kernels.native.ir.vectors import LINE_BYTES
 from kernels.native.microkernels.abi import (
+    ADD_PARTS,
     FROM_WORDS,
     PAST_CACHES,
     TO_WORDS,
+    PartsArguments,
     SweepArguments,
     WindowArguments,
 )
+from kernels.schedule.steps.loops import Divide
 
 
 class WalkPrinter(ABC):
@@ -41,6 +44,9 @@ class WalkPrinter(ABC):
         if loop.dim == self.structure.space.stream:
             start, end = self.scope.start, self.scope.end
             self.part = {dim: (start[dim], end[dim]) for dim in start}
+
+    def entered(self, loop: Loop) -> None:
+        """What lies within a loop begins."""
 
     def kernel(self) -> None:
         """The call."""
@@ -76,18 +82,58 @@ class WindowPrinter(WalkPrinter):
 
 
 class SweepPrinter(WalkPrinter):
-    """Calls that add a chunk of the reduction to all columns of a block."""
+    """Calls that add a chunk of the reduction to all columns of a block.
+
+    Attributes:
+        apart: the part of a divided reduction that a chunk is in, where there are parts: the names
+            of its start, its end, and how long parts are.
+        after: the indent of what comes behind all parts.
+    """
+
+    apart: tuple[str, str, str] | None = None
+    after = 0
+
+    def entered(self, loop: Loop) -> None:
+        """A loop within which the parts of the reduction are summed apart."""
+        dim = loop.dim
+        if loop.kind == Divide.name:
+            self.apart = self.scope.start[dim], self.scope.end[dim], step(dim, 0)
+            self.after = self.scope.indent - 1
+
+    def kernel(self) -> None:
+        """The call, and behind its loops the sum of all parts."""
+        super().kernel()
+        if self.apart is None:
+            return
+        scope, space = self.scope, self.structure.space
+        scope.indent = self.after
+        dims = (*space.lead, space.row, space.col)
+        arguments = PartsArguments(
+            c=f"c + ({scope.offset('c', dims)}) * out_size",
+            bias=f"bias + ({scope.offset('bias', (space.col,))}) * out_size",
+            c_row="c_row",
+            parts="a_panels",
+            count=f"({space.stream}_extent + {self.apart[2]} - 1) // {self.apart[2]}",
+            rows=scope.length(space.row),
+            cols=scope.length(space.col),
+            flags="flags_first | flags_last",
+        )
+        which = scope.ensure(ADD_PARTS)
+        scope.put(f"call_address({which}, {', '.join(vars(arguments).values())})")
 
     def call(self) -> tuple[str, SweepArguments[str]]:
         """Of a sweeping micro-kernel; the last chunk may be short, and takes another."""
         scope, space = self.scope, self.structure.space
         stream, col = space.stream, space.col
-        chunk, start = step(stream, 0), scope.start[stream]
+        chunk, start = step(stream, 1 if self.apart else 0), scope.start[stream]
+        first, end = self.apart[:2] if self.apart else ("0", f"{stream}_extent")
+        begin = "0" if self.apart else "flags_first"
         scope.put(f"depth = {scope.length(stream)}")
         scope.put(f"cols = {scope.length(col)}")
-        scope.put(f"flags = flags_first if {start} == 0 else flags_later | {FROM_WORDS}")
-        scope.put(f"if {start} + 2 * {chunk} <= {stream}_extent: flags |= {TO_WORDS}")
-        scope.put(f"if {scope.end[stream]} == {stream}_extent: flags |= flags_last")
+        scope.put(f"flags = {begin} if {start} == {first} else flags_later | {FROM_WORDS}")
+        scope.put(f"if {start} + 2 * {chunk} <= {end}: flags |= {TO_WORDS}")
+        if self.apart is None:
+            scope.put(f"if {scope.end[stream]} == {end}: flags |= flags_last")
         scope.put(f"kernel = full if depth == {chunk} else edge")
         row, rows = start, chunk
         if self.structure.interleaves:
@@ -99,9 +145,9 @@ class SweepPrinter(WalkPrinter):
         return "kernel", SweepArguments(
             a=f"a + ({row} * a_stream + {a}) * size",
             b=scope.b_in_place(row),
-            c=f"c + ({scope.offset('c', (*space.lead, space.row, col))}) * out_size",
+            c=self._sums_at(),
             bias=f"bias + ({scope.offset('bias', (col,))}) * out_size",
-            c_row="c_row",
+            c_row="cols" if self.apart else "c_row",
             depth="depth",
             flags="flags",
             rows=scope.length(space.row),
@@ -109,6 +155,14 @@ class SweepPrinter(WalkPrinter):
             wrap=f"({rows} * b_stream - cols) * size",
             sums=f"a_panels + ({self._sums_before()}) * out_size",
         )
+
+    def _sums_at(self) -> str:
+        """Where the sums of a chunk lie: in C, or in its part's memory."""
+        scope, space = self.scope, self.structure.space
+        if self.apart is None:
+            return f"c + ({scope.offset('c', (*space.lead, space.row, space.col))}) * out_size"
+        first, _, size = self.apart
+        return f"a_panels + {first} // {size} * ({scope.length(space.row)}) * cols * out_size"
 
     def _sums_before(self) -> str:
         """How many sums lie before those of the present block."""

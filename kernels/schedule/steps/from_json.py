@@ -7,14 +7,14 @@ from kernels.schedule.steps.algorithms import Strassen, Winograd
 from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.levels import LEVELS, PIPELINES, REMAINDERS, Level, Pipeline
-from kernels.schedule.steps.loops import Alternate, Parallel, Stream, Tile
+from kernels.schedule.steps.loops import Alternate, Divide, Parallel, Stream, Tile
 from kernels.schedule.steps.register import Interleave, Jam, Register, Split, Sweep, Unroll
 from kernels.schedule.steps.stores import Nontemporal
 
 STEPS: dict[str, type[Step]] = {
     cls.name: cls
     for cls in (
-        *(Winograd, Strassen, Parallel, Tile, Alternate, Stream, Pack, Prefetch),
+        *(Winograd, Strassen, Parallel, Tile, Divide, Alternate, Stream, Pack, Prefetch),
         *(Register, Jam, Sweep, Interleave, Split, Unroll, Nontemporal),
         *(Level, Pipeline),
     )

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from typing import Self
 
 from kernels.arithmetic import Arithmetic, sweep_arithmetic
+from kernels.native.microkernels.abi import ADD_PARTS
 from kernels.native.microkernels.specs import Piece
 from kernels.native.microkernels.sweep.emit import emit_sweep
+from kernels.native.microkernels.sweep.parts import emit_add_parts
 from kernels.native.microkernels.sweep.spec import SweepSpec, sweep_spec
 from kernels.native.microkernels.use import ANYHOW, Use
 from kernels.native.strides import Strides
@@ -50,8 +52,10 @@ class SweepKernel:
         return cls(sweep_spec(problem, schedule, target, strides))
 
     def pieces(self, use: Use = ANYHOW) -> dict[str, Piece]:
-        """Its functions: for whole chunks, and for what is left of the reduction."""
+        """For whole chunks, for what is left of the reduction, and for parts of a divided one."""
+        spec = self.spec
+        sums = (spec.how.accumulator, spec.lanes, spec.fma, spec.epilogue)
         return {
-            name: Piece(f"{name} sweep", (self.spec, whole), emit_sweep, is_as_written=True)
+            name: Piece(f"{name} sweep", (spec, whole), emit_sweep, is_as_written=True)
             for name, whole in (("full", True), ("edge", False))
-        }
+        } | {ADD_PARTS: Piece("sum of parts", sums, emit_add_parts, is_as_written=True)}
