@@ -11,9 +11,7 @@ from kernels.schedule.steps.loops import Alternate, Divide, Parallel, Tile
 from kernels.schedule.steps.register import Interleave
 
 
-def check_divide(
-    problem: Problem, space: IterationSpace, schedule: Schedule, step: Divide
-) -> None:
+def check_divide(problem: Problem, space: IterationSpace, schedule: Schedule, step: Divide) -> None:
     """Raise unless a sweep has all rows, and blocks of its reduction come first.
 
     Raises:

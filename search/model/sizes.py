@@ -4,7 +4,7 @@ from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
 
-from search.space.block_sizes import balanced_chunk, equal_block
+from search.space.division import balanced_chunk, equal_block
 from search.space.points import Point
 from search.space.space import Space
 

@@ -22,7 +22,7 @@ from search.model.computing import (
 )
 from search.model.traffic import LINE_BYTES, OWN_SHARE
 from search.model.weights import AMOUNTS, CASCADE_LAKE
-from search.space.block_sizes import equal_block
+from search.space.division import equal_block
 from search.space.methods.algorithms import (
     PAST_CACHES,
     WANTED,

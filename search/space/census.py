@@ -51,7 +51,7 @@ def count_schedules(space: Space) -> int:
         is_alone = rows >= workload.dims.extent(workload.dims.row)
         for point, depth in _distinct_outer(space, base | {"tile": tile}):
             part = space.part_of(point, rows, cols)
-            shared = (shape.split, depth)
+            shared = (shape.split, shape.ends, depth)
             col = part[workload.dims.col]
             of_cols = count(point, COLUMN_CHOICES, "B", (cols, col, is_alone, *shared))
             of_rows = count(point, ROW_CHOICES, "A", (rows, *part.values(), *shared))

@@ -1,9 +1,11 @@
 """Steps that divide a problem: among threads, and into equal blocks."""
 
+import functools
+from math import log
+
 from kernels.schedule import Parallel, Schedule, Tile
 from kernels.schedule.legality import part_size, tile_unit
-from search.space.block_sizes import equal_block
-from search.space.points import Point
+from search.space.points import WHOLE, Point
 from search.space.workload import Workload
 
 
@@ -37,3 +39,28 @@ def block_steps(dim: str, extents: dict[str, int], wanted: int, unit: int) -> li
     """Equal blocks of about `wanted`; no step where one block is all there is."""
     size = equal_block(extents[dim], wanted, unit)
     return [Tile(dim, size)] if size < extents[dim] else []
+
+
+def balanced_chunk(extent: int, wanted: int, unit: int = 1) -> int:
+    """The depth near `wanted` that cuts `extent` into equal chunks, the last a little shorter.
+
+    A chunk is whole units, the elements that are multiplied at once.
+    """
+    if wanted == WHOLE or wanted >= extent:
+        return extent
+    chunks = max(1, round(extent / wanted))
+    return min(extent, -(-extent // (chunks * unit)) * unit)
+
+
+@functools.lru_cache(maxsize=4096)
+def equal_block(extent: int, wanted: int, unit: int) -> int:
+    """The multiple of `unit` near `wanted` that cuts the panels of `extent` into equal blocks."""
+    panels = -(-extent // unit)
+    if wanted == WHOLE or wanted >= extent:
+        return panels * unit
+    return unit * min(_divisors(panels), key=lambda d: abs(log(d * unit / wanted)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _divisors(number: int) -> tuple[int, ...]:
+    return tuple(d for d in range(1, number + 1) if number % d == 0)

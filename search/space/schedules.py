@@ -17,8 +17,13 @@ from kernels.schedule import (
     Tile,
     Unroll,
 )
-from search.space.block_sizes import balanced_chunk
-from search.space.division import block_steps, parallel_steps, part_extents
+from search.space.division import (
+    balanced_chunk,
+    block_steps,
+    parallel_steps,
+    part_extents,
+)
+from search.space.ends import end_steps
 from search.space.methods.algorithms import step_of, transformed_schedule
 from search.space.points import Point
 from search.space.tiles import TileShape, tile_shape
@@ -39,7 +44,8 @@ def schedule_of(workload: Workload, point: Point) -> Schedule:
     register = Register(shape.rows, shape.cols(workload.lanes), outer)
     if shape.split:
         point = _packed_for_split(workload, point)
-    steps = [*_outer_steps(workload, point, register), register]
+    outer_steps = _steps_from_end if shape.ends else _outer_steps
+    steps = [*outer_steps(workload, point, register), register]
     if shape.split:
         steps.append(Split(workload.dims.stream, shape.split * workload.lanes))
     if int(point["unroll"]) > 1:
@@ -48,7 +54,10 @@ def schedule_of(workload: Workload, point: Point) -> Schedule:
 
 
 def _swept(workload: Workload, point: Point, shape: TileShape) -> Schedule:
-    """The schedule of a swept tile; of other choices, blocks of columns and the prefetch count."""
+    """The schedule of a swept tile; of other choices, blocks of columns and the prefetch count.
+
+    One that begins at either end has blocks of the reduction, and none of columns.
+    """
     dims = workload.dims
     order: Literal["cols", "rows"] = "cols" if shape.rows == dims.extent(dims.row) else "rows"
     register = Register(shape.rows, shape.cols(workload.lanes), order)
@@ -56,7 +65,10 @@ def _swept(workload: Workload, point: Point, shape: TileShape) -> Schedule:
     divided = parallel_steps(workload, point, tail)
     extents = part_extents(workload, divided, tail)
     steps: list[Step] = [*divided, *(Tile(dim, 1) for dim in dims.lead)]
-    steps += block_steps(dims.col, extents, int(point["cols"]), register.cols)
+    if shape.ends:
+        steps += end_steps(workload, shape, extents)
+    else:
+        steps += block_steps(dims.col, extents, int(point["cols"]), register.cols)
     steps.append(Stream(dims.stream, shape.swept))
     steps += [Prefetch("B")] if point.get("prefetch") else []
     steps += [register, Sweep(dims.col)]
@@ -105,6 +117,15 @@ def _outer_steps(workload: Workload, point: Point, register: Register) -> list[S
     if point["pack_a"]:
         steps.append(Pack("A"))
     return steps
+
+
+def _steps_from_end(workload: Workload, point: Point, register: Register) -> list[Step]:
+    """The same of a split tile that begins at either end, and reads both factors in place."""
+    tail = Schedule((register,))
+    divided = parallel_steps(workload, point, tail)
+    extents = part_extents(workload, divided, tail)
+    blocks = end_steps(workload, tile_shape(point["tile"]), extents)
+    return [*divided, *blocks, *_chunks(workload, int(point["depth"]))]
 
 
 def _chunks(workload: Workload, wanted: int) -> list[Step]:

@@ -2,6 +2,7 @@
 
 from kernels.arithmetic import must_pack
 from kernels.problem.iteration import is_packed_by_rows
+from search.space.ends import tiles_with_ends
 from search.space.methods.algorithms import fetches_panels, method_parameters, tall_tiles
 from search.space.parameters import Choice, Parameter, RegisterTile, Size
 from search.space.points import WHOLE, Value
@@ -49,7 +50,8 @@ def parameters_of(workload: Workload) -> tuple[Parameter, ...]:
 def _tiles(workload: Workload) -> tuple[Value, ...]:
     whole = dict.fromkeys((*register_tiles(workload), *tall_tiles(workload)))
     plain = (f"{rows}x{vectors}" for rows, vectors in whole)
-    return (*plain, *map(str, split_tiles(workload)), *swept_tiles(workload))
+    others = (*map(str, split_tiles(workload)), *swept_tiles(workload))
+    return (*plain, *others, *tiles_with_ends(workload, others))
 
 
 def _packs(workload: Workload, operand: str) -> tuple[Value, ...]:

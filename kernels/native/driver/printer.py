@@ -135,7 +135,5 @@ def _print_walks(scope: Scope) -> None:
         if loop.kind == "micro":
             walk.walked(loop)
         else:
-            walk.enters(loop)
-            scope.loop(loop)
-            walk.entered(loop)
+            walk.enter(loop)
     walk.kernel()

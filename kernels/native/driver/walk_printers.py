@@ -39,14 +39,12 @@ class WalkPrinter(ABC):
         by, length = self.scope.step(loop), self.scope.length(loop.dim)
         self.tiles.append(f"(({length} + {by} - 1) // {by})")
 
-    def enters(self, loop: Loop) -> None:
+    def enter(self, loop: Loop) -> None:
         """A loop over blocks or over the reduction; what lies within that waits for a chunk."""
         if loop.dim == self.structure.space.stream:
             start, end = self.scope.start, self.scope.end
             self.part = {dim: (start[dim], end[dim]) for dim in start}
-
-    def entered(self, loop: Loop) -> None:
-        """What lies within a loop begins."""
+        self.scope.loop(loop)
 
     def kernel(self) -> None:
         """The call."""
@@ -93,11 +91,11 @@ class SweepPrinter(WalkPrinter):
     apart: tuple[str, str, str] | None = None
     after = 0
 
-    def entered(self, loop: Loop) -> None:
-        """A loop within which the parts of the reduction are summed apart."""
-        dim = loop.dim
+    def enter(self, loop: Loop) -> None:
+        """The same; within a loop over parts of the reduction each has sums of its own."""
+        super().enter(loop)
         if loop.kind == Divide.name:
-            self.apart = self.scope.start[dim], self.scope.end[dim], step(dim, 0)
+            self.apart = self.scope.start[loop.dim], self.scope.end[loop.dim], step(loop.dim, 0)
             self.after = self.scope.indent - 1
 
     def kernel(self) -> None:

@@ -49,7 +49,8 @@ def emit_wait_for_stores(builder: ir.IRBuilder) -> None:
 
 def emit_touch(builder: ir.IRBuilder, address: Value) -> None:
     """Load the byte at `address`, and wait for it."""
-    builder.load_atomic(builder.inttoptr(address, I8.as_pointer()), "acquire", 1)  # no pass drops it
+    pointer = builder.inttoptr(address, I8.as_pointer())
+    builder.load_atomic(pointer, "acquire", 1)  # a plain load that nobody uses would be dropped
     _wait_for_loads(builder)
 
 

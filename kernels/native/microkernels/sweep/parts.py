@@ -1,6 +1,6 @@
 """The sum of the parts of a divided reduction.
 
-    C[rows, cols] = relu?( (C | 0) + bias? + sum over the parts, in their order, of part[rows, cols] )
+C[rows, cols] = relu?( (C | 0) + bias? + sum over parts, in their order, of part[rows, cols] )
 """
 
 from llvmlite import ir
