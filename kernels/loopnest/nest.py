@@ -100,6 +100,11 @@ class Nest:
         return tuple(dict(part) for part in product(*ranges))
 
     @property
+    def is_divided(self) -> bool:
+        """Whether parts of the reduction are summed apart."""
+        return any(loop.kind == Divide.name for loop in self.loops)
+
+    @property
     def copies(self) -> tuple[Copy, ...]:
         """The packs, in the order in which they happen."""
         return tuple(e for e in self.entries if isinstance(e, Copy))

@@ -191,8 +191,8 @@ def at_once(space: Space, swept: Sequence[Point]) -> list[Point]:
     Many rows that lie a multiple of a page apart meet in few sets of the first cache; of these,
     few rows come first, in streams that run on from row to row, and where the last cache has B.
     Where rows are longer than a page, which processors follow to its end, the two deepest that read
-    whole rows side by side are also among the first with prefetches. Where a cache keeps a part of B
-    between calls, the first ones begin at the nearer end.
+    whole rows side by side are also among the first with prefetches. Where a cache keeps a part of
+    B between calls, the first ones begin at the nearer end.
     """
     workload = space.workload
     rows = workload.dims.extent(workload.dims.row)

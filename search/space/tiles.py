@@ -6,8 +6,8 @@ step sums each element of C in that many vectors along the reduction. A workload
 tiles beside the ordinary ones where it streams one operand and hardly uses it twice, and, instead
 of packing it, where B lies along the reduction and has few rows to serve.
 `ROWSxVECTORSwDEPTH` sweeps: it reads DEPTH rows of B side by side, whole, once for each ROWS of a
-result that has few; `ROWSxVECTORSwDEPTHiSTREAMS` takes them from so many parts of the reduction. With an `e` behind it,
-the blocks of a split or swept tile are visited from the nearer end.
+result that has few; `ROWSxVECTORSwDEPTHiSTREAMS` takes them from so many parts of the reduction.
+With an `e` behind it, the blocks of a split or swept tile are visited from the nearer end.
 """
 
 from collections.abc import Sequence

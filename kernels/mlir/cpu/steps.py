@@ -82,10 +82,8 @@ class StepEmitter:
             self._tile(step.dim, part_size(extent, step.parts, self._unit(step.dim)))
         elif isinstance(step, Tile):
             self._tile(step.dim, step.size)
-        elif isinstance(step, Divide):
-            self._stream(step.dim, step.size)
-        elif isinstance(step, Stream):
-            self._stream(step.dim, step.depth)
+        elif isinstance(step, Stream | Divide):
+            self._stream(step.dim, step.depth if isinstance(step, Stream) else step.size)
         elif isinstance(step, Pack):
             self._pack(step)
         elif isinstance(step, Register):

@@ -81,7 +81,7 @@ def panel_bytes(problem: Problem, nest: Nest, strides: Strides, spec: KernelSpec
     a = b = LINE_BYTES
     if isinstance(spec, SweepSpec) and spec.shares_words:
         a = _bytes_of_sums(nest, spec)
-    if any(loop.kind == Divide.name for loop in nest.loops):
+    if nest.is_divided:
         a = _bytes_of_parts(nest, spec)
     for copy in nest.copies:
         if copy.operand == "A":

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from kernels.errors import ScheduleError
 from kernels.problem import parse_problem
 from kernels.schedule import (
+    Alternate,
+    Divide,
     Interleave,
     Jam,
     Nontemporal,
@@ -177,6 +179,17 @@ def test_legal_schedules() -> None:
         (MATMUL, (Register(100, 16), Sweep("n")), "by at most 64"),
         (MATMUL, (Stream("k", 8), Pack("B"), Register(100, 16), Sweep("n")), "in place"),
         (MATMUL, (Stream("k", 8), Register(100, 16), Interleave("k", 2)), "behind the register"),
+        (MATMUL, (Divide("n", 16), *SWEPT), "divide takes the reduction k"),
+        (MATMUL, (Divide("k", 20), *SWEPT), "whole chunks, a multiple of 8"),
+        (MATMUL, (Divide("k", 4000), *SWEPT), "the reduction is only"),
+        (MATMUL, (Tile("n", 16), Divide("k", 16), *SWEPT), "before all other loops"),
+        (MATMUL, (Divide("k", 16), Stream("k", 8), REGISTER), "only a sweep of all rows"),
+        (MATMUL, (Divide("k", 16), *SWEPT, Interleave("k", 2)), "not read in turn"),
+        (MATMUL, (Alternate("n"), *SWEPT), "behind a first tile dim=n"),
+        (MATMUL, (Alternate("k"), *SWEPT), "behind a first divide dim=k"),
+        (MATMUL, (Tile("m", 8), Tile("n", 16), Alternate("n"), REGISTER), "behind a first tile"),
+        (MATMUL, (Tile("n", 16), Alternate("n"), Pack("B"), REGISTER), "read in place"),
+        (CONV, (Tile("co", 16), Alternate("co"), REGISTER), "of a matmul"),
         (MATMUL, (*SWEPT, Interleave("n", 2)), "interleave takes the reduction k"),
         (MATMUL, (*SWEPT, Interleave("k", 3)), "streams divide the 8 rows of a chunk"),
         (MATMUL, (*SWEPT, Interleave("k", 1)), "streams divide the 8 rows of a chunk"),

@@ -5,6 +5,7 @@ Where they do not, the IR has a nest for each remainder, and what all of them mu
 what the problem has.
 """
 
+from dataclasses import replace
 from math import prod
 
 import pytest
@@ -21,6 +22,8 @@ from kernels.native import lower
 from kernels.oracle.operands import make_operands
 from kernels.problem import Conv2d, Matmul, Problem
 from kernels.schedule import (
+    Alternate,
+    Divide,
     Interleave,
     Jam,
     Pack,
@@ -179,8 +182,15 @@ def test_a_sweep_has_the_loops_of_its_steps_in_both_lowerings(
     problem = Matmul(m=rows * tiles, n=n, k=k, dtype="f32")
     register = Register(rows, cols, "cols" if tiles == 1 else "rows")
     schedule = Schedule((Stream("k", depth), register, Sweep("n")))
-    if data.draw(st.booleans()):
+    change = data.draw(st.sampled_from(["none", "interleave", "alternate", "divide"]))
+    if change == "interleave":
         schedule = Schedule((*schedule.steps, Interleave("k", 2)))
+    elif change == "alternate":
+        schedule = Schedule((Tile("n", cols), Alternate("n"), *schedule.steps))
+    elif change == "divide" and tiles == 1:
+        problem = replace(problem, k=4 * depth * data.draw(small))
+        assume(problem.k > 4 * depth)
+        schedule = Schedule((Divide("k", 4 * depth), Alternate("k"), *schedule.steps))
     nest = build(problem, schedule)
     counted = lower(problem, schedule, host).counted_run(make_operands(problem, 0))
     assert counted["micro_kernels"] == count(problem, nest).micro_kernels
