@@ -1,0 +1,88 @@
+"""Tiles that begin at the nearer end: who is offered them, and what they mean."""
+
+from dataclasses import replace
+
+import pytest
+
+from kernels.native.plan import plan
+from kernels.problem import parse_problem
+from kernels.schedule import Alternate, Divide, Parallel, Tile, check_legal
+from kernels.target import Target
+from search.model.analytical import Model
+from search.model.prior import prior_points
+from search.space.census import count_schedules
+from search.space.ends import BLOCKS
+from search.space.points import Point
+from search.space.space import Space
+from search.space.tiles import tile_shape
+
+TARGET = Target(
+    "znver4",
+    features=frozenset({"fma", "avx512f", "avx512bw", "avx512vl", "avx512vnni", "avx512bf16"}),
+    vector_bytes=64,
+    vector_registers=32,
+    l2_bytes=1 << 20,
+    l3_bytes=32 << 20,
+)
+
+
+def at_ends(space: Space) -> list[Point]:
+    """A point of each such tile."""
+    base = {p.name: p.values[0] for p in space.parameters}
+    tiles = [tile for tile in space.values("tile") if tile_shape(tile).ends]
+    return [base | {"tile": tile} for tile in tiles]
+
+
+@pytest.mark.parametrize(
+    ("text", "dim"),
+    [
+        ("m=1,n=1000,k=1000,dtype=f32", "k"),
+        ("m=4,n=512,k=2048,dtype=bf16", "k"),
+        ("m=1,n=2000,k=1000,dtype=f32,weights=constant", "k"),
+        ("m=1000,n=1,k=1000,dtype=f32", "m"),
+        ("m=3001,n=1,k=1000,dtype=i8", "m"),
+        ("m=1,n=1000,k=1000,dtype=f32,transpose_b", "n"),
+    ],
+)
+def test_a_matrix_that_a_cache_keeps_a_part_of_is_begun_at_either_end(text: str, dim: str) -> None:
+    space = Space(parse_problem(f"matmul:{text}"), TARGET)
+    offered = at_ends(space)
+    assert offered
+    for point in offered:
+        schedule = space.schedule(point)
+        first, second = schedule.steps[:2]
+        check_legal(space.problem, schedule)
+        plan(space.problem, schedule, TARGET)
+        assert second == Alternate(dim) and isinstance(first, Divide if dim == "k" else Tile)
+        line = max(s.total for s in space.workload.stored.values()) / space.workload.extents[dim]
+        share = first.size * line * BLOCKS / TARGET.l2_bytes
+        assert 0.5 < share < 2 or schedule.depth == first.size
+    first_of_all = [tile_shape(p["tile"]).ends for p in prior_points(Model.shipped(space), 16)]
+    assert first_of_all[0] and not all(first_of_all)
+    made = {space.schedule(point) for point in offered}
+    assert count_schedules(space) >= len(made) > 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "m=1,n=300,k=500,dtype=f32",  # the second cache has all of it
+        "m=1,n=4096,k=4096,dtype=f32",  # and hardly any of this
+        "batch=2,m=1,n=1000,k=1000,dtype=f32",  # the other product comes between
+        "m=1,n=2000,k=2000,dtype=i8",  # bytes whose sums are corrected as a whole
+        "m=64,n=1000,k=1000,dtype=f32",  # not read once
+    ],
+)
+def test_others_have_one_order(text: str) -> None:
+    assert not at_ends(Space(parse_problem(f"matmul:{text}"), TARGET))
+
+
+def test_each_thread_has_a_cache() -> None:
+    problem, two = parse_problem("matmul:m=1,n=2000,k=3000,dtype=f32"), replace(TARGET, threads=2)
+    assert not at_ends(Space(problem, TARGET))
+    space = Space(problem, two)
+    for point in at_ends(space):
+        schedule = space.schedule(point | {"parallel": "n=2"})
+        assert [type(step) for step in schedule.steps[:3]] == [Parallel, Divide, Alternate]
+        check_legal(problem, schedule)
+    assert at_ends(space)
