@@ -6,8 +6,9 @@
 The best schedule (searched for where the database has none) is timed in one process with loops
 that load every vector of the same matrix once and do nothing else, on 1 to 16 streams; the fastest
 of these is `read`. Speeds are bytes of the matrix over the median time, in GB/s, so that `share` is
-100% for a product that costs nothing beside its reads. `peer`, where asked for, is the fastest of
-OpenBLAS and oneDNN (through PyTorch) in these rounds.
+100% for a product that costs nothing beside its reads, and more where it begins at the end that a
+nearer cache still has: the reads begin at the first byte. `peer`, where asked for, is the fastest
+of OpenBLAS and oneDNN (through PyTorch) in these rounds.
 """
 
 import argparse

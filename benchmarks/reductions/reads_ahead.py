@@ -2,11 +2,11 @@
 
     python -m benchmarks.reductions.reads_ahead [BYTES ...] [--rounds 21]
 
-A product of one row or one column reads its matrix once, so that no kernel is faster than the best
-of these loops. They load every line on 1 to 16 streams, 1 to 8 lines of a stream at once, without
-and with prefetches to either cache some bytes ahead, from pages of 4 KiB and of 2 MiB, all in the
-same rounds on one core. GB/s, medians; the fastest of each kind, and its share of the fastest of
-all.
+A product of one row or one column reads its matrix once, so that no kernel that begins at its first
+byte is faster than the best of these loops. They load every line on 1 to 16 streams, 1 to 8 lines
+of a stream at once, without and with prefetches to either cache some bytes ahead, from pages of
+4 KiB and of 2 MiB, all in the same rounds on one core. GB/s, medians; the fastest of each kind, and
+its share of the fastest of all.
 """
 
 import argparse

@@ -5,8 +5,8 @@
 Every sweep of all rows that the search offers, of neighbouring rows and of streams apart, with and
 without prefetch, beside loops that load every vector of B once and do nothing else, in the same
 rounds on one core. GB/s of B; `share` is of the fastest of the loops. With `--all` a line of each
-sweep follows, the fastest first: lines of a row at once, `w` rows side by side, `i` streams, and
-`p` for the step `prefetch`.
+sweep follows, the fastest first: lines of a row at once, `w` rows side by side, `i` streams, `e`
+where it begins at the nearer end, and `p` for the step `prefetch`.
 """
 
 import argparse
@@ -87,7 +87,9 @@ def listed(read: float, speeds: Speeds) -> Iterator[str]:
     lanes = min(sweep.register.cols for _, sweep in speeds)
     for speed, sweep in speeds:
         streams = f"i{sweep.streams}" if sweep.streams > 1 else ""
-        name = f"{sweep.register.cols // lanes}w{sweep.depth}{streams}{' p' * sweep.prefetches}"
+        ends = "e" if sweep.alternates else ""
+        name = f"{sweep.register.cols // lanes}w{sweep.depth}{streams}{ends}"
+        name += " p" * sweep.prefetches
         yield f"  {name:<12} {speed:>6.1f} {speed / read:>6.0%}"
 
 
