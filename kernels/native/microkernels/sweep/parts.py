@@ -1,6 +1,8 @@
 """The sum of the parts of a divided reduction.
 
-C[rows, cols] = relu?( (C | 0) + bias? + sum over parts, in their order, of part[rows, cols] )
+    C[rows, cols] = relu?( (C | 0) + bias? + sum over parts, in their order, of part[rows, cols] )
+
+It is one pass over sums that the caches have: a few lines for each part.
 """
 
 from llvmlite import ir
