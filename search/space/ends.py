@@ -13,7 +13,7 @@ from search.space.division import balanced_chunk
 from search.space.tiles import ENDS_MARK, TileShape, is_thin, tile_shape
 from search.space.workload import Workload
 
-SMALLEST, LARGEST = 0.75, 16.0  # matrices, in sizes of the second cache
+SMALLEST, LARGEST = 0.75, 8.0  # matrices, in sizes of the second cache
 BLOCKS = 8  # that fill it: fewer, and the one that it has in part is a larger share
 
 
