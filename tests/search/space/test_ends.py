@@ -78,7 +78,7 @@ def test_others_have_one_order(text: str) -> None:
 
 
 def test_each_thread_has_a_cache() -> None:
-    problem, two = parse_problem("matmul:m=1,n=2000,k=3000,dtype=f32"), replace(TARGET, threads=2)
+    problem, two = parse_problem("matmul:m=1,n=2000,k=1500,dtype=f32"), replace(TARGET, threads=2)
     assert not at_ends(Space(problem, TARGET))
     space = Space(problem, two)
     for point in at_ends(space):
