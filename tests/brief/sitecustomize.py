@@ -1,5 +1,6 @@
 """What Python imports when it starts with `tests.brief.python_path`: what is long becomes brief."""
 
+import gc
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
 
@@ -29,3 +30,4 @@ class Briefly:
 
 
 sys.meta_path.insert(0, Briefly())
+gc.set_threshold(100_000, 20, 100)  # as `tests/seldom` does, which this file hides
