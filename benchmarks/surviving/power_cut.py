@@ -21,6 +21,7 @@ it has what it has not, is beyond all three.
 import argparse
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -35,7 +36,7 @@ from random import Random
 import psutil
 
 from benchmarks.report import conditions
-from benchmarks.surviving.server import Server, freeze
+from benchmarks.surviving.server import Server, freeze, send
 from benchmarks.surviving.writer import trial
 from kernels.problem import parse_problem
 from kernels.system.children import child_command, child_environment
@@ -209,8 +210,7 @@ def frozen(processes: list[psutil.Process]) -> Iterator[None]:
     try:
         yield
     finally:
-        for process in processes:
-            process.resume()
+        send(processes, signal.SIGCONT)
 
 
 def compiled(folder: Path) -> Path | None:

@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -91,14 +91,13 @@ class Server:
 
     def kill(self) -> None:
         """kill -9 of the process that starts the others, and wait until those have noticed."""
-        first, *others = self._processes()
-        first.kill()
         assert self._process is not None
+        others = self._processes()[1:]
+        self._process.kill()
         self._process.wait()
         self._process = None
         _, left = psutil.wait_procs(others, STOP_S)
-        for process in left:
-            process.kill()
+        send(left, signal.SIGKILL)
 
     def freeze(self) -> None:
         """Stop all of its processes where they are, the one that starts the others first."""
@@ -107,8 +106,7 @@ class Server:
 
     def thaw(self) -> None:
         """Let them go on."""
-        for process in reversed(self._processes()):
-            process.resume()
+        send(reversed(self._processes()), signal.SIGCONT)
 
     def limit_files(self, most_bytes: int | None) -> None:
         """Let no file grow beyond so many bytes, as a quota does; None ends that."""
@@ -150,8 +148,10 @@ class Server:
     def _processes(self) -> list[psutil.Process]:
         if self._process is None:
             return []
-        first = psutil.Process(self._process.pid)
-        return [first, *first.children(recursive=True)]
+        with suppress(psutil.NoSuchProcess):  # it has ended by itself, and was waited for
+            first = psutil.Process(self._process.pid)
+            return [first, *first.children(recursive=True)]
+        return []
 
     def _answers(self) -> bool:
         asked = [str(_BIN / "pg_isready"), "-q", "-h", str(self._folder), "-U", "postgres"]
@@ -168,11 +168,18 @@ class Server:
 
 def freeze(processes: Sequence[psutil.Process]) -> None:
     """Stop processes where they are; each has ended what it was asking the system for."""
+    send(processes, signal.SIGSTOP)
     for process in processes:
-        process.suspend()
+        with suppress(psutil.NoSuchProcess):
+            while process.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE):
+                time.sleep(_STOPPING_S)
+
+
+def send(processes: Iterable[psutil.Process], what: signal.Signals) -> None:
+    """Send a signal to processes; one that has ended since it was listed needs none."""
     for process in processes:
-        while process.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE):
-            time.sleep(_STOPPING_S)
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(what)
 
 
 def _counted(connection: psycopg.Connection[Any], table: str, way: str) -> int:

@@ -1,17 +1,22 @@
-"""Finals that are brief, for tests that do not ask how surely a schedule is the fastest.
+"""Finals and measurements of memory that are brief, for tests that do not ask how sure they are.
 
-`tests.search.finals` asks that. Finals time what is small for three seconds in each of two
-processes, and longer where others preempt them, as beside other tests.
+`tests.search.finals` asks that of finals. They time what is small for three seconds in each of two
+processes, and longer where others preempt them, as beside other tests. The bandwidth of the memory
+takes a buffer of four times the last cache, which may be a gigabyte: each service with a worker
+measures it as soon as nothing runs, beside other tests.
 """
 
 import os
 from pathlib import Path
 
 FINALS_S = 0.3
+MEMORY = {"BUFFER_BYTES": 8 << 20, "LEAST_BUFFER_PER_CACHE": 0}
+CHANGES = {"search.finals.plan": {"FINALS_S": FINALS_S}, "kernels.native.microbench": MEMORY}
+"""What becomes of the names of modules in each Python that starts with `python_path`."""
 
 
 def python_path(*folders: Path) -> str:
-    """A value of PYTHONPATH with which each Python, and what it starts, has brief finals."""
+    """A value of PYTHONPATH with which each Python, and what it starts, is brief."""
     inherited = os.environ.get("PYTHONPATH")
     here = Path(__file__).parent
     return os.pathsep.join([*map(str, (*folders, here)), *([inherited] if inherited else [])])

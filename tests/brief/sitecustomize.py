@@ -1,28 +1,33 @@
-"""What Python imports when it starts with `tests.brief.python_path`: finals become brief."""
+"""What Python imports when it starts with `tests.brief.python_path`: what is long becomes brief."""
 
+import gc
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
 
+NAMES = ("search.finals.plan", "kernels.native.microbench")
+
 
 class Briefly:
-    """Finds the module that plans finals, and changes their length once it is loaded."""
+    """Finds modules that say how long or how large something is, and changes that once loaded."""
 
     def find_spec(self, name: str, path=None, _target=None) -> ModuleSpec | None:
-        if name != "search.finals.plan":
+        if name not in NAMES:
             return None
         spec = PathFinder.find_spec(name, path)
         assert spec is not None and spec.loader is not None
         load = spec.loader.exec_module
 
         def changed(module) -> None:
-            from tests.brief import FINALS_S
+            from tests.brief import CHANGES
 
             load(module)
-            assert hasattr(module, "FINALS_S")
-            module.FINALS_S = FINALS_S
+            for changing, value in CHANGES[name].items():
+                assert hasattr(module, changing)
+                setattr(module, changing, value)
 
         spec.loader.exec_module = changed
         return spec
 
 
 sys.meta_path.insert(0, Briefly())
+gc.set_threshold(100_000, 20, 100)  # as `tests/seldom` does, which this file hides

@@ -78,7 +78,7 @@ PAGES = {
         replaced={
             "tilewise serve &": SERVED,
             "m=4,n=1024,k=1024,dtype=f32": "m=4,n=64,k=64,dtype=f32",
-            '"wait": true': '"wait": true, "trials": 4',
+            '"wait": true': '"wait": true, "trials": 2',
         },
         is_empty=True,
     ),
@@ -104,9 +104,9 @@ PAGES = {
     "docs/iree.md": Page(
         before="python -c 'from kernels.mlir.iree.module_text import module_text as text; "
         "from kernels.problem import parse_problem as problem; "
-        'print(text(problem("conv2d:n=1,h=28,w=28,ci=64,co=64,kh=3,kw=3,pad=1,dtype=f32")))\' '
+        'print(text(problem("conv2d:n=1,h=14,w=14,ci=32,co=32,kh=3,kw=3,pad=1,dtype=f32")))\' '
         "> model.mlir",
-        replaced={"h=56,w=56": "h=28,w=28", "--trials 32": "--trials 4"},
+        replaced={"h=56,w=56,ci=64,co=64": "h=14,w=14,ci=32,co=32", "--trials 32": "--trials 2"},
     ),
     "docs/objects.md": Page(
         before=f"echo {SMALL} > problems.txt\n"
@@ -114,11 +114,16 @@ PAGES = {
         replaced={"--trials 8": "--trials 2", "--trials 32": "--trials 2"},
     ),
     "docs/packs.md": Page(
-        before="python -m examples.models resnet50 --small -o model.mlir",
+        before="python -c 'from examples.models.graph import Graph, Value; "
+        "from examples.models.spellings import spelled; "
+        'graph = Graph("few", Value("image", (1, 5, 7, 16))); '
+        "x = graph.conv(graph.given, 16, 3); "
+        "graph.linear(graph.mean_pool(graph.add(graph.conv(x, 16, 1), x)), 16); "
+        'print(spelled(graph, "linalg"))\' > model.mlir',
         replaced={"--layers layers ": ""},
     ),
     "docs/plots.md": Page(
-        before=f"tilewise tune {SMALL} --trials 12",
+        before=f"tilewise tune {SMALL} --trials 8",
         replaced={"tilewise plot 17": "tilewise plot 1"},
         is_empty=True,
     ),

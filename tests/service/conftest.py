@@ -22,6 +22,7 @@ from service.plans import asked, rows
 from service.runs.sql import SqlKeeper
 from service.settings import Settings
 from service.workers.job_run import JobOutcome, run_job
+from tests.brief.peaks import brief_peaks
 from tests.service import fakes
 from tests.service.plan_rows import wanted
 
@@ -42,6 +43,13 @@ def no_wait_for_the_disk() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "SYNCHRONOUS", "NORMAL")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def measured_briefly() -> Iterator[None]:
+    """Pools do not measure the true speed of the memory, but in `tests.service.jobs`."""
+    with brief_peaks():
         yield
 
 

@@ -24,7 +24,8 @@ from service.listening import listen
 from service.server import Server
 from service.settings import Settings
 from service.workers.job_run import run_job
-from tests.brief import FINALS_S
+from tests.brief import FINALS_S, MEMORY
+from tests.brief.peaks import brief_peaks
 from tests.service import fakes
 from tests.service.processes import wait_until
 from tilewise.backends import local, local_search
@@ -80,10 +81,10 @@ def measured_briefly() -> Iterator[None]:
 
     Nor do they ask the true speed of the memory: four times a last cache may be a gigabyte.
     """
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, brief_peaks():
         patch.setattr(finals, "FINALS_S", FINALS_S)
-        patch.setattr(microbench, "BUFFER_BYTES", 8 << 20)
-        patch.setattr(microbench, "LEAST_BUFFER_PER_CACHE", 0)
+        for name, value in MEMORY.items():
+            patch.setattr(microbench, name, value)
         yield
 
 

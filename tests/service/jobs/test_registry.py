@@ -6,12 +6,14 @@ from datetime import timedelta
 
 import pytest
 
+from kernels.system.children import child_environment
 from service.db import models, reading, writing
 from service.db.base import now
 from service.errors import WorkerError
 from service.host.process_identity import me
 from service.jobs import registry
 from service.jobs.registry import Entry, Measured
+from service.workers import peaks as measuring
 from service.workers import presence as module
 from service.workers.peaks import PeakMeasurement
 from service.workers.pool import Pool, Work
@@ -179,7 +181,8 @@ def test_a_measurement_that_fails_is_not_tried_for_ever(present):
     present.leave()
 
 
-def test_this_machine_is_measured():
+def test_this_machine_is_measured(monkeypatch):
+    monkeypatch.setattr(measuring, "child_environment", child_environment)  # by a large buffer
     measurement = PeakMeasurement()
     wait_until(lambda: measurement._child.poll() is not None)
     found = measurement.result()

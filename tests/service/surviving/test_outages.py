@@ -5,7 +5,7 @@ import resource
 import shutil
 import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from tempfile import TemporaryDirectory
 
 import psutil
@@ -128,8 +128,9 @@ def limit(processes: list[psutil.Process], most_bytes: int | None) -> None:
     """Let these processes write to no file beyond so many bytes."""
     wanted = resource.RLIM_INFINITY if most_bytes is None else most_bytes
     for process in processes:
-        _, most = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (wanted, most))
+        with suppress(ProcessLookupError):
+            _, most = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (wanted, most))
 
 
 def test_a_trial_outlives_a_full_disk_of_postgresql():

@@ -1,6 +1,7 @@
 """Several services on one PostgreSQL, each with a worker: every job is run by one of them."""
 
 import signal
+from contextlib import suppress
 from datetime import timedelta
 
 import psutil
@@ -54,8 +55,7 @@ def test_an_owner_that_was_stopped_and_wakes_writes_nothing(on_postgresql):
     seems_silent_for(services.url, job_id, timedelta(minutes=2))
     wait_until(lambda: services.row(job_id).epoch == 2)
     wait_until(services.has_timed(job_id, TRIALS - 2))
-    for process in reversed(everybody):
-        process.send_signal(signal.SIGCONT)
+    send(reversed(everybody), signal.SIGCONT)
     wait_until(services.is_done(job_id))
     wait_until(lambda: not any(map(is_alive, workers)))
     found = services.client.get(f"/v1/jobs/{job_id}/trials").json()["trials"]
@@ -66,18 +66,23 @@ def test_an_owner_that_was_stopped_and_wakes_writes_nothing(on_postgresql):
     assert TRIALS <= sum(services.timed(301).values()) <= TRIALS + 1
 
 
+def send(processes, what):
+    """Send a signal to processes; one that has ended since it was listed needs none."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(what)
+
+
 def stop_between_transactions(url, processes):
     """Stop processes; one that holds a lock would first have the server free it, in a minute."""
     engine = make_engine(url)
     held = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%%'"
 
     def are_stopped():
-        for process in processes:
-            process.send_signal(signal.SIGSTOP)
+        send(processes, signal.SIGSTOP)
         with engine.connect() as connection:
             is_held = connection.exec_driver_sql(held).scalar()
-        for process in processes if is_held else ():
-            process.send_signal(signal.SIGCONT)
+        send(processes if is_held else (), signal.SIGCONT)
         return not is_held
 
     wait_until(are_stopped)
@@ -93,4 +98,7 @@ def seems_silent_for(url, job_id, time):
 
 
 def is_alive(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

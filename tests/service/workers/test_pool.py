@@ -86,11 +86,14 @@ def test_what_a_worker_left_behind_is_ended_with_it(start, submit, sessions):
     left = SqlTrialStore(sessions, job_id).trials()[0].params["pid"]
     assert psutil.pid_exists(left)
     pool.stop()
-    wait_until(lambda: not psutil.pid_exists(left) or is_zombie(left))
+    wait_until(lambda: has_ended(left))
 
 
-def is_zombie(pid):
-    return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+def has_ended(pid):
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_a_worker_that_cannot_be_started_is_tried_again(start, submit, job, monkeypatch):

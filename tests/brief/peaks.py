@@ -1,0 +1,25 @@
+"""Machines of tests' pools are measured briefly."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernels.system.children import child_environment
+from service.workers import peaks
+from tests.brief import python_path
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@contextlib.contextmanager
+def brief_peaks() -> Iterator[None]:
+    """Pools of this process have their machine measured by children with a small buffer."""
+
+    def environment() -> dict[str, str]:
+        return child_environment(PYTHONPATH=python_path(ROOT))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(peaks, "child_environment", environment)
+        yield

@@ -1,0 +1,1 @@
+"""Python looks for garbage seldom in tests and in what they start: most of it ends soon."""
