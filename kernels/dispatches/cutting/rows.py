@@ -28,7 +28,8 @@ from kernels.mlir.frontend.nest import RefusedError
 from kernels.native.passes.rows.emit import stack_bytes
 from kernels.native.passes.rows.program import Source
 
-USUAL_COLUMNS = 256  # of rows that nothing else decides
+MOST_IN_TABLE = 1 << 14  # rows
+USUAL_COLUMNS = 64  # of rows that nothing else decides: shorter ones make more parts
 
 
 class _Read(Tensors):
@@ -177,7 +178,7 @@ def _member(node: _Node, split: Split, made: Mapping[Any, bool]) -> _Member | No
     lines = []
     for access in node.loops.accesses:
         one = lines_of(access, node.loops.extents, first)
-        if one is None or one.row is None:
+        if one is None or (one.table is not None and len(one.table) > MOST_IN_TABLE):
             return None
         assert access.read is not None
         own = made.get(root_of(node.reads[access.read]))
@@ -197,7 +198,7 @@ def _made(split: Split, members: Sequence[_Member]) -> RowPass | None:
     body = tuple(writer.body)
     one = RowPass(
         split.rows, split.columns, tuple(writer.readings), body, writer.value_of(root),
-        members[-1].is_wide, nowhere, (), (), (root.where,),
+        members[-1].is_wide, nowhere, (), (), where=(root.where,),
     )  # fmt: skip
     if not one.is_worthwhile or stack_bytes(one.program) > MOST_ON_STACK:
         return None
@@ -209,7 +210,30 @@ def _made(split: Split, members: Sequence[_Member]) -> RowPass | None:
     operands = tuple(_value(f"%arg{i}", value) for i, value in enumerate(writer.operands))
     pattern = replace(nowhere, operands=operands, text=text, size=size)
     uses = tuple(_uses(root, members[:-1]))
-    return replace(one, pattern=pattern, uses=uses, inner=tuple(moved.values()))
+    over = _overwritten(one, members, writer.operands)
+    return replace(one, pattern=pattern, uses=uses, inner=tuple(moved.values()), overwrites=over)
+
+
+def _overwritten(
+    one: RowPass, members: Sequence[_Member], operands: Sequence[Any]
+) -> int | None:
+    """The operand whose memory the result may have: nobody else reads it, and it lies alike."""
+    inside = {member.node.result for member in members}
+    kind = one.pattern.result.element
+    whole = whole_lines(Split(one.rows, one.columns), is_wide=True).row
+    for at, value in enumerate(operands):
+        made = owner(root_of(value))
+        sources = [reading.source for reading in one.readings if reading.operand == at]
+        if (
+            one.is_wide
+            and sources == [Source(kind, is_wide=True, row=whole)]
+            and made is not None
+            and made.name.startswith("linalg.")
+            and value.type.shape == members[-1].node.result.type.shape
+            and _users(root_of(value)) <= inside
+        ):
+            return at
+    return None
 
 
 def _uses(root: _Node, members: Sequence[_Member]) -> Iterator[Uses]:
@@ -270,18 +294,39 @@ class _Writer:
         if value not in self.operands:
             self.operands.append(value)
         source = Source(access.dtype, lines.is_wide, lines.row)
-        reading = Reading(self.operands.index(value), source)
+        table = () if lines.table is None else tuple(map(int, lines.table))
+        reading = Reading(self.operands.index(value), source, table)
         if reading not in self.readings:
             self.readings.append(reading)
         return self._add(Instruction("read", (), float(self.readings.index(reading))))
 
     def _add(self, one: Instruction) -> int:
         """The number of an instruction; what is there already is not computed twice."""
+        if one.name == "divide" and self._is_softmax(*one.of):
+            power, total = one.of
+            whole = self._add(Instruction("number", (), 1.0))
+            return self._add(Instruction("multiply", (power, self._add(
+                Instruction("divide", (whole, total))))))  # fmt: skip
         key = one.name, one.of, repr(one.number)  # 0.0 and -0.0 are equal, and two numbers
         if key not in self._numbers:
             self._numbers[key] = len(self.body)
             self.body.append(one)
         return self._numbers[key]
+
+    def _is_softmax(self, power: int, total: int) -> bool:
+        """Whether powers are divided by their sum, the largest being 1.
+
+        Then the sum is between 1 and the number of columns, and to multiply by its inverse is
+        right to one and a half units, and faster.
+        """
+        exp, reduced = self.body[power], self.body[total]
+        if exp.name != "exp" or reduced != Instruction("row sum", (power,)):
+            return False
+        difference = self.body[exp.of[0]]
+        if difference.name != "subtract":
+            return False
+        value, most = difference.of
+        return self.body[most].name in ("row max", "row maxnum") and self.body[most].of == (value,)
 
 
 def _value(name: str, value: Any) -> Value:

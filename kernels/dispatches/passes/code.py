@@ -17,7 +17,7 @@ from llvmlite import ir
 from kernels.dispatches.passes.row_pass import RowPass, check
 from kernels.errors import LoweringError
 from kernels.native.ir.builder import Builder
-from kernels.native.ir.vectors import I64, const
+from kernels.native.ir.vectors import I64, Value, const
 from kernels.native.objects.features import attributes, used_features
 from kernels.native.objects.module import TRIPLE, machine
 from kernels.native.passes.rows.emit import emit
@@ -65,7 +65,8 @@ def compiled_pass(found: RowPass, target: Target) -> CompiledPass:
         raise LoweringError("passes are made for x86-64 on x86-64")
     parts = min(target.threads, found.rows)
     features = used_features(target.features, "")
-    told = f"{found.rows} {parts} {features} {found.program} {[r.operand for r in found.readings]}"
+    told = f"{found.rows} {parts} {features} {found.program} "
+    told += str([(one.operand, one.table) for one in found.readings])
     mark = hashlib.sha256(told.encode()).hexdigest()[:12]
     name = f"{PREFIX}{found.rows}x{found.columns}_{mark}"
     made = CompiledPass(found, name, b"", features, parts)
@@ -105,8 +106,9 @@ def _add_entry(module: ir.Module, made: CompiledPass, rows: ir.Function) -> None
             for at in (part, builder.add(part, const(1)))
         )
     words = [const(0)] * _WORDS_BEFORE + [first, end]
-    for one in found.readings:
-        words += [function.args[one.operand], const(0)]
+    for at, one in enumerate(found.readings):
+        table = _table(module, at, one.table) if one.table else const(0)
+        words += [function.args[one.operand], table]
     words.append(function.args[count])
     held = builder.ptrtoint(builder.alloca(ir.ArrayType(I64, len(words))))
     for at, word in enumerate(words):
@@ -114,3 +116,12 @@ def _add_entry(module: ir.Module, made: CompiledPass, rows: ir.Function) -> None
         builder.store(word, place)
     builder.call(rows, [held])
     builder.ret(const(0))
+
+
+def _table(module: ir.Module, number: int, offsets: tuple[int, ...]) -> Value:
+    """The address of a table of where rows begin."""
+    kind = ir.ArrayType(I64, len(offsets))
+    table = ir.GlobalVariable(module, kind, f"{_ROWS}_table{number}")
+    table.linkage, table.global_constant = "internal", True
+    table.initializer = ir.Constant(kind, offsets)
+    return table.ptrtoint(I64)

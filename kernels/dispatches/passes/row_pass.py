@@ -7,7 +7,7 @@ from math import prod
 from kernels.dispatches.patterns.pattern import Pattern
 from kernels.errors import LoweringError
 from kernels.mlir.frontend.loops import Instruction
-from kernels.native.passes.rows.emit import stack_bytes
+from kernels.native.passes.rows.emit import LANES, stack_bytes
 from kernels.native.passes.rows.program import REDUCTIONS, Operation, RowProgram, Source, Target
 
 MOST_ON_STACK = 1 << 15
@@ -22,10 +22,12 @@ class Reading:
     Attributes:
         operand: the place among the pattern's operands.
         source: where each row's elements are.
+        table: elements before each row, where the source has no step from row to row.
     """
 
     operand: int
     source: Source
+    table: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,8 @@ class RowPass:
         pattern: the ops.
         uses: of the values between them.
         inner: ops of bodies whose constants have to be moved into the body first.
+        overwrites: the operand in whose place the result is written; None where somebody else
+            reads it, or its elements lie otherwise.
         where: function and op of each place that has it.
     """
 
@@ -94,6 +98,7 @@ class RowPass:
     pattern: Pattern
     uses: tuple[Uses, ...]
     inner: tuple[Inner, ...]
+    overwrites: int | None = None
     where: tuple[str, ...] = ()
 
     @property
@@ -118,9 +123,13 @@ class RowPass:
 
     @property
     def is_worthwhile(self) -> bool:
-        """Whether it computes more than sums and products of elements, which IREE does as fast."""
+        """Whether it is more than sums and products of elements in order, which IREE does as fast.
+
+        It reduces rows, has functions, or puts rows of whole vectors in another order.
+        """
         names = {one.name for one in self.body}
-        return bool(names & {*REDUCTIONS, "exp", "erf", "tanh"})
+        turns = self.columns >= LANES and any(one.table for one in self.readings)
+        return turns or bool(names & {*REDUCTIONS, "exp", "erf", "tanh"})
 
 
 def check(one: RowPass) -> None:
@@ -135,11 +144,12 @@ def check(one: RowPass) -> None:
 
 
 def distinct(passes: tuple[RowPass, ...]) -> Iterator[RowPass]:
-    """Each pattern once, with all places that have it."""
-    found: dict[str, RowPass] = {}
-    places: dict[str, list[str]] = {}
+    """Each pattern once, with all places that have it; it overwrites what all of them may."""
+    found: dict[str, list[RowPass]] = {}
     for one in passes:
-        found.setdefault(one.pattern.text, one)
-        places.setdefault(one.pattern.text, []).extend(one.where)
-    for text, one in found.items():
-        yield replace(one, where=tuple(places[text]))
+        found.setdefault(one.pattern.text, []).append(one)
+    for alike in found.values():
+        first, *others = alike
+        is_same = all(one.overwrites == first.overwrites for one in others)
+        places = tuple(place for one in alike for place in one.where)
+        yield replace(first, where=places, overwrites=first.overwrites if is_same else None)

@@ -21,15 +21,15 @@ def pass_executable(one: CompiledPass) -> str:
 def pass_call(one: CompiledPass) -> str:
     """The function of tensors that takes the place of a pass's ops."""
     *given, result = (*one.found.pattern.operands, one.found.pattern.result)
-    dispatch = _dispatch(one)
+    dispatch, overwrites = _dispatch(one), one.found.overwrites
+    to = result.type if overwrites is None else f"%{dispatch.writes[0]}"
     arguments = ", ".join(
         f"%{name}: {value.type}" for name, value in zip(dispatch.reads, given, strict=True)
     )
     names = ", ".join(f"%{name}" for name in dispatch.reads)
     types = ", ".join(value.type for value in given)
     return f"""  util.func private @{one.name}_call({arguments}) -> {result.type} {{
-    %made = flow.dispatch @{one.name}_executable::@{dispatch.name}({names}) : ({types}) \
--> {result.type}
+    %made = flow.dispatch @{one.name}_executable::@{dispatch.name}({names}) : ({types}) -> {to}
     util.return %made : {result.type}
   }}
 """
@@ -78,12 +78,13 @@ def inner_text(inner: Inner) -> str:
 
 def _dispatch(one: CompiledPass) -> Dispatch:
     *reads, result = _names(one)
+    written = result if one.found.overwrites is None else reads[one.found.overwrites]
     return Dispatch(
         name=f"run_{one.name}",
         calls=one.function,
         reads=tuple(reads),
-        writes=(result,),
-        passes=(*reads, result),
+        writes=(written,),
+        passes=(*reads, written),
         parts=one.parts,
     )
 
