@@ -60,9 +60,7 @@ def executable_text(kernel: Compiled) -> str:
     return executable_of(kernel.name, _dispatches(kernel), lambda name: _element(kernel, name))
 
 
-def executable_of(
-    name: str, dispatches: Sequence[Dispatch], element: Callable[[str], str]
-) -> str:
+def executable_of(name: str, dispatches: Sequence[Dispatch], element: Callable[[str], str]) -> str:
     """The executable of some code.
 
     Args:

@@ -163,5 +163,7 @@ def _judged(row: PassRow, compared: Compared) -> PassRow:
     allowed = unit * compared.largest
     is_right = compared.error <= allowed
     wrong = f"its result is off by {compared.error:.2g}, and {allowed:.2g} are allowed"
-    times = (1e6 * median(taken) for taken in (compared.with_pass, compared.alone))
-    return PassRow(row.found, row.made, compared.error, allowed, *times, "" if is_right else wrong)
+    return PassRow(
+        row.found, row.made, compared.error, allowed, 1e6 * median(compared.with_pass),
+        1e6 * median(compared.alone), "" if is_right else wrong,
+    )  # fmt: skip

@@ -130,9 +130,7 @@ def _grown(
     return None
 
 
-def _before(
-    group: Sequence[_Node], nodes: Mapping[Any, _Node], taken: set[Any]
-) -> Iterator[_Node]:
+def _before(group: Sequence[_Node], nodes: Mapping[Any, _Node], taken: set[Any]) -> Iterator[_Node]:
     """Nodes that make what a group reads, and nothing that anybody else does."""
     inside = {node.result for node in group}
     for node in group:
@@ -214,9 +212,7 @@ def _made(split: Split, members: Sequence[_Member]) -> RowPass | None:
     return replace(one, pattern=pattern, uses=uses, inner=tuple(moved.values()), overwrites=over)
 
 
-def _overwritten(
-    one: RowPass, members: Sequence[_Member], operands: Sequence[Any]
-) -> int | None:
+def _overwritten(one: RowPass, members: Sequence[_Member], operands: Sequence[Any]) -> int | None:
     """The operand whose memory the result may have: nobody else reads it, and it lies alike."""
     inside = {member.node.result for member in members}
     kind = one.pattern.result.element

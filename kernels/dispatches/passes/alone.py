@@ -58,7 +58,8 @@ def module_of(one: RowPass) -> str:
     arguments = ", ".join(f"{value.name}: {value.type}" for value in pattern.operands)
     lines = [line for line in pattern.text.splitlines() if line.startswith("  %")]
     root, kind = lines[-1].strip().partition(" ")[0], pattern.result.type
-    return f"""func.func @{ENTRY}({arguments}, %out: {kind} {{iree.abi.output = 0 : index}}) -> {kind} {{
+    out = f"%out: {kind} {{iree.abi.output = 0 : index}}"
+    return f"""func.func @{ENTRY}({arguments}, {out}) -> {kind} {{
 {pattern.text.replace(_ANY, "")}
   func.return {root} : {kind}
 }}
