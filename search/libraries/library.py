@@ -148,11 +148,11 @@ def proven_library(
     served = [one.entry for one, row in zip(wanted, rows, strict=True) if row.gain.is_served]
     if not served:
         raise NotServedError(rows)
-    of_rows = measured_passes(passes, resolve(target))
-    notes = [f"Left out: {row.problem.canonical}: {row.reason}" for row in rows if row.reason]
-    notes += [f"Left out: {row.found.label}: {row.reason}" for row in of_rows if row.reason]
     kernels = [compiled(entry, resolve(target)) for entry in served]
     names = {kernel.found.canonical: kernel.name for kernel in kernels}
+    of_rows = measured_passes(passes, names.keys(), resolve(target))
+    notes = [f"Left out: {row.problem.canonical}: {row.reason}" for row in rows if row.reason]
+    notes += [f"Left out: {row.found.label}: {row.reason}" for row in of_rows if row.reason]
     codes = [row.served for row in of_rows if row.served is not None]
     text = text_of(kernels, resolve(target), notes, cuts, codes)
     return ProvenLibrary(text, tuple(rows), names, tuple(of_rows))

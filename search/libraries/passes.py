@@ -1,6 +1,6 @@
 """What passes over rows are worth inside IREE: found, run, compared, timed beside IREE alone."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any
@@ -21,6 +21,8 @@ SECONDS = 120.0
 BUDGET_S = 0.5  # of the rounds
 MEMORY_BYTES = 3 << 30  # what the runtime takes
 COPIES = 12  # of operands and result, as f64 too
+LEAST_GAIN_US = 1.0
+"""A pass is a dispatch of its own, which IREE's own ops in a model may not be."""
 TOLERANCE = 2.0**-18
 """Of the largest element of an exact result: 64 units of f32, whose functions have five."""
 NARROW = 2.0**-8
@@ -73,10 +75,10 @@ class PassRow:
         """Why it was left out; empty where it was not."""
         if self.failure or self.library_us is None or self.alone_us is None:
             return self.failure
-        if self.library_us <= self.alone_us:
+        if self.library_us <= self.alone_us - LEAST_GAIN_US:
             return ""
         return (
-            f"IREE alone is faster: {self.alone_us:.1f} us, {self.library_us:.1f} us with the pass"
+            f"IREE alone is as fast: {self.alone_us:.1f} us, {self.library_us:.1f} us with the pass"
         )
 
     @property
@@ -101,32 +103,35 @@ class PassRow:
         }
 
 
-def compiled_passes(passes: Sequence[RowPass], target: Target) -> list[PassRow]:
-    """Each pattern once, with its code, not measured."""
-    return [_compiled(one, target) for one in distinct(tuple(passes))]
-
-
-def measured_passes(
-    passes: Sequence[RowPass], target: Target, on_row: Callable[[PassRow], None] = lambda _: None
+def compiled_passes(
+    passes: Sequence[RowPass], served: Collection[str], target: Target
 ) -> list[PassRow]:
-    """Each pattern once, with its code, found, compared and timed inside IREE.
+    """Each pattern once, with its code, not measured.
 
     Args:
         passes: one for each place.
+        served: the problems that have a kernel.
         target: this machine.
-        on_row: told of each as soon as it was measured.
+    """
+    return [_compiled(one, served, target) for one in distinct(tuple(passes))]
+
+
+def measured_passes(
+    passes: Sequence[RowPass], served: Collection[str], target: Target
+) -> list[PassRow]:
+    """As `compiled_passes`, each found, compared and timed inside IREE.
 
     Raises:
         CompilerAbsentError: IREE is not installed.
     """
-    rows = []
-    for one in compiled_passes(passes, target):
-        rows.append(_measured(one, target) if one.made is not None else one)
-        on_row(rows[-1])
-    return rows
+    made = compiled_passes(passes, served, target)
+    return [one if one.made is None else _measured(one, target) for one in made]
 
 
-def _compiled(one: RowPass, target: Target) -> PassRow:
+def _compiled(one: RowPass, served: Collection[str], target: Target) -> PassRow:
+    left = next((problem for problem in one.after if problem not in served), None)
+    if left is not None:
+        return PassRow(one, failure=f"IREE joins it to {left}, which is left to it")
     try:
         return PassRow(one, compiled_pass(one, target))
     except LoweringError as error:

@@ -76,15 +76,14 @@ def read_model(path: str, module: bytes, accuracy: Accuracy = "standard") -> Mod
 
     try:
         module = as_module(module)
-        found = cut_apart(module)
-        cuts = tuple(cut.with_accuracy(accuracy) for cut in found.cuts)
+        found = cut_apart(module).with_accuracy(accuracy)
     except (CompilerError, ModuleError) as error:
         raise BadInputError(f"{quoted(path)}: {error}") from error
     except CompilerAbsentError as error:
         raise TilewiseError(str(error)) from error
-    if not cuts:
+    if not found.cuts:
         raise BadInputError(f"{quoted(path)} has no op that is a problem; see tilewise import")
-    return Model(path, module, cuts, found.passes)
+    return Model(path, module, found.cuts, found.passes)
 
 
 def replaced_by(library: str, names: dict[str, str], models: Sequence[Model]) -> list[Replaced]:

@@ -1,7 +1,7 @@
 """A model whose problems are tuned: measured op by op, compiled, compared, timed end to end."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -79,7 +79,7 @@ def examine(model: Model, backend: Backend, tell: Callable[[str], None]) -> Repo
     counted = "1 kernel" if len(kernels) == 1 else f"{len(kernels)} kernels"
     tell(f"compiles with {counted} and without")
     pieces = _pieces(model)
-    rows = _passes(model, pieces, target, tell)
+    rows = _passes(model, pieces, kernels.keys(), target, tell)
     notes = [*_notes(found), *(f"left to IREE: {one.found.label}: {one.reason}"
                                for one in rows if one.reason)]  # fmt: skip
     passes = [one.served for one in rows if one.served is not None]
@@ -166,18 +166,22 @@ def _pieces(model: Model) -> Pieces:
         found = cut_apart(model.source.read_bytes(), SECONDS)
     except KernelsError as error:
         raise TilewiseError(f"{model.source.name}: {error}") from error
-    return replace(found, cuts=tuple(cut.with_accuracy(model.accuracy) for cut in found.cuts))
+    return found.with_accuracy(model.accuracy)
 
 
 def _passes(
-    model: Model, pieces: Pieces, target: Target, tell: Callable[[str], None]
+    model: Model,
+    pieces: Pieces,
+    served: Collection[str],
+    target: Target,
+    tell: Callable[[str], None],
 ) -> list[PassRow]:
     """The passes over rows between the model's problems; each alone is measured as its ops are."""
     if not model.with_ops:
-        return compiled_passes(pieces.passes, target)
+        return compiled_passes(pieces.passes, served, target)
     if pieces.passes:
         tell("measures passes over rows")
-    return measured_passes(pieces.passes, target)
+    return measured_passes(pieces.passes, served, target)
 
 
 def _placed_pass(row: PassRow, calls: Counter[str]) -> RowsOp:

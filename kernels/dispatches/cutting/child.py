@@ -34,7 +34,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         ops = [(op, where(op, function, number))
                for op, function, number in operations(module.operation)]  # fmt: skip
         found = [one for op, place in ops if (one := cut_out(op, place)) is not None]
-        claimed = [result for one in found for result in one.results]
+        claimed = {result: one.cut.problem for one in found for result in one.results}
         return {
             "cuts": [asdict(one.cut) for one in found],
             "passes": [asdict(one) for one in cut_passes(ops, claimed)],

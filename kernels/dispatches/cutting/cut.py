@@ -52,6 +52,14 @@ class Pieces:
     cuts: tuple[Cut, ...]
     passes: tuple[RowPass, ...]
 
+    def with_accuracy(self, accuracy: Accuracy) -> "Pieces":
+        """The same, all problems of another accuracy."""
+        passes = (
+            replace(one, after=tuple(with_accuracy(problem, accuracy) for problem in one.after))
+            for one in self.passes
+        )
+        return Pieces(tuple(cut.with_accuracy(accuracy) for cut in self.cuts), tuple(passes))
+
 
 def cut_module(
     module: bytes, seconds: float = 120.0, memory_bytes: int = 4 << 30

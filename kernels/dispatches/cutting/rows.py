@@ -75,21 +75,21 @@ class _Member:
     is_wide: bool
 
 
-def cut_passes(ops: Sequence[tuple[Any, str]], claimed: Sequence[Any]) -> list[RowPass]:
+def cut_passes(ops: Sequence[tuple[Any, str]], claimed: Mapping[Any, str]) -> list[RowPass]:
     """The passes over rows of a module, each with its pattern.
 
     Args:
         ops: those of the module outside of bodies, in order, each with its place.
-        claimed: results of those that belong to problems.
+        claimed: results of those that belong to problems, with the problem.
     """
-    nodes = {node.result: node for node in _nodes(ops, set(claimed))}
+    nodes = {node.result: node for node in _nodes(ops, claimed)}
     taken: set[Any] = set()
     found = []
     for result in reversed(nodes):
         if result in taken:
             continue
         group = _grown(nodes[result], nodes, taken)
-        made = None if group is None else _made(*group)
+        made = None if group is None else _made(*group, claimed)
         if made is None:
             continue
         taken |= {member.node.result for member in group[1]} if group else set()
@@ -97,7 +97,7 @@ def cut_passes(ops: Sequence[tuple[Any, str]], claimed: Sequence[Any]) -> list[R
     return found[::-1]
 
 
-def _nodes(ops: Sequence[tuple[Any, str]], claimed: set[Any]) -> Iterator[_Node]:
+def _nodes(ops: Sequence[tuple[Any, str]], claimed: Mapping[Any, str]) -> Iterator[_Node]:
     known, reading, constants = Tensors(), _Read(), Constants(None)
     for number, (op, where) in enumerate(ops):
         if not op.name.startswith("linalg.") or len(op.results) != 1 or op.results[0] in claimed:
@@ -186,7 +186,7 @@ def _member(node: _Node, split: Split, made: Mapping[Any, bool]) -> _Member | No
     return _Member(node, tuple(lines), makes_columns(node.loops, split))
 
 
-def _made(split: Split, members: Sequence[_Member]) -> RowPass | None:
+def _made(split: Split, members: Sequence[_Member], claimed: Mapping[Any, str]) -> RowPass | None:
     """The pass of a group; None where it is none that a library takes."""
     writer = _Writer()
     for member in members:
@@ -209,7 +209,10 @@ def _made(split: Split, members: Sequence[_Member]) -> RowPass | None:
     pattern = replace(nowhere, operands=operands, text=text, size=size)
     uses = tuple(_uses(root, members[:-1]))
     over = _overwritten(one, members, writer.operands)
-    return replace(one, pattern=pattern, uses=uses, inner=tuple(moved.values()), overwrites=over)
+    makers = [claimed.get(root_of(value)) for value in writer.operands]
+    after = tuple(dict.fromkeys(problem for problem in makers if problem is not None))
+    return replace(one, pattern=pattern, uses=uses, inner=tuple(moved.values()), overwrites=over,
+                   after=after)  # fmt: skip
 
 
 def _overwritten(one: RowPass, members: Sequence[_Member], operands: Sequence[Any]) -> int | None:

@@ -86,6 +86,8 @@ class RowPass:
         inner: ops of bodies whose constants have to be moved into the body first.
         overwrites: the operand in whose place the result is written; None where somebody else
             reads it, or its elements lie otherwise.
+        after: the problems that make its operands. IREE joins ops to a product that it computes
+            itself, so a pass is of use only where none of those is left to it.
         where: function and op of each place that has it.
     """
 
@@ -99,6 +101,7 @@ class RowPass:
     uses: tuple[Uses, ...]
     inner: tuple[Inner, ...]
     overwrites: int | None = None
+    after: tuple[str, ...] = ()
     where: tuple[str, ...] = ()
 
     @property
@@ -151,5 +154,9 @@ def distinct(passes: tuple[RowPass, ...]) -> Iterator[RowPass]:
     for alike in found.values():
         first, *others = alike
         is_same = all(one.overwrites == first.overwrites for one in others)
-        places = tuple(place for one in alike for place in one.where)
-        yield replace(first, where=places, overwrites=first.overwrites if is_same else None)
+        yield replace(
+            first,
+            overwrites=first.overwrites if is_same else None,
+            after=tuple(dict.fromkeys(problem for one in alike for problem in one.after)),
+            where=tuple(place for one in alike for place in one.where),
+        )
