@@ -1,11 +1,12 @@
 """A module's ops that are one pass over rows: those whose values between nobody else reads."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from kernels.dispatches.cutting.joined import Member, Node, Writer, with_quick_maxima
 from kernels.dispatches.cutting.print import UnseenError, printed
-from kernels.dispatches.passes.row_pass import MOST_ON_STACK, Inner, Reading, RowPass, Uses
+from kernels.dispatches.passes.row_pass import MOST_ON_STACK, Inner, RowPass, Uses
 from kernels.dispatches.patterns.graph import Value
 from kernels.dispatches.patterns.pattern import Pattern
 from kernels.mlir.frontend.child.dataflow.tensors import Tensors, root_of
@@ -14,9 +15,6 @@ from kernels.mlir.frontend.child.program.loops import loops_of
 from kernels.mlir.frontend.child.structured import rank
 from kernels.mlir.frontend.child.values import RESHAPES, owner, splat
 from kernels.mlir.frontend.loops import (
-    Instruction,
-    Lines,
-    Loops,
     Split,
     first_column,
     lines_of,
@@ -42,39 +40,6 @@ class _Read(Tensors):
         return bool(rank(value)) and not is_empty and splat(value) is None
 
 
-@dataclass(frozen=True)
-class _Node:
-    """An op that a pass may have.
-
-    Attributes:
-        number: of the op among the module's.
-        op: the op.
-        where: function and op.
-        loops: what it does; `read` of an access is the place among `reads`.
-        reads: the tensors that it reads.
-    """
-
-    number: int
-    op: Any
-    where: str
-    loops: Loops
-    reads: tuple[Any, ...]
-
-    @property
-    def result(self) -> Any:
-        """What it makes."""
-        return self.op.results[0]
-
-
-@dataclass(frozen=True)
-class _Member:
-    """A node that sees memory by a split."""
-
-    node: _Node
-    lines: tuple[Lines, ...]
-    is_wide: bool
-
-
 def cut_passes(ops: Sequence[tuple[Any, str]], claimed: Mapping[Any, str]) -> list[RowPass]:
     """The passes over rows of a module, each with its pattern.
 
@@ -97,7 +62,7 @@ def cut_passes(ops: Sequence[tuple[Any, str]], claimed: Mapping[Any, str]) -> li
     return found[::-1]
 
 
-def _nodes(ops: Sequence[tuple[Any, str]], claimed: Mapping[Any, str]) -> Iterator[_Node]:
+def _nodes(ops: Sequence[tuple[Any, str]], claimed: Mapping[Any, str]) -> Iterator[Node]:
     known, reading, constants = Tensors(), _Read(), Constants(None)
     for number, (op, where) in enumerate(ops):
         if not op.name.startswith("linalg.") or len(op.results) != 1 or op.results[0] in claimed:
@@ -109,12 +74,12 @@ def _nodes(ops: Sequence[tuple[Any, str]], claimed: Mapping[Any, str]) -> Iterat
         except RefusedError:
             continue
         reads = tuple(value for value in op.operands if reading.is_activation(value))
-        yield _Node(number, op, where, loops, reads)
+        yield Node(number, op, where, loops, reads)
 
 
 def _grown(
-    root: _Node, nodes: Mapping[Any, _Node], taken: set[Any]
-) -> tuple[Split, list[_Member]] | None:
+    root: Node, nodes: Mapping[Any, Node], taken: set[Any]
+) -> tuple[Split, list[Member]] | None:
     """A root with all before it that can be in one pass, by the shortest rows long enough."""
     group, ways = [root], _ways([root])
     while ways:
@@ -130,7 +95,7 @@ def _grown(
     return None
 
 
-def _before(group: Sequence[_Node], nodes: Mapping[Any, _Node], taken: set[Any]) -> Iterator[_Node]:
+def _before(group: Sequence[Node], nodes: Mapping[Any, Node], taken: set[Any]) -> Iterator[Node]:
     """Nodes that make what a group reads, and nothing that anybody else does."""
     inside = {node.result for node in group}
     for node in group:
@@ -152,7 +117,7 @@ def _users(value: Any) -> set[Any]:
     return found
 
 
-def _ways(group: Sequence[_Node]) -> dict[Split, list[_Member]]:
+def _ways(group: Sequence[Node]) -> dict[Split, list[Member]]:
     """How all of a group see memory, by each split that they allow."""
     found = {}
     for split in splits_of(group[-1].loops):
@@ -169,7 +134,7 @@ def _ways(group: Sequence[_Node]) -> dict[Split, list[_Member]]:
     return found
 
 
-def _member(node: _Node, split: Split, made: Mapping[Any, bool]) -> _Member | None:
+def _member(node: Node, split: Split, made: Mapping[Any, bool]) -> Member | None:
     first = first_column(node.loops, split)
     if first is None:
         return None
@@ -183,19 +148,20 @@ def _member(node: _Node, split: Split, made: Mapping[Any, bool]) -> _Member | No
         if own is not None and one != whole_lines(split, is_wide=own):
             return None
         lines.append(one)
-    return _Member(node, tuple(lines), makes_columns(node.loops, split))
+    return Member(node, tuple(lines), makes_columns(node.loops, split))
 
 
-def _made(split: Split, members: Sequence[_Member], claimed: Mapping[Any, str]) -> RowPass | None:
+def _made(split: Split, members: Sequence[Member], claimed: Mapping[Any, str]) -> RowPass | None:
     """The pass of a group; None where it is none that a library takes."""
-    writer = _Writer()
+    writer = Writer()
     for member in members:
         writer.put(member)
     root = members[-1].node
     nowhere = Pattern((), _value("%result", root.result), "", 0, (), ())
-    body = tuple(writer.body)
+    result = writer.value_of(root)
+    body = with_quick_maxima(writer.body, result)
     one = RowPass(
-        split.rows, split.columns, tuple(writer.readings), body, writer.value_of(root),
+        split.rows, split.columns, tuple(writer.readings), body, result,
         members[-1].is_wide, nowhere, (), (), where=(root.where,),
     )  # fmt: skip
     if not one.is_worthwhile or stack_bytes(one.program) > MOST_ON_STACK:
@@ -215,7 +181,7 @@ def _made(split: Split, members: Sequence[_Member], claimed: Mapping[Any, str]) 
                    after=after)  # fmt: skip
 
 
-def _overwritten(one: RowPass, members: Sequence[_Member], operands: Sequence[Any]) -> int | None:
+def _overwritten(one: RowPass, members: Sequence[Member], operands: Sequence[Any]) -> int | None:
     """The operand whose memory the result may have: nobody else reads it, and it lies alike."""
     inside = {member.node.result for member in members}
     kind = one.pattern.result.element
@@ -235,7 +201,7 @@ def _overwritten(one: RowPass, members: Sequence[_Member], operands: Sequence[An
     return None
 
 
-def _uses(root: _Node, members: Sequence[_Member]) -> Iterator[Uses]:
+def _uses(root: Node, members: Sequence[Member]) -> Iterator[Uses]:
     for member in members:
         value = member.node.result
         yield Uses(_path(root.op, value), len(list(value.uses)))
@@ -254,78 +220,6 @@ def _path(op: Any, value: Any) -> tuple[int, ...]:
                 seen.add(operand)
                 waiting.append((maker, (*path, i)))
     raise AssertionError(f"{op.name} does not depend on its own pass")
-
-
-class _Writer:
-    """Joins the bodies of nodes to one."""
-
-    def __init__(self) -> None:
-        self.body: list[Instruction] = []
-        self.readings: list[Reading] = []
-        self.operands: list[Any] = []
-        self._values: dict[Any, int] = {}
-        self._numbers: dict[tuple[str, tuple[int, ...], str], int] = {}
-
-    def put(self, member: _Member) -> None:
-        """Add what a node does."""
-        loops, done = member.node.loops, list[int]()
-        for one in loops.body:
-            if one.name == "read":
-                done.append(self._read(member, int(one.number)))
-            else:
-                of = tuple(done[i] for i in one.of)
-                done.append(self._add(Instruction(one.name, of, one.number)))
-        value = done[-1]
-        if loops.combine:
-            value = self._add(Instruction(f"row {loops.combine}", (value,)))
-        self._values[member.node.result] = value
-
-    def value_of(self, node: _Node) -> int:
-        """The number of the instruction that has a node's result."""
-        return self._values[node.result]
-
-    def _read(self, member: _Member, number: int) -> int:
-        access, lines = member.node.loops.accesses[number], member.lines[number]
-        assert access.read is not None
-        value = member.node.reads[access.read]
-        if root_of(value) in self._values:
-            return self._values[root_of(value)]
-        if value not in self.operands:
-            self.operands.append(value)
-        source = Source(access.dtype, lines.is_wide, lines.row)
-        table = () if lines.table is None else tuple(map(int, lines.table))
-        reading = Reading(self.operands.index(value), source, table)
-        if reading not in self.readings:
-            self.readings.append(reading)
-        return self._add(Instruction("read", (), float(self.readings.index(reading))))
-
-    def _add(self, one: Instruction) -> int:
-        """The number of an instruction; what is there already is not computed twice."""
-        if one.name == "divide" and self._is_softmax(*one.of):
-            power, total = one.of
-            whole = self._add(Instruction("number", (), 1.0))
-            return self._add(Instruction("multiply", (power, self._add(
-                Instruction("divide", (whole, total))))))  # fmt: skip
-        key = one.name, one.of, repr(one.number)  # 0.0 and -0.0 are equal, and two numbers
-        if key not in self._numbers:
-            self._numbers[key] = len(self.body)
-            self.body.append(one)
-        return self._numbers[key]
-
-    def _is_softmax(self, power: int, total: int) -> bool:
-        """Whether powers are divided by their sum, the largest being 1.
-
-        Then the sum is between 1 and the number of columns, and to multiply by its inverse is
-        right to one and a half units, and faster.
-        """
-        exp, reduced = self.body[power], self.body[total]
-        if exp.name != "exp" or reduced != Instruction("row sum", (power,)):
-            return False
-        difference = self.body[exp.of[0]]
-        if difference.name != "subtract":
-            return False
-        value, most = difference.of
-        return self.body[most].name in ("row max", "row maxnum") and self.body[most].of == (value,)
 
 
 def _value(name: str, value: Any) -> Value:

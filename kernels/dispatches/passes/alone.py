@@ -36,7 +36,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 _REDUCED: dict[str, Callable[..., Any]] = {
     "sum": np.sum, "max": np.max, "maxnum": np.fmax.reduce, "min": np.min,
-    "minnum": np.fmin.reduce,
+    "minnum": np.fmin.reduce, "larger": np.max,
 }  # fmt: skip
 _COMPARED: tuple[Callable[[Array, Array], Array], ...] = (
     lambda x, y: np.zeros(np.broadcast_shapes(x.shape, y.shape), bool),
