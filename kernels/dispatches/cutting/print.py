@@ -9,8 +9,12 @@ from iree.compiler import ir
 from kernels.dispatches.passes.row_pass import Inner
 
 MOST_OPS = 60
-MOVED = tuple(f"arith.{name}" for name in ("addf", "subf", "mulf", "divf", "maximumf", "maxnumf",
-                                           "minimumf", "minnumf"))  # fmt: skip
+MOVED = (
+    *(f"arith.{name}" for name in ("addf", "subf", "mulf", "divf", "truncf")),
+    *(f"arith.{name}" for name in ("maximumf", "maxnumf", "minimumf", "minnumf")),
+    "math.powf",
+    "math.fpowi",
+)
 """Ops of bodies whose constants a library moves into the body."""
 COPIED = ("linalg.", "tensor.", "arith.constant")
 ANY = "match.operation_name_only"
@@ -66,8 +70,10 @@ def _function(types: Sequence[str]) -> tuple[Any, Any, Any]:
 
 def _body(function: Any) -> str:
     text = function.get_asm(print_generic_op_form=True, use_local_scope=True)
-    _, _, body = text.partition("^bb0(")
-    return str(body.partition(":\n")[2].rpartition('"func.return"')[0].rstrip())
+    has_arguments = len(function.regions[0].blocks[0].arguments) > 0
+    head = "^bb0(" if has_arguments else "({"
+    _, _, body = text.partition(head)
+    return str(body.partition("\n")[2].rpartition('"func.return"')[0].rstrip())
 
 
 def between(root: Any, operands: Sequence[Any]) -> list[Any]:
