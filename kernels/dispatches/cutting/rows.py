@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kernels.dispatches.cutting.argmax import maximum_of
 from kernels.dispatches.cutting.joined import Member, Node, Writer, with_quick_maxima
 from kernels.dispatches.cutting.print import UnseenError, printed
 from kernels.dispatches.passes.row_pass import MOST_ON_STACK, Inner, RowPass, Uses
@@ -65,12 +66,13 @@ def cut_passes(ops: Sequence[tuple[Any, str]], claimed: Mapping[Any, str]) -> li
 def _nodes(ops: Sequence[tuple[Any, str]], claimed: Mapping[Any, str]) -> Iterator[Node]:
     known, reading, constants = Tensors(), _Read(), Constants(None)
     for number, (op, where) in enumerate(ops):
-        if not op.name.startswith("linalg.") or len(op.results) != 1 or op.results[0] in claimed:
+        if not op.name.startswith("linalg.") or not len(op.results) or op.results[0] in claimed:
             continue
         if op.name == "linalg.fill" or all(map(known.is_known, op.operands)):
             continue  # the same in every run
         try:
-            loops = loops_of(op, reading, constants).loops
+            is_one = len(op.results) == 1
+            loops = loops_of(op, reading, constants).loops if is_one else maximum_of(op)
         except RefusedError:
             continue
         reads = tuple(value for value in op.operands if reading.is_activation(value))
