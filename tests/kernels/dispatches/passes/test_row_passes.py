@@ -139,17 +139,61 @@ def scaled_softmax(by: float, also: str = "%power") -> str:
           %ln = linalg.fill ins(%least : f32) outs(%n : {narrow}) -> {narrow}
           %p = linalg.matmul ins(%x, %y : tensor<6x9xf32>, tensor<9x40xf32>)
             outs(%z : {wide}) -> {wide}
-          {generic("%s", own, kinds, f"%p : {wide}", "%e",
-                   f"{two} %1 = arith.mulf %a, %by : f32 linalg.yield %1 : f32", wide)}
-          {generic("%most", of_row, summed, f"%s : {wide}", "%ln",
-                   f"{two} %1 = arith.maximumf %a, %o : f32 linalg.yield %1 : f32", narrow)}
-          {generic("%power", both, kinds, f"%s, %most : {wide}, {narrow}", "%e",
-                   f"{three} %1 = arith.subf %a, %b : f32 %2 = math.exp %1 : f32 "
-                   "linalg.yield %2 : f32", wide)}
-          {generic("%sum", of_row, summed, f"%power : {wide}", "%zn",
-                   f"{two} %1 = arith.addf %a, %o : f32 linalg.yield %1 : f32", narrow)}
-          {generic("%soft", both, kinds, f"%power, %sum : {wide}, {narrow}", "%e",
-                   f"{three} %1 = arith.divf %a, %b : f32 linalg.yield %1 : f32", wide)}
+          {
+        generic(
+            "%s",
+            own,
+            kinds,
+            f"%p : {wide}",
+            "%e",
+            f"{two} %1 = arith.mulf %a, %by : f32 linalg.yield %1 : f32",
+            wide,
+        )
+    }
+          {
+        generic(
+            "%most",
+            of_row,
+            summed,
+            f"%s : {wide}",
+            "%ln",
+            f"{two} %1 = arith.maximumf %a, %o : f32 linalg.yield %1 : f32",
+            narrow,
+        )
+    }
+          {
+        generic(
+            "%power",
+            both,
+            kinds,
+            f"%s, %most : {wide}, {narrow}",
+            "%e",
+            f"{three} %1 = arith.subf %a, %b : f32 %2 = math.exp %1 : f32 linalg.yield %2 : f32",
+            wide,
+        )
+    }
+          {
+        generic(
+            "%sum",
+            of_row,
+            summed,
+            f"%power : {wide}",
+            "%zn",
+            f"{two} %1 = arith.addf %a, %o : f32 linalg.yield %1 : f32",
+            narrow,
+        )
+    }
+          {
+        generic(
+            "%soft",
+            both,
+            kinds,
+            f"%power, %sum : {wide}, {narrow}",
+            "%e",
+            f"{three} %1 = arith.divf %a, %b : f32 linalg.yield %1 : f32",
+            wide,
+        )
+    }
           return %soft, {also} : {wide}, {wide}
         }}"""
 
