@@ -11,7 +11,7 @@ a module is loaded, unless its result is over 1 MiB larger than what it reads
 dispatch reads a constant of its result's size, too, which it overwrites.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernels.dispatches.entry import Compiled
@@ -57,12 +57,23 @@ class Dispatch:
 
 def executable_text(kernel: Compiled) -> str:
     """The executable of a kernel."""
-    dispatches = _dispatches(kernel)
+    return executable_of(kernel.name, _dispatches(kernel), lambda name: _element(kernel, name))
+
+
+def executable_of(name: str, dispatches: Sequence[Dispatch], element: Callable[[str], str]) -> str:
+    """The executable of some code.
+
+    Args:
+        name: of the code.
+        dispatches: that it has.
+        element: the type of the elements of each operand and result.
+    """
     exports = "".join(_export(dispatch, at) for at, dispatch in enumerate(dispatches))
-    shims = "".join(_shim(kernel, dispatch) for dispatch in dispatches)
-    objects = ", ".join(f"#tilewise_{_alias(key)} = [{_object(kernel)}]" for key in FORMATS)
+    shims = "".join(_shim(dispatch, element) for dispatch in dispatches)
+    held = f'#hal.executable.object<{{path = "{name}.bc", data = #code_{name}}}>'
+    objects = ", ".join(f"#tilewise_{_alias(key)} = [{held}]" for key in FORMATS)
     return f"""
-  "hal.executable.source"() <{{sym_name = "{kernel.name}_executable", sym_visibility = "private", \
+  "hal.executable.source"() <{{sym_name = "{name}_executable", sym_visibility = "private", \
 objects = #hal.executable.objects<{{{objects}}}>}}> ({{{exports}
     builtin.module {{{shims}
     }}
@@ -108,16 +119,17 @@ def call_text(kernel: Compiled, name: str, pattern: Pattern) -> str:
 """
 
 
-def aliases_text(kernels: Sequence[Compiled]) -> str:
-    """The names of targets and of code that the executables use."""
+def aliases_text(codes: Mapping[str, bytes]) -> str:
+    """The names of targets and of code that the executables use.
+
+    Args:
+        codes: bitcode by name.
+    """
     lines = [
         f'#tilewise_{_alias(key)} = #hal.executable.target<"llvm-cpu", "{key}">' for key in FORMATS
     ]
-    for kernel in kernels:
-        code = kernel.made.bitcode
-        lines.append(
-            f'#code_{kernel.name} = dense<"0x{code.hex().upper()}"> : vector<{len(code)}xi8>'
-        )
+    for name, code in codes.items():
+        lines.append(f'#code_{name} = dense<"0x{code.hex().upper()}"> : vector<{len(code)}xi8>')
     return "\n".join(lines) + "\n"
 
 
@@ -130,10 +142,6 @@ def _turned(names: tuple[str, ...], pattern: Pattern) -> list[Turned]:
 
 def _alias(key: str) -> str:
     return key.partition("-")[0]
-
-
-def _object(kernel: Compiled) -> str:
-    return f'#hal.executable.object<{{path = "{kernel.name}.bc", data = #code_{kernel.name}}}>'
 
 
 def _dispatches(kernel: Compiled) -> tuple[Dispatch, ...]:
@@ -182,16 +190,16 @@ count(%device: !hal.device) -> (index, index, index) {{
     }}"""
 
 
-def _shim(kernel: Compiled, dispatch: Dispatch) -> str:
+def _shim(dispatch: Dispatch, element: Callable[[str], str]) -> str:
     layout = _layout(dispatch)
     bound = "".join(
         f"""
         %{name} = hal.interface.binding.subspan layout({layout}) binding({at}) \
-alignment({LINE_BYTES}) offset(%zero) : {_address(kernel, name)}"""
+alignment({LINE_BYTES}) offset(%zero) : memref<{element(name)}>"""
         for at, name in enumerate(dispatch.bindings)
     )
     given = [f"%{name}" for name in dispatch.passes]
-    types = [_address(kernel, name) for name in dispatch.passes]
+    types = [f"memref<{element(name)}>" for name in dispatch.passes]
     if dispatch.parts > 1:
         given.append("%part")
         types.append("i64")
@@ -212,10 +220,6 @@ alignment({LINE_BYTES}) offset(%zero) : {_address(kernel, name)}"""
         }}
         return
       }}"""
-
-
-def _address(kernel: Compiled, name: str) -> str:
-    return f"memref<{_element(kernel, name)}>"
 
 
 def _element(kernel: Compiled, name: str) -> str:

@@ -7,6 +7,16 @@ from types import MappingProxyType
 
 from kernels.dispatches.entry import Compiled, Entry, compiled
 from kernels.dispatches.executable import aliases_text, call_text, executable_text
+from kernels.dispatches.passes.code import CompiledPass
+from kernels.dispatches.passes.text import (
+    counts_text,
+    inner_ops,
+    inner_text,
+    pass_call,
+    pass_executable,
+    pass_pair,
+    pass_sequences,
+)
 from kernels.dispatches.patterns.pattern import Pattern, patterns
 from kernels.dispatches.patterns.relu import Limit, limits_of
 from kernels.dispatches.replacement import (
@@ -80,17 +90,20 @@ def text_of(
     target: Target,
     notes: Sequence[str] = (),
     cuts: Cuts = MappingProxyType({}),
+    passes: Sequence[CompiledPass] = (),
 ) -> str:
-    """As `library_text`, of kernels that are compiled already."""
+    """As `library_text`, of kernels that are compiled already, and of passes over rows."""
     calls = list({(kernel.name, kernel.found.canonical): kernel for kernel in kernels}.values())
     calls.sort(key=lambda kernel: (-_rank(kernel.found), kernel.name, kernel.found.canonical))
     unique = list({kernel.name: kernel for kernel in calls}.values())
     uses = [use for kernel, name in _named(calls) for use in _uses(kernel, name, cuts)]
-    bodies = "".join(executable_text(kernel) for kernel in unique)
+    bodies = "".join([*map(executable_text, unique), *map(pass_executable, passes)])
+    codes = {kernel.name: kernel.made.bitcode for kernel in unique}
+    codes |= {one.name: one.bitcode for one in passes}
     return (
-        f"{_head(calls, target, notes)}{aliases_text(unique)}"
+        f"{_head(calls, target, notes, passes)}{aliases_text(codes)}"
         f"module attributes {{transform.with_named_sequence}} {{\n{bodies}{_calls(uses)}"
-        f"{_main(uses)}}}\n"
+        f"{_of_passes(passes)}{_main(uses, passes)}}}\n"
     )
 
 
@@ -115,8 +128,14 @@ def _rank(problem: Problem) -> int:
     return 2 * fused(problem) + problem.has_constant_weights
 
 
-def _head(kernels: Sequence[Compiled], target: Target, notes: Sequence[str]) -> str:
-    features = sorted({name for kernel in kernels for name in kernel.made.features})
+def _head(
+    kernels: Sequence[Compiled],
+    target: Target,
+    notes: Sequence[str],
+    passes: Sequence[CompiledPass],
+) -> str:
+    used = [*(kernel.made.features for kernel in kernels), *(one.features for one in passes)]
+    features = sorted({name for names in used for name in names})
     lines = [
         "Tuned kernels for IREE, made by Tilewise:",
         f"  iree-compile {FLAG}=FILE ...",
@@ -127,6 +146,7 @@ def _head(kernels: Sequence[Compiled], target: Target, notes: Sequence[str]) -> 
     for kernel in kernels:
         laid = f" as {kernel.problem.canonical}" if kernel.found != kernel.problem else ""
         lines.append(f"{kernel.found.canonical}{laid}: {kernel.name}")
+    lines += [f"{one.found.label}: {one.name}" for one in passes]
     return "".join(f"// {line}\n" for line in lines)
 
 
@@ -188,9 +208,21 @@ def _calls(uses: Sequence[_Use]) -> str:
         [
             *(call_text(use.kernel, f"{use.name}_call{use.suffix}", use.pattern) for use in called),
             *(matcher_text(use.kernel, f"{use.name}_is{use.number}", use.pattern) for use in uses),
-            *(replacer_text(use.kernel, use.name, use.suffix) for use in called),
+            *(replacer_text(use.kernel.name, use.name, use.suffix) for use in called),
             *(relu_text(relu, element) for relu, element in _relus(uses)),
             *([leave_text()] if any(use.pattern.added is not None for use in uses) else []),
+        ]
+    )
+
+
+def _of_passes(passes: Sequence[CompiledPass]) -> str:
+    """As `_calls`, of passes over rows."""
+    return "".join(
+        [
+            *map(pass_call, passes),
+            counts_text(passes),
+            *map(pass_sequences, passes),
+            *map(inner_text, inner_ops(passes)),
         ]
     )
 
@@ -204,7 +236,7 @@ def _relus(uses: Sequence[_Use]) -> list[tuple[Limit, str]]:
 def prelude_text() -> str:
     """What a library does to a module before it looks at it, alone."""
     relus = [(relu, element) for element in ACCUMULATORS for relu in limits_of(element)]
-    given, before = _before(relus, has_pads=True)
+    given, before = _before([relu.symbol(element) for relu, element in relus], has_pads=True)
     return f"""module attributes {{transform.with_named_sequence}} {{
 {"".join(relu_text(relu, element) for relu, element in relus)}
   transform.named_sequence @__transform_main({given}: !transform.any_op {{transform.consumed}}) {{\
@@ -215,21 +247,27 @@ def prelude_text() -> str:
 """
 
 
-def _before(relus: Sequence[tuple[Limit, str]], *, has_pads: bool) -> tuple[str, str]:
-    """The handle of the module at first, and the steps that make its ops easier to find."""
+def _before(names: Sequence[str], *, has_pads: bool) -> tuple[str, str]:
+    """The handle of the module at first, and the steps that make its ops easier to find.
+
+    Args:
+        names: of functions of scalars that ops of bodies become.
+        has_pads: whether padding is looked for.
+    """
     steps = (_PADS if has_pads else "") + _CSE
-    if not relus:
+    if not names:
         return "%module", steps
-    names = [relu.symbol(element) for relu, element in relus]
     pairs = ",\n        ".join(f"@{name}_is -> @{name}_use" for name in names)
     steps += _STEP.format(step="_relu", pairs=pairs)
     return "%given", steps.replace("%module", "%given") + _INLINE
 
 
-def _main(uses: Sequence[_Use]) -> str:
-    """Ops that mean more are looked for first, in passes of their own."""
+def _main(uses: Sequence[_Use], passes: Sequence[CompiledPass]) -> str:
+    """Ops that mean more are looked for first, in steps of their own; passes over rows last."""
     has_pads = any("tensor.insert_slice" in use.pattern.text for use in uses)
-    given, before = _before(_relus(uses), has_pads=has_pads)
+    scalars = [relu.symbol(element) for relu, element in _relus(uses)]
+    scalars += [inner.name for inner in inner_ops(passes)]
+    given, before = _before(scalars, has_pads=has_pads)
     is_laid = any(use.kernel.found != use.kernel.problem for use in uses)
     steps, after = "", _CANCEL if is_laid else ""
     levels = sorted({use.level for use in uses}, reverse=True)
@@ -238,6 +276,9 @@ def _main(uses: Sequence[_Use]) -> str:
         found.sort(key=lambda use: (use.is_on_the_left, -use.pattern.size))
         pairs = ",\n        ".join(pair for use in found for pair in use.pairs)
         steps += _STEP.format(step=step, pairs=pairs)
+    if passes:
+        pairs = ",\n        ".join(map(pass_pair, passes))
+        steps += _STEP.format(step="_rows", pairs=pairs)
     return f"""
   transform.named_sequence @__transform_main({given}: !transform.any_op {{transform.consumed}}) {{\
 {before}{steps}

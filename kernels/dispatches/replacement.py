@@ -28,11 +28,11 @@ def matcher_text(kernel: Compiled, name: str, pattern: Pattern) -> str:
     checks = [_used_once(path, i) for i, path in enumerate(pattern.once)]
     if kernel.found.has_constant_weights:
         checks.append(_is_constant(pattern))
-    found = _matcher(name, pattern, checks)
+    found = matcher_of(name, pattern, checks)
     if pattern.added is None:
         return found
     given = (
-        _matcher(one, pattern, [_is_given(pattern.added, reshapes)])
+        matcher_of(one, pattern, [_is_given(pattern.added, reshapes)])
         for reshapes, one in enumerate(given_names(name))
     )
     return "".join([found, *given])
@@ -52,7 +52,8 @@ def leave_text() -> str:
   }}"""
 
 
-def _matcher(name: str, pattern: Pattern, checks: Sequence[str]) -> str:
+def matcher_of(name: str, pattern: Pattern, checks: Sequence[str]) -> str:
+    """Finds, by a name, the ops of one pattern for which some checks hold."""
     operands = ", ".join(f"{value.name}: {value.type}" for value in pattern.operands)
     return f"""
   transform.named_sequence @{name}(%root: {_HANDLE} {{transform.readonly}}) \
@@ -65,14 +66,14 @@ def _matcher(name: str, pattern: Pattern, checks: Sequence[str]) -> str:
   }}"""
 
 
-def replacer_text(kernel: Compiled, name: str, suffix: str) -> str:
-    """Puts a call of the kernel, by the function of a name, where the ops were found."""
+def replacer_text(code: str, name: str, suffix: str = "") -> str:
+    """Puts a call of some code, by the function of a name, where the ops were found."""
     return f"""
   transform.named_sequence @{name}_use{suffix}(%ins: {_VALUES} {{transform.readonly}}, \
 %out: {_VALUES} {{transform.readonly}}) {{
     %root = transform.get_defining_op %out : ({_VALUES}) -> {_HANDLE}
     %module = transform.util.get_nearest_symbol_table %root : ({_HANDLE}) -> {_HANDLE}
-    %code = transform.util.import_symbol @{kernel.name}_executable into %module if undefined \
+    %code = transform.util.import_symbol @{code}_executable into %module if undefined \
 : ({_HANDLE}) -> {_HANDLE}
     %call = transform.util.import_symbol @{name}_call{suffix} into %module if undefined \
 : ({_HANDLE}) -> {_HANDLE}
@@ -85,16 +86,29 @@ def replacer_text(kernel: Compiled, name: str, suffix: str) -> str:
 
 def relu_text(relu: Limit, element: str) -> str:
     """The function of a relu, and what puts a call of it in the place of its ops."""
-    name, body = relu.symbol(element), "\n".join(relu.body(element))
+    body = "\n".join(relu.body(element))
+    return scalar_text(relu.symbol(element), relu.signature(element), body, relu.result, element)
+
+
+def scalar_text(name: str, signature: str, body: str, result: str, element: str) -> str:
+    """A function of scalars, and what puts a call of it in the place of its ops.
+
+    Args:
+        name: of the function.
+        signature: its arguments with their types.
+        body: its ops.
+        result: what the last of them makes.
+        element: the type of that.
+    """
     return f"""
-  util.func private @{name}({relu.signature(element)}) -> {element} {{
+  util.func private @{name}({signature}) -> {element} {{
 {indent(body, "    ")}
-    util.return {relu.result} : {element}
+    util.return {result} : {element}
   }}
   transform.named_sequence @{name}_is(%root: {_HANDLE} {{transform.readonly}}) \
 -> ({_VALUES}, {_VALUES}) {{
     %ins, %out = transform.iree.match.cast_compatible_dag_from_root %root {{
-      ^bb0({relu.signature(element)}):
+      ^bb0({signature}):
 {indent(body, " " * 8)}
     }} : ({_HANDLE}) -> ({_VALUES}, {_VALUES})
     transform.yield %ins, %out : {_VALUES}, {_VALUES}
@@ -111,7 +125,7 @@ def relu_text(relu: Limit, element: str) -> str:
   }}"""
 
 
-def _walk(path: tuple[int, ...], name: str) -> tuple[str, str]:
+def walk(path: tuple[int, ...], name: str) -> tuple[str, str]:
     """Lines that follow a path of operands from the root, and the handle that they end at."""
     lines, at = "", "%root"
     for i, step in enumerate(path):
@@ -122,7 +136,7 @@ def _walk(path: tuple[int, ...], name: str) -> tuple[str, str]:
 
 
 def _used_once(path: tuple[int, ...], at: int) -> str:
-    lines, op = _walk(path, f"between{at}")
+    lines, op = walk(path, f"between{at}")
     return f"""{lines}
     transform.match.structured failures(propagate) {op} : {_HANDLE} {{
     ^bb0(%op: {_HANDLE}):
@@ -133,14 +147,14 @@ def _used_once(path: tuple[int, ...], at: int) -> str:
 
 
 def _is_constant(pattern: Pattern) -> str:
-    lines, op = _walk(pattern.weights, "weights")
+    lines, op = walk(pattern.weights, "weights")
     names = f'{CONSTANTS}, "{pattern.constant}"' if pattern.constant else CONSTANTS
     return f"{lines}\n    transform.match.operation_name {op} [{names}] : {_HANDLE}"
 
 
 def _is_given(path: tuple[int, ...], reshapes: int) -> str:
     """Whether the value at the end of a path is an argument behind so many reshapes."""
-    lines, op = _walk((*path, *[0] * reshapes), "given")
+    lines, op = walk((*path, *[0] * reshapes), "given")
     names = ", ".join(f'"{name}"' for name in SAME_BYTES)
     between = "".join(
         f"\n    transform.match.operation_name %given_{at} [{names}] : {_HANDLE}"

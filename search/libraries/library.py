@@ -7,11 +7,13 @@ from typing import Any
 
 from kernels.dispatches.entry import Entry, compiled
 from kernels.dispatches.library import Cuts, text_of
+from kernels.dispatches.passes.row_pass import RowPass
 from kernels.errors import CompilerAbsentError, ProofError
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.target import resolve
 from search.libraries.gain import Gain, measured
+from search.libraries.passes import PassRow, measured_passes
 from search.peers import missing_packages
 from search.peers.iree_library import NAME
 
@@ -105,11 +107,13 @@ class ProvenLibrary:
         text: the file.
         rows: of every problem, served or not.
         names: the kernel's name of each problem that is served.
+        passes: over rows of the models, served or not.
     """
 
     text: str
     rows: tuple[Row, ...]
     names: dict[str, str]
+    passes: tuple[PassRow, ...] = ()
 
 
 def proven_library(
@@ -117,6 +121,7 @@ def proven_library(
     target: str,
     on_row: Callable[[Row], None] = lambda _: None,
     cuts: Cuts = MappingProxyType({}),
+    passes: Sequence[RowPass] = (),
 ) -> ProvenLibrary:
     """Prove each kernel inside IREE, and write the library of those that are served.
 
@@ -125,6 +130,7 @@ def proven_library(
         target: canonical; this machine.
         on_row: told of each problem as soon as it was measured.
         cuts: patterns of a model's own.
+        passes: over rows of models, one for each place: each pattern is proven once.
 
     Raises:
         NotServedError: no kernel is; the message says why of the first.
@@ -142,7 +148,11 @@ def proven_library(
     served = [one.entry for one, row in zip(wanted, rows, strict=True) if row.gain.is_served]
     if not served:
         raise NotServedError(rows)
-    notes = [f"Left out: {row.problem.canonical}: {row.reason}" for row in rows if row.reason]
     kernels = [compiled(entry, resolve(target)) for entry in served]
     names = {kernel.found.canonical: kernel.name for kernel in kernels}
-    return ProvenLibrary(text_of(kernels, resolve(target), notes, cuts), tuple(rows), names)
+    of_rows = measured_passes(passes, names.keys(), resolve(target))
+    notes = [f"Left out: {row.problem.canonical}: {row.reason}" for row in rows if row.reason]
+    notes += [f"Left out: {row.found.label}: {row.reason}" for row in of_rows if row.reason]
+    codes = [row.served for row in of_rows if row.served is not None]
+    text = text_of(kernels, resolve(target), notes, cuts, codes)
+    return ProvenLibrary(text, tuple(rows), names, tuple(of_rows))

@@ -56,8 +56,9 @@ def library_of(
     from search.libraries.library import proven_library
 
     cuts = patterns_of([cut for model in models for cut in model.cuts])
+    passes = [one for model in models for one in model.passes]
     try:
-        return proven_library(wanted, canonical, _say, cuts)
+        return proven_library(wanted, canonical, _say, cuts, passes)
     except ProofError as error:
         raise MissingError(f"no kernel is served: {error}") from error
     except (KernelsError, RunnerError) as error:
@@ -72,6 +73,7 @@ def described(made: "ProvenLibrary", target: str, replaced: Sequence[Replaced]) 
         "target": target,
         "problems": [row for row in rows if row["served"]],
         "left_out": [row for row in rows if not row["served"]],
+        "passes": [row.to_json() for row in made.passes],
         "models": [one.to_json() for one in replaced],
         "script": made.text,
     }

@@ -12,6 +12,7 @@ from tilewise.errors import BadInputError, TilewiseError
 
 if TYPE_CHECKING:  # it loads the compiler of kernels
     from kernels.dispatches.cutting.cut import Cut
+    from kernels.dispatches.passes.row_pass import RowPass
 
 ENDINGS = (".mlir", ".mlirbc", ".onnx")
 
@@ -24,11 +25,13 @@ class Model:
         path: of its file.
         module: its text or bytecode.
         cuts: its ops that are problems.
+        passes: over rows between them, one for each place.
     """
 
     path: str
     module: bytes
     cuts: tuple["Cut", ...]
+    passes: tuple["RowPass", ...] = ()
 
     @property
     def problems(self) -> list[Problem]:
@@ -44,18 +47,21 @@ class Replaced:
         path: of the model.
         ops: that are problems.
         calls: places that call a kernel.
+        passes: places that call a pass over rows.
         left: problems with the number of ops that stay, and why where that is known.
     """
 
     path: str
     ops: int
     calls: int
+    passes: int
     left: tuple[tuple[str, int, str], ...]
 
     def to_json(self) -> dict[str, Any]:
         """One element of `models`."""
         left = [{"problem": name, "count": n, "reason": why} for name, n, why in self.left]
-        return {"file": self.path, "ops": self.ops, "replaced": self.calls, "left": left}
+        return {"file": self.path, "ops": self.ops, "replaced": self.calls,
+                "passes": self.passes, "left": left}  # fmt: skip
 
 
 def read_model(path: str, module: bytes, accuracy: Accuracy = "standard") -> Model:
@@ -65,19 +71,19 @@ def read_model(path: str, module: bytes, accuracy: Accuracy = "standard") -> Mod
         BadInputError: it is no module that IREE compiles, or it multiplies nothing.
         TilewiseError: IREE's compiler is not installed.
     """
-    from kernels.dispatches.cutting.cut import cut_module
+    from kernels.dispatches.cutting.cut import cut_apart
     from kernels.mlir.frontend.onnx import as_module
 
     try:
         module = as_module(module)
-        cuts = tuple(cut.with_accuracy(accuracy) for cut in cut_module(module))
+        found = cut_apart(module).with_accuracy(accuracy)
     except (CompilerError, ModuleError) as error:
         raise BadInputError(f"{quoted(path)}: {error}") from error
     except CompilerAbsentError as error:
         raise TilewiseError(str(error)) from error
-    if not cuts:
+    if not found.cuts:
         raise BadInputError(f"{quoted(path)} has no op that is a problem; see tilewise import")
-    return Model(path, module, cuts)
+    return Model(path, module, found.cuts, found.passes)
 
 
 def replaced_by(library: str, names: dict[str, str], models: Sequence[Model]) -> list[Replaced]:
@@ -96,10 +102,14 @@ def replaced_by(library: str, names: dict[str, str], models: Sequence[Model]) ->
 
 
 def _replaced(model: Model, calls: Counter[str], names: dict[str, str]) -> Replaced:
+    from kernels.dispatches.passes.code import PREFIX
+
     reasons = {cut.problem: cut.reason for cut in model.cuts if cut.reason}
     left = []
     for problem, count in Counter(cut.problem for cut in model.cuts).items():
         missing = count - calls[names[problem]] if problem in names else count
         if missing > 0:
             left.append((problem, missing, reasons.get(problem, "")))
-    return Replaced(model.path, len(model.cuts), sum(calls.values()), tuple(left))
+    passes = sum(count for name, count in calls.items() if name.startswith(PREFIX))
+    kernels = sum(calls.values()) - passes
+    return Replaced(model.path, len(model.cuts), kernels, passes, tuple(left))

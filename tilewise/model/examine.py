@@ -1,11 +1,11 @@
 """A model whose problems are tuned: measured op by op, compiled, compared, timed end to end."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernels.dispatches.cutting.cut import Cut, cut_module, patterns_of
+from kernels.dispatches.cutting.cut import Pieces, cut_apart, patterns_of
 from kernels.dispatches.entry import Compiled, Entry, compiled
 from kernels.dispatches.library import text_of
 from kernels.errors import KernelsError
@@ -17,6 +17,7 @@ from kernels.target.model import Target
 from search.errors import RunnerError
 from search.libraries.gain import Gain, measured
 from search.libraries.library import Row
+from search.libraries.passes import PassRow, compiled_passes, measured_passes
 from search.networks.costing.retimed import Retimed, bytes_of_weights
 from search.networks.costs import RETIMED
 from search.records import CacheMode
@@ -26,7 +27,7 @@ from tilewise.bench.machine import processor
 from tilewise.errors import MissingError, TilewiseError
 from tilewise.model.forms import LIBRARY, SECONDS, compile_forms
 from tilewise.model.measuring import measure
-from tilewise.model.report import Op, Report
+from tilewise.model.report import Op, Report, RowsOp
 from tilewise.model.tolerance import tolerance
 
 BUDGET_S = 0.5  # of the rounds of one op
@@ -77,11 +78,16 @@ def examine(model: Model, backend: Backend, tell: Callable[[str], None]) -> Repo
     found = [_with_kernel(op, best, target, kernels) for op, best in found]
     counted = "1 kernel" if len(kernels) == 1 else f"{len(kernels)} kernels"
     tell(f"compiles with {counted} and without")
-    cuts = _cuts(model)
-    text = text_of(list(kernels.values()), target, _notes(found), patterns_of(cuts))
+    pieces = _pieces(model)
+    rows = _passes(model, pieces, kernels.keys(), target, tell)
+    notes = [*_notes(found), *(f"left to IREE: {one.found.label}: {one.reason}"
+                               for one in rows if one.reason)]  # fmt: skip
+    passes = [one.served for one in rows if one.served is not None]
+    text = text_of(list(kernels.values()), target, notes, patterns_of(pieces.cuts), passes)
     (model.folder / LIBRARY).write_text(text, encoding="utf-8")
     forms = compile_forms(model.source, model.folder)
-    calls, reasons = Counter(forms.kernels), {cut.problem: cut.reason for cut in cuts if cut.reason}
+    calls = Counter(forms.kernels)
+    reasons = {cut.problem: cut.reason for cut in pieces.cuts if cut.reason}
     ops = tuple(_placed(op, kernels.get(op.problem), calls, reasons) for op, _ in found)
     tell("runs")
     forms_run = measure(forms.codes, model.entry, target.threads, declarations=forms.declarations)
@@ -89,6 +95,7 @@ def examine(model: Model, backend: Backend, tell: Callable[[str], None]) -> Repo
     return Report(
         model.source.name, target.canonical, _machine(), ops, model.imported.skipped, forms_run,
         allowed, dict(forms.refused), model.accuracy,
+        tuple(_placed_pass(one, calls) for one in rows),
     )  # fmt: skip
 
 
@@ -153,13 +160,37 @@ def _with_kernel(
     return op, best
 
 
-def _cuts(model: Model) -> tuple[Cut, ...]:
+def _pieces(model: Model) -> Pieces:
     """The model's own ops, whatever form they have where IREE's compiler looks for patterns."""
     try:
-        found = cut_module(model.source.read_bytes(), SECONDS)
+        found = cut_apart(model.source.read_bytes(), SECONDS)
     except KernelsError as error:
         raise TilewiseError(f"{model.source.name}: {error}") from error
-    return tuple(cut.with_accuracy(model.accuracy) for cut in found)
+    return found.with_accuracy(model.accuracy)
+
+
+def _passes(
+    model: Model,
+    pieces: Pieces,
+    served: Collection[str],
+    target: Target,
+    tell: Callable[[str], None],
+) -> list[PassRow]:
+    """The passes over rows between the model's problems; each alone is measured as its ops are."""
+    if not model.with_ops:
+        return compiled_passes(pieces.passes, served, target)
+    if pieces.passes:
+        tell("measures passes over rows")
+    return measured_passes(pieces.passes, served, target)
+
+
+def _placed_pass(row: PassRow, calls: Counter[str]) -> RowsOp:
+    """The pass, with how many of its places call our code, and why others do not."""
+    found, count = row.found, len(row.found.where)
+    called = 0 if row.served is None else calls[row.served.name]
+    missed = "" if called >= count else "another pattern took its ops, or it reads others' values"
+    return RowsOp(found.label, count, found.where, row.alone_us, row.library_us, called,
+                  row.reason or missed)  # fmt: skip
 
 
 def _placed(op: Op, kernel: Compiled | None, calls: Counter[str], reasons: Mapping[str, str]) -> Op:

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
-from tilewise.model.report import DATA_TILING, DEFAULT, Op, Report
+from tilewise.model.report import DATA_TILING, DEFAULT, Op, Report, RowsOp
 
 
 def report_text(report: Report) -> str:
     """The ops, the whole model, what was left to IREE, and the machine."""
-    lines = [*_ops(report.ops), "", *_forms(report), "", *_left(report), *_machine(report)]
+    lines = [*_ops(report.ops), "", *_passes(report.passes), *_forms(report), "", *_left(report)]
+    lines += _machine(report)
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
@@ -37,6 +38,24 @@ def _ops(ops: Sequence[Op]) -> list[str]:
     return lines
 
 
+def _passes(passes: Sequence[RowsOp]) -> list[str]:
+    if not passes:
+        return []
+    width = max(len(one.label) for one in passes)
+    lines = [
+        f"{'between them':<{width}} {'count':>5} {'replaced':>8} {'IREE':>10} {'ours':>10} "
+        f"{'ratio':>6}"
+    ]
+    for one in passes:
+        alone, ours = one.alone_us, one.library_us
+        ratio = f"{alone / ours:.2f}" if alone is not None and ours else "-"
+        lines.append(
+            f"{one.label:<{width}} {one.count:>5} {one.replaced:>8} {_us(alone):>10} "
+            f"{_us(ours):>10} {ratio:>6}"
+        )
+    return [*lines, ""]
+
+
 def _us(time: float | None) -> str:
     if time is None:
         return "-"
@@ -62,7 +81,8 @@ def _forms(report: Report) -> list[str]:
     lines += [f"  {name:<21} {why}" for name, why in report.refused.items()]
     ratios = {name: report.speedup(name) for name in (DEFAULT, DATA_TILING)}
     over = ", ".join(f"{ratio:.2f}x {name}" for name, ratio in ratios.items() if ratio is not None)
-    if not any(op.replaced for op in report.ops):
+    replaced = [one.replaced for one in report.ops] + [one.replaced for one in report.passes]
+    if not any(replaced):
         over = "none is in use, so that all forms are IREE's own"
     right = "within" if report.is_right else "BEYOND"
     lines.append(f"with tuned kernels: {over}; {right} the tolerance of {report.tolerance:.2g}")
@@ -74,6 +94,11 @@ def _left(report: Report) -> list[str]:
         f"{op.count - op.replaced} of {op.count} left to IREE: {op.problem}: {op.reason}"
         for op in report.ops
         if op.replaced < op.count
+    ]
+    lines += [
+        f"{one.count - one.replaced} of {one.count} left to IREE: {one.label}: {one.reason}"
+        for one in report.passes
+        if one.replaced < one.count
     ]
     lines += [f"no problem: {one.op} at {one.where}: {one.reason}" for one in report.skipped]
     return [*lines, ""] if lines else []

@@ -1,4 +1,4 @@
 """Patterns cut out of a module: its own ops, so that whatever form they have is found again.
 
-Face: `cut_module`, `Cut`.
+Face: `cut_apart`, `cut_module`, `Cut`.
 """

@@ -16,13 +16,14 @@ def main() -> None:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """The problems of a module with their patterns."""
+    """The problems of a module with their patterns, and its passes over rows with theirs."""
     stage("loading MLIR")
     from iree.compiler import ir
 
     from kernels.mlir.dialects import without_definitions
 
     without_definitions()
+    from kernels.dispatches.cutting.rows import cut_passes
     from kernels.dispatches.cutting.trace import cut_out
     from kernels.mlir.frontend.child.operations import operations, where
 
@@ -30,11 +31,14 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     with ir.Context(), ir.Location.unknown():
         module = ir.Module.parse(Path(request["path"]).read_text())
         stage("cutting")
-        found = [
-            cut_out(op, where(op, function, number))
-            for op, function, number in operations(module.operation)
-        ]
-        return {"cuts": [asdict(cut) for cut in found if cut is not None]}
+        ops = [(op, where(op, function, number))
+               for op, function, number in operations(module.operation)]  # fmt: skip
+        found = [one for op, place in ops if (one := cut_out(op, place)) is not None]
+        claimed = {result: one.cut.problem for one in found for result in one.results}
+        return {
+            "cuts": [asdict(one.cut) for one in found],
+            "passes": [asdict(one) for one in cut_passes(ops, claimed)],
+        }
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernels.dispatches.library import FLAG, Cuts, prelude_text
+from kernels.dispatches.passes.row_pass import RowPass
 from kernels.dispatches.patterns.pattern import Pattern
 from kernels.errors import ModuleError
 from kernels.mlir.iree.compiler import SHORT_VALUES, compiled_text
@@ -40,14 +41,35 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class _Reply:
+class Pieces:
+    """What a library may replace of a module.
+
+    Attributes:
+        cuts: its ops that are problems.
+        passes: its ops between them that are passes over rows, one for each place.
+    """
+
     cuts: tuple[Cut, ...]
+    passes: tuple[RowPass, ...]
+
+    def with_accuracy(self, accuracy: Accuracy) -> "Pieces":
+        """The same, all problems of another accuracy."""
+        passes = (
+            replace(one, after=tuple(with_accuracy(problem, accuracy) for problem in one.after))
+            for one in self.passes
+        )
+        return Pieces(tuple(cut.with_accuracy(accuracy) for cut in self.cuts), tuple(passes))
 
 
 def cut_module(
     module: bytes, seconds: float = 120.0, memory_bytes: int = 4 << 30
 ) -> tuple[Cut, ...]:
-    """The problems of a module, as IREE's compiler has it when a library looks at it.
+    """The problems alone of `cut_apart`."""
+    return cut_apart(module, seconds, memory_bytes).cuts
+
+
+def cut_apart(module: bytes, seconds: float = 120.0, memory_bytes: int = 4 << 30) -> Pieces:
+    """The problems and passes of a module, as IREE's compiler has it when a library looks at it.
 
     Args:
         module: text or bytecode, in any dialect that `iree-compile` takes.
@@ -69,7 +91,7 @@ def cut_module(
         )
     if ended.reply is None:
         raise ModuleError(f"the module was not read: {one_line(ended.message)[:LONGEST]}")
-    return from_json(_Reply, ended.reply).cuts
+    return from_json(Pieces, ended.reply)
 
 
 def patterns_of(cuts: Sequence[Cut]) -> Cuts:

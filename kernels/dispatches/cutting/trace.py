@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from kernels.dispatches.cutting.cut import Cut
-from kernels.dispatches.cutting.print import UnseenError, printed
+from kernels.dispatches.cutting.print import UnseenError, between, printed
 from kernels.dispatches.patterns.graph import Value
 from kernels.dispatches.patterns.pattern import Pattern
 from kernels.mlir.frontend.child.endings import Ending
@@ -44,7 +44,20 @@ class _Traced:
     users: tuple[Any, ...]
 
 
-def cut_out(op: Any, where: str) -> Cut | None:
+@dataclass(frozen=True)
+class Taken:
+    """An op that is a problem.
+
+    Attributes:
+        cut: it, with its pattern.
+        results: of all ops that belong to it: nothing else may take them.
+    """
+
+    cut: Cut
+    results: tuple[Any, ...]
+
+
+def cut_out(op: Any, where: str) -> Taken | None:
     """An op's problem with its pattern; None if it is no problem."""
     seen = structured(op)
     if seen is None:
@@ -56,15 +69,20 @@ def cut_out(op: Any, where: str) -> Cut | None:
     if found is None:
         return None
     occurrence, ending = found
-    try:
-        return Cut(occurrence.problem, where, _pattern(seen, occurrence, ending))
-    except UnseenError as error:
-        return Cut(occurrence.problem, where, reason=str(error))
-
-
-def _pattern(op: Structured, occurrence: Occurrence, ending: Ending) -> Pattern:
     problem = parse_problem(occurrence.problem)
-    traced = _traced(op, occurrence, problem, ending)
+    try:
+        traced = _traced(seen, occurrence, problem, ending)
+        pattern = _pattern(seen, occurrence, problem, traced, ending)
+    except UnseenError as error:
+        return Taken(Cut(occurrence.problem, where, reason=str(error)), (seen.result,))
+    ops = between(traced.users[-1], traced.operands)
+    results = tuple(value for one in ops for value in one.results)
+    return Taken(Cut(occurrence.problem, where, pattern), results)
+
+
+def _pattern(
+    op: Structured, occurrence: Occurrence, problem: Problem, traced: _Traced, ending: Ending
+) -> Pattern:
     root = traced.users[-1]
     text, size = printed(root, traced.operands)
     path = _path(op, traced.users)

@@ -5,43 +5,26 @@ are what is reduced.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import prod
 
-import numpy as np
-
-from kernels.mlir.frontend.loops import Access, Loops
+from kernels.mlir.frontend.loops import (
+    Lines,
+    Loops,
+    Split,
+    first_column,
+    lines_of,
+    makes_columns,
+    splits_of,
+    whole_lines,
+)
 from kernels.mlir.frontend.program import Program
 from search.networks.layouts import Layout
 from search.networks.plan import Plan, PlannedNode
 from search.networks.running.turning import conversion_of_loops
-from search.networks.running.works import Array
 
 USUAL_COLUMNS = 256  # of rows that nothing else decides
 FEW_COLUMNS = 8  # of rows that are copied one by one
-
-
-@dataclass(frozen=True)
-class Split:
-    """How memory is seen: rows of columns."""
-
-    rows: int
-    columns: int
-
-
-@dataclass(frozen=True)
-class Lines:
-    """How an access sees rows.
-
-    Attributes:
-        is_wide: whether it reads an element for each column; else one for each row.
-        row: elements from row to row; None where `table` has the beginning of each.
-        table: elements before each row.
-    """
-
-    is_wide: bool
-    row: int | None
-    table: Array | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -142,7 +125,7 @@ def _begun(plan: Plan, number: int, loops: Loops) -> "_Growing":
     """A group of one node, by all the splits that it allows."""
     ways: dict[Split, tuple[Member, ...]] = {}
     is_turned = conversion_of_loops(loops) is not None
-    for split in _splits(loops):
+    for split in splits_of(loops):
         if is_turned and split.columns < FEW_COLUMNS:
             continue  # blocks are turned faster
         member = _member(plan.nodes[number], number, loops, split, {})
@@ -184,71 +167,19 @@ class _Growing:
         return Group(split, self.ways[split])
 
 
-def _splits(loops: Loops) -> Iterator[Split]:
-    extents = loops.extents
-    if loops.reduced:
-        yield Split(prod(extents[: -loops.reduced]), prod(extents[-loops.reduced :]))
-        return
-    for first in range(len(extents) + 1):
-        yield Split(prod(extents[:first]), prod(extents[first:]))
-
-
 def _member(
     node: PlannedNode, number: int, loops: Loops, split: Split, made: Mapping[int, bool]
 ) -> Member | None:
     """A node that sees memory by a split; None if it cannot."""
-    first = _first_column(loops, split)
+    first = first_column(loops, split)
     if first is None:
         return None
     lines = []
     for access in loops.accesses:
-        one = _lines(access, loops.extents, first)
+        one = lines_of(access, loops.extents, first)
         tensor = None if access.read is None else node.reads[access.read].tensor
         own = None if tensor is None else made.get(tensor)
-        if one is None or (own is not None and one != _whole(own, split)):
+        if one is None or (own is not None and one != whole_lines(split, is_wide=own)):
             return None
         lines.append(one)
-    size = split.rows * split.columns
-    is_wide = not loops.reduced and split.columns > 1 and prod(loops.extents) == size
-    return Member(number, tuple(lines), is_wide)
-
-
-def _whole(is_wide: bool, split: Split) -> Lines:
-    """How a value of the group itself is read."""
-    row = split.columns if is_wide else 1
-    return Lines(is_wide, row if split.rows > 1 else 0)
-
-
-def _first_column(loops: Loops, split: Split) -> int | None:
-    """The first loop over columns; None where loops do not split so."""
-    extents = loops.extents
-    if loops.reduced:
-        first = len(extents) - loops.reduced
-        return first if split == Split(prod(extents[:first]), prod(extents[first:])) else None
-    if prod(extents) == split.rows * split.columns:
-        firsts = (i for i in range(len(extents) + 1) if prod(extents[:i]) == split.rows)
-        return next(firsts, None)
-    return len(extents) if prod(extents) == split.rows else None
-
-
-def _lines(access: Access, extents: tuple[int, ...], first: int) -> Lines | None:
-    """How an access sees rows; None where columns are neither neighbours nor one element."""
-    columns = [(n, step) for n, step in zip(extents[first:], access.steps[first:], strict=True)
-               if n > 1]  # fmt: skip
-    rows = [(n, step) for n, step in zip(extents[:first], access.steps[:first], strict=True)
-            if n > 1]  # fmt: skip
-    is_wide = bool(columns) and any(step for _, step in columns)
-    if is_wide and columns != _neighbours([n for n, _ in columns], 1):
-        return None
-    step = rows[-1][1] if rows else 0
-    if rows == _neighbours([n for n, _ in rows], step):
-        return Lines(is_wide, step)
-    offsets = np.zeros(1, np.int64)
-    for count, by in rows:
-        offsets = np.add.outer(offsets, np.arange(count, dtype=np.int64) * by).reshape(-1)
-    return Lines(is_wide, None, offsets)
-
-
-def _neighbours(counts: list[int], step: int) -> list[tuple[int, int]]:
-    """Loops and their steps, where elements follow each other by a step."""
-    return [(count, step * prod(counts[i + 1 :])) for i, count in enumerate(counts)]
+    return Member(number, tuple(lines), makes_columns(loops, split))

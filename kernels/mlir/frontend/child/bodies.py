@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.mlir.frontend.child.structured import Structured, rank
+import numpy as np
+
+from kernels.mlir.frontend.child.structured import Structured, element, rank
 from kernels.mlir.frontend.child.values import Number, owner, splat
 
 MOST_OPS = 64
@@ -66,7 +68,9 @@ def body_of(op: Structured, *, knows_tensors: bool = True) -> Expr:
 
 
 def applied(op: Any, of: tuple[Expr, ...]) -> Expr:
-    """An arith operation on expressions."""
+    """An arith operation on expressions; a number of f64 that becomes one of f32 is that."""
+    if op.name == "arith.truncf" and of[0].name == "const" and element(op.results[0]) == "f32":
+        return Expr("const", (), float(np.float32(of[0].value)))
     predicate = op.attributes["predicate"].value if op.name.startswith("arith.cmp") else 0
     return Expr(op.name, of, int(predicate))
 

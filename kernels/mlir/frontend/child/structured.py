@@ -73,14 +73,22 @@ def structured(op: Any) -> Structured | None:
     """An operation as a linalg op with one result; None if it is none."""
     if not op.name.startswith("linalg.") or len(op.results) != 1 or not len(op.regions):
         return None
+    maps = maps_of(op)
+    if maps is None:
+        return None
+    values = tuple(op.operands)
+    return Structured(op, values[:-1], values[-1], maps)
+
+
+def maps_of(op: Any) -> tuple[tuple[Axis, ...] | None, ...] | None:
+    """The axes that a linalg op reads and writes, one for each operand; None if it has no maps."""
     try:
         maps = linalg.get_indexing_maps(op)
     except (TypeError, ValueError):
         return None
     if not maps or len(maps) != len(op.operands):
         return None
-    values = tuple(op.operands)
-    return Structured(op, values[:-1], values[-1], tuple(_axes(str(one.value)) for one in maps))
+    return tuple(_axes(str(one.value)) for one in maps)
 
 
 def static_shape(value: Any) -> tuple[int, ...]:

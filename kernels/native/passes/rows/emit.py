@@ -28,8 +28,12 @@ from kernels.native.passes.rows.program import (
 )
 
 LANES = 16
+LANES_OF_LONG = 64
+"""Of a long row: LLVM makes four instructions of each, of which none waits for another. A function
+such as erf is a chain of twenty instructions, each of which waits for the one before."""
+MOST_LANES_TO_SPARE = 1.1  # that a row is computed with, over those that it needs
 TOGETHER = 4  # vectors of a turn, each with sums of its own
-MOST_IN_REGISTERS = 8  # vectors of a row
+MOST_IN_REGISTERS = 8  # vectors of a short row
 MOST_ON_STACK = 1 << 17  # bytes
 _NAME = "tilewise_rows"
 
@@ -47,7 +51,7 @@ def stack_bytes(program: RowProgram) -> int:
     """What a program needs of the stack."""
     if _is_short(program):
         return 0
-    return len(phases_of(program).kept) * 4 * _rounded(program.columns)
+    return len(phases_of(program).kept) * 4 * _rounded(program.columns, LANES_OF_LONG)
 
 
 def emit(
@@ -56,7 +60,7 @@ def emit(
     """Add the pass of a program to a module: a function of the address of its parameters."""
     function = ir.Function(module, ir.FunctionType(VOID, [I64]), name)
     builder = Builder(function.append_basic_block("entry"))
-    vectors = Vectors(builder, ELEMENTS["f32"], LANES, has_fma)
+    vectors = Vectors(builder, ELEMENTS["f32"], _lanes(program), has_fma)
     emitter = _Emitter(program, vectors, Accesses(program, vectors, function.args[0]))
     first, end = (emitter.accesses.word(number) for number in (2, 3))
     rows = builder.sub(end, first)
@@ -72,8 +76,15 @@ def _is_short(program: RowProgram) -> bool:
     return -(-program.columns // LANES) <= MOST_IN_REGISTERS
 
 
-def _rounded(columns: int) -> int:
-    return -(-columns // LANES) * LANES
+def _lanes(program: RowProgram) -> int:
+    """Of a vector: many in a long row, unless the last vector would have few columns."""
+    columns = program.columns
+    is_full = _rounded(columns, LANES_OF_LONG) <= MOST_LANES_TO_SPARE * _rounded(columns, LANES)
+    return LANES if _is_short(program) or not is_full else LANES_OF_LONG
+
+
+def _rounded(columns: int, lanes: int) -> int:
+    return -(-columns // lanes) * lanes
 
 
 class _Emitter:
@@ -84,7 +95,8 @@ class _Emitter:
         self._builder, self._floats = vectors.builder, Floats(vectors)
         self._phases = phases_of(program)
         self._is_short = _is_short(program)
-        self._whole, self._rest = divmod(program.columns, LANES)
+        self._lanes = vectors.lanes
+        self._whole, self._rest = divmod(program.columns, self._lanes)
         self._mask = vectors.first_lanes(const(self._rest), 0) if self._rest else None
         self._kept = {} if self._is_short else self._places()
         self._narrow: dict[int, Value] = {}
@@ -95,7 +107,7 @@ class _Emitter:
         self._row, self._narrow = row, {}
         self.accesses.begin(row)
         self._compute_narrow(0)
-        chunks = [self._chunk(i) for i in range(-(-self.program.columns // LANES))]
+        chunks = [self._chunk(i) for i in range(self._vectors)]
         for phase in range(self._phases.count):
             reduced = [i for i, at in enumerate(self._phases.phase)
                        if at == phase and self._is_reduction(i)]  # fmt: skip
@@ -114,7 +126,12 @@ class _Emitter:
     @property
     def _together(self) -> int:
         """Vectors of a turn: each has sums of its own."""
-        return min(TOGETHER, -(-self.program.columns // LANES))
+        return min(TOGETHER * LANES // self._lanes, self._vectors)
+
+    @property
+    def _vectors(self) -> int:
+        """Of a row; the last one may have fewer columns."""
+        return self._whole + bool(self._rest)
 
     def _is_reduction(self, number: int) -> bool:
         return self.program.operations[number].name in REDUCTIONS
@@ -140,26 +157,27 @@ class _Emitter:
 
     def _places(self) -> dict[int, Value]:
         """Where values stay for later phases, by number."""
-        size = 4 * _rounded(self.program.columns)
+        size = 4 * _rounded(self.program.columns, self._lanes)
         line = ir.ArrayType(ir.IntType(8), size)
         return {number: self._builder.ptrtoint(self._builder.alloca(line))
                 for number in sorted(self._phases.kept)}  # fmt: skip
 
     def _chunk(self, number: int) -> _Chunk:
-        return _Chunk(const(number * LANES), self._mask if number == self._whole else None)
+        return _Chunk(const(number * self._lanes), self._mask if number == self._whole else None)
 
     def _looped(self, phase: int, reduced: list[int], sums: list[Value]) -> list[Value]:
         """A phase of a long row: turns of several vectors, and those that are left."""
-        turns = self._whole // TOGETHER
+        together, lanes = self._together, self._lanes
+        turns = self._whole // together
         if turns:
             loop = Loop(self._builder, sums, "columns")
             sums = loop.carried
-            for place in range(TOGETHER):
-                column = self._builder.add(loop.index, const(place * LANES))
+            for place in range(together):
+                column = self._builder.add(loop.index, const(place * lanes))
                 sums = self._in_phase(phase, _Chunk(column, None), reduced, sums, place)
-            sums = loop.close(sums, const(turns * TOGETHER * LANES), TOGETHER * LANES)
-        for number in range(turns * TOGETHER, -(-self.program.columns // LANES)):
-            place = number % TOGETHER
+            sums = loop.close(sums, const(turns * together * lanes), together * lanes)
+        for number in range(turns * together, self._vectors):
+            place = number % together
             sums = self._in_phase(phase, self._chunk(number), reduced, sums, place)
         return sums
 
@@ -247,10 +265,10 @@ class _Emitter:
             left = parts[-1:] if len(parts) % 2 else []
             parts = [self._combined(combine, x, y) for x, y in pairs] + left
         (value,) = parts
-        step = LANES // 2
+        step = self._lanes // 2
         while step:
             order = ir.Constant(
-                ir.VectorType(ir.IntType(32), LANES), [i ^ step for i in range(LANES)]
+                ir.VectorType(ir.IntType(32), self._lanes), [i ^ step for i in range(self._lanes)]
             )
             other = self._builder.shuffle_vector(value, value, order)
             value = self._combined(combine, value, other)

@@ -12,7 +12,7 @@ from kernels.native.ir.vectors import I32, Value, Vectors, declare
 _PREDICATES = ("false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult",
                "ule", "une", "uno", "true")  # fmt: skip
 """LLVM's names of comparisons, by MLIR's numbers."""
-NEUTRAL = {"sum": 0.0, "max": -inf, "maxnum": -inf, "min": inf, "minnum": inf}
+NEUTRAL = {"sum": 0.0, "max": -inf, "maxnum": -inf, "min": inf, "minnum": inf, "larger": -inf}
 """From which each reduction starts."""
 _HALF = 16
 

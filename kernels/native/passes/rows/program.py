@@ -5,8 +5,10 @@ from math import copysign
 
 from kernels.errors import LoweringError
 
-REDUCTIONS = {f"row {name}": name for name in ("sum", "max", "maxnum", "min", "minnum")}
-"""Operations that make one value of a row, and how they combine two elements."""
+REDUCTIONS = {f"row {name}": name for name in ("sum", "max", "maxnum", "min", "minnum", "larger")}
+"""Operations that make one value of a row, and how they combine two elements.
+
+`larger` is the maximum of rows without NaN; of others it is any element."""
 COMPARE, SELECT, READ, NUMBER = "compare", "select", "read", "number"
 
 

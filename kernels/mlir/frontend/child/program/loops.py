@@ -31,6 +31,8 @@ _COMBINED: dict[str, Combine] = {
 }
 _FLOATS = ("f32", "bf16")
 _CASTS = ("arith.truncf", "arith.extf")
+_POWERS = ("math.powf", "math.fpowi")
+_MOST_POWER = 4
 _KNOWN_TYPES = (*_FLOATS, "i1")
 Maps = tuple[tuple[Axis, ...], ...]
 Array = NDArray[Any]
@@ -151,6 +153,8 @@ def _has(expr: Expr, part: Expr) -> bool:
 
 def _check_types(ops: Iterable[Any]) -> None:
     for op in ops:
+        if op.name in _CASTS and splat(op.operands[0]) is None:
+            _float(op.operands[0])
         for value in op.results:
             kind = element(value)
             is_cast = op.name in _CASTS or op.name in ("arith.constant", "linalg.yield")
@@ -187,11 +191,22 @@ class _Writer:
             return self._argument(int(expr.value))
         if expr.name == "const":
             return self._add(Instruction("number", (), float(expr.value)))
+        if expr.name in _POWERS:
+            return self._power(*expr.of)
         if expr.name not in OPERATIONS:
             told = "computes what is not followed" if expr.name == "other" else f"has {expr.name}"
             raise RefusedError(f"{told}, which is not run here")
         of = tuple(map(self.put, expr.of))
         return self._add(Instruction(OPERATIONS[expr.name], of, float(expr.value)))
+
+    def _power(self, base: Expr, exponent: Expr) -> int:
+        """A small whole power, as products."""
+        if exponent.name != "const" or exponent.value not in range(1, _MOST_POWER + 1):
+            raise RefusedError(f"has a power that is none of 1 to {_MOST_POWER}")
+        value = made = self.put(base)
+        for _ in range(int(exponent.value) - 1):
+            made = self._add(Instruction("multiply", (made, value)))
+        return made
 
     def _add(self, instruction: Instruction) -> int:
         self.body.append(instruction)

@@ -1,0 +1,37 @@
+"""Softmax is told from what only looks like it."""
+
+from kernels.dispatches.cutting.joined import is_softmax, with_quick_maxima
+from kernels.mlir.frontend.loops import Instruction
+
+SOFTMAX = (
+    Instruction("read"),
+    Instruction("row max", (0,)),
+    Instruction("subtract", (0, 1)),
+    Instruction("exp", (2,)),
+    Instruction("row sum", (3,)),
+    Instruction("number", (), 1.0),
+    Instruction("divide", (5, 4)),
+    Instruction("multiply", (3, 6)),
+)
+LAST = 7
+
+
+def test_powers_over_their_sum_are_softmax_if_the_largest_is_one() -> None:
+    assert is_softmax(SOFTMAX, 3, 4)
+    of_another = (*SOFTMAX[:1], Instruction("row min", (0,)), *SOFTMAX[2:])
+    assert not is_softmax(of_another, 3, 4)
+    of_itself = (*SOFTMAX[:3], Instruction("exp", (0,)), *SOFTMAX[4:])
+    assert not is_softmax(of_itself, 3, 4)
+    of_more = (*SOFTMAX[:4], Instruction("row sum", (2,)), *SOFTMAX[5:])
+    assert not is_softmax(of_more, 3, 4)
+
+
+def test_a_maximum_that_only_softmax_reads_need_not_be_nan() -> None:
+    quick = with_quick_maxima(SOFTMAX, LAST)
+    assert quick[1] == Instruction("row larger", (0,))
+    assert (quick[0], *quick[2:]) == (SOFTMAX[0], *SOFTMAX[2:])
+    for other in (Instruction("add", (7, 1)), Instruction("add", (7, 2)),
+                  Instruction("add", (7, 3))):  # fmt: skip
+        longer = (*SOFTMAX, other)
+        assert with_quick_maxima(longer, LAST + 1) == longer
+    assert with_quick_maxima(SOFTMAX, 3) == SOFTMAX
