@@ -211,7 +211,8 @@ def begun_at_ends(draw: st.DrawFn, problem: Matmul, steps: list[Step], depth: in
     parts = [depth * chunks for chunks in (1, 2, 3) if depth * chunks < problem.k]
     if parts and draw(st.booleans()):
         turns = draw(st.sampled_from([[], [Alternate("k")]]))
-        return [*lead, Divide("k", draw(st.sampled_from(parts))), *turns, *others]
+        whole = [step for step in others if not isinstance(step, Tile)]
+        return [*lead, Divide("k", draw(st.sampled_from(parts))), *turns, *whole]
     if isinstance(others[0], Tile) and draw(st.booleans()):
         return [*lead, others[0], Alternate(others[0].dim), *others[1:]]
     return steps

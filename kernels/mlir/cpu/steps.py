@@ -82,8 +82,10 @@ class StepEmitter:
             self._tile(step.dim, part_size(extent, step.parts, self._unit(step.dim)))
         elif isinstance(step, Tile):
             self._tile(step.dim, step.size)
-        elif isinstance(step, Stream | Divide):
-            self._stream(step.dim, step.depth if isinstance(step, Stream) else step.size)
+        elif isinstance(step, Divide):
+            self._stream(step.dim, step.size, self.schedule.depth or 1)
+        elif isinstance(step, Stream):
+            self._stream(step.dim, step.depth, 1)
         elif isinstance(step, Pack):
             self._pack(step)
         elif isinstance(step, Register):
@@ -94,12 +96,16 @@ class StepEmitter:
     def _unit(self, dim: str) -> int:
         return tile_unit(self.form.space, self.schedule, dim)
 
-    def _divide(self, dim: str, size: int) -> None:
-        """Split the pieces until blocks of `size` have static shapes along `dim`."""
+    def _divide(self, dim: str, size: int, smallest: int | None = None) -> None:
+        """Split the pieces until blocks of `size` have static shapes along `dim`.
+
+        A shorter block is whole multiples of the `smallest` that it will be cut into, by default a
+        register tile's extent.
+        """
         out: list[Piece] = []
         for piece in self.pieces:
             extents, panel = piece.extents[dim], self._panel(piece, dim)
-            unit = self._unit(dim) if panel == 1 else panel
+            unit = (smallest or self._unit(dim)) if panel == 1 else panel
             if len(extents) > 1:
                 check_uniform(dim, extents, size, unit)
                 out.append(piece)
@@ -155,8 +161,8 @@ class StepEmitter:
         self._divide(dim, size)
         self.pieces = [self._loop(piece, dim, size, "forall") for piece in self.pieces]
 
-    def _stream(self, dim: str, size: int) -> None:
-        self._divide(dim, size)
+    def _stream(self, dim: str, size: int, smallest: int) -> None:
+        self._divide(dim, size, smallest)
         self.pieces = [self._loop(piece, dim, size, "for") for piece in self.pieces]
 
     def _loop(self, piece: Piece, dim: str, size: int, kind: str) -> Piece:

@@ -118,13 +118,15 @@ class Scope:
         The lines are in different rows of memory: no prefetcher brings one for another.
         """
         space, structure = self.structure.space, self.structure
+        whose = structure.lead("A" if dim == space.row else "B")
         name: Literal["a", "b"] = "a" if dim == space.row else "b"
         is_turned = structure.b_transposed if name == "b" else not structure.a_transposed
         if dim == space.stream:
             along, is_turned = "b_stream", True
+            whose = (*whose, space.col)  # each thread's cache has its own columns
         else:
             along = self.ensure(stride(name, dim))
-        before = self.offset(name, structure.lead(name.upper()))
+        before = self.offset(name, whose)
         there, here = (f"{name} + ({before} + {at} * {along}) * size" for at in (last, first))
         if is_turned:
             return there, here, f"{along} * size", f"min({behind} - {last}, {PROBED_LINES})"

@@ -104,6 +104,16 @@ def test_batches_and_threads(host: Target) -> None:
         check(problem, Schedule((Parallel("n", 2), *steps)), host.with_threads(2), seed)
 
 
+def test_each_thread_times_lines_of_its_own_columns(host: Target) -> None:
+    """Those of another thread's say nothing of what its own cache has."""
+    problem, steps = CASES["reduction"]
+    divided = Schedule((Parallel("n", 2), *steps))
+    probe = PROBE.search(plan(problem, divided, host.with_threads(2)).source.text)
+    whole = PROBE.search(plan(problem, Schedule(steps), host).source.text)
+    assert probe and whole
+    assert probe.group().count("n_first * b_n") == 2 and "b_n" not in whole.group()
+
+
 def test_a_nest_says_what_is_summed_apart_and_what_comes_first() -> None:
     problem, steps = CASES["reduction"]
     lines = str(build(problem, Schedule(steps))).splitlines()

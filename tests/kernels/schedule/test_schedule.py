@@ -46,6 +46,7 @@ PAIRED_PLANES = parse_problem(
 )
 REGISTER = Register(4, 16)
 SWEPT = (Stream("k", 8), Register(100, 16), Sweep("n"))
+BATCH, SWEPT_BATCH = Tile("batch", 1), (Stream("k", 8), Register(10, 16), Sweep("n"))
 PATCHED = (Tile("n", 1), Tile("p", 16), Pack("B"))
 GOTO = Schedule(
     (
@@ -185,8 +186,14 @@ def test_legal_schedules() -> None:
         (MATMUL, (Tile("n", 16), Divide("k", 16), *SWEPT), "before all other loops"),
         (MATMUL, (Divide("k", 16), Stream("k", 8), REGISTER), "only a sweep of all rows"),
         (MATMUL, (Divide("k", 16), *SWEPT, Interleave("k", 2)), "not read in turn"),
+        (MATMUL, (Divide("k", 16), Divide("k", 16), *SWEPT), "divided once"),
+        (MATMUL, (Divide("k", 16), Tile("n", 16), *SWEPT), "has all rows and columns"),
+        (MATMUL, (Divide("k", 16), Stream("k", 8), Tile("m", 100), *SWEPT[1:]), "has all rows"),
+        (BATCHED, (Divide("k", 16), BATCH, *SWEPT_BATCH), "before divide dim=k"),
         (MATMUL, (Alternate("n"), *SWEPT), "behind a first tile dim=n"),
         (MATMUL, (Alternate("k"), *SWEPT), "behind a first divide dim=k"),
+        (MATMUL, (Alternate("batch"), *SWEPT), "rows m, columns n or the divided reduction k"),
+        (MATMUL, (Tile("n", 16), Alternate("n"), Alternate("n"), *SWEPT), "drop one step"),
         (MATMUL, (Tile("m", 8), Tile("n", 16), Alternate("n"), REGISTER), "behind a first tile"),
         (MATMUL, (Tile("n", 16), Alternate("n"), Pack("B"), REGISTER), "read in place"),
         (CONV, (Tile("co", 16), Alternate("co"), REGISTER), "of a matmul"),

@@ -1,6 +1,7 @@
 """Tiles that begin at the nearer end: who is offered them, and what they mean."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -86,3 +87,16 @@ def test_each_thread_has_a_cache() -> None:
         assert [type(step) for step in schedule.steps[:3]] == [Parallel, Divide, Alternate]
         check_legal(problem, schedule)
     assert at_ends(space)
+
+
+@pytest.mark.parametrize("text", ["m=9,n=1,k=2000,dtype=f32", "m=1,n=9,k=2000,dtype=f32,transpose_b"])
+def test_a_part_of_one_block_is_counted_once(text: str) -> None:
+    """Some threads' parts are one block: the schedule of the tile without the mark."""
+    target = replace(TARGET, threads=2, l2_bytes=1 << 14)
+    space = Space(parse_problem(f"matmul:{text}"), target)
+    names = [parameter.name for parameter in space.parameters]
+    values = product(*(parameter.values for parameter in space.parameters))
+    points: list[Point] = [dict(zip(names, chosen, strict=True)) for chosen in values]
+    made = {space.schedule(point) for point in points}
+    assert at_ends(space)
+    assert count_schedules(space) == sum(space.why_illegal(schedule) is None for schedule in made)

@@ -198,6 +198,21 @@ def test_a_sweep_has_the_loops_of_its_steps_in_both_lowerings(
     assert kernel.trips == [*trips_before(nest, nest.kernel), depth]
 
 
+@pytest.mark.timeout(900)
+@cases(16)
+@given(st.data())
+def test_a_divided_reduction_with_remainders_loses_no_product(
+    host: Target, data: st.DataObject
+) -> None:
+    """The last part has whole chunks and a rest, as the 104 rows of `size=128` of 1000."""
+    depth, chunks = data.draw(st.sampled_from([2, 4, 8])), data.draw(small)
+    rows, k = data.draw(small), chunks * depth + data.draw(st.integers(1, 60))
+    problem = Matmul(m=rows, n=data.draw(odd), k=k, dtype="f32")
+    sweep = Stream("k", depth), Register(rows, host.lanes("f32"), "cols"), Sweep("n")
+    schedule = Schedule((Divide("k", chunks * depth), Alternate("k"), *sweep))
+    assert products(applied(problem, schedule)) == problem.flops // 2
+
+
 @st.composite
 def inner_products(draw: st.DrawFn) -> tuple[Matmul, Schedule, int]:
     """A matmul of whole blocks of a schedule with a split reduction; the loops that its rows make.
