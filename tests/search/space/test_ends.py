@@ -89,7 +89,9 @@ def test_each_thread_has_a_cache() -> None:
     assert at_ends(space)
 
 
-@pytest.mark.parametrize("text", ["m=9,n=1,k=2000,dtype=f32", "m=1,n=9,k=2000,dtype=f32,transpose_b"])
+@pytest.mark.parametrize(
+    "text", ["m=9,n=1,k=2000,dtype=f32", "m=1,n=9,k=2000,dtype=f32,transpose_b"]
+)
 def test_a_part_of_one_block_is_counted_once(text: str) -> None:
     """Some threads' parts are one block: the schedule of the tile without the mark."""
     target = replace(TARGET, threads=2, l2_bytes=1 << 14)
