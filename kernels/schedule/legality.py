@@ -213,22 +213,29 @@ def _check_pack(
 def _check_prefetch(
     problem: Problem, space: IterationSpace, schedule: Schedule, packed: set[str], step: Prefetch
 ) -> None:
-    """B alone has a next block whose rows can be walked: packed in a loop, row by row.
+    """B alone has a next block whose rows can be walked: cut by a loop, row by row.
 
-    Panels that were packed ahead lie one behind the other, and need no loop.
+    Panels that were packed ahead lie one behind the other, and need no loop. Of a B in place the
+    block is what the loops before the step leave.
     """
-    if step.operand != "B" or "B" not in packed:
-        raise refuse(problem, step, "only B is prefetched, once it is packed")
+    if step.operand != "B":
+        raise refuse(problem, step, "only B is prefetched")
     if schedule.steps.count(step) > 1:
         raise refuse(problem, step, "it is prefetched once")
-    if is_packed_ahead(problem, "B", space) and schedule.lanes == 1:
+    if is_packed_ahead(problem, "B", space) and schedule.lanes == 1 and "B" in packed:
         return
     if not is_packed_by_rows(problem) or schedule.lanes > 1:
-        raise refuse(problem, step, "B is not packed row by row in a loop")
-    before = schedule.steps[: schedule.steps.index(step)]
-    if not any(isinstance(s, Tile | Stream) and s.dim in (space.col, space.stream) for s in before):
+        raise refuse(problem, step, "B is not read row by row in a loop")
+    at, moves_b = schedule.steps.index(step), (space.col, space.stream)
+    cut = [isinstance(s, Tile | Stream) and s.dim in moves_b for s in schedule.steps]
+    if not any(cut[:at]):
         why = f"there is no next block; tile {space.col} or stream {space.stream} before"
         raise refuse(problem, step, why)
+    if not schedule.packs("B") and any(cut[at:]):
+        why = f"tile {space.col} and stream {space.stream} stand before it where B is in place"
+        raise refuse(problem, step, why)
+    if schedule.packs("B") and "B" not in packed:
+        raise refuse(problem, step, "it stands behind the pack of B")
 
 
 def _check_split(problem: Problem, space: IterationSpace, step: Split) -> None:

@@ -15,6 +15,7 @@ from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.target import Target
 from search.model.analytical import Model
+from search.model.fetched_points import fetched_points
 from search.model.kinds_of_points import (
     MAX_SPLIT_POINTS,
     at_once,
@@ -104,7 +105,8 @@ def ranked(model: Model, algorithms: Sequence[str] = (DIRECT,)) -> Iterator[Poin
 
     Where split tiles compete with packing, both come in turn. So do swept tiles that share words
     and those of all rows, else small blocks. Other swept tiles of some rows at a time come behind
-    the best that the descents met, which packs B or not.
+    the best that the descents met, which packs B or not. Points whose B is fetched ahead come
+    before what the descents met.
 
     Args:
         model: of a space.
@@ -121,6 +123,8 @@ def ranked(model: Model, algorithms: Sequence[str] = (DIRECT,)) -> Iterator[Poin
     swept = swept_points(space)
     whole, shared = at_once(space, swept), sharing_words(space, swept)
     yield from in_turn(iter(shared), iter(whole or joined_points(space)))
+    if DIRECT in algorithms:
+        yield from fetched_points(space)
     rivals = [point for point in swept if point not in (*whole, *shared)]
     yield from islice(met, 1)
     yield from sorted(rivals, key=model.log_time)[:MAX_RIVAL_POINTS]

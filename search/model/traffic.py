@@ -95,11 +95,15 @@ def add_reads(
         again_a, again_b = strip + panel * b.l1_weight / a.l1_weight, float(block_b)
     calls, visits = sizes.calls, sizes.visits
     first_a, first_b = visits * block_a, visits * block_b
-    a.add_lines(out, min(first_a, calls * strip), block_a if a_packed else stored_a.total)
+    far_a = first_a / sizes.col_blocks if point.get("chunks") == "outer" else first_a
+    a.add_lines(out, min(far_a, calls * strip), block_a if a_packed else stored_a.total)
+    a.add_lines(out, first_a - far_a, block_a + 2 * block_b)
     a.add_lines(out, max(0, calls * strip - first_a), again_a)
     streams = stored_b.is_packed_ahead and b_packed and stored_b.total > b.l2_bytes
     slowed = slowed_stream(rows, bool(point.get("prefetch"))) if streams else 1.0
     held_b = block_b if b_packed and not streams else stored_b.total
+    if _fetches_in_place(workload, point, sizes):
+        held_b = 2 * block_b  # the next one beside it
     b.add_lines(out, slowed * min(first_b, calls * panel), held_b)
     b.add_lines(out, max(0, calls * panel - first_b), again_b)
 
@@ -132,8 +136,16 @@ def add_packs(
             out["fetched_b"] = lines
         else:
             out["packed_b_far" if is_far else "packed_b"] = lines
+    elif _fetches_in_place(space.workload, point, sizes):
+        out["fetched_b"] = _packed_lines_of_b(space.workload, sizes, tile_cols)
     if point["pack_a"]:
         out["packed_a"] = _packed_lines_of_a(space.workload, sizes) * sizes.col_blocks
+
+
+def _fetches_in_place(workload: Workload, point: Point, sizes: Sizes) -> bool:
+    """Whether rows of B's next block are fetched, and read where they lie."""
+    is_asked = bool(point.get("prefetch")) and not point["pack_b"]
+    return is_asked and workload.has_blocks_ahead and sizes.chunks * sizes.col_blocks > 1
 
 
 def _packed_lines_of_b(workload: Workload, sizes: Sizes, tile_cols: int) -> float:

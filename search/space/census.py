@@ -21,7 +21,7 @@ from search.space.space import Space
 from search.space.tiles import tile_shape
 from search.space.windows import count_windows
 
-COLUMN_CHOICES = ("cols", "pack_b", "prefetch")
+COLUMN_CHOICES = ("cols", "pack_b", "prefetch", "chunks")
 ROW_CHOICES = ("rows", "image_rows", "pack_a")
 
 

@@ -99,16 +99,13 @@ def _outer_steps(workload: Workload, point: Point, register: Register) -> list[S
     extents = part_extents(workload, divided, tail)
     steps: list[Step] = [*divided]
     steps += [Tile(dim, 1) for dim in workload.dims.lead]
-    steps += block_steps(workload.dims.col, extents, int(point["cols"]), register.cols)
-    steps += _chunks(workload, int(point["depth"]))
+    cols = block_steps(workload.dims.col, extents, int(point["cols"]), register.cols)
+    chunks = _chunks(workload, int(point["depth"]))
+    steps += [*chunks, *cols] if point.get("chunks") == "outer" else [*cols, *chunks]
     if point["pack_b"]:
-        moves_b = (workload.dims.col, workload.dims.stream)
-        moves = any(isinstance(s, Tile | Stream) and s.dim in moves_b for s in steps)
         steps.append(Pack("B"))
-        is_ahead = workload.stored["B"].is_packed_ahead
-        by_rows = moves and is_packed_by_rows(workload.problem)
-        if point.get("prefetch") and (is_ahead or by_rows) and not workload.dims.patches:
-            steps.append(Prefetch("B"))
+    if point.get("prefetch") and _fetches_b(workload, point, moves=bool(cols or chunks)):
+        steps.append(Prefetch("B"))
     if workload.dims.image == "A":
         steps.append(Tile("n", 1))
         steps += block_steps("oh", extents, int(point["image_rows"]), 1)
@@ -126,6 +123,14 @@ def _steps_from_end(workload: Workload, point: Point, register: Register) -> lis
     extents = part_extents(workload, divided, tail)
     blocks = end_steps(workload, tile_shape(point["tile"]), extents)
     return [*divided, *blocks, *_chunks(workload, int(point["depth"]))]
+
+
+def _fetches_b(workload: Workload, point: Point, moves: bool) -> bool:
+    """Whether B has a next block, or lies in panels, to be fetched."""
+    if not point["pack_b"]:
+        return moves and workload.has_blocks_ahead
+    by_rows = moves and is_packed_by_rows(workload.problem)
+    return (workload.stored["B"].is_packed_ahead or by_rows) and not workload.dims.patches
 
 
 def _chunks(workload: Workload, wanted: int) -> list[Step]:

@@ -8,7 +8,13 @@ from typing import NamedTuple
 
 from kernels.arithmetic import Arithmetic, arithmetic_of, sweep_arithmetic, window_lanes
 from kernels.problem import Conv2d, Problem
-from kernels.problem.iteration import IterationSpace, is_packed_ahead, iteration_space
+from kernels.problem.iteration import (
+    IterationSpace,
+    is_packed_ahead,
+    is_packed_by_rows,
+    iteration_space,
+)
+from kernels.target.cores import is_golden_cove_server
 from kernels.target.model import Target
 
 
@@ -59,6 +65,17 @@ class Workload:
     def has_far_b(self) -> bool:
         """Whether B comes from farther away than L2."""
         return 2 * self.stored["B"].total > self.target.l2_bytes
+
+    @cached_property
+    def has_blocks_ahead(self) -> bool:
+        """Whether blocks of a far B may be fetched where they lie, chunk of A after chunk of A.
+
+        A chunk of A then stays in L2 while blocks of B pass by. No trial on other processors
+        speaks for it.
+        """
+        by_rows = is_packed_by_rows(self.problem) and not self.dims.patches
+        is_known = is_golden_cove_server(self.target.cpu)
+        return is_known and self.has_far_b and by_rows and not self.stored["B"].is_packed_ahead
 
     @cached_property
     def lanes(self) -> int:

@@ -41,6 +41,8 @@ def parameters_of(workload: Workload) -> tuple[Parameter, ...]:
         chosen.append(_size(workload, "rows", WANTED_ROWS, dims.row))
     if _may_prefetch(workload):
         chosen.append(Choice("prefetch", (False, True)))
+    if workload.has_blocks_ahead:
+        chosen.append(Choice("chunks", ("inner", "outer")))
     chosen += method_parameters(workload)
     if workload.target.threads > 1:
         chosen.append(Choice("parallel", workload.divisions()))

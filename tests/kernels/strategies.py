@@ -244,10 +244,17 @@ def window_schedules(draw: st.DrawFn, problem: Conv2d, target: Target) -> Schedu
 
 @st.composite
 def prefetched(draw: st.DrawFn, problem: Problem, schedule: Schedule) -> Schedule:
-    """The schedule with the next block of B prefetched, where that is legal."""
-    steps = list(schedule.steps)
-    if Pack("B") in steps and draw(st.booleans()):
-        steps.insert(steps.index(Pack("B")) + 1, Prefetch("B"))
+    """The schedule with the next block of B prefetched, packed or in place, where that is legal."""
+    steps, space = list(schedule.steps), iteration_space(problem)
+    moves_b = (space.col, space.stream)
+    ends = [
+        at
+        for at, step in enumerate(steps)
+        if isinstance(step, Tile | Stream) and step.dim in moves_b
+    ]
+    at = steps.index(Pack("B")) if Pack("B") in steps else max(ends, default=-1)
+    if at >= 0 and draw(st.booleans()):
+        steps.insert(at + 1, Prefetch("B"))
         candidate = Schedule(tuple(steps))
         if is_legal(problem, candidate):
             return candidate

@@ -265,6 +265,19 @@ class RegisterTile:
     register_cols: int
 
 
+@dataclass(frozen=True)
+class RowsAhead:
+    """What an iteration fetches of a row of B's next block; asked for where it is needed.
+
+    Attributes:
+        fetch_parts: iterations that a row takes, in different calls.
+        fetch_bytes: of a row in each.
+    """
+
+    fetch_parts: int = 1
+    fetch_bytes: int = 0
+
+
 def names_of(record: type) -> tuple[str, ...]:
     """The names of a record's parameters, in their order."""
     return tuple(field.name for field in fields(record))

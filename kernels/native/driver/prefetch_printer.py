@@ -1,8 +1,10 @@
 """The prefetch of what of B is read next: rows of a block that is packed then, or panels."""
 
-from kernels.native.driver.parameters import stride
+from kernels.native.driver.parameters import RowsAhead, names_of, stride
 from kernels.native.driver.scope import Scope
 from kernels.native.microkernels.abi import PANEL_AHEAD_BYTES
+
+FETCH_PARTS, FETCH_BYTES = names_of(RowsAhead)
 
 
 class PrefetchPrinter:
@@ -10,12 +12,19 @@ class PrefetchPrinter:
 
     def __init__(self, scope: Scope) -> None:
         self.scope, self.structure = scope, scope.structure
-        self._packed_end = ""
+
+    def begin_blocks(self) -> None:
+        """Before the loops: no call has been made for a block."""
+        self.scope.put("calls_of_block = 0")
 
     def find_next_block(self) -> None:
-        """Where B's next block begins, by the two innermost loops that move it; else here."""
+        """Where B's next block begins, by the two innermost loops that move it; else here.
+
+        The last calls of a block fetch the next one, as many as the rows take. Fetched before, they
+        would leave L2 again while rows of A and C stream through it. How many calls there are is
+        what the block before had; in the first block the first calls fetch.
+        """
         scope, space = self.scope, self.structure.space
-        self._packed_end = scope.end[space.col]
         *_, inner = scope.moves_b
         outer = next((loop for loop in scope.moves_b[:-1] if loop.dim != inner.dim), None)
         ahead = dict(scope.start)
@@ -34,24 +43,44 @@ class PrefetchPrinter:
             f"next_block = b + ({ahead[space.stream]} * b_stream"
             f" + {ahead[space.col]} * {scope.ensure(stride('b', space.col))} + {lead}) * size"
         )
-        scope.put("fetched = 0")
+        self._count_calls()
+
+    def _count_calls(self) -> None:
+        """Calls until the first that fetches, of a block; and what each of them fetches."""
+        scope, space = self.scope, self.structure.space
+        depth, col = f"({scope.length(space.stream)})", space.col
+        streamed = any(at.dim == space.stream for at in scope.moves_b)
+        parts = scope.ensure(FETCH_PARTS)
+        scope.put(f"words_ahead = ({depth} + word_depth - 1) // word_depth")
+        scope.put(f"rows_of_call = max({self._steps('words_ahead')} * word_depth, 1)")
+        scope.put(f"block_rows = {depth}{'' if streamed else ' * taps'}")
+        scope.put("calls_of_part = (block_rows - 1) // rows_of_call + 1")
+        scope.put(f"panels = ({scope.length(col)} - 1) // register_cols + 1")
+        scope.put(f"fetching_calls = calls_of_part * {parts} * panels")
+        scope.put("fetching = min(fetching_calls, calls_of_block) - calls_of_block")
+        scope.put("calls_of_block = 0")
 
     def fetch_ahead(self) -> None:
-        """The rows of B's next block that one call of the micro-kernel prefetches."""
-        scope, space = self.scope, self.structure.space
-        streamed = any(at.dim == space.stream for at in scope.moves_b)
-        scope.put(f"block_rows = depth{'' if streamed else ' * taps'}")
-        scope.put("panel = fetched // block_rows * register_cols")
-        scope.put(f"is_left = panel < {self._packed_end} - {scope.packed_from['B'][space.col]}")
+        """The lines of rows of B's next block that one call of the micro-kernel prefetches."""
+        scope, col = self.scope, self.structure.space.col
+        parts, size = scope.ensure(FETCH_PARTS), scope.ensure(FETCH_BYTES)
+        scope.put("is_left = (fetching >= 0) * (fetching < fetching_calls)")
+        scope.put("part = fetching // calls_of_part")
+        scope.put("row_ahead = fetching % calls_of_part * rows_of_call")
+        panel = f"part // {parts} * register_cols * {stride('b', col)}"
         scope.put(
             "ahead = next_block"
-            f" + is_left * (fetched % block_rows * b_stream + panel * {stride('b', space.col)})"
-            " * size"
+            f" + is_left * ((row_ahead * b_stream + {panel}) * size + part % {parts} * {size})"
         )
-        steps = "tap_rows * tap_cols * (words * depth_factor // unroll)"
+        scope.put("fetching += 1")
+        scope.put("calls_of_block += 1")
+
+    def _steps(self, words: str) -> str:
+        """Iterations of a call's loops, each of which fetches a row of words."""
         if self.structure.walks_blocks:
-            steps = f"words // block_words * ({scope.ensure('block_words')} // unroll)"
-        scope.put(f"fetched += {steps} * word_depth")
+            block = self.scope.ensure("block_words")
+            return f"{words} // {block} * ({block} // unroll)"
+        return f"tap_rows * tap_cols * ({words} * depth_factor // unroll)"
 
     def begin_panels(self) -> None:
         """Before the loops: no call has read a panel that was packed ahead."""

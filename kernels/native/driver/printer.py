@@ -119,13 +119,30 @@ def _print_nest(scope: Scope) -> None:
     kernel = KernelPrinter(scope, packs, prefetch)
     if scope.structure.fetches_panels:
         prefetch.begin_panels()
-    for entry in scope.structure.nest.entries:
+    if scope.structure.prefetches:
+        prefetch.begin_blocks()
+    fetched_in_place = _block_in_place(scope.structure)
+    for at, entry in enumerate(scope.structure.nest.entries):
+        if at == fetched_in_place:
+            prefetch.find_next_block()
         if isinstance(entry, Loop):
             scope.loop(entry)
         elif isinstance(entry, Copy):
             packs.pack(entry.operand)
         else:
             kernel.kernel()
+
+
+def _block_in_place(structure: Structure) -> int | None:
+    """The entry of the nest before which a block of B begins that is fetched, but not packed."""
+    if not structure.prefetches or structure.packs_b:
+        return None
+    moves_b = (structure.space.col, structure.space.stream)
+    return 1 + max(
+        at
+        for at, entry in enumerate(structure.nest.entries)
+        if isinstance(entry, Loop) and entry.kind in ("tile", "stream") and entry.dim in moves_b
+    )
 
 
 def _print_walks(scope: Scope) -> None:

@@ -18,6 +18,7 @@ from kernels.native.driver.parameters import (
     PanelsAhead,
     PatchSizes,
     RegisterTile,
+    RowsAhead,
     TapLoops,
     extent,
     step,
@@ -28,6 +29,7 @@ from kernels.native.driver.transform_sizes import bytes_of_transforms, sizes_of_
 from kernels.native.ir.dot_products import OFFSET
 from kernels.native.ir.vectors import LINE_BYTES
 from kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU
+from kernels.native.microkernels.outer_product_spec import OuterProductSpec, lines_of_a_row
 from kernels.native.microkernels.specs import KernelSpec
 from kernels.native.microkernels.sweep.spec import SweepSpec
 from kernels.native.strides import Strides
@@ -60,6 +62,7 @@ def driver_sizes(
         _panels_ahead(nest, spec) if is_packed_ahead(problem, "B", nest.space) else PanelsAhead(),
         _calls(problem, nest, strides, spec),
         RegisterTile(nest.kernel.rows, nest.kernel.cols),
+        _rows_ahead(problem, strides, spec),
     )
     if isinstance(problem, Conv2d):
         sizes |= values_of(
@@ -149,6 +152,13 @@ def _moves(nest: Nest, strides: Strides) -> Moves:
         b_stream=strides.b.stream,
         a_row_source=strides.a.dims[nest.space.row],
     )
+
+
+def _rows_ahead(problem: Problem, strides: Strides, spec: KernelSpec) -> RowsAhead:
+    if not isinstance(spec, OuterProductSpec) or not spec.prefetched:
+        return RowsAhead()
+    lines = lines_of_a_row(problem, spec.cols, strides)
+    return RowsAhead(-(-lines // spec.prefetched), spec.prefetched * LINE_BYTES)
 
 
 def _calls(problem: Problem, nest: Nest, strides: Strides, spec: KernelSpec) -> Calls:

@@ -20,7 +20,7 @@ class Structure:
         packs_a, packs_b: whether the micro-kernel reads panels.
         is_ahead: whether B is packed before the driver runs.
         fills: whether the micro-kernel packs panels of B in passing.
-        prefetches: whether it fetches rows of B's next block, which is to be packed.
+        prefetches: whether it fetches rows of B's next block, which is to be packed or read.
         fetches_panels: whether it fetches panels of B, packed ahead or transformed, that lie one
             behind the other.
         interleaves: whether a sweep's chunk has rows of several parts of the reduction.

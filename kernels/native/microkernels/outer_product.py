@@ -5,7 +5,7 @@
 Outer products of a column of A (broadcast, one element at a time) with a row of B
 (vectors), as in Goto and van de Geijn, Anatomy of High-Performance Matrix
 Multiplication (ACM TOMS 34(3), 2008). The accumulators are phis over the reduction
-loop, so they never leave registers; C is written once, and read only to accumulate.
+loop, so they never leave registers; C is written once, and read only to accumulate, then.
 A matmul has one tap; a convolution reads the image in place, tap by tap.
 
 A panel of B can be packed while its first tile of rows is computed: its rows are in
@@ -146,7 +146,7 @@ def _emit(
         part = tile.narrowed(vectors)
         reduction = Reduction(builder, spec, arg, words, words_of_a, part, offsets, fills)
         c_rows = part.rows_of_c()
-        part.finish(reduction.reduce(part.initial(c_rows)), c_rows)
+        part.finish(reduction.reduce(part.initial()), c_rows)
         return nothing
 
     if "cols" in cut and spec.vectors > 1:

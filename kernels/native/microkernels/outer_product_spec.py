@@ -1,16 +1,27 @@
 """What the code of an outer-product micro-kernel depends on, from a schedule without a split."""
 
 from dataclasses import dataclass
+from math import prod
 
-from kernels.arithmetic import Arithmetic, arithmetic_of
+from kernels.arithmetic import Arithmetic, arithmetic_of, size_of
 from kernels.errors import LoweringError
 from kernels.native.ir.vectors import LINE_BYTES
 from kernels.native.microkernels.abi import ADD_BIAS, RELU, epilogue_flags
 from kernels.native.strides import Strides
 from kernels.problem import Problem
 from kernels.problem.iteration import is_packed_ahead, iteration_space
-from kernels.schedule import Schedule
+from kernels.schedule import Parallel, Schedule
+from kernels.schedule.legality import tile_unit
 from kernels.target.model import Target
+
+STEPS_FOR_LINE = 4
+"""Steps of the reduction in which a call fetches a line of its tile of C.
+
+On Emerald Rapids as many lines of the last cache as a tile has take the time of 25 steps.
+"""
+
+SUMS_BESIDE_A_LINE = 16
+"""Multiply-adds of a step from which on the instructions that find a line of C cost no time."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +40,14 @@ class OuterProductSpec:
         b_packed: whether B is in zero-filled panels, so that loads need no mask at an edge.
         taps: whether there is a loop over filter taps.
         fma: whether the target fuses multiply and add.
-        prefetched: lines of the next block of B to fetch in every unrolled iteration.
+        prefetched: lines of a row of B's next block to fetch in every unrolled iteration.
         streams_ahead: whether panels of B that lie one behind the other are fetched further on.
         near_bytes: of a panel that one call reads, how far ahead it fetches to the first cache; 0
             where panels are fetched to the second, as far ahead as the driver says.
         bias_rows: whether the bias has an element for each row, not for each column.
         filled_row: words between rows of B in place, where a panel is packed while its first
             tile of rows is computed; 0 where it is packed before.
+        spreads_c: whether the lines of a whole tile of C are fetched while the reduction runs.
         epilogue: which of `ADD_BIAS` and `RELU` a call may ask for, and `CEILING`.
     """
 
@@ -55,6 +67,7 @@ class OuterProductSpec:
     near_bytes: int = 0
     bias_rows: bool = False
     filled_row: int = 0
+    spreads_c: bool = False
     epilogue: int = ADD_BIAS | RELU
 
     @property
@@ -65,6 +78,11 @@ class OuterProductSpec:
     def steps(self, multiply_adds: int) -> int:
         """Steps of the reduction that so many vector multiply-adds take."""
         return multiply_adds // (self.rows * self.vectors * self.how.multiply_adds)
+
+    @property
+    def lines_of_c(self) -> int:
+        """Cache lines of a row of the tile of C, as a power of two."""
+        return _lines_of_c(self.cols, size_of(self.how.accumulator))
 
     @property
     def registers(self) -> int:
@@ -82,7 +100,8 @@ def outer_product_spec(
     """
     register, lanes = schedule.register, target.lanes(problem.element.name)
     space = iteration_space(problem)
-    in_panels = schedule.transforms or is_packed_ahead(problem, "B", space)
+    is_ahead = schedule.packs("B") and is_packed_ahead(problem, "B", space)
+    in_panels = schedule.transforms or is_ahead
     fetches_block = schedule.prefetches and not in_panels
     if register.cols % lanes:
         raise LoweringError(
@@ -101,14 +120,56 @@ def outer_product_spec(
         b_packed=schedule.packs("B"),
         taps=strides.taps.rows * strides.taps.cols > 1,
         fma=target.has_fma,
-        prefetched=_lines_of_a_row(problem, register.cols) if fetches_block else 0,
+        prefetched=_lines_fetched(problem, schedule, strides) if fetches_block else 0,
         streams_ahead=schedule.prefetches and in_panels,
         bias_rows=space.row in strides.bias,
         filled_row=strides.words.filled_row,
+        spreads_c=_spreads_c(problem, schedule, target),
         epilogue=epilogue_flags(problem),
     )
 
 
-def _lines_of_a_row(problem: Problem, cols: int) -> int:
-    """Cache lines of one row of a panel's source."""
-    return -(-cols * problem.element.bytes // LINE_BYTES)
+def lines_of_a_row(problem: Problem, cols: int, strides: Strides) -> int:
+    """Cache lines that a panel's part of one row of B may lie in."""
+    lines = -(-cols * problem.element.bytes // LINE_BYTES)
+    row = strides.b.stream * problem.element.bytes
+    return lines + (row % LINE_BYTES > 0)
+
+
+def _lines_fetched(problem: Problem, schedule: Schedule, strides: Strides) -> int:
+    """The fewest lines of each iteration with which a block's calls fetch the next block.
+
+    Each line takes one of the few places for lines under way to the first cache, until the last
+    cache has given it. A whole row at once fills them, and what the iteration reads waits.
+    """
+    space = iteration_space(problem)
+    divided = {s.dim: s.parts for s in schedule.steps if isinstance(s, Parallel)}
+    tiles = prod(
+        -(-space.extent(dim) // (tile_unit(space, schedule, dim) * divided.get(dim, 1)))
+        for dim in space.row_dims
+    )
+    lines = lines_of_a_row(problem, schedule.register.cols, strides)
+    return min(lines, -(-lines * schedule.unroll // tiles))
+
+
+def _spreads_c(problem: Problem, schedule: Schedule, target: Target) -> bool:
+    """Whether a call has steps enough, and a step room enough, for fetching C line by line.
+
+    Products of transformed operands lie in L2 anyway.
+    """
+    space, how, register = (
+        iteration_space(problem),
+        arithmetic_of(problem, target),
+        schedule.register,
+    )
+    sums = register.rows * register.cols // target.lanes(problem.element.name)
+    if schedule.transforms or sums < SUMS_BESIDE_A_LINE:
+        return False
+    lines = register.rows * _lines_of_c(register.cols, size_of(how.accumulator))
+    steps = (schedule.depth or space.extent(space.stream)) // how.depth * space.taps
+    return steps >= STEPS_FOR_LINE * lines
+
+
+def _lines_of_c(cols: int, size: int) -> int:
+    lines = -(-cols * size // LINE_BYTES)
+    return 1 << (lines - 1).bit_length()

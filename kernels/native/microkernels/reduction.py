@@ -86,15 +86,15 @@ class Reduction:
         `turn` counts the iterations before it, each of which prefetched a row.
         """
         b, unroll, depth = self.builder, self.spec.unroll, self.arg.depth
-        rows = b.mul(turn, const(self.spec.how.depth))
+        rows, before = b.mul(turn, const(self.spec.how.depth)), b.mul(turn, const(unroll))
         ahead = b.add(self.arg.ahead, b.mul(rows, self.arg.ahead_step))
         if unroll == 1:
-            return self._depth_loop(accumulators, a, weights, const(0), depth, 1, ahead)
+            return self._depth_loop(accumulators, a, weights, const(0), depth, 1, before, ahead)
         whole = b.sub(depth, b.srem(depth, const(unroll)))
         main = branch(
             b,
             b.icmp_signed(">", whole, const(0)),
-            lambda acc: self._depth_loop(acc, a, weights, const(0), whole, unroll, ahead),
+            lambda acc: self._depth_loop(acc, a, weights, const(0), whole, unroll, before, ahead),
             accumulators,
         )
         left = b.sub(depth, whole)
@@ -102,7 +102,7 @@ class Reduction:
             b,
             b.icmp_signed(">", left, const(0)),
             lambda acc: (
-                self._depth_loop(acc, a, weights, whole, left, 1)
+                self._depth_loop(acc, a, weights, whole, left, 1, before)
                 if unroll > 2
                 else self._steps(acc, a, weights, whole, 1)
             ),
@@ -117,13 +117,17 @@ class Reduction:
         start: Value,
         count: Value,
         unroll: int,
+        before: Value,
         ahead: Value | None = None,
     ) -> list[Value]:
+        """A loop over `count` steps from `start` on, of a call that took `before` others before."""
         b = self.builder
         loop = Loop(b, accumulators, f"depth.by{unroll}")
         if ahead is not None and self.spec.prefetched:
             self._prefetch_rows(ahead, turns(b, loop.index, unroll))
         first = b.add(start, loop.index)
+        if self.spec.spreads_c and self.tile.is_whole:
+            self.tile.fetch_lines(b.add(before, first), unroll)
         done = self._steps(loop.carried, a, weights, first, unroll)
         return loop.close(done, count, unroll)
 

@@ -1,4 +1,7 @@
-"""A tile of C in registers: what its accumulators start from, and how they are written.
+"""A tile of C in registers: what its accumulators start from, and how C is updated by them.
+
+What C holds is added at the end of a call, not where the accumulators start: its lines may be far
+away, and arrive while the products are computed.
 
 A tile at the edge of C has fewer columns, which are masked, or fewer rows: those past the last
 one are that row again. It is read, and written, several times over, the same each time, and
@@ -8,10 +11,10 @@ needs no mask.
 from dataclasses import dataclass, replace
 
 from kernels.native.ir.builder import Builder
-from kernels.native.ir.control import Transform, when
-from kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const
+from kernels.native.ir.control import Transform, turns, when
+from kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Value, Vectors, const
 from kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU, Arguments, ceiling_of
-from kernels.native.microkernels.outer_product_spec import OuterProductSpec
+from kernels.native.microkernels.outer_product_spec import STEPS_FOR_LINE, OuterProductSpec
 from kernels.native.microkernels.use import Cut
 
 
@@ -61,40 +64,62 @@ class TileOfC:
         return replace(self, vectors=vectors)
 
     def rows_of_c(self) -> list[Value]:
-        """Where the rows lie; those of a whole tile are fetched to be written."""
+        """Where the rows lie; those of a whole tile are fetched to be written.
+
+        Unless the loop over the reduction does so (`fetch_lines`).
+        """
         rows = [
             self.v.offset(self.arg.c, self.builder.mul(self.arg.c_row, index))
             for index in self.row_index
         ]
-        if self.is_whole:
+        if self.is_whole and not self.spec.spreads_c:
             for row in rows:
                 for j in range(self.vectors):
                     self.v.prefetch_for_write(self.v.at(row, j * self.spec.lanes))
         return rows
 
-    def initial(self, c_rows: list[Value]) -> list[Value]:
-        """Zero or C, plus the bias: what the accumulators start from."""
+    def fetch_lines(self, step: Value, unroll: int) -> None:
+        """The next lines to be written at the end; one for each so many steps of the reduction.
 
-        def loaded(_: list[Value]) -> list[Value]:
-            return [
-                self.v.load(self.v.at(c_rows[i], j * self.spec.lanes), self.col_masks[j])
-                for i, j in self._places()
-            ]
+        All at once they would take the places for lines under way to the first cache, and what
+        the products read would wait for them.
+        """
+        b, spread, last = self.builder, self.spec.lines_of_c, const(self.spec.rows - 1)
+        for ahead in range(0, unroll, STEPS_FOR_LINE):
+            line = turns(b, b.add(step, const(ahead)), STEPS_FOR_LINE)
+            row = turns(b, line, spread)
+            row = b.select(b.icmp_signed("<", row, last), row, last)
+            at = self.v.offset(self.arg.c, b.mul(row, self.arg.c_row))
+            column = b.mul(b.and_(line, const(spread - 1)), const(LINE_BYTES))
+            self.v.prefetch_for_write(b.add(at, column))
+
+    def initial(self) -> list[Value]:
+        """Zero, plus the bias: what the accumulators start from."""
 
         def biased(values: list[Value]) -> list[Value]:
             bias = self._bias()
             return [self.v.add(x, y) for x, y in zip(values, bias, strict=True)]
 
-        zeros = [self.v.zero] * len(self._places())
-        start = self._when(ADD_BIAS, biased, self._when(LOAD_C, loaded, zeros))
+        start = self._when(ADD_BIAS, biased, [self.v.zero] * len(self._places()))
         return self._corrected(start) if self.spec.how.offset else start
 
     def finish(self, accumulators: list[Value], c_rows: list[Value]) -> None:
-        """Relu where it is asked for, and the store."""
+        """C where the call accumulates, relu where it is asked for, and the store."""
+        places = [
+            (self.v.at(c_rows[i], j * self.spec.lanes), self.col_masks[j])
+            for i, j in self._places()
+        ]
+
+        def added(values: list[Value]) -> list[Value]:
+            # All of C before any of it is written: rows past C's last one are that row again.
+            held = [self.v.load(at, mask) for at, mask in places]
+            return [self.v.add(x, y) for x, y in zip(values, held, strict=True)]
+
         ceiling = ceiling_of(self.spec.epilogue)
-        values = self._when(RELU, lambda xs: [self.v.relu(x, ceiling) for x in xs], accumulators)
-        for value, (i, j) in zip(values, self._places(), strict=True):
-            self.v.store(value, self.v.at(c_rows[i], j * self.spec.lanes), self.col_masks[j])
+        sums = self._when(LOAD_C, added, accumulators)
+        values = self._when(RELU, lambda xs: [self.v.relu(x, ceiling) for x in xs], sums)
+        for value, (at, mask) in zip(values, places, strict=True):
+            self.v.store(value, at, mask)
 
     def _places(self) -> list[tuple[int, int]]:
         return [(i, j) for i in range(self.spec.rows) for j in range(self.vectors)]

@@ -41,7 +41,18 @@ class Prefetch(Step):
     before                          after
         for n0, k0:                     for n0, k0:
             Bp = B[k0.., n0..]              Bp = B[k0.., n0..]
-            for m, k: body                  for m, k: body; prefetch a row of B's next block
+            for m, k: body                  for m, k: body; prefetch a line of B's next block
+
+    A B that is read in place can be fetched as well; its block is what the loops before leave:
+
+        tile dim=n size=96
+        prefetch operand=B
+    before                          after
+        for n0:                         for n0:
+            for m, k: body                  for m, k: body; prefetch a line of B's next block
+
+    The last calls of a block fetch the next one, as few lines in each as will do. Each line takes
+    one of the few places for lines under way to the first cache, until a far cache has given it.
 
     Of a B that was packed ahead, as constant weights are, the panels lie one behind the other; the
     lines some way on are fetched while a panel is computed on, and no loop is needed.

@@ -137,6 +137,52 @@ def test_panels_that_were_packed_ahead_are_fetched_ahead(
     check(problem, Schedule((*steps, *tile)), target, seed)
 
 
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ("matmul:m=19,n=70,k=37,dtype=f32", (Stream("k", 16), Tile("n", 32), Prefetch("B"))),
+        ("matmul:m=19,n=70,k=37,dtype=f32,transpose_a", (Tile("n", 64), Prefetch("B"))),
+        ("matmul:m=9,n=50,k=40,dtype=i32", (Tile("n", 32), Prefetch("B"), Tile("m", 8))),
+        (
+            "matmul:m=9,n=50,k=40,dtype=f64",
+            (Tile("n", 32), Prefetch("B"), Pack("A")),
+        ),
+        (
+            "matmul:batch=2,m=9,n=70,k=40,dtype=f32,bias,epilogue=relu",
+            (Tile("batch", 1), Tile("n", 32), Stream("k", 12), Prefetch("B")),
+        ),
+        (
+            "conv2d:n=2,h=6,w=9,ci=10,co=38,kh=3,kw=2,dtype=f32",
+            (Tile("co", 32), Prefetch("B"), Tile("n", 1)),
+        ),
+    ],
+)
+@pytest.mark.parametrize("target", TARGETS[:2])
+def test_a_block_in_place_is_fetched_ahead(
+    text: str, steps: tuple[Step, ...], target: Target
+) -> None:
+    problem = parse_problem(text)
+    for outer in ("cols", "rows"):
+        schedule = Schedule((*steps, Register(4, 32, outer), Unroll(3)))
+        assert "next_block" in plan(problem, schedule, target).source.text
+        check(problem, schedule, target, 5)
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "is_spread"), [(8, 63, False), (8, 64, True), (4, 640, False)]
+)
+def test_lines_of_c_are_fetched_one_after_another_beside_enough_products(
+    rows: int, depth: int, is_spread: bool
+) -> None:
+    """Eight rows of two lines take 64 steps."""
+    problem = parse_problem(f"matmul:m=16,n=64,k={depth},dtype=f32,bias")
+    planned = plan(problem, Schedule((Register(rows, 32), Unroll(8))), TARGETS[0])
+    full = planned.kernel.pieces(planned.use)["full"]
+    for_write = str(full.emit(ir.Module()).module).count("i32 1, i32 3, i32 1)")
+    spread = 2 + 1  # in turns of eight steps, and in single ones
+    assert for_write == (spread if is_spread else rows * 2)
+
+
 @pytest.mark.parametrize("weights", ["constant", "variable"])
 def test_a_prefetch_is_of_panels_or_of_the_block_that_is_packed_next(
     weights: str, host: Target

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 from llvmlite import ir
@@ -35,24 +36,30 @@ class OfBlocks(ast.NodeTransformer):
     """A driver that says when it comes to another block of B."""
 
     def visit_Assign(self, node: ast.Assign) -> list[ast.stmt]:
-        begins = ast.unparse(node) == "fetched = 0"
+        begins = ast.unparse(node).startswith("fetching = min")
         return [node, *(ast.parse("begin_block()").body if begins else [])]
 
 
-def asked(text: str, steps: tuple[Step, ...], target: Target) -> list[list[int]]:
-    """For each block of B the addresses of rows that are fetched while it is computed on.
+def asked(
+    text: str, steps: tuple[Step, ...], target: Target, fetching: list[bool] | None = None
+) -> list[list[int]]:
+    """For each block of B the addresses that are fetched while it is computed on, sorted.
 
-    The driver runs in Python, on a micro-kernel that does nothing but note what it is given.
+    The driver runs in Python, on a micro-kernel that does nothing but note what it is given; in
+    `fetching`, whether a call fetches.
     """
     planned = plan(parse_problem(text), Schedule(steps), target)
     blocks: list[list[int]] = []
+    calls = [] if fetching is None else fetching
 
     def call_address(_function: int, *given: int) -> None:
         *_, depth, _flags, _rows, _cols, _beside, ahead, step = given
         tap_rows, tap_cols = given[8:10]
         if step:
             iterations = tap_rows * tap_cols * (depth // planned.spec.unroll)
-            blocks[-1].extend(ahead + i * step for i in range(iterations))
+            lines = range(0, LINE * planned.spec.prefetched, LINE)
+            blocks[-1].extend(ahead + i * step + at for i in range(iterations) for at in lines)
+        calls.append(bool(step))
 
     names: dict[str, Callable[..., object]] = {
         "njit": lambda *_, **__: lambda function: function,
@@ -67,16 +74,17 @@ def asked(text: str, steps: tuple[Step, ...], target: Target) -> list[list[int]]
     exec(compile(ast.fix_missing_locations(driver), "driver", "exec"), names)
     sizes = dict.fromkeys(planned.source.parameters, 0) | planned.sizes | {"b": B}
     names["driver"]([sizes[name] for name in planned.source.parameters])
-    return blocks
+    return [sorted(block) for block in blocks]
 
 
 def rows(first: int, count: int, row_bytes: int, col_bytes: int, panels: int) -> list[int]:
-    """Addresses of the rows of a block's panels, from an element of B on."""
-    return [
-        B + first + panel * col_bytes + row * row_bytes
+    """Addresses of the lines of a block's panels, from a byte of B on, sorted."""
+    return sorted(
+        B + first + panel * col_bytes + row * row_bytes + at
         for panel in range(panels)
         for row in range(count)
-    ]
+        for at in range(0, col_bytes, LINE)
+    )
 
 
 def test_of_a_streamed_reduction_the_next_chunk_is_fetched_then_the_next_columns(
@@ -108,7 +116,33 @@ def test_a_call_goes_on_where_the_one_before_has_stopped(host: Target) -> None:
     cols = host.lanes("f32")
     steps = (Tile("n", cols), Pack("B"), Prefetch("B"), Register(4, cols), Unroll(2))
     found = asked(f"matmul:m=16,n={2 * cols},k=8,dtype=f32", steps, host)
-    assert found[0] == rows(cols * 4, 8, 2 * cols * 4, 0, 1)
+    assert found[0] == rows(cols * 4, 8, 2 * cols * 4, cols * 4, 1)
+
+
+@pytest.mark.parametrize("packs", [(Pack("B"),), ()])
+@pytest.mark.parametrize("outer", ["cols", "rows"])
+def test_the_last_calls_of_a_block_fetch_the_next(
+    packs: tuple[Step, ...], outer: Literal["cols", "rows"], host: Target
+) -> None:
+    """Two of the twelve for each panel; those of the first block cannot know which are the last."""
+    cols = 2 * host.lanes("f32")
+    lines = -(-cols * 4 // LINE)
+    steps = (Tile("n", 2 * cols), *packs, Prefetch("B"), Tile("m", 24), Register(4, cols, outer))
+    fetching: list[bool] = []
+    found = asked(f"matmul:m=48,n={6 * cols},k=10,dtype=f32", steps, host, fetching)
+    blocks = [rows(2 * at * cols * 4, 10, 6 * cols * 4, cols * 4, 2) for at in (1, 2)]
+    assert found[:2] == blocks
+    late = [False] * (24 - 2 * lines) + [True] * 2 * lines
+    assert fetching[:48] == [*late[::-1], *late]
+
+
+def test_rows_that_no_line_begins_with_may_lie_in_another(host: Target) -> None:
+    cols = 2 * host.lanes("f32")
+    steps = (Tile("n", cols), Prefetch("B"), Register(2, cols))
+    for more, lines in ((0, 0), (LINE // 4, 0), (1, 1)):
+        problem = parse_problem(f"matmul:m=2,n={4 * cols + more},k=8,dtype=f32")
+        planned = plan(problem, Schedule(steps), host)
+        assert planned.spec.prefetched == -(-cols * 4 // LINE) + lines
 
 
 def fetched_beside(text: str, steps: tuple[Step, ...], target: Target) -> list[list[int]]:
@@ -168,11 +202,18 @@ def test_a_panel_that_one_call_reads_is_fetched_as_it_goes_on(host: Target) -> N
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("vectors", [1, 2, 3])
-def test_every_line_of_a_row_is_fetched(vectors: int, target: Target) -> None:
+@pytest.mark.parametrize("tiles", [1, 2, 64])
+def test_each_iteration_fetches_as_few_lines_of_a_row_as_will_do(
+    vectors: int, tiles: int, target: Target
+) -> None:
     cols = vectors * target.lanes("f32")
-    steps = (Tile("n", cols), Pack("B"), Prefetch("B"), Register(2, cols))
-    planned = plan(parse_problem(f"matmul:m=8,n={4 * cols},k=8,dtype=f32"), Schedule(steps), target)
-    assert 64 * (planned.spec.prefetched - 1) < 4 * cols <= 64 * planned.spec.prefetched
+    steps = (Tile("n", cols), Pack("B"), Prefetch("B"), Register(2, cols), Unroll(2))
+    problem = parse_problem(f"matmul:m={2 * tiles},n={16 * cols},k=8,dtype=f32")
+    planned = plan(problem, Schedule(steps), target)
+    lines, fetched = -(-cols * 4 // LINE), planned.spec.prefetched
+    assert planned.sizes["fetch_bytes"] == LINE * fetched
+    assert planned.sizes["fetch_parts"] == -(-lines // fetched)
+    assert fetched == min(lines, -(-lines * 2 // tiles))
 
 
 @pytest.mark.parametrize(

@@ -250,16 +250,17 @@ def test_legal_schedules() -> None:
         (NCHW, (Tile("oh", 2), REGISTER), "one of the dims n, co, p"),
         (PADDED, (REGISTER,), "pad=1 needs the image packed"),
         (MATMUL, (Pack("B"), Prefetch("B"), REGISTER), "tile n or stream k before"),
-        (MATMUL, (Tile("n", 16), Prefetch("B"), REGISTER), "once it is packed"),
+        (MATMUL, (Tile("n", 16), Prefetch("B"), Pack("B"), REGISTER), "behind the pack of B"),
+        (MATMUL, (Tile("n", 16), Prefetch("B"), Stream("k", 4), REGISTER), "stand before it"),
         (MATMUL, (Tile("n", 16), Pack("A"), Prefetch("A"), REGISTER), "only B is prefetched"),
         (MATMUL, (Tile("m", 4), Pack("B"), Prefetch("B"), REGISTER), "there is no next block"),
         (MATMUL, (Tile("n", 16), Pack("B"), Prefetch("B"), Prefetch("B"), REGISTER), "once"),
         (
             MATMUL,
             (Tile("n", 16), Pack("B"), Prefetch("B"), REGISTER, Split("k", 16)),
-            "not packed row by row",
+            "not read row by row",
         ),
-        (NCHW, (*PATCHED, Prefetch("B"), REGISTER), "not packed row by row"),
+        (NCHW, (*PATCHED, Prefetch("B"), REGISTER), "not read row by row"),
     ],
 )
 def test_illegal_schedules_say_which_step_and_why(problem, steps, says) -> None:

@@ -3,15 +3,12 @@ from itertools import product
 import pytest
 
 from kernels.problem import parse_problem
-from kernels.schedule import (
-    Parallel,
-    check_legal,
-)
+from kernels.schedule import Parallel, Prefetch, Stream, Tile, check_legal
 from search.model.analytical import Model
 from search.model.prior import prior_points
 from search.space.space import Space
 from search.space.tiles import tile_shape
-from tests.search.targets import WIDE
+from tests.search.targets import FAR, WIDE
 
 LARGE = parse_problem("matmul:m=128,n=3072,k=768,dtype=f32")
 
@@ -62,6 +59,19 @@ def test_a_large_b_can_be_prefetched_but_where_it_is_transposed_or_gathered(
     tiled = prior_points(Model.shipped(space), 1)[0] | {"cols": 64, "depth": 128, "pack_b": True}
     if is_offered:
         assert space.schedule(tiled | {"prefetch": True}).prefetches
+
+
+def test_chunks_can_be_outside_of_blocks_of_a_far_b_on_golden_cove_servers() -> None:
+    text = "matmul:m=64,n=3000,k=900,dtype=f32"
+    space = Space(parse_problem(text), FAR)
+    point = {p.name: p.values[0] for p in space.parameters} | {"tile": "8x3", "prefetch": True}
+    nests = {
+        order: [type(step) for step in space.schedule(point | {"chunks": order}).steps[:3]]
+        for order in space.values("chunks")
+    }
+    assert nests == {"inner": [Tile, Stream, Prefetch], "outer": [Stream, Tile, Prefetch]}
+    assert not Space(parse_problem(text), WIDE).values("chunks")
+    assert not Space(parse_problem(f"{text},weights=constant"), FAR).values("chunks")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,83 @@
+"""What products gain by blocks of B that are fetched ahead, in place or to be packed.
+
+    python -m benchmarks.reductions.blocks_ahead [PROBLEM ...] [--rounds 15]
+
+Chunks of the reduction inside or outside of blocks of columns, register tiles by columns or by
+rows, B packed or in place, with `prefetch` and without, beside PyTorch (MKL), all in the same
+rounds on one core. GFLOP/s; the last column is over PyTorch.
+"""
+
+import argparse
+from collections.abc import Iterator
+from itertools import product
+from statistics import median
+from typing import Literal
+
+from benchmarks.reductions.read_in_place import check
+from kernels.native import lower
+from kernels.native.microbench import peak_gflops
+from kernels.oracle.operands import make_operands
+from kernels.problem import Problem, parse_problem
+from kernels.schedule import Pack, Prefetch, Register, Schedule, Step, Stream, Tile, Unroll
+from kernels.target import Target, resolve
+from search.peers import onednn
+from search.timing.interleave import interleave
+from tilewise.bench.machine import processor
+
+PROBLEMS = [
+    f"matmul:m={m},n={n},k={k},dtype=f32"
+    for m, n, k in ((35, 700, 2048), (128, 768, 3072), (128, 1500, 1280), (1024, 1024, 1024))
+]
+ROWS, VECTORS, PANELS, DEPTH, UNROLL = 8, 3, 2, 512, 4
+Outer = Literal["cols", "rows"]
+OUTER: tuple[Outer, ...] = ("cols", "rows")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("problems", nargs="*", default=PROBLEMS)
+    parser.add_argument("--rounds", type=int, default=15)
+    options = parser.parse_args()
+    print(processor())
+    for text in options.problems:
+        print(table(parse_problem(text), options.rounds), flush=True)
+
+
+def schedules(problem: Problem, target: Target) -> Iterator[tuple[str, Schedule]]:
+    """What the table calls them, and the schedules."""
+    cols = VECTORS * target.lanes(problem.element.name)
+    tile, stream = Tile("n", PANELS * cols), Stream("k", DEPTH)
+    for is_outside, outer in product((False, True), OUTER):
+        loops = (stream, tile) if is_outside else (tile, stream)
+        place = f"chunks {'outside' if is_outside else 'inside'}, by {outer}"
+        for packs, fetches in product((True, False), repeat=2):
+            copies: list[Step] = [Pack("B")] * packs + [Prefetch("B")] * fetches
+            ways = ("packed" if packs else "in place", *(["fetched"] if fetches else []))
+            register = Register(ROWS, cols, outer)
+            yield (
+                f"{place}, {', '.join(ways)}",
+                Schedule((*loops, *copies, register, Unroll(UNROLL))),
+            )
+
+
+def table(problem: Problem, rounds: int) -> str:
+    """All ways of one problem, the fastest of PyTorch's last."""
+    target, operands = resolve("host"), make_operands(problem, 0)
+    named = dict(schedules(problem, target))
+    ways = [lower(problem, schedule, target).bind(operands) for schedule in named.values()]
+    check(problem, operands, ways)
+    peers = [variant.run for variant in onednn.variants(problem, operands, target.threads)]
+    times = [median(samples.times) for samples in interleave([*ways, *peers], rounds)]
+    speeds = [problem.flops / seconds / 1e9 for seconds in times]
+    peer = max(speeds[len(ways) :])
+    rows = [
+        f"  {name:<42} {speed:>7.1f} {speed / peer:>6.2f}"
+        for name, speed in zip(named, speeds, strict=False)
+    ]
+    peak = peak_gflops(target, problem.element.name)
+    head = f"{problem.canonical}, peak {peak:.0f}"
+    return "\n".join([head, *rows, f"  {'PyTorch':<42} {peer:>7.1f}"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Points whose far B is fetched ahead, block by block, for products of matrices.
+
+The model adds up lines by the cache that they come from. What the places for lines under way make
+of several streams it does not know: measurements chose these points (docs/experiments/0055).
+"""
+
+from collections.abc import Iterator
+from math import gcd
+
+from kernels.problem import Matmul
+from kernels.target.cores import is_golden_cove_server
+from search.model.kinds_of_points import division
+from search.model.traffic import L2_WAYS, OWN_SHARE
+from search.space.block_sizes import equal_block
+from search.space.parameters import Size
+from search.space.points import WHOLE, Point, Value
+from search.space.space import Space
+from search.space.tiles import TileShape, tile_shape
+
+LEAST_SUMS, LEAST_ROWS, MOST_ROWS = 24, 6, 9  # of tiles that load little for what they multiply
+LEAST_RESULT_ROWS = 9  # fewer are swept
+COLS, COLS_OF_FEW_ROWS, FEW_ROWS = 128, 64, 64  # of a block: two panels or three, or one
+DEEP, SHALLOW = 512, 256  # chunks in place; of fewer rows B is packed
+DEEP_FROM = 1536  # a reduction that is cut to deep chunks
+PACKED = 0.5  # of L2, that a packed block takes
+UNROLL = 4
+NEAR_POINTS = 2
+WIDEST = 1.5  # times what a block of columns should have
+
+
+def fetched_points(space: Space) -> Iterator[Point]:
+    """Points that read B in place, or fetch it, the likely ones first; none on other processors.
+
+    Rows of a B that share few sets of L2 are packed, all others read in place. Of a far B the
+    chunks of the reduction are outside; a near B is not cut.
+    """
+    workload, problem = space.workload, space.problem
+    is_known = is_golden_cove_server(space.target.cpu) and False in space.values("pack_b")
+    if not is_known or not isinstance(problem, Matmul) or problem.m < LEAST_RESULT_ROWS:
+        return
+    if problem.transpose_b or workload.stored["B"].is_packed_ahead:
+        return
+    base: Point = {p.name: p.values[0] for p in space.parameters}
+    base |= dict.fromkeys(("depth", "cols", "rows"), WHOLE) | division(space) | {"outer": "rows"}
+    base |= {"unroll": UNROLL} if UNROLL in space.values("unroll") else {}
+    deepest = rows_in_l2(space) // 2  # this block, and the next
+    if not workload.has_far_b:
+        if problem.k <= rows_in_l2(space):
+            yield from (base | {"tile": tile} for tile in _tiles(space)[:NEAR_POINTS])
+        return
+    cols = COLS_OF_FEW_ROWS if problem.m <= FEW_ROWS else COLS
+    base |= {"cols": _nearest(space, "cols", cols), "chunks": "outer", "prefetch": True}
+    wide = int(PACKED * space.target.l2_bytes) // (DEEP * problem.element.bytes)
+    packed = base | {"pack_b": True, "depth": _nearest(space, "depth", DEEP)}
+    packed |= {"cols": _nearest(space, "cols", wide)}
+    wanted = DEEP if problem.k >= DEEP_FROM else (DEEP + SHALLOW) // 2
+    depths = dict.fromkeys(
+        _nearest(space, "depth", min(depth, deepest)) for depth in (wanted, SHALLOW)
+    )
+    ways = [base | {"pack_b": False, "depth": depth} for depth in depths]
+    first, *others = [*ways, packed] if deepest >= SHALLOW else [packed]
+    tiles = _tiles(space)
+    for way in (first, *others[::-1]):
+        yield from (way | {"tile": tile} for tile in tiles if _is_cut(space, way, tile))
+
+
+def _is_cut(space: Space, point: Point, tile: Value) -> bool:
+    """Whether equal blocks of columns can be about as wide as wanted: 43 panels cannot be cut."""
+    width = tile_shape(tile).cols(space.workload.lanes)
+    cols = space.part_of(point, tile_shape(tile).rows, width)[space.workload.dims.col]
+    wanted = point["cols"]
+    return wanted == WHOLE or equal_block(cols, int(wanted), width) <= WIDEST * int(wanted)
+
+
+def rows_in_l2(space: Space) -> int:
+    """Rows of B, read in place, of which L2 holds the same columns."""
+    way = space.target.l2_bytes // L2_WAYS
+    sets = way // gcd(space.workload.stored["B"].stride, way)
+    return max(1, int(OWN_SHARE * L2_WAYS * sets))
+
+
+def _tiles(space: Space) -> list[Value]:
+    """Register tiles that load little, those first that pad the result least."""
+    dims, lanes = space.workload.dims, space.workload.lanes
+    rows, cols = dims.extent(dims.row), dims.extent(dims.col)
+
+    def padded(shape: TileShape) -> float:
+        whole, rest = divmod(cols, width := shape.width * lanes)
+        last = 0 if not rest else lanes if rest <= lanes else width
+        return -(-rows // shape.rows) * shape.rows * (whole * width + last)
+
+    shapes = {value: tile_shape(value) for value in space.values("tile")}
+    able = [
+        value
+        for value, shape in shapes.items()
+        if shape.is_plain and LEAST_ROWS <= shape.rows <= MOST_ROWS
+        if shape.rows * shape.width >= LEAST_SUMS
+    ]
+    return sorted(able, key=lambda value: padded(shapes[value]))
+
+
+def _nearest(space: Space, name: str, wanted: int) -> Value:
+    size = space.parameter(name)
+    assert isinstance(size, Size)
+    return size.nearest(wanted)

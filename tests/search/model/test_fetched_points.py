@@ -1,0 +1,80 @@
+from dataclasses import replace
+from math import gcd
+
+import pytest
+
+from kernels.problem import parse_problem
+from kernels.schedule import Prefetch, Stream, Tile
+from search.model.analytical import Model
+from search.model.fetched_points import fetched_points, rows_in_l2
+from search.model.prior import prior_points
+from search.space.space import Space
+from tests.search.targets import FAR, WIDE
+
+
+@pytest.mark.parametrize(
+    ("text", "packs"),
+    [
+        ("matmul:m=35,n=700,k=2048,dtype=f32", False),
+        ("matmul:m=150,n=800,k=2500,dtype=f64", False),
+        ("matmul:m=150,n=3072,k=900,dtype=f32", True),  # whose rows share few sets of L2
+        ("matmul:m=900,n=1024,k=1024,dtype=i32", True),
+    ],
+)
+def test_a_search_for_a_far_b_begins_with_blocks_that_are_fetched_ahead(
+    text: str, packs: bool
+) -> None:
+    space = Space(parse_problem(text), FAR)
+    first = prior_points(Model.shipped(space), 1)[0]
+    schedule = space.schedule(first)
+    assert schedule.prefetches and schedule.register.outer == "rows"
+    assert schedule.packs("B") == packs
+    kinds = [type(step) for step in schedule.steps]
+    assert kinds.index(Stream) < kinds.index(Tile) < kinds.index(Prefetch)
+    assert schedule.depth is not None
+    assert packs or 2 * schedule.depth <= rows_in_l2(space)
+
+
+def test_rows_in_l2_are_fewer_where_they_share_sets() -> None:
+    """Of 2 MiB in 16 ways, a way has 128 KiB; a quarter of the ways is left to others."""
+    for n in (700, 768, 1024, 4096):
+        space = Space(parse_problem(f"matmul:m=64,n={n},k=4096,dtype=f32"), FAR)
+        assert rows_in_l2(space) == 12 * (2**17 // gcd(4 * n, 2**17))
+
+
+@pytest.mark.parametrize(
+    ("text", "cpu"),
+    [
+        ("matmul:m=8,n=700,k=2048,dtype=f32", "emeraldrapids"),  # swept
+        ("matmul:m=35,n=700,k=2048,dtype=f32,transpose_b", "emeraldrapids"),
+        ("matmul:m=35,n=700,k=2048,dtype=bf16", "emeraldrapids"),
+        ("matmul:m=35,n=700,k=2048,dtype=f32,weights=constant", "emeraldrapids"),
+        ("matmul:m=35,n=700,k=2048,dtype=f32", "znver5"),
+    ],
+)
+def test_others_have_no_such_points(text: str, cpu: str) -> None:
+    assert not list(fetched_points(Space(parse_problem(text), replace(FAR, cpu=cpu))))
+
+
+def test_a_near_b_is_read_in_place_where_all_its_rows_stay() -> None:
+    near, sharing = (
+        Space(parse_problem(f"matmul:m=300,n={n},k=256,dtype=f32"), FAR) for n in (512, 1024)
+    )
+    first = near.schedule(next(fetched_points(near)))
+    assert not first.packs("B") and not first.prefetches and first.depth is None
+    assert list(fetched_points(sharing))
+    assert not list(fetched_points(Space(parse_problem("matmul:m=9,n=64,k=1,dtype=f32"), WIDE)))
+
+
+def test_panels_that_cannot_be_cut_are_left_out() -> None:
+    """1032 columns are 43 panels of 24."""
+    space = Space(parse_problem("matmul:m=1024,n=1024,k=1024,dtype=f64"), FAR)
+    widths = {space.schedule(p).register.cols for p in fetched_points(space)}
+    assert widths == {32}
+
+
+def test_the_model_knows_what_is_fetched_in_place_and_what_stays_outside() -> None:
+    space = Space(parse_problem("matmul:m=400,n=800,k=2500,dtype=f32"), FAR)
+    model, point = Model.shipped(space), next(fetched_points(space))
+    assert model.log_time(point) < model.log_time(point | {"prefetch": False})
+    assert model.log_time(point) < model.log_time(point | {"chunks": "inner"})
