@@ -6,7 +6,7 @@ from kernels.problem.model import Conv2d
 from kernels.schedule.model import Schedule
 from kernels.schedule.refusal import refuse
 from kernels.schedule.steps.base import Step
-from kernels.schedule.steps.copies import Pack
+from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.loops import Alternate, Divide, Parallel, Tile
 from kernels.schedule.steps.register import Interleave
 
@@ -64,6 +64,8 @@ def check_alternate(
     for other in schedule.steps:
         if isinstance(other, Pack):
             raise refuse(problem, other, "blocks in turn are read in place; drop the step")
+        if isinstance(other, Prefetch) and not schedule.sweeps:
+            raise refuse(problem, other, "the next block may lie before; drop the step")
 
 
 def _within(space: IterationSpace, schedule: Schedule) -> list[Step]:

@@ -11,7 +11,7 @@ from kernels.problem import Matmul
 from kernels.target.cores import is_golden_cove_server
 from search.model.kinds_of_points import division
 from search.model.traffic import L2_WAYS, OWN_SHARE
-from search.space.block_sizes import equal_block
+from search.space.division import equal_block
 from search.space.parameters import Size
 from search.space.points import WHOLE, Point, Value
 from search.space.space import Space

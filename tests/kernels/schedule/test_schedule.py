@@ -196,6 +196,7 @@ def test_legal_schedules() -> None:
         (MATMUL, (Tile("n", 16), Alternate("n"), Alternate("n"), *SWEPT), "drop one step"),
         (MATMUL, (Tile("m", 8), Tile("n", 16), Alternate("n"), REGISTER), "behind a first tile"),
         (MATMUL, (Tile("n", 16), Alternate("n"), Pack("B"), REGISTER), "read in place"),
+        (MATMUL, (Tile("n", 16), Alternate("n"), Prefetch("B"), REGISTER), "may lie before"),
         (CONV, (Tile("co", 16), Alternate("co"), REGISTER), "of a matmul"),
         (MATMUL, (*SWEPT, Interleave("n", 2)), "interleave takes the reduction k"),
         (MATMUL, (*SWEPT, Interleave("k", 3)), "streams divide the 8 rows of a chunk"),
