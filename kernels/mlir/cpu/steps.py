@@ -139,23 +139,10 @@ class StepEmitter:
         return out
 
     def _split_after(self, piece: Piece, handle: str, point: int, dim: str) -> tuple[str, str]:
-        """Split at `point`; op by op where the handle stands for several."""
-        w = self.writer
-        head, rest = w.name(f"{dim}_head"), w.name(f"{dim}_rest")
+        """Split at `point`."""
         steps = point // self._panel(piece, dim)
         at = f"after {steps} {{dimension = {self.form.dims.index(dim)}}} : {ANY}"
-        if not piece.merged:
-            both = w.name("split")
-            w.line(f"{both} = transform.structured.split {handle} {at}")
-            w.line(f"{head}, {rest} = transform.split_handle {both} : ({ANY}) -> ({ANY}, {ANY})")
-            return head, rest
-        w.line(f"{head}, {rest} = transform.foreach {handle} : {ANY} -> {ANY}, {ANY} {{")
-        w.line(f"^bb0(%op: {ANY}):")
-        w.line(f"  %both = transform.structured.split %op {at}")
-        w.line(f"  %h, %r = transform.split_handle %both : ({ANY}) -> ({ANY}, {ANY})")
-        w.line(f"  transform.yield %h, %r : {ANY}, {ANY}")
-        w.line("}")
-        return head, rest
+        return _split_op(self.writer, handle, dim, at, piece.merged)
 
     def _tile(self, dim: str, size: int) -> None:
         self._divide(dim, size)
@@ -254,3 +241,20 @@ def _merged(handles: list[str], writer: Writer) -> str:
     merged = writer.name("blocks")
     writer.line(f"{merged} = transform.merge_handles {', '.join(handles)} : {ANY}")
     return merged
+
+
+def _split_op(w: Writer, handle: str, dim: str, at: str, merged: bool) -> tuple[str, str]:
+    """Both parts of an op; op by op where the handle stands for several."""
+    head, rest = w.name(f"{dim}_head"), w.name(f"{dim}_rest")
+    if not merged:
+        both = w.name("split")
+        w.line(f"{both} = transform.structured.split {handle} {at}")
+        w.line(f"{head}, {rest} = transform.split_handle {both} : ({ANY}) -> ({ANY}, {ANY})")
+        return head, rest
+    w.line(f"{head}, {rest} = transform.foreach {handle} : {ANY} -> {ANY}, {ANY} {{")
+    w.line(f"^bb0(%op: {ANY}):")
+    w.line(f"  %both = transform.structured.split %op {at}")
+    w.line(f"  %h, %r = transform.split_handle %both : ({ANY}) -> ({ANY}, {ANY})")
+    w.line(f"  transform.yield %h, %r : {ANY}, {ANY}")
+    w.line("}")
+    return head, rest
