@@ -123,7 +123,7 @@ PAGES = {
         replaced={"--layers layers ": ""},
     ),
     "docs/plots.md": Page(
-        before=f"tilewise tune {SMALL} --trials 8",
+        before=f"tilewise tune {SMALL} --trials 14",
         replaced={"tilewise plot 17": "tilewise plot 1"},
         is_empty=True,
     ),
