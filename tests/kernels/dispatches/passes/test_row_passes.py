@@ -227,3 +227,41 @@ def test_a_value_that_others_read_is_made_and_kept(host: Target, also: str) -> N
     np.testing.assert_allclose(soft, softmax(0.5 * product), atol=1e-6)
     power = np.exp(0.5 * (product - product.max(axis=-1, keepdims=True)))
     np.testing.assert_allclose(other, power if also == "%power" else product, atol=1e-5)
+
+
+def test_powers_constants_of_f64_and_bf16_are_read_as_they_are(host: Target) -> None:
+    """An f64 that becomes an f32 is not one that is rounded to bf16."""
+    narrow, wide = "tensor<5x70xbf16>", "tensor<5x70xf32>"
+    module = f"""
+        func.func @main(%x: {wide}) -> {wide} {{
+          %three = arith.constant 3 : i64
+          %small = arith.constant 1.0e-03 : f64
+          %e = tensor.empty() : {narrow}
+          %w = tensor.empty() : {wide}
+          %r = linalg.generic {{indexing_maps = [{ROWS}, {ROWS}],
+              iterator_types = ["parallel", "parallel"]}} ins(%x : {wide}) outs(%e : {narrow}) {{
+          ^bb0(%a: f32, %o: bf16):
+            %1 = math.fpowi %a, %three : f32, i64
+            %2 = arith.truncf %small : f64 to f32
+            %3 = arith.addf %1, %2 : f32
+            %4 = math.exp %3 : f32
+            %5 = arith.truncf %4 : f32 to bf16
+            linalg.yield %5 : bf16
+          }} -> {narrow}
+          %s = linalg.generic {{indexing_maps = [{ROWS}, {ROWS}],
+              iterator_types = ["parallel", "parallel"]}} ins(%r : {narrow}) outs(%w : {wide}) {{
+          ^bb0(%a: bf16, %o: f32):
+            %1 = arith.extf %a : bf16 to f32
+            linalg.yield %1 : f32
+          }} -> {wide}
+          return %s : {wide}
+        }}"""
+    passes = cut_apart(module.encode()).passes
+    (one,) = passes
+    numbers = [step.number for step in one.body if step.name == "number"]
+    assert numbers == [float(np.float32(1e-3))]
+    made = compiled_with(module, library(passes, host))
+    assert len(made.kernels) == 1
+    (x,) = drawn((5, 70))
+    exact = np.exp(x.astype(np.float64) ** 3 + 1e-3)
+    np.testing.assert_allclose(ran(made.code, "main", x)[0], exact, rtol=2**-8)
