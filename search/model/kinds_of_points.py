@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 from kernels.problem import Conv2d, Matmul
+from kernels.target.cores import is_golden_cove_server
 from search.model.traffic import OWN_SHARE, PAGE_BYTES
 from search.space.methods.algorithms import ALGORITHM, DIRECT, WANTED
 from search.space.parameters import Size
@@ -66,7 +67,8 @@ def split_points(space: Space) -> Iterator[Point]:
     for tile in sorted(split_tiles(workload), key=rank):
         wanted = 1 if tile.vectors >= max(SPLIT_TILE_VECTORS) else 2
         unroll = wanted if wanted in space.values("unroll") else 1
-        marked = [str(tile) + mark for mark in (ENDS_MARK, "")]
+        marks = (ENDS_MARK, "") if _prefers_ends(space) else ("", ENDS_MARK)
+        marked = [str(tile) + mark for mark in marks]
         yield from (
             base | {"tile": each, "unroll": unroll}
             for each in marked
@@ -192,7 +194,7 @@ def at_once(space: Space, swept: Sequence[Point]) -> list[Point]:
     few rows come first, in streams that run on from row to row, and where the last cache has B.
     Where rows are longer than a page, which processors follow to its end, the two deepest that read
     whole rows side by side are also among the first with prefetches. Where a cache keeps a part of
-    B between calls, the first ones begin at the nearer end.
+    B between calls, two that begin at the nearer end come first, or behind the first two.
     """
     workload = space.workload
     rows = workload.dims.extent(workload.dims.row)
@@ -215,8 +217,14 @@ def at_once(space: Space, swept: Sequence[Point]) -> list[Point]:
     if stored.stride > PAGE_BYTES and True in space.values("prefetch"):
         fetched = [point | {"prefetch": True} for point in _by_depth(whole)[:FETCHED]]
         whole[FETCHED_AT:FETCHED_AT] = fetched
-    first, others = at_ends[:MAX_END_POINTS], at_ends[MAX_END_POINTS:]
-    return [*first, *whole, *others][:MAX_SWEPT_POINTS]
+    place = 0 if _prefers_ends(space) else FETCHED_AT
+    whole[place:place] = at_ends[:MAX_END_POINTS]
+    return [*whole, *at_ends[MAX_END_POINTS:]][:MAX_SWEPT_POINTS]
+
+
+def _prefers_ends(space: Space) -> bool:
+    """Whether trials have shown that the nearer end is best: where the last cache is far."""
+    return is_golden_cove_server(space.target.cpu)
 
 
 def _by_depth(swept: Sequence[Point]) -> list[Point]:

@@ -58,8 +58,10 @@ def test_a_matrix_that_a_cache_keeps_a_part_of_is_begun_at_either_end(text: str,
         line = max(s.total for s in space.workload.stored.values()) / space.workload.extents[dim]
         share = first.size * line * BLOCKS / TARGET.l2_bytes
         assert 0.5 < share < 2 or schedule.depth == first.size
-    first_of_all = [tile_shape(p["tile"]).ends for p in prior_points(Model.shipped(space), 16)]
-    assert first_of_all[0] and not all(first_of_all)
+    for cpu in ("znver4", "emeraldrapids"):  # trials of the latter have shown what it gains
+        own = Space(space.problem, replace(TARGET, cpu=cpu))
+        first = [tile_shape(p["tile"]).ends for p in prior_points(Model.shipped(own), 16)]
+        assert any(first) and not all(first) and first[0] == (cpu == "emeraldrapids")
     made = {space.schedule(point) for point in offered}
     assert count_schedules(space) >= len(made) > 1
 

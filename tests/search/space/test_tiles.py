@@ -149,7 +149,7 @@ def test_results_of_few_rows_are_offered_sweeps(text: str, target: Target) -> No
         ("matmul:m=1,n=4096,k=11008,dtype=bf16", (8, 8)),  # rows a multiple of a page apart
         ("matmul:m=1,n=11008,k=4096,dtype=i8", (32, 1)),
         ("matmul:m=1,n=2000,k=2500,dtype=f32", (8, 8)),  # in the last cache
-        ("matmul:m=1,n=1000,k=1000,dtype=f32", (32, 1)),  # of which the second keeps a part
+        ("matmul:m=1,n=1000,k=1000,dtype=f32", (8, 8)),  # and the second keeps a part of it
     ],
 )
 def test_the_first_sweep_is_of_streams_where_rows_meet_in_a_cache(
