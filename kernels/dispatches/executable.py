@@ -69,7 +69,8 @@ def executable_of(name: str, dispatches: Sequence[Dispatch], element: Callable[[
         element: the type of the elements of each operand and result.
     """
     exports = "".join(_export(dispatch, at) for at, dispatch in enumerate(dispatches))
-    shims = "".join(_shim(dispatch, element) for dispatch in dispatches)
+    declared = dict.fromkeys(_declaration(dispatch, element) for dispatch in dispatches)
+    shims = "".join([*declared, *(_shim(dispatch, element) for dispatch in dispatches)])
     held = f'#hal.executable.object<{{path = "{name}.bc", data = #code_{name}}}>'
     objects = ", ".join(f"#tilewise_{_alias(key)} = [{held}]" for key in FORMATS)
     return f"""
@@ -190,6 +191,14 @@ count(%device: !hal.device) -> (index, index, index) {{
     }}"""
 
 
+def _declaration(dispatch: Dispatch, element: Callable[[str], str]) -> str:
+    types = [f"memref<{element(name)}>" for name in dispatch.passes]
+    taken = ", ".join([*types, "i64"] if dispatch.parts > 1 else types)
+    return f"""
+      func.func private @{dispatch.calls}({taken}) -> i64 attributes \
+{{hal.import.static, llvm.bareptr = true}}"""
+
+
 def _shim(dispatch: Dispatch, element: Callable[[str], str]) -> str:
     layout = _layout(dispatch)
     bound = "".join(
@@ -208,8 +217,6 @@ alignment({LINE_BYTES}) offset(%zero) : memref<{element(name)}>"""
         %part = arith.index_cast %group : index to i64"""
     taken = ", ".join(types)
     return f"""
-      func.func private @{dispatch.calls}({taken}) -> i64 attributes \
-{{hal.import.static, llvm.bareptr = true}}
       func.func @{dispatch.name}() {{
         %zero = arith.constant 0 : index{bound}
         %status = func.call @{dispatch.calls}({", ".join(given)}) : ({taken}) -> i64

@@ -14,7 +14,7 @@ from kernels.dispatches.passes.text import (
     inner_text,
     pass_call,
     pass_executable,
-    pass_pair,
+    pass_pairs,
     pass_sequences,
 )
 from kernels.dispatches.patterns.pattern import Pattern, patterns
@@ -277,7 +277,7 @@ def _main(uses: Sequence[_Use], passes: Sequence[CompiledPass]) -> str:
         pairs = ",\n        ".join(pair for use in found for pair in use.pairs)
         steps += _STEP.format(step=step, pairs=pairs)
     if passes:
-        pairs = ",\n        ".join(map(pass_pair, passes))
+        pairs = ",\n        ".join(pair for one in passes for pair in pass_pairs(one))
         steps += _STEP.format(step="_rows", pairs=pairs)
     return f"""
   transform.named_sequence @__transform_main({given}: !transform.any_op {{transform.consumed}}) {{\

@@ -52,8 +52,8 @@ def cut_passes(ops: Sequence[tuple[Any, str]], claimed: Mapping[Any, str]) -> li
     taken: set[Any] = set()
     found = []
     for result in reversed(nodes):
-        if result in taken:
-            continue
+        if result in taken or len(nodes[result].op.results) > 1:
+            continue  # a call gives one result
         group = _grown(nodes[result], nodes, taken)
         made = None if group is None else _made(*group, claimed)
         if made is None:
@@ -176,31 +176,56 @@ def _made(split: Split, members: Sequence[Member], claimed: Mapping[Any, str]) -
     operands = tuple(_value(f"%arg{i}", value) for i, value in enumerate(writer.operands))
     pattern = replace(nowhere, operands=operands, text=text, size=size)
     uses = tuple(_uses(root, members[:-1]))
-    over = _overwritten(one, members, writer.operands)
+    over, kept = _overwritten(one, members, writer.operands)
     makers = [claimed.get(root_of(value)) for value in writer.operands]
     after = tuple(dict.fromkeys(problem for problem in makers if problem is not None))
     return replace(one, pattern=pattern, uses=uses, inner=tuple(moved.values()), overwrites=over,
-                   after=after)  # fmt: skip
+                   kept=kept, after=after)  # fmt: skip
 
 
-def _overwritten(one: RowPass, members: Sequence[Member], operands: Sequence[Any]) -> int | None:
-    """The operand whose memory the result may have: nobody else reads it, and it lies alike."""
+def _overwritten(
+    one: RowPass, members: Sequence[Member], operands: Sequence[Any]
+) -> tuple[int | None, tuple[Uses, ...]]:
+    """The operand whose memory the result may have, and who reads it and what it is a view of.
+
+    Nobody else reads it, also by another view of it; it lies alike; and it is made as often as the
+    pass runs, so no loop reads it again.
+    """
+    root = members[-1].node
     inside = {member.node.result for member in members}
     kind = one.pattern.result.element
     whole = whole_lines(Split(one.rows, one.columns), is_wide=True).row
+    roots = [root_of(value) for value in operands]
     for at, value in enumerate(operands):
-        made = owner(root_of(value))
+        made = owner(roots[at])
         sources = [reading.source for reading in one.readings if reading.operand == at]
         if (
             one.is_wide
             and sources == [Source(kind, is_wide=True, row=whole)]
+            and roots.count(roots[at]) == 1
             and made is not None
             and made.name.startswith("linalg.")
-            and value.type.shape == members[-1].node.result.type.shape
-            and _users(root_of(value)) <= inside
+            and _run_as_often(made, root.op)
+            and value.type.shape == root.result.type.shape
+            and _users(roots[at]) <= inside
         ):
-            return at
-    return None
+            return at, tuple(_kept(root, value))
+    return None, ()
+
+
+def _run_as_often(op: Any, other: Any) -> bool:
+    """Whether ops stand in the same block, as far as their parent has one alone."""
+    same = op.parent == other.parent
+    return same and all(len(list(region.blocks)) == 1 for region in op.parent.regions)
+
+
+def _kept(root: Node, value: Any) -> Iterator[Uses]:
+    """The uses of a value, then of what it is a view of."""
+    path = _path(root.op, value)
+    yield Uses(path, len(list(value.uses)))
+    while (made := owner(value)) is not None and made.name in RESHAPES:
+        value, path = made.operands[0], (*path, 0)
+        yield Uses(path, len(list(value.uses)))
 
 
 def _uses(root: Node, members: Sequence[Member]) -> Iterator[Uses]:

@@ -86,6 +86,7 @@ class RowPass:
         inner: ops of bodies whose constants have to be moved into the body first.
         overwrites: the operand in whose place the result is written; None where somebody else
             reads it, or its elements lie otherwise.
+        kept: the uses of that operand, then of what it is a view of, to the op that makes it.
         after: the problems that make its operands. IREE joins ops to a product that it computes
             itself, so a pass is of use only where none of those is left to it.
         where: function and op of each place that has it.
@@ -101,6 +102,7 @@ class RowPass:
     uses: tuple[Uses, ...]
     inner: tuple[Inner, ...]
     overwrites: int | None = None
+    kept: tuple[Uses, ...] = ()
     after: tuple[str, ...] = ()
     where: tuple[str, ...] = ()
 

@@ -9,26 +9,47 @@ from kernels.dispatches.replacement import matcher_of, replacer_text, scalar_tex
 
 _HANDLE = "!transform.any_op"
 _COUNT = "!transform.param<i64>"
+_OVER = "_over"
+_MAKERS = ("util.call", "linalg.generic", "linalg.matmul", "linalg.batch_matmul")
+"""What makes a tensor of its own; a product that a library has is a call by now."""
+_BESIDE = "tilewise_beside"
+_BESIDE_TEXT = f"""
+  transform.named_sequence @{_BESIDE}(%op: {_HANDLE} {{transform.readonly}}, \
+%other: {_HANDLE} {{transform.readonly}}) {{
+    %around = transform.get_parent_op %op : ({_HANDLE}) -> {_HANDLE}
+    %around_other = transform.get_parent_op %other : ({_HANDLE}) -> {_HANDLE}
+    %both = transform.merge_handles deduplicate %around, %around_other : {_HANDLE}
+    %found = transform.num_associations %both : ({_HANDLE}) -> {_COUNT}
+    %wanted = transform.param.constant 1 : i64 -> {_COUNT}
+    transform.match.param.cmpi eq %found, %wanted : {_COUNT}
+    transform.yield
+  }}"""
 
 
 def pass_executable(one: CompiledPass) -> str:
     """The executable of a pass."""
     values = (*one.found.pattern.operands, one.found.pattern.result)
     elements = {name: value.element for name, value in zip(_names(one), values, strict=True)}
-    return executable_of(one.name, (_dispatch(one),), elements.__getitem__)
+    return executable_of(
+        one.name, [_dispatch(one, suffix) for suffix in _suffixes(one)], elements.__getitem__
+    )
 
 
 def pass_call(one: CompiledPass) -> str:
-    """The function of tensors that takes the place of a pass's ops."""
+    """The functions of tensors that take the place of a pass's ops."""
+    return "".join(_call(one, suffix) for suffix in _suffixes(one))
+
+
+def _call(one: CompiledPass, suffix: str) -> str:
     *given, result = (*one.found.pattern.operands, one.found.pattern.result)
-    dispatch, overwrites = _dispatch(one), one.found.overwrites
-    to = result.type if overwrites is None else f"%{dispatch.writes[0]}"
+    dispatch = _dispatch(one, suffix)
+    to = f"%{dispatch.writes[0]}" if suffix else result.type
     arguments = ", ".join(
         f"%{name}: {value.type}" for name, value in zip(dispatch.reads, given, strict=True)
     )
     names = ", ".join(f"%{name}" for name in dispatch.reads)
     types = ", ".join(value.type for value in given)
-    return f"""  util.func private @{one.name}_call({arguments}) -> {result.type} {{
+    return f"""  util.func private @{one.name}_call{suffix}({arguments}) -> {result.type} {{
     %made = flow.dispatch @{one.name}_executable::@{dispatch.name}({names}) : ({types}) -> {to}
     util.return %made : {result.type}
   }}
@@ -37,14 +58,18 @@ def pass_call(one: CompiledPass) -> str:
 
 def pass_sequences(one: CompiledPass) -> str:
     """What finds a pass's ops and puts the call there."""
-    checks = [_counted(uses, at) for at, uses in enumerate(one.found.uses)]
-    found = matcher_of(f"{one.name}_is", one.found.pattern, checks)
-    return found + replacer_text(one.name, one.name)
+    found = ""
+    for suffix in _suffixes(one):
+        checks = [_counted(uses, f"between{at}") for at, uses in enumerate(one.found.uses)]
+        checks += _may_overwrite(one.found.kept) if suffix else []
+        found += matcher_of(f"{one.name}_is{suffix}", one.found.pattern, checks)
+        found += replacer_text(one.name, one.name, suffix)
+    return found
 
 
-def pass_pair(one: CompiledPass) -> str:
-    """As `transform.foreach_match` takes it."""
-    return f"@{one.name}_is -> @{one.name}_use"
+def pass_pairs(one: CompiledPass) -> list[str]:
+    """As `transform.foreach_match` takes them: the first that fits is the one."""
+    return [f"@{one.name}_is{suffix} -> @{one.name}_use{suffix}" for suffix in _suffixes(one)]
 
 
 def counts_text(passes: Iterable[CompiledPass]) -> str:
@@ -52,8 +77,10 @@ def counts_text(passes: Iterable[CompiledPass]) -> str:
 
     What asks for all readers of a value is none of the ops that a matcher may have itself.
     """
-    counts = sorted({uses.count for one in passes for uses in one.found.uses})
-    return "".join(
+    made = list(passes)
+    counts = sorted({uses.count for one in made for uses in (*one.found.uses, *one.found.kept)})
+    is_written = any(one.found.overwrites is not None for one in made)
+    return (_BESIDE_TEXT if is_written else "") + "".join(
         f"""
   transform.named_sequence @{_counter(count)}(%op: {_HANDLE} {{transform.readonly}}) {{
     %users = transform.get_consumers_of_result %op[0] : ({_HANDLE}) -> {_HANDLE}
@@ -76,11 +103,17 @@ def inner_text(inner: Inner) -> str:
     return scalar_text(inner.name, inner.signature, inner.text, inner.result, inner.type)
 
 
-def _dispatch(one: CompiledPass) -> Dispatch:
+def _suffixes(one: CompiledPass) -> list[str]:
+    """Of the ways in which a pass is called: into an operand's memory first, where it may be."""
+    return [""] if one.found.overwrites is None else [_OVER, ""]
+
+
+def _dispatch(one: CompiledPass, suffix: str) -> Dispatch:
     *reads, result = _names(one)
-    written = result if one.found.overwrites is None else reads[one.found.overwrites]
+    over = one.found.overwrites if suffix else None
+    written = result if over is None else reads[over]
     return Dispatch(
-        name=f"run_{one.name}",
+        name=f"run_{one.name}{suffix}",
         calls=one.function,
         reads=tuple(reads),
         writes=(written,),
@@ -93,8 +126,24 @@ def _names(one: CompiledPass) -> list[str]:
     return [*(f"in{i}" for i in range(len(one.found.pattern.operands))), "out"]
 
 
-def _counted(uses: Uses, at: int) -> str:
-    lines, op = walk(uses.path, f"between{at}")
+def _may_overwrite(kept: Sequence[Uses]) -> list[str]:
+    """Whether an operand belongs to the pass alone, in whatever module a library is used.
+
+    IREE copies no argument of the program before it is written over, and nothing that is read
+    again in a loop or by another view.
+    """
+    lines, op = walk(kept[-1].path, "maker")
+    names = ", ".join(f'"{name}"' for name in _MAKERS)
+    return [
+        *(_counted(uses, f"kept{at}") for at, uses in enumerate(kept)),
+        f"{lines}\n    transform.match.operation_name {op} [{names}] : {_HANDLE}",
+        f"\n    transform.include @{_BESIDE} failures(propagate) (%root, {op}) : "
+        f"({_HANDLE}, {_HANDLE}) -> ()",
+    ]
+
+
+def _counted(uses: Uses, name: str) -> str:
+    lines, op = walk(uses.path, name)
     return f"{lines}\n    transform.include @{_counter(uses.count)} failures(propagate) ({op}) : \
 ({_HANDLE}) -> ()"
 
