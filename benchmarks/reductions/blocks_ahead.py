@@ -10,18 +10,12 @@ rounds on one core. GFLOP/s; the last column is over PyTorch.
 import argparse
 from collections.abc import Iterator
 from itertools import product
-from statistics import median
 from typing import Literal
 
-from benchmarks.reductions.read_in_place import check
-from kernels.native import lower
-from kernels.native.microbench import peak_gflops
-from kernels.oracle.operands import make_operands
+from benchmarks.reductions.shared_words import beside_onednn
 from kernels.problem import Problem, parse_problem
 from kernels.schedule import Pack, Prefetch, Register, Schedule, Step, Stream, Tile, Unroll
 from kernels.target import Target, resolve
-from search.peers import onednn
-from search.timing.interleave import interleave
 from tilewise.bench.machine import processor
 
 PROBLEMS = [
@@ -62,21 +56,8 @@ def schedules(problem: Problem, target: Target) -> Iterator[tuple[str, Schedule]
 
 def table(problem: Problem, rounds: int) -> str:
     """All ways of one problem, the fastest of PyTorch's last."""
-    target, operands = resolve("host"), make_operands(problem, 0)
-    named = dict(schedules(problem, target))
-    ways = [lower(problem, schedule, target).bind(operands) for schedule in named.values()]
-    check(problem, operands, ways)
-    peers = [variant.run for variant in onednn.variants(problem, operands, target.threads)]
-    times = [median(samples.times) for samples in interleave([*ways, *peers], rounds)]
-    speeds = [problem.flops / seconds / 1e9 for seconds in times]
-    peer = max(speeds[len(ways) :])
-    rows = [
-        f"  {name:<42} {speed:>7.1f} {speed / peer:>6.2f}"
-        for name, speed in zip(named, speeds, strict=False)
-    ]
-    peak = peak_gflops(target, problem.element.name)
-    head = f"{problem.canonical}, peak {peak:.0f}"
-    return "\n".join([head, *rows, f"  {'PyTorch':<42} {peer:>7.1f}"])
+    target = resolve("host")
+    return beside_onednn(problem, dict(schedules(problem, target)), target, rounds, "PyTorch")
 
 
 if __name__ == "__main__":

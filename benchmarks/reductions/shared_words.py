@@ -8,6 +8,7 @@ oneDNN, all in the same rounds on one core. GFLOP/s.
 """
 
 import argparse
+from collections.abc import Mapping
 from statistics import median
 
 from benchmarks.reductions.read_in_place import check
@@ -56,21 +57,36 @@ def schedules(problem: Problem, target: Target) -> dict[str, Schedule]:
 
 def table(problem: Problem, rounds: int) -> str:
     """All ways of one problem, the fastest of oneDNN's last."""
-    target, operands = resolve("host"), make_operands(problem, 0)
-    named = schedules(problem, target)
+    target = resolve("host")
+    return beside_onednn(problem, schedules(problem, target), target, rounds, "oneDNN")
+
+
+def beside_onednn(
+    problem: Problem, named: Mapping[str, Schedule], target: Target, rounds: int, peer_name: str
+) -> str:
+    """GFLOP/s of schedules and their ratios to the fastest of oneDNN's ways, which comes last.
+
+    Args:
+        problem: what all compute.
+        named: the schedules.
+        target: where.
+        rounds: interleaved ones.
+        peer_name: what the line of oneDNN is called.
+    """
+    operands = make_operands(problem, 0)
     ways = [lower(problem, schedule, target).bind(operands) for schedule in named.values()]
     check(problem, operands, ways)
     peers = [variant.run for variant in onednn.variants(problem, operands, target.threads)]
     times = [median(samples.times) for samples in interleave([*ways, *peers], rounds)]
     speeds = [problem.flops / seconds / 1e9 for seconds in times]
-    peer = max(speeds[len(ways) :])
+    peer, width = max(speeds[len(ways) :]), max(map(len, named))
     rows = [
-        f"  {name:<24} {speed:>7.1f} {speed / peer:>6.2f}"
+        f"  {name:<{width}} {speed:>7.1f} {speed / peer:>6.2f}"
         for name, speed in zip(named, speeds, strict=False)
     ]
     peak = peak_gflops(target, problem.element.name)
     head = f"{problem.canonical}, peak {peak:.0f}"
-    return "\n".join([head, *rows, f"  {'oneDNN':<24} {peer:>7.1f}"])
+    return "\n".join([head, *rows, f"  {peer_name:<{width}} {peer:>7.1f}"])
 
 
 if __name__ == "__main__":
