@@ -35,20 +35,28 @@ STREAMS = 4
 BUFFER_BYTES = 128 << 20
 LEAST_BUFFER_PER_CACHE = 4
 
-_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)
+_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 _loaded: list[Loaded] = []  # what the functions' addresses point into
 
 
 def peak_gflops(target: Target, dtype: str) -> float:
     """Multiply-adds of the target's threads for `dtype`, in GFLOP/s (two operations each)."""
-    chains = CHAINS[target.vector_registers]
-    how = arithmetic(dtype, target)
-    run = _compiled("peak", how, target.lanes(dtype), target.has_fma, chains)
-    works = [np.ones(target.vector_bytes * 2, np.uint8) for _ in range(target.threads)]
+    run, operations = multiplier(target, dtype)
+    works = [np.ones(target.vector_bytes, np.uint8) for _ in range(target.threads)]
     given = [(work.ctypes.data, PEAK_STEPS * target.threads) for work in works]
     best = _least_time(run, given, PEAK_ROUNDS)
-    done = 2.0 * chains * target.lanes(dtype) * how.depth * PEAK_STEPS * target.threads**2
-    return done / best / 1e9
+    return float(operations) * PEAK_STEPS * target.threads**2 / best / 1e9
+
+
+def multiplier(target: Target, dtype: str) -> tuple[Callable[[int, int], Any], int]:
+    """What `peak_gflops` times: f(address, steps), and the operations of a step.
+
+    A vector is read at the address, and nothing is written there.
+    """
+    chains = CHAINS[target.vector_registers]
+    how, lanes = arithmetic(dtype, target), target.lanes(dtype)
+    run = _compiled("peak", how, lanes, target.has_fma, chains)
+    return _beside(run, target), 2 * chains * lanes * how.depth
 
 
 def bandwidth_gbs(target: Target) -> float:
@@ -66,10 +74,16 @@ def reader(target: Target, streams: int) -> Callable[[int, int], Any]:
     """What `bandwidth_gbs` times: f(address, steps) loads `streams` vectors in each step.
 
     The streams are equal parts of the memory that begins at the address, one behind the other.
+    Nothing is written there.
     """
-    return _compiled(
-        "read", arithmetic("f32", target), target.lanes("f32"), target.has_fma, streams
-    )
+    how, lanes = arithmetic("f32", target), target.lanes("f32")
+    return _beside(_compiled("read", how, lanes, target.has_fma, streams), target)
+
+
+def _beside(run: Callable[[int, int, int], Any], target: Target) -> Callable[[int, int], Any]:
+    """f(address, steps) of a loop that writes its sums, which nobody reads, to other memory."""
+    sums = np.empty(target.vector_bytes, np.uint8)
+    return lambda address, steps: run(address, steps, sums.ctypes.data)
 
 
 def _least_time(run: Callable[[int, int], Any], given: list[tuple[int, int]], rounds: int) -> float:
@@ -109,11 +123,14 @@ def _timed(run: Callable[[int, int], Any], address: int, steps: int) -> float:
 @functools.cache
 def _compiled(
     kind: str, how: Arithmetic, lanes: int, fma: bool, width: int
-) -> Callable[[int, int], Any]:
-    """The loop called `kind`, of an address and a number of steps; it lives as the process does."""
+) -> Callable[[int, int, int], Any]:
+    """The loop called `kind`, of an address, a number of steps and where its sums go.
+
+    It lives as the process does.
+    """
     emit = {"peak": _emit_peak, "read": _emit_read}[kind]
     module = ir.Module("limits")
-    fn = internal_function(module, f"tilewise_{kind}", 2)
+    fn = internal_function(module, f"tilewise_{kind}", 3)
     entry = Builder(fn.append_basic_block("entry"))
     emit(fn, Vectors(entry, ELEMENTS[how.accumulator], lanes, fma), how, width)
     loaded = Loaded(compile_module(module, [fn]))
@@ -122,7 +139,7 @@ def _compiled(
 
 
 def _emit_peak(fn: ir.Function, v: Vectors, how: Arithmetic, chains: int) -> None:
-    address, steps = fn.args
+    address, steps, to = fn.args
     x = v.load(address)
     loop = Loop(v.builder, [v.zero] * chains, "chain")
     # The product of an accumulator keeps integer chains from collapsing into one multiply.
@@ -132,13 +149,12 @@ def _emit_peak(fn: ir.Function, v: Vectors, how: Arithmetic, chains: int) -> Non
         for acc in loop.carried
     ]
     sums = loop.close(sums, steps, 1)
-    total = functools.reduce(v.add, sums)
-    v.store(total, v.at(address, v.lanes))
+    v.store(functools.reduce(v.add, sums), to)
     v.builder.ret_void()
 
 
 def _emit_read(fn: ir.Function, v: Vectors, _how: Arithmetic, streams: int) -> None:
-    address, steps = fn.args
+    address, steps, to = fn.args
     b = v.builder
     stream = b.mul(steps, const(v.lanes))
     loop = Loop(b, [v.zero] * streams, "line")
@@ -147,5 +163,5 @@ def _emit_read(fn: ir.Function, v: Vectors, _how: Arithmetic, streams: int) -> N
         at = b.add(b.mul(stream, const(s)), b.mul(loop.index, const(v.lanes)))
         sums.append(v.add(acc, v.load(v.offset(address, at))))
     sums = loop.close(sums, steps, 1)
-    v.store(functools.reduce(v.add, sums), address)
+    v.store(functools.reduce(v.add, sums), to)
     b.ret_void()
