@@ -2,7 +2,9 @@
 
     python -m benchmarks.models.whole_models resnet50 bert mlp --threads 1
     python -m benchmarks.models.whole_models bert --tokens 384
+    GLIBC_TUNABLES=glibc.malloc.hugetlb=1 python -m benchmarks.models.whole_models bert --caching
 
+The last one has pages of 2 MiB where the system offers them, for all, and IREE's caching allocator.
 Problems without a stored schedule are tuned first. Every result is compared with PyTorch's in f64.
 """
 
@@ -13,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
@@ -36,15 +39,19 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=32, help="of what is not stored")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--tokens", type=int, default=128, help="of the forms of BERT")
+    parser.add_argument("--caching", action="store_true", help="IREE's caching allocator")
     options = parser.parse_args()
+    allocators = ("caching",) if options.caching else ()
     of_tokens = {f.__name__: partial(f, tokens=options.tokens) for f in (bert, bert_bf16)}
     for name in options.models:
         graph = {**MODELS, **of_tokens}[name](options.small)
         with TemporaryDirectory() as folder:
-            measure(graph, Path(folder), options.threads, options.trials)
+            measure(graph, Path(folder), options.threads, options.trials, allocators)
 
 
-def measure(graph: Graph, folder: Path, threads: int, trials: int) -> None:
+def measure(
+    graph: Graph, folder: Path, threads: int, trials: int, allocators: tuple[str, ...]
+) -> None:
     """Compile, run and time one model; print a row for each form."""
     source = folder / f"{graph.name}.mlir"
     source.write_text(spelled(graph))
@@ -53,7 +60,8 @@ def measure(graph: Graph, folder: Path, threads: int, trials: int) -> None:
     if tilewise([*given, "--target", target]) != 0:
         sys.exit(f"tilewise model {graph.name} failed")
     argument = graph.argument()
-    runs, results = _iree(graph, argument, folder, threads)
+    device = open_device(threads, *allocators)
+    runs, results = _iree(graph, argument, folder, device)
     torch_runs, torch_results, expected = pytorch(graph, argument, threads)
     runs, results = {**runs, **torch_runs}, {**results, **torch_results}
     samples = interleave(list(runs.values()), ROUNDS, threads)
@@ -75,7 +83,7 @@ def target_of(threads: int) -> str:
 
 
 def _iree(
-    graph: Graph, argument: Array, folder: Path, threads: int
+    graph: Graph, argument: Array, folder: Path, device: Any
 ) -> tuple[dict[str, Run], dict[str, Array]]:
     narrow = graph.given.dtype == "bf16"
     values = to_bf16(argument) if narrow else argument
@@ -87,7 +95,7 @@ def _iree(
         if not (folder / file).exists():
             print(f"{graph.name}, {name}: IREE does not compile it", flush=True)
             continue
-        module = LoadedModule((folder / file).read_bytes(), open_device(threads))
+        module = LoadedModule((folder / file).read_bytes(), device)
         results[name] = module.results("main", given)[0]
         runs[name] = module.bind_raw("main", given, 1)
     return runs, results

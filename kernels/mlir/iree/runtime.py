@@ -140,16 +140,25 @@ def runtime() -> Any:
 
 
 @functools.cache
-def open_device(threads: int) -> Any:
-    """One thread runs in the caller's; more run on IREE's own, while the caller waits."""
+def open_device(threads: int, *allocators: str) -> Any:
+    """A device of this process.
+
+    One thread runs in the caller's; more run on IREE's own, while the caller waits.
+
+    Args:
+        threads: that run.
+        allocators: of IREE, by its own names, between the device and `malloc`; `caching` keeps what
+            is freed. Without it memory comes zeroed, call by call.
+    """
     rt = runtime()
     from iree.runtime import _binding
 
+    given = list(allocators) or None
     if threads == 1:
-        return rt.get_driver("local-sync").create_default_device()
+        return rt.get_driver("local-sync").create_default_device(allocators=given)
     rt.flags.parse_flags(f"--task_topology_group_count={threads}")
     # A driver keeps the workers that it started with, and `get_driver` hands out the first one.
-    return _binding.create_hal_driver("local-task").create_default_device()
+    return _binding.create_hal_driver("local-task").create_default_device(allocators=given)
 
 
 def _imported(rt: Any, device: Any, array: Array, element: str) -> Any:
