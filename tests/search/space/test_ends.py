@@ -13,6 +13,7 @@ from search.model.analytical import Model
 from search.model.prior import prior_points
 from search.space.census import count_schedules
 from search.space.ends import BLOCKS
+from search.space.parameters import RegisterTile
 from search.space.points import Point
 from search.space.space import Space
 from search.space.tiles import tile_shape
@@ -104,3 +105,15 @@ def test_a_part_of_one_block_is_counted_once(text: str) -> None:
     made = {space.schedule(point) for point in points}
     assert at_ends(space)
     assert count_schedules(space) == sum(space.why_illegal(schedule) is None for schedule in made)
+
+
+def test_the_end_is_a_number_of_its_own() -> None:
+    """A model that takes 16 rows from the nearer end for 8 in order has two times for one tile."""
+    tile = Space(parse_problem("matmul:m=1,n=1000,k=1000,dtype=f32"), TARGET).parameter("tile")
+    assert isinstance(tile, RegisterTile)
+    codes = {tile_shape(value): tile.encode(value) for value in tile.values}
+    for shape, code in codes.items():
+        assert code[:-1] == codes[shape._replace(ends=False)][:-1]
+        assert (code[-1] > 0) == shape.ends
+    whole = Space(parse_problem("matmul:m=1,n=300,k=500,dtype=f32"), TARGET).parameter("tile")
+    assert whole and all(len(whole.encode(value)) == 3 for value in whole.values)
