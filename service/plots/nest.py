@@ -10,6 +10,7 @@ from html import escape
 from math import prod
 from typing import Any
 
+from kernels.errors import ScheduleError
 from kernels.loopnest import Copy, Counts, Kernel, Loop, Nest, build, count
 from kernels.problem import Problem, parse_problem
 from kernels.problem.iteration import is_packed_ahead
@@ -44,10 +45,16 @@ class _Page:
 def drawn(
     problem: str, steps: list[dict[str, Any]], caches: Mapping[str, int] | None = None
 ) -> str:
-    """As `draw`; nothing for steps of IREE's own code, whose loops IREE's compiler makes."""
-    if Schedule.from_json(steps).is_for_iree:
+    """As `draw`; nothing for steps of IREE's own code, whose loops IREE's compiler makes.
+
+    Nor for those of another version that this one does not know, or would not apply.
+    """
+    try:
+        if Schedule.from_json(steps).is_for_iree:
+            return ""
+        return draw(problem, steps, caches)
+    except ScheduleError:
         return ""
-    return draw(problem, steps, caches)
 
 
 def draw(

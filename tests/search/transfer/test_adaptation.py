@@ -52,7 +52,7 @@ def test_a_tile_that_begins_at_the_nearer_end_keeps_its_depth(n: int, tile: str)
 
 
 def test_a_tile_that_begins_at_the_nearer_end_gives_way_to_one_that_does() -> None:
-    texts = ("matmul:m={},n=1000,k=1000,dtype=f32".format(rows) for rows in (4, 8))
+    texts = (f"matmul:m={rows},n=1000,k=1000,dtype=f32" for rows in (4, 8))
     there, here = (Space(parse_problem(text), WIDE) for text in texts)
     base = {p.name: p.values[0] for p in there.parameters}
     tiles = {"4x1w8e": "8x1w8e", "4x1w8": "4x1w8"}
