@@ -81,6 +81,16 @@ def test_others_have_one_order(text: str) -> None:
     assert not at_ends(Space(parse_problem(f"matmul:{text}"), TARGET))
 
 
+@pytest.mark.parametrize("features", [frozenset({"neon"}), frozenset({"fp-armv8"})])
+def test_no_end_is_nearer_where_no_clock_is_read(features: frozenset[str]) -> None:
+    """There a kernel would sum parts apart, and always begin with the first."""
+    target = replace(TARGET, cpu="neoverse-v2", features=features, vector_bytes=16)
+    for text in ("m=1,n=1000,k=1000,dtype=f32", "m=1000,n=1,k=1000,dtype=f32"):
+        space = Space(parse_problem(f"matmul:{text}"), target)
+        assert not at_ends(space)
+        assert at_ends(Space(space.problem, replace(target, features=frozenset())))
+
+
 def test_each_thread_has_a_cache() -> None:
     problem, two = parse_problem("matmul:m=1,n=2000,k=1500,dtype=f32"), replace(TARGET, threads=2)
     assert not at_ends(Space(problem, TARGET))
