@@ -11,6 +11,7 @@ from kernels.errors import LoweringError
 from kernels.loopnest import build
 from kernels.native import lower
 from kernels.native.driver.scope import PROBED_LINES
+from kernels.native.ir.vectors import LINE_BYTES
 from kernels.native.jit.drivers import load_driver
 from kernels.native.language.ends import comes_sooner
 from kernels.native.language.primitives import IS_X86
@@ -112,6 +113,16 @@ def test_each_thread_times_lines_of_its_own_columns(host: Target) -> None:
     whole = PROBE.search(plan(problem, Schedule(steps), host).source.text)
     assert probe and whole
     assert probe.group().count("n_first * b_n") == 2 and "b_n" not in whole.group()
+
+
+def test_scratch_is_the_sums_of_parts_alone(host: Target) -> None:
+    """Constant weights that are read in place have no panels."""
+    problem, steps = CASES["reduction"]
+    ahead = replace(problem, weights="constant")
+    for one in (problem, ahead):
+        scratch = lower(one, Schedule(steps), host).scratch_bytes
+        assert scratch["A"] >= 4 * 5 * problem.m * problem.n
+        assert scratch["B"] == LINE_BYTES
 
 
 def test_a_nest_says_what_is_summed_apart_and_what_comes_first() -> None:
