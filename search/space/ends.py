@@ -15,6 +15,7 @@ from search.space.workload import Workload
 
 SMALLEST, LARGEST = 0.75, 8.0  # matrices, in sizes of the second cache
 BLOCKS = 8  # that fill it: fewer, and the one that it has in part is a larger share
+CLOCKLESS = {"neon", "fp-armv8"}  # features of processors whose clock programs cannot read
 
 
 def tiles_with_ends(workload: Workload, tiles: Iterable[str]) -> tuple[str, ...]:
@@ -22,7 +23,8 @@ def tiles_with_ends(workload: Workload, tiles: Iterable[str]) -> tuple[str, ...]
     size = workload.stored[streamed(workload)].total / workload.target.threads
     l2_bytes = workload.target.l2_bytes
     is_near = SMALLEST * l2_bytes < size <= LARGEST * l2_bytes
-    if not is_near or not isinstance(workload.problem, Matmul) or workload.dims.lead:
+    can_tell = is_near and not workload.target.features & CLOCKLESS
+    if not can_tell or not isinstance(workload.problem, Matmul) or workload.dims.lead:
         return ()
     return tuple(f"{tile}{ENDS_MARK}" for tile in tiles if _may_begin_at_end(workload, tile))
 

@@ -1,5 +1,6 @@
 """What pages show of the database, as plain values."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,7 +10,7 @@ from typing import Any, Literal
 from sqlalchemy import Row, Select, func, select
 from sqlalchemy.orm import Session
 
-from kernels.errors import KernelsError
+from kernels.errors import KernelsError, ScheduleError
 from kernels.schedule import Schedule
 from search.records import TrialState
 from service.api.documents import job_json, moment
@@ -192,8 +193,11 @@ def schedule_row(session: Session, number: int) -> models.Schedule:
 
 
 def steps_text(steps: list[Json]) -> list[str]:
-    """A schedule's steps, a line each."""
-    return str(Schedule.from_json(steps)).splitlines()
+    """A schedule's steps, a line each; as JSON where this version does not know them."""
+    try:
+        return str(Schedule.from_json(steps)).splitlines()
+    except ScheduleError:
+        return [json.dumps(step) for step in steps]
 
 
 def history_rows(rows: Sequence[models.Schedule]) -> list[Json]:

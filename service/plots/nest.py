@@ -10,18 +10,23 @@ from html import escape
 from math import prod
 from typing import Any
 
+from kernels.errors import ScheduleError
 from kernels.loopnest import Copy, Counts, Kernel, Loop, Nest, build, count
 from kernels.problem import Problem, parse_problem
 from kernels.problem.iteration import is_packed_ahead
-from kernels.schedule import Schedule
+from kernels.schedule import Divide, Schedule
 from service.plots.style import COLOURS, FONT, Theme
 
 WIDTH, INDENT, OUTDENT, LINE, PAD = 640, 14, 4, 24, 8
 CELL, MOST_CELLS = 9, 32  # of the register tile's picture
 MEMORY = "memory"
 CACHES = ("l1", "l2", "l3")
-KINDS = {"parallel": 1, "tile": 0, "stream": 2, "micro": 3}  # which colour of the category
-NAMES = {"parallel": "threads", "tile": "tile", "stream": "K-stream", "micro": "micro-tiles"}
+# Which colour of the category, and what a reader is told.
+KINDS = {"parallel": 1, "tile": 0, "divide": 2, "stream": 2, "micro": 3}
+NAMES = {
+    "parallel": "threads", "tile": "tile", "divide": "summed apart", "stream": "K-stream",
+    "micro": "micro-tiles",
+}  # fmt: skip
 PACK = 4
 
 
@@ -40,10 +45,16 @@ class _Page:
 def drawn(
     problem: str, steps: list[dict[str, Any]], caches: Mapping[str, int] | None = None
 ) -> str:
-    """As `draw`; nothing for steps of IREE's own code, whose loops IREE's compiler makes."""
-    if Schedule.from_json(steps).is_for_iree:
+    """As `draw`; nothing for steps of IREE's own code, whose loops IREE's compiler makes.
+
+    Nor for those of another version that this one does not know, or would not apply.
+    """
+    try:
+        if Schedule.from_json(steps).is_for_iree:
+            return ""
+        return draw(problem, steps, caches)
+    except ScheduleError:
         return ""
-    return draw(problem, steps, caches)
 
 
 def draw(
@@ -89,6 +100,9 @@ def _entries(page: _Page) -> int:
     for entry in page.nest.entries:
         x = PAD + INDENT * len(opened)
         if isinstance(entry, Loop):
+            if entry.kind == Divide.name:
+                _sums(page, entry, x, y)
+                y += LINE + 2
             opened.append((len(page.parts), x, y, entry))
             page.parts.append("")  # its box, as soon as its end is known
             _loop(page, entry, x, y)
@@ -115,17 +129,29 @@ def _box(page: _Page, loop: Loop, x: int, top: int, bottom: int) -> str:
 def _loop(page: _Page, loop: Loop, x: int, y: int) -> None:
     _text(page, x + 8, y + 16, f"for {loop.dim} in steps of {loop.step}")
     trips = "1 trip" if loop.trips == 1 else f"{loop.trips} trips"
-    _text(page, _right(x) - 8, y + 16, f"{NAMES[loop.kind]}, {trips}", is_faint=True, at_end=True)
+    turn = ", from the nearer end" if loop.alternates else ""
+    said = f"{NAMES[loop.kind]}, {trips}{turn}"
+    _text(page, _right(x) - 8, y + 16, said, is_faint=True, at_end=True)
 
 
-def _copy(page: _Page, copy: Copy, x: int, y: int) -> None:
-    """A bar that says what is packed, its bytes, and how often that happens."""
+def _sums(page: _Page, loop: Loop, x: int, y: int) -> None:
+    """A bar that says what becomes of the parts of a divided reduction, behind their loop."""
+    _bar(page, x, y)
+    _text(page, x + 14, y + 16, f"then add {loop.trips} parts up to C")
+
+
+def _bar(page: _Page, x: int, y: int) -> None:
     colour = page.colours["category"][PACK]
-    size = prod(copy.shape) * page.problem.element.bytes
     page.parts.append(
         f'<rect class="nest-pack" x="{x + 6}" y="{y + 2}" width="{_right(x) - x - 12}" '
         f'height="{LINE - 4}" rx="3" fill="{colour}" fill-opacity="0.18" stroke="{colour}"/>'
     )
+
+
+def _copy(page: _Page, copy: Copy, x: int, y: int) -> None:
+    """A bar that says what is packed, its bytes, and how often that happens."""
+    _bar(page, x, y)
+    size = prod(copy.shape) * page.problem.element.bytes
     fits = next((name for name in CACHES if size <= page.caches.get(name, 0)), MEMORY)
     where = f", fits {fits.upper()}" if page.caches and fits != MEMORY else ""
     shape = "x".join(map(str, copy.shape))
@@ -160,6 +186,7 @@ def _kernel(page: _Page, kernel: Kernel, x: int, y: int) -> int:
     done = "tiles" if kernel.walks else "calls"
     told = [f"micro-kernel: {jammed}{kernel.rows} x {kernel.cols} of C in registers",
             f"over {kernel.depth} of {page.nest.space.stream}"
+            + (f" in {kernel.streams} streams" if kernel.streams > 1 else "")
             + (f" at each of {kernel.taps} taps" if kernel.taps > 1 else "")
             + f", unrolled by {kernel.unroll}"
             + (f", {kernel.lanes} partial sums" if kernel.lanes > 1 else ""),

@@ -91,7 +91,8 @@ def panel_bytes(problem: Problem, nest: Nest, strides: Strides, spec: KernelSpec
             a = _bytes_of_a(copy, strides, spec.how)
         else:
             b = _bytes_of_b(copy, spec.how) + _raw_bytes(copy, nest, spec.how)
-    if is_packed_ahead(problem, "B", nest.space):
+    packs_b = any(copy.operand == "B" for copy in nest.copies)
+    if packs_b and is_packed_ahead(problem, "B", nest.space):
         batches = prod(nest.space.extent(dim) for dim in nest.space.lead)
         b = batches * _panels_ahead(nest, spec).batch_bytes
     return PanelBytes(a, b)

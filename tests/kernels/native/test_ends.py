@@ -1,19 +1,24 @@
 """Native kernels that begin at the nearer end, and sums of parts of a reduction."""
 
+import ctypes
 import re
 from dataclasses import replace
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
+from llvmlite import ir
 
 from kernels.arithmetic import sweep_arithmetic
 from kernels.errors import LoweringError
 from kernels.loopnest import build
 from kernels.native import lower
 from kernels.native.driver.scope import PROBED_LINES
+from kernels.native.ir.vectors import LINE_BYTES
 from kernels.native.jit.drivers import load_driver
+from kernels.native.language import primitives
 from kernels.native.language.ends import comes_sooner
-from kernels.native.language.primitives import IS_X86
+from kernels.native.language.to_ir import emit_function
 from kernels.native.plan import plan
 from kernels.oracle.operands import Array, make_operands, poison
 from kernels.problem import DTYPES, Matmul
@@ -114,6 +119,16 @@ def test_each_thread_times_lines_of_its_own_columns(host: Target) -> None:
     assert probe.group().count("n_first * b_n") == 2 and "b_n" not in whole.group()
 
 
+def test_scratch_is_the_sums_of_parts_alone(host: Target) -> None:
+    """Constant weights that are read in place have no panels."""
+    problem, steps = CASES["reduction"]
+    ahead = replace(problem, weights="constant")
+    for one in (problem, ahead):
+        scratch = lower(one, Schedule(steps), host).scratch_bytes
+        assert scratch["A"] >= 4 * 5 * problem.m * problem.n
+        assert scratch["B"] == LINE_BYTES
+
+
 def test_a_nest_says_what_is_summed_apart_and_what_comes_first() -> None:
     problem, steps = CASES["reduction"]
     lines = str(build(problem, Schedule(steps))).splitlines()
@@ -129,7 +144,7 @@ def test_a_last_block_has_fewer_rows_than_are_timed(host: Target) -> None:
         check(problem, Schedule(steps), host, rows)
 
 
-@pytest.mark.skipif(not IS_X86, reason="programs read the clock of x86 processors alone")
+@pytest.mark.skipif(not primitives.IS_X86, reason="programs read the clock of x86 processors alone")
 def test_lines_that_were_just_read_come_sooner(host: Target) -> None:
     """In most of many tries: other programs share the caches, and delay loads."""
     far = np.ones(max(host.l3_bytes // 4, 16 * host.l2_bytes), np.uint8)
@@ -143,3 +158,22 @@ def test_lines_that_were_just_read_come_sooner(host: Target) -> None:
         near.sum()
         found.append(1 - comes_sooner(here + (1 << 20), there, 1 << 12, PROBED_LINES))
     assert sum(found) > len(found) * 3 // 4
+
+
+def test_without_a_clock_the_first_block_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On processors other than x86, whichever end is nearer."""
+    monkeypatch.setattr(primitives, "IS_X86", False)
+    module = ir.Module("ends")
+    name = emit_function(module, "comes_sooner").name
+    assert "llvm." not in str(module), "an intrinsic of x86, or a counter that traps"
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine()
+    with llvm.create_mcjit_compiler(llvm.parse_assembly(str(module)), machine) as engine:
+        engine.finalize_object()
+        kind = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
+        asked = kind(engine.get_function_address(name))
+        lines = np.zeros(1 << 12, np.uint8)
+        for there, here in ((0, 1 << 11), (1 << 11, 0)):
+            at = (lines.ctypes.data + there, lines.ctypes.data + here)
+            assert asked(*at, 64, PROBED_LINES) == 0

@@ -13,6 +13,7 @@ from search.model.analytical import Model
 from search.model.prior import prior_points
 from search.space.census import count_schedules
 from search.space.ends import BLOCKS
+from search.space.parameters import RegisterTile
 from search.space.points import Point
 from search.space.space import Space
 from search.space.tiles import tile_shape
@@ -80,6 +81,16 @@ def test_others_have_one_order(text: str) -> None:
     assert not at_ends(Space(parse_problem(f"matmul:{text}"), TARGET))
 
 
+@pytest.mark.parametrize("features", [frozenset({"neon"}), frozenset({"fp-armv8"})])
+def test_no_end_is_nearer_where_no_clock_is_read(features: frozenset[str]) -> None:
+    """There a kernel would sum parts apart, and always begin with the first."""
+    target = replace(TARGET, cpu="neoverse-v2", features=features, vector_bytes=16)
+    for text in ("m=1,n=1000,k=1000,dtype=f32", "m=1000,n=1,k=1000,dtype=f32"):
+        space = Space(parse_problem(f"matmul:{text}"), target)
+        assert not at_ends(space)
+        assert at_ends(Space(space.problem, replace(target, features=frozenset())))
+
+
 def test_each_thread_has_a_cache() -> None:
     problem, two = parse_problem("matmul:m=1,n=2000,k=1500,dtype=f32"), replace(TARGET, threads=2)
     assert not at_ends(Space(problem, TARGET))
@@ -104,3 +115,15 @@ def test_a_part_of_one_block_is_counted_once(text: str) -> None:
     made = {space.schedule(point) for point in points}
     assert at_ends(space)
     assert count_schedules(space) == sum(space.why_illegal(schedule) is None for schedule in made)
+
+
+def test_the_end_is_a_number_of_its_own() -> None:
+    """A model that takes 16 rows from the nearer end for 8 in order has two times for one tile."""
+    tile = Space(parse_problem("matmul:m=1,n=1000,k=1000,dtype=f32"), TARGET).parameter("tile")
+    assert isinstance(tile, RegisterTile)
+    codes = {tile_shape(value): tile.encode(value) for value in tile.values}
+    for shape, code in codes.items():
+        assert code[:-1] == codes[shape._replace(ends=False)][:-1]
+        assert (code[-1] > 0) == shape.ends
+    whole = Space(parse_problem("matmul:m=1,n=300,k=500,dtype=f32"), TARGET).parameter("tile")
+    assert whole and all(len(whole.encode(value)) == 3 for value in whole.values)

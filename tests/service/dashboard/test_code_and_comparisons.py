@@ -3,10 +3,18 @@
 import html
 import re
 
+import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import select
 
 from kernels.problem import parse_problem
+from kernels.schedule import Alternate, Divide, Register, Schedule, Stream, Sweep
+from kernels.schedule.steps.base import StepJson
+from service.archive.fields import digest_of
 from service.dashboard.rendering import environment
+from service.db import Sessions, models, writing
+from service.results.integrity import schedule_digest
+from service.results.stored import Work
 from tests.service.conftest import PROBLEM
 
 KEY = parse_problem(PROBLEM).key
@@ -58,3 +66,41 @@ def test_a_machine_says_which_jobs_it_runs_and_plans_it_makes() -> None:
             is_signed_in=False,
         )  # fmt: skip
         assert said in text
+
+
+def put(sessions: Sessions, steps: list[StepJson]) -> None:
+    """The steps in the place of those of the one schedule that is stored."""
+    with writing(sessions) as session:
+        row = session.scalars(select(models.Schedule)).one()
+        row.steps, row.hash = steps, digest_of(steps)[:16]
+        row.digest = schedule_digest(Work.of(row), row)
+
+
+def test_parts_of_a_reduction_are_drawn_and_compared(
+    client: TestClient, schedule_id: int, sessions: Sessions
+) -> None:
+    rows = parse_problem(PROBLEM).operand_shapes["C"][0]
+    parts = (Divide("k", 8), Alternate("k"), Stream("k", 4), Register(rows, 16), Sweep("n"))
+    put(sessions, Schedule(parts).to_json())
+    for path in (f"/problems/{KEY}", f"/compare?left={schedule_id}&right={schedule_id}"):
+        page = client.get(path)
+        assert page.status_code == 200
+        assert "from the nearer end" in page.text and "divide dim=k size=8" in page.text
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ([{"step": "fold", "dim": "k"}], "{&#34;step&#34;: &#34;fold&#34;, &#34;dim&#34;: "),
+        (Schedule((Alternate("k"), Register(4, 16))).to_json(), "alternate dim=k"),
+    ],
+    ids=["unknown", "refused"],
+)
+def test_steps_of_another_version_are_shown_without_a_drawing(
+    client: TestClient, schedule_id: int, sessions: Sessions, steps: list[StepJson], said: str
+) -> None:
+    put(sessions, steps)
+    for path in (f"/problems/{KEY}", f"/compare?left={schedule_id}&right={schedule_id}"):
+        page = client.get(path)
+        assert page.status_code == 200 and said in page.text
+        assert 'class="nest"' not in page.text
