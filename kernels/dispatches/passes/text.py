@@ -9,7 +9,8 @@ from kernels.dispatches.replacement import matcher_of, replacer_text, scalar_tex
 
 _HANDLE = "!transform.any_op"
 _COUNT = "!transform.param<i64>"
-_OVER = "_over"
+OVER = "_over"
+"""Of the functions that write over an operand: the end of their names."""
 _MAKERS = ("util.call", "linalg.generic", "linalg.matmul", "linalg.batch_matmul")
 """What makes a tensor of its own; a product that a library has is a call by now."""
 _BESIDE = "tilewise_beside"
@@ -105,7 +106,7 @@ def inner_text(inner: Inner) -> str:
 
 def _suffixes(one: CompiledPass) -> list[str]:
     """Of the ways in which a pass is called: into an operand's memory first, where it may be."""
-    return [""] if one.found.overwrites is None else [_OVER, ""]
+    return [""] if one.found.overwrites is None else [OVER, ""]
 
 
 def _dispatch(one: CompiledPass, suffix: str) -> Dispatch:

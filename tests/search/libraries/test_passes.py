@@ -57,6 +57,47 @@ def test_a_pass_is_found_compared_and_timed(
     assert told["ratio"] == pytest.approx(row.alone_us / row.library_us)
 
 
+def overwriting(read: str) -> RowPass:
+    """The pass of a module's last op, which may overwrite what the first one makes."""
+    kind = "tensor<32x32x32xf32>"
+    module = f"""
+      #own = affine_map<(d0, d1, d2) -> (d0, d1, d2)>
+      #other = affine_map<(d0, d1, d2) -> (d1, d0, d2)>
+      func.func @main(%x: {kind}) -> {kind} {{
+        %e = tensor.empty() : {kind}
+        %y = linalg.generic {{indexing_maps = [#own, #own],
+            iterator_types = ["parallel", "parallel", "parallel"]}}
+          ins(%x : {kind}) outs(%e : {kind}) {{
+        ^bb0(%a: f32, %o: f32):
+          %1 = math.sin %a : f32
+          linalg.yield %1 : f32
+        }} -> {kind}
+        %r = linalg.generic {{indexing_maps = [{read}, #own],
+            iterator_types = ["parallel", "parallel", "parallel"]}}
+          ins(%y : {kind}) outs(%e : {kind}) {{
+        ^bb0(%a: f32, %o: f32):
+          %1 = math.exp %a : f32
+          linalg.yield %1 : f32
+        }} -> {kind}
+        return %r : {kind}
+      }}"""
+    (one,) = cut_apart(module.encode()).passes
+    return one
+
+
+def test_a_pass_that_writes_over_its_operand_is_proven_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that reads rows in another order is right in memory of its own alone."""
+    require("iree+tilewise")
+    monkeypatch.setattr(passes, "BUDGET_S", 0.02)
+    right, turned = overwriting("#own"), overwriting("#other")
+    assert (right.overwrites, turned.overwrites) == (0, None)
+    wrong = replace(turned, overwrites=0, kept=right.kept)
+    first, second = measured_passes([right, wrong], (), resolve("host"))
+    assert first.failure == "" and first.found.overwrites == 0
+    assert second.served is None
+    assert second.reason.startswith("its result, written over its operand, is off by")
+
+
 def test_a_pass_after_a_product_of_irees_own_is_left_to_it(chain: RowPass) -> None:
     after = replace(chain, after=("matmul:m=2,n=3,k=4,dtype=f32",))
     (row,) = compiled_passes([after], ("matmul:m=2,n=3,k=5,dtype=f32",), resolve("host"))
@@ -72,6 +113,8 @@ def test_a_wrong_or_a_slow_pass_is_left_out(chain: RowPass) -> None:
     assert passes._judged(row, exact).served is not None
     wrong = passes._judged(row, replace(exact, error=1e-3))
     assert wrong.served is None and "off by 0.001" in wrong.reason
+    over = passes._judged(row, replace(exact, over_error=1e-3))
+    assert over.served is None and "written over its operand, is off by 0.001" in over.reason
     gained = replace(exact, alone=(1e-5 + 1e-6 * LEAST_GAIN_US / 2,))
     slow = passes._judged(row, gained)
     assert slow.served is None and "IREE alone is as fast" in slow.reason
