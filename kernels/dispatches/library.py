@@ -263,7 +263,10 @@ def _before(names: Sequence[str], *, has_pads: bool) -> tuple[str, str]:
 
 
 def _main(uses: Sequence[_Use], passes: Sequence[CompiledPass]) -> str:
-    """Ops that mean more are looked for first, in steps of their own; passes over rows last."""
+    """Ops that mean more are looked for first, in steps of their own; passes over rows last.
+
+    Of passes the longest ones come first: a short one may be a part of them.
+    """
     has_pads = any("tensor.insert_slice" in use.pattern.text for use in uses)
     scalars = [relu.symbol(element) for relu, element in _relus(uses)]
     scalars += [inner.name for inner in inner_ops(passes)]
@@ -276,9 +279,10 @@ def _main(uses: Sequence[_Use], passes: Sequence[CompiledPass]) -> str:
         found.sort(key=lambda use: (use.is_on_the_left, -use.pattern.size))
         pairs = ",\n        ".join(pair for use in found for pair in use.pairs)
         steps += _STEP.format(step=step, pairs=pairs)
-    if passes:
-        pairs = ",\n        ".join(pair for one in passes for pair in pass_pairs(one))
-        steps += _STEP.format(step="_rows", pairs=pairs)
+    for size in sorted({one.found.pattern.size for one in passes}, reverse=True):
+        longest = [one for one in passes if one.found.pattern.size == size]
+        pairs = ",\n        ".join(pair for one in longest for pair in pass_pairs(one))
+        steps += _STEP.format(step=f"_rows{size}", pairs=pairs)
     return f"""
   transform.named_sequence @__transform_main({given}: !transform.any_op {{transform.consumed}}) {{\
 {before}{steps}

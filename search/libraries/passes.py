@@ -169,13 +169,13 @@ def _measured(row: PassRow, target: Target) -> PassRow:
 
 
 def _compiled_over(made: CompiledPass, target: Target) -> bytes | None:
-    """A module in which a pass writes over its operand, which is no view there.
+    """A module in which a pass writes over its operand, which is the module's own there.
 
     None where none does, or where IREE's compiler does not find it so.
     """
     if made.found.overwrites is None:
         return None
-    one = replace(made, found=replace(made.found, kept=made.found.kept[:1]))
+    one = replace(made, found=replace(made.found, kept=()))
     over = compiled_with(module_over(made.found), text_of([], target, (), {}, [one]))
     return over.code if f"{made.name}{OVER}" in over.functions else None
 
