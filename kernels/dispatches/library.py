@@ -28,6 +28,7 @@ from kernels.dispatches.replacement import (
     replacer_text,
 )
 from kernels.problem import Problem
+from kernels.quoting import one_line
 from kernels.target.model import Target
 
 ACCUMULATORS = ("f32", "f64", "i32")
@@ -141,7 +142,7 @@ def _head(
         f"  iree-compile {FLAG}=FILE ...",
         f"Tuned for {target.canonical}. The processor that runs them has to have",
         f"  {', '.join(features) or 'x86-64, and no extension of it'}",
-        *notes,
+        *map(one_line, notes),
     ]
     for kernel in kernels:
         laid = f" as {kernel.problem.canonical}" if kernel.found != kernel.problem else ""

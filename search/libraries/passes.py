@@ -13,6 +13,7 @@ from kernels.dispatches.passes.row_pass import RowPass, distinct
 from kernels.dispatches.passes.text import OVER
 from kernels.errors import CompilerError, LoweringError
 from kernels.mlir.iree.compiler import compile_module
+from kernels.quoting import one_line
 from kernels.system.limited_child import run_limited
 from kernels.system.typed_json import from_json
 from kernels.target.model import Target
@@ -152,7 +153,7 @@ def _measured(row: PassRow, target: Target) -> PassRow:
         ours = compiled_with(module, text_of([], target, (), {}, [own]))
         over = _compiled_over(made, target)
     except CompilerError as error:
-        return PassRow(found, failure=str(error))
+        return PassRow(found, failure=one_line(error))
     if not ours.kernels:
         return PassRow(found, failure="IREE's compiler does not find it")
     request = {
@@ -163,7 +164,7 @@ def _measured(row: PassRow, target: Target) -> PassRow:
     }  # fmt: skip
     ended = run_limited(request, CHILD)
     if ended.reply is None:
-        return PassRow(found, failure=f"{ended.failure}: {ended.message}")
+        return PassRow(found, failure=one_line(f"{ended.failure}: {ended.message}"))
     is_proven = found.overwrites is None or over is not None
     return _judged(row if is_proven else PassRow(own.found, own), from_json(Compared, ended.reply))
 

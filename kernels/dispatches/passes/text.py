@@ -12,8 +12,8 @@ _COUNT = "!transform.param<i64>"
 OVER = "_over"
 """Of the functions that write over an operand: the end of their names."""
 _PRODUCTS = ("linalg.matmul", "linalg.batch_matmul")
-"""Of IREE's own: each makes a tensor of its own. IREE may remove other ops later on, such as products
-by 1: what they read is written over then."""
+"""Of IREE's own: each makes a tensor of its own. IREE may remove other ops later on, such as one
+that multiplies by 1: what they read is written over then."""
 _JUMPS = ("cf.br", "cf.cond_br", "cf.switch")
 _ALONE = "tilewise_alone"
 

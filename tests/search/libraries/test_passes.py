@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from kernels.dispatches.compilation import Replaced
 from kernels.dispatches.cutting.cut import cut_apart
 from kernels.dispatches.passes.row_pass import RowPass
+from kernels.system.limited_child import Ended
 from kernels.target import resolve
 from search.libraries import passes
 from search.libraries.passes import (
@@ -96,6 +98,41 @@ def test_a_pass_that_writes_over_its_operand_is_proven_so(monkeypatch: pytest.Mo
     assert first.failure == "" and first.found.overwrites == 0
     assert second.served is None
     assert second.reason.startswith("its result, written over its operand, is off by")
+
+
+SUM = """
+func.func @main(%x: tensor<40x30xf32>) -> tensor<f32> {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<f32>
+  %z = linalg.fill ins(%zero : f32) outs(%e : tensor<f32>) -> tensor<f32>
+  %r = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>,
+      affine_map<(d0, d1) -> ()>], iterator_types = ["reduction", "reduction"]}
+    ins(%x : tensor<40x30xf32>) outs(%z : tensor<f32>) {
+  ^bb0(%a: f32, %o: f32):
+    %1 = arith.mulf %a, %a : f32
+    %2 = arith.addf %1, %o : f32
+    linalg.yield %2 : f32
+  } -> tensor<f32>
+  return %r : tensor<f32>
+}
+"""
+
+
+def test_a_pass_whose_result_has_no_dims_is_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    require("iree+tilewise")
+    monkeypatch.setattr(passes, "BUDGET_S", 0.02)
+    (row,) = measured_passes(cut_apart(SUM.encode()).passes, (), resolve("host"))
+    assert row.failure == "" and row.max_error is not None
+
+
+def test_a_reason_is_one_line_whatever_a_child_said(
+    chain: RowPass, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passes, "compile_module", lambda _: b"")
+    monkeypatch.setattr(passes, "compiled_with", lambda *_: Replaced(b"", ("rows",)))
+    monkeypatch.setattr(passes, "run_limited", lambda *_: Ended(None, "crash", "first\nsecond"))
+    (row,) = measured_passes([chain], (), resolve("host"))
+    assert row.reason == "crash: first second"
 
 
 def test_a_pass_after_a_product_of_irees_own_is_left_to_it(chain: RowPass) -> None:
