@@ -101,10 +101,11 @@ def text_of(
     bodies = "".join([*map(executable_text, unique), *map(pass_executable, passes)])
     codes = {kernel.name: kernel.made.bitcode for kernel in unique}
     codes |= {one.name: one.bitcode for one in passes}
+    relus = "".join(relu_text(relu, element) for relu, element in _relus(uses, passes))
     return (
         f"{_head(calls, target, notes, passes)}{aliases_text(codes)}"
         f"module attributes {{transform.with_named_sequence}} {{\n{bodies}{_calls(uses)}"
-        f"{_of_passes(passes)}{_main(uses, passes)}}}\n"
+        f"{_of_passes(passes)}{relus}{_main(uses, passes)}}}\n"
     )
 
 
@@ -210,7 +211,6 @@ def _calls(uses: Sequence[_Use]) -> str:
             *(call_text(use.kernel, f"{use.name}_call{use.suffix}", use.pattern) for use in called),
             *(matcher_text(use.kernel, f"{use.name}_is{use.number}", use.pattern) for use in uses),
             *(replacer_text(use.kernel.name, use.name, use.suffix) for use in called),
-            *(relu_text(relu, element) for relu, element in _relus(uses)),
             *([leave_text()] if any(use.pattern.added is not None for use in uses) else []),
         ]
     )
@@ -228,9 +228,10 @@ def _of_passes(passes: Sequence[CompiledPass]) -> str:
     )
 
 
-def _relus(uses: Sequence[_Use]) -> list[tuple[Limit, str]]:
-    """The relus of the patterns' types."""
+def _relus(uses: Sequence[_Use], passes: Sequence[CompiledPass]) -> list[tuple[Limit, str]]:
+    """The relus of the patterns' types; passes are f32 inside, and were cut where all relus are."""
     elements = {use.pattern.result.element: None for use in uses if use.kernel.found.has_relu}
+    elements |= {"f32": None} if passes else {}
     return [(relu, element) for element in elements for relu in limits_of(element)]
 
 
@@ -269,7 +270,7 @@ def _main(uses: Sequence[_Use], passes: Sequence[CompiledPass]) -> str:
     Of passes the longest ones come first: a short one may be a part of them.
     """
     has_pads = any("tensor.insert_slice" in use.pattern.text for use in uses)
-    scalars = [relu.symbol(element) for relu, element in _relus(uses)]
+    scalars = [relu.symbol(element) for relu, element in _relus(uses, passes)]
     scalars += [inner.name for inner in inner_ops(passes)]
     given, before = _before(scalars, has_pads=has_pads)
     is_laid = any(use.kernel.found != use.kernel.problem for use in uses)
