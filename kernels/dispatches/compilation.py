@@ -18,7 +18,7 @@ from kernels.mlir.iree.compiler import (
     compiled_text,
 )
 
-_DISPATCH = re.compile(r"flow\.dispatch @(tilewise_\w+)_executable::@run_")
+_DISPATCH = re.compile(r"flow\.dispatch @(tilewise_\w+)_executable::@run_(\w+)\(")
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,12 @@ class Replaced:
     Attributes:
         code: the module, compiled.
         kernels: the names of the kernels that it calls, one for each place.
+        functions: of those, in the same order: one may have several.
     """
 
     code: bytes
     kernels: tuple[str, ...]
+    functions: tuple[str, ...] = ()
 
 
 def compiled_with(text: str | bytes, library: str, flags: tuple[str, ...] = ()) -> Replaced:
@@ -41,9 +43,10 @@ def compiled_with(text: str | bytes, library: str, flags: tuple[str, ...] = ()) 
         CompilerAbsentError: IREE's compiler is not installed.
         CompilerError: it failed, or took too long.
     """
-    found = replaced_in(text, library, flags)
+    after = preprocessed(text, library, flags)
     with _file(library) as given:
-        return Replaced(compile_module(text, (*flags, given)), found)
+        code = compile_module(text, (*flags, given))
+    return Replaced(code, calls_in(after), functions_in(after))
 
 
 def replaced_in(text: str | bytes, library: str, flags: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -64,7 +67,12 @@ def preprocessed(
 
 def calls_in(after: str) -> tuple[str, ...]:
     """The names of the kernels that a preprocessed module calls, one for each place."""
-    return tuple(_DISPATCH.findall(after))
+    return tuple(name for name, _ in _DISPATCH.findall(after))
+
+
+def functions_in(after: str) -> tuple[str, ...]:
+    """The functions of those kernels that it calls, in the same order."""
+    return tuple(function for _, function in _DISPATCH.findall(after))
 
 
 def moves_in(after: str) -> tuple[int, int]:

@@ -28,6 +28,7 @@ from kernels.dispatches.replacement import (
     replacer_text,
 )
 from kernels.problem import Problem
+from kernels.quoting import one_line
 from kernels.target.model import Target
 
 ACCUMULATORS = ("f32", "f64", "i32")
@@ -100,10 +101,11 @@ def text_of(
     bodies = "".join([*map(executable_text, unique), *map(pass_executable, passes)])
     codes = {kernel.name: kernel.made.bitcode for kernel in unique}
     codes |= {one.name: one.bitcode for one in passes}
+    relus = "".join(relu_text(relu, element) for relu, element in _relus(uses, passes))
     return (
         f"{_head(calls, target, notes, passes)}{aliases_text(codes)}"
         f"module attributes {{transform.with_named_sequence}} {{\n{bodies}{_calls(uses)}"
-        f"{_of_passes(passes)}{_main(uses, passes)}}}\n"
+        f"{_of_passes(passes)}{relus}{_main(uses, passes)}}}\n"
     )
 
 
@@ -141,7 +143,7 @@ def _head(
         f"  iree-compile {FLAG}=FILE ...",
         f"Tuned for {target.canonical}. The processor that runs them has to have",
         f"  {', '.join(features) or 'x86-64, and no extension of it'}",
-        *notes,
+        *map(one_line, notes),
     ]
     for kernel in kernels:
         laid = f" as {kernel.problem.canonical}" if kernel.found != kernel.problem else ""
@@ -209,7 +211,6 @@ def _calls(uses: Sequence[_Use]) -> str:
             *(call_text(use.kernel, f"{use.name}_call{use.suffix}", use.pattern) for use in called),
             *(matcher_text(use.kernel, f"{use.name}_is{use.number}", use.pattern) for use in uses),
             *(replacer_text(use.kernel.name, use.name, use.suffix) for use in called),
-            *(relu_text(relu, element) for relu, element in _relus(uses)),
             *([leave_text()] if any(use.pattern.added is not None for use in uses) else []),
         ]
     )
@@ -227,9 +228,10 @@ def _of_passes(passes: Sequence[CompiledPass]) -> str:
     )
 
 
-def _relus(uses: Sequence[_Use]) -> list[tuple[Limit, str]]:
-    """The relus of the patterns' types."""
+def _relus(uses: Sequence[_Use], passes: Sequence[CompiledPass]) -> list[tuple[Limit, str]]:
+    """The relus of the patterns' types; passes are f32 inside, and were cut where all relus are."""
     elements = {use.pattern.result.element: None for use in uses if use.kernel.found.has_relu}
+    elements |= {"f32": None} if passes else {}
     return [(relu, element) for element in elements for relu in limits_of(element)]
 
 
@@ -263,9 +265,12 @@ def _before(names: Sequence[str], *, has_pads: bool) -> tuple[str, str]:
 
 
 def _main(uses: Sequence[_Use], passes: Sequence[CompiledPass]) -> str:
-    """Ops that mean more are looked for first, in steps of their own; passes over rows last."""
+    """Ops that mean more are looked for first, in steps of their own; passes over rows last.
+
+    Of passes the longest ones come first: a short one may be a part of them.
+    """
     has_pads = any("tensor.insert_slice" in use.pattern.text for use in uses)
-    scalars = [relu.symbol(element) for relu, element in _relus(uses)]
+    scalars = [relu.symbol(element) for relu, element in _relus(uses, passes)]
     scalars += [inner.name for inner in inner_ops(passes)]
     given, before = _before(scalars, has_pads=has_pads)
     is_laid = any(use.kernel.found != use.kernel.problem for use in uses)
@@ -276,9 +281,10 @@ def _main(uses: Sequence[_Use], passes: Sequence[CompiledPass]) -> str:
         found.sort(key=lambda use: (use.is_on_the_left, -use.pattern.size))
         pairs = ",\n        ".join(pair for use in found for pair in use.pairs)
         steps += _STEP.format(step=step, pairs=pairs)
-    if passes:
-        pairs = ",\n        ".join(pair for one in passes for pair in pass_pairs(one))
-        steps += _STEP.format(step="_rows", pairs=pairs)
+    for size in sorted({one.found.pattern.size for one in passes}, reverse=True):
+        longest = [one for one in passes if one.found.pattern.size == size]
+        pairs = ",\n        ".join(pair for one in longest for pair in pass_pairs(one))
+        steps += _STEP.format(step=f"_rows{size}", pairs=pairs)
     return f"""
   transform.named_sequence @__transform_main({given}: !transform.any_op {{transform.consumed}}) {{\
 {before}{steps}

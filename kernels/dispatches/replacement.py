@@ -12,6 +12,8 @@ CONSTANTS = '"arith.constant", "util.global.load", "flow.tensor.constant"'
 """What makes a value that is the same in every run; a global that changes is a rare one."""
 
 LEAVE = "tilewise_leave"
+OWN = "tilewise_own"
+"""The attribute of calls that a library puts into a module, until they are inlined."""
 MOST_RESHAPES = 2
 """Between an argument and an op: canonicalisation leaves no longer chain."""
 
@@ -77,9 +79,10 @@ def replacer_text(code: str, name: str, suffix: str = "") -> str:
 : ({_HANDLE}) -> {_HANDLE}
     %call = transform.util.import_symbol @{name}_call{suffix} into %module if undefined \
 : ({_HANDLE}) -> {_HANDLE}
-    transform.util.cast_and_call %call(%ins) -> %out after %root {{
+    %done = transform.util.cast_and_call %call(%ins) -> %out after %root {{
       transform.type_conversion.tensor.cast_shape_dynamic_dims
     }} : ({_HANDLE}, {_VALUES}, {_VALUES}, {_HANDLE}) -> {_HANDLE}
+    transform.annotate %done "{OWN}" : {_HANDLE}
     transform.yield
   }}"""
 

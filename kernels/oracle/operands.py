@@ -34,7 +34,7 @@ def empty_aligned(shape: tuple[int, ...], dtype: type) -> Array:
 
 def poison(array: Array) -> None:
     """Fill with a byte pattern that no right result has, so that unwritten elements show."""
-    array.view(np.uint8).fill(POISON_BYTE)
+    np.atleast_1d(array).view(np.uint8).fill(POISON_BYTE)
 
 
 def make_operands(problem: Problem, seed: int = 0) -> Operands:

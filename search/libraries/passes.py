@@ -7,11 +7,13 @@ from typing import Any
 
 from kernels.dispatches.compilation import compiled_with
 from kernels.dispatches.library import text_of
-from kernels.dispatches.passes.alone import module_of
+from kernels.dispatches.passes.alone import module_of, module_over
 from kernels.dispatches.passes.code import CompiledPass, compiled_pass
 from kernels.dispatches.passes.row_pass import RowPass, distinct
+from kernels.dispatches.passes.text import OVER
 from kernels.errors import CompilerError, LoweringError
 from kernels.mlir.iree.compiler import compile_module
+from kernels.quoting import one_line
 from kernels.system.limited_child import run_limited
 from kernels.system.typed_json import from_json
 from kernels.target.model import Target
@@ -39,6 +41,8 @@ class Compared:
         with_pass: times of IREE with the pass.
         alone: times without it.
         failure: why there are none.
+        over_error: the largest deviation where the pass writes over its operand; 0 where it does
+            not.
     """
 
     error: float
@@ -46,6 +50,7 @@ class Compared:
     with_pass: tuple[float, ...]
     alone: tuple[float, ...]
     failure: str = ""
+    over_error: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -141,24 +146,39 @@ def _compiled(one: RowPass, served: Collection[str], target: Target) -> PassRow:
 def _measured(row: PassRow, target: Target) -> PassRow:
     found, made = row.found, row.made
     assert made is not None
-    made = replace(made, found=replace(found, overwrites=None))  # here operands are the caller's
+    own = replace(made, found=replace(found, overwrites=None))  # here operands are the caller's
     module = module_of(found)
     try:
         alone = compile_module(module)
-        ours = compiled_with(module, text_of([], target, (), {}, [made]))
+        ours = compiled_with(module, text_of([], target, (), {}, [own]))
+        over = _compiled_over(made, target)
     except CompilerError as error:
-        return PassRow(found, failure=str(error))
+        return PassRow(found, failure=one_line(error))
     if not ours.kernels:
         return PassRow(found, failure="IREE's compiler does not find it")
     request = {
         "pass": asdict(found), "with_pass": ours.code.hex(), "alone": alone.hex(),
+        "over": None if over is None else over.hex(),
         "threads": target.threads, "budget_s": BUDGET_S, "seconds": SECONDS,
         "memory_bytes": MEMORY_BYTES + COPIES * 2 * found.bytes,
     }  # fmt: skip
     ended = run_limited(request, CHILD)
     if ended.reply is None:
-        return PassRow(found, failure=f"{ended.failure}: {ended.message}")
-    return _judged(row, from_json(Compared, ended.reply))
+        return PassRow(found, failure=one_line(f"{ended.failure}: {ended.message}"))
+    is_proven = found.overwrites is None or over is not None
+    return _judged(row if is_proven else PassRow(own.found, own), from_json(Compared, ended.reply))
+
+
+def _compiled_over(made: CompiledPass, target: Target) -> bytes | None:
+    """A module in which a pass writes over its operand, which is the module's own there.
+
+    None where none does, or where IREE's compiler does not find it so.
+    """
+    if made.found.overwrites is None:
+        return None
+    one = replace(made, found=replace(made.found, kept=()))
+    over = compiled_with(module_over(made.found), text_of([], target, (), {}, [one]))
+    return over.code if f"{made.name}{OVER}" in over.functions else None
 
 
 def _judged(row: PassRow, compared: Compared) -> PassRow:
@@ -166,9 +186,10 @@ def _judged(row: PassRow, compared: Compared) -> PassRow:
         return PassRow(row.found, failure=compared.failure)
     unit = NARROW if row.found.pattern.result.element == "bf16" else TOLERANCE
     allowed = unit * compared.largest
-    is_right = compared.error <= allowed
-    wrong = f"its result is off by {compared.error:.2g}, and {allowed:.2g} are allowed"
+    error = max(compared.error, compared.over_error)
+    where = "" if compared.error > allowed else ", written over its operand,"
+    wrong = f"its result{where} is off by {error:.2g}, and {allowed:.2g} are allowed"
     return PassRow(
-        row.found, row.made, compared.error, allowed, 1e6 * median(compared.with_pass),
-        1e6 * median(compared.alone), "" if is_right else wrong,
+        row.found, row.made, error, allowed, 1e6 * median(compared.with_pass),
+        1e6 * median(compared.alone), wrong if error > allowed else "",
     )  # fmt: skip

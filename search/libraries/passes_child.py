@@ -1,7 +1,7 @@
 """The process that runs a pass inside IREE: `python -m search.libraries.passes_child`."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from search.libraries.passes import Compared
 from search.timing.interleave import interleave
 
 ROUNDS = 30
-_HALF = 16
+_HALF, _SIGN = 16, 0x8000
 DRAWN: tuple[Callable[[np.random.Generator, tuple[int, ...]], Array], ...] = (
     lambda random, shape: random.standard_normal(shape),
     lambda random, shape: random.uniform(0.5, 1.5, shape),
@@ -40,19 +40,39 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     kinds = [value.element for value in (*one.pattern.operands, one.pattern.result)]
     given = list(zip((*operands, out), kinds, strict=True))
     stage("compare")
-    poison(out)
-    ours.bind(ENTRY, given)(1)
-    found = _wide(out, kind).reshape(exact.shape)
-    error = float(np.max(np.abs(found - exact)))
-    if not np.isfinite(found).all():
-        error = float("inf")
+    error, over_error = _error(ours, given, exact), 0.0
+    if request["over"] is not None:
+        over = LoadedModule(bytes.fromhex(request["over"]), device)
+        over_error = _error(over, _with_negated(given, one.overwrites), exact)
     stage("time")
     runs = [module.bind(ENTRY, given) for module in (ours, alone)]
     until = time.monotonic() + request["budget_s"]
     samples = interleave(runs, ROUNDS, request["threads"], until=until)
     largest = float(np.max(np.abs(exact)))
     with_pass, without = (tuple(one.times) for one in samples)
-    return to_json(Compared(error, largest, with_pass, without))
+    return to_json(Compared(error, largest, with_pass, without, over_error=over_error))
+
+
+def _error(module: LoadedModule, given: Sequence[tuple[Array, str]], exact: Array) -> float:
+    """The largest deviation of what a module makes into its last argument."""
+    out, kind = given[-1]
+    poison(out)
+    module.bind(ENTRY, given)(1)
+    found = _wide(out, kind).reshape(exact.shape)
+    return float(np.max(np.abs(found - exact))) if np.isfinite(found).all() else float("inf")
+
+
+def _with_negated(
+    given: Sequence[tuple[Array, str]], negated: int | None
+) -> list[tuple[Array, str]]:
+    """Arrays of which one is negated, as `module_over` takes it."""
+    return [(_negated(*one), one[1]) if at == negated else one for at, one in enumerate(given)]
+
+
+def _negated(array: Array, kind: str) -> Array:
+    held = empty_aligned(array.shape, array.dtype.type)
+    held[...] = array ^ _SIGN if kind == "bf16" else -array
+    return held
 
 
 def _drawn(one: RowPass) -> tuple[list[Array], Array]:

@@ -128,6 +128,23 @@ class Report:
         forms = self.measured.forms.values()
         return all(form.deviation <= self.tolerance for form in forms)
 
+    @property
+    def disagreement(self) -> str:
+        """Which forms deviate from IREE's default, and what is to be done; empty if none does."""
+        wrong = {
+            name: form.deviation
+            for name, form in self.measured.forms.items()
+            if not form.deviation <= self.tolerance
+        }
+        if not wrong:
+            return ""
+        told = "; ".join(f"{name} by {deviation:.2g}" for name, deviation in wrong.items())
+        tiled = {DATA_TILING, WITH[1]}
+        way = "do not use the library"
+        if DATA_TILING in wrong and wrong.keys() <= tiled:
+            way = "IREE's data tiling is wrong without the library, too: use the library without it"
+        return f"forms deviate from {DEFAULT} by more than {self.tolerance:.2g}: {told}; {way}"
+
     def speedup(self, over: str) -> float | None:
         """Time of a form over that of our best: medians of the same rounds; None without it."""
         forms = self.measured.forms

@@ -4,6 +4,7 @@ from math import prod
 from typing import Any
 
 from kernels.mlir.frontend.child.bodies import HUGE_FLOAT
+from kernels.mlir.frontend.child.program.loops import finite
 from kernels.mlir.frontend.child.structured import element, maps_of, rank, static_shape
 from kernels.mlir.frontend.child.values import owner, splat
 from kernels.mlir.frontend.loops import Access, Combine, Instruction, Loops
@@ -41,4 +42,5 @@ def maximum_of(op: Any) -> Loops:
         raise RefusedError("reduces another axis than the last one")
     steps = tuple(prod(shape[i + 1 :]) if size > 1 else 0 for i, size in enumerate(shape))
     body = (Instruction("read", (), 0.0),)
-    return Loops(shape, 1, combine, (Access(0, "", "f32", steps),), body, "f32")
+    accesses = (Access(0, "", "f32", steps),)
+    return Loops(shape, 1, combine, accesses, body, "f32", finite(number))

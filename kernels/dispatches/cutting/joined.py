@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernels.dispatches.passes.row_pass import Reading
+from kernels.mlir.frontend.child.bodies import HUGE_FLOAT
 from kernels.mlir.frontend.child.dataflow.tensors import root_of
 from kernels.mlir.frontend.loops import Instruction, Lines, Loops
 from kernels.native.passes.rows.program import Source
@@ -65,6 +66,9 @@ class Writer:
         value = done[-1]
         if loops.combine:
             value = self._add(Instruction(f"row {loops.combine}", (value,)))
+        if loops.start is not None:
+            start = self._add(Instruction("number", (), loops.start))
+            value = self._add(Instruction(loops.combine, (value, start)))
         self._values[member.node.result] = value
 
     def value_of(self, node: Node) -> int:
@@ -113,7 +117,19 @@ def is_softmax(body: Sequence[Instruction], power: int, total: int) -> bool:
     if difference.name != "subtract":
         return False
     value, most = difference.of
-    return body[most].name in ("row max", "row maxnum") and body[most].of == (value,)
+    largest = body[_reduction(body, most)]
+    return largest.name in ("row max", "row maxnum") and largest.of == (value,)
+
+
+def _reduction(body: Sequence[Instruction], most: int) -> int:
+    """The maximum of a row that may start from the least finite number: powers are NaN then, or 1
+    is the largest of them, too.
+    """
+    one = body[most]
+    if one.name not in ("max", "maxnum"):
+        return most
+    start = body[one.of[1]]
+    return one.of[0] if start.name == "number" and start.number <= -HUGE_FLOAT else most
 
 
 def with_quick_maxima(body: Sequence[Instruction], result: int) -> tuple[Instruction, ...]:
@@ -136,7 +152,9 @@ def with_quick_maxima(body: Sequence[Instruction], result: int) -> tuple[Instruc
             continue
         inverse = next(of for of in body[product].of if of != power)
         most = body[difference].of[1]
+        row = _reduction(body, most)
         is_divided = body[inverse].name == "divide" and body[inverse].of[1] == total
-        if is_divided and users[difference] == [power] and users[most] == [difference]:
-            found[most] = replace(body[most], name="row larger")
+        is_unread = users[difference] == [power] and users[most] == [difference]
+        if is_divided and is_unread and (row == most or users[row] == [most]):
+            found[row] = replace(body[row], name="row larger")
     return tuple(found)

@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.dispatches.passes.row_pass import Reading, RowPass
+from kernels.dispatches.patterns.graph import Value
 from kernels.native.passes.rows.program import COMPARE, NUMBER, READ, REDUCTIONS, SELECT
 
 Array = NDArray[Any]
 ENTRY = "main"
+NEGATED = "%negated"
 _ANY = " {match.operation_name_only}"
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -54,15 +56,47 @@ _COMPARED: tuple[Callable[[Array, Array], Array], ...] = (
 
 def module_of(one: RowPass) -> str:
     """A module whose function computes the pass of its operands, into its last argument."""
+    return _module(one, None)
+
+
+def module_over(one: RowPass) -> str:
+    """As `module_of`, where the operand that a pass overwrites is the module's own.
+
+    The function gets that operand negated, and gives the pass what it makes of it.
+    """
+    return _module(one, one.overwrites)
+
+
+def _module(one: RowPass, own: int | None) -> str:
     pattern = one.pattern
-    arguments = ", ".join(f"{value.name}: {value.type}" for value in pattern.operands)
+    given = [
+        (NEGATED if at == own else value.name, value.type)
+        for at, value in enumerate(pattern.operands)
+    ]
+    arguments = ", ".join(f"{name}: {kind}" for name, kind in given)
     lines = [line for line in pattern.text.splitlines() if line.startswith("  %")]
     root, kind = lines[-1].strip().partition(" ")[0], pattern.result.type
     out = f"%out: {kind} {{iree.abi.output = 0 : index}}"
+    made = "" if own is None else _negation(pattern.operands[own])
     return f"""func.func @{ENTRY}({arguments}, {out}) -> {kind} {{
-{pattern.text.replace(_ANY, "")}
+{made}{pattern.text.replace(_ANY, "")}
   func.return {root} : {kind}
 }}
+"""
+
+
+def _negation(value: Value) -> str:
+    """What makes an operand of its negative, in memory of its own."""
+    loops = ", ".join(f"d{i}" for i in range(len(value.shape or ())))
+    each = f"affine_map<({loops}) -> ({loops})>"
+    kinds = ", ".join('"parallel"' for _ in value.shape or ())
+    return f"""  %own = tensor.empty() : {value.type}
+  {value.name} = linalg.generic {{indexing_maps = [{each}, {each}], iterator_types = [{kinds}]}}
+    ins({NEGATED} : {value.type}) outs(%own : {value.type}) {{
+  ^bb0(%one: {value.element}, %before: {value.element}):
+    %back = arith.negf %one : {value.element}
+    linalg.yield %back : {value.element}
+  }} -> {value.type}
 """
 
 

@@ -67,6 +67,7 @@ def compiled_pass(found: RowPass, target: Target) -> CompiledPass:
     features = used_features(target.features, "")
     told = f"{found.rows} {parts} {features} {found.program} "
     told += str([(one.operand, one.table) for one in found.readings])
+    told += found.pattern.text  # another spelling is another function, even of the same code
     mark = hashlib.sha256(told.encode()).hexdigest()[:12]
     name = f"{PREFIX}{found.rows}x{found.columns}_{mark}"
     made = CompiledPass(found, name, b"", features, parts)

@@ -5,25 +5,52 @@ from collections.abc import Iterable, Sequence
 from kernels.dispatches.executable import Dispatch, executable_of
 from kernels.dispatches.passes.code import CompiledPass
 from kernels.dispatches.passes.row_pass import Inner, Uses
-from kernels.dispatches.replacement import matcher_of, replacer_text, scalar_text, walk
+from kernels.dispatches.replacement import OWN, matcher_of, replacer_text, scalar_text, walk
 
 _HANDLE = "!transform.any_op"
 _COUNT = "!transform.param<i64>"
-_OVER = "_over"
-_MAKERS = ("util.call", "linalg.generic", "linalg.matmul", "linalg.batch_matmul")
-"""What makes a tensor of its own; a product that a library has is a call by now."""
-_BESIDE = "tilewise_beside"
-_BESIDE_TEXT = f"""
-  transform.named_sequence @{_BESIDE}(%op: {_HANDLE} {{transform.readonly}}, \
-%other: {_HANDLE} {{transform.readonly}}) {{
+OVER = "_over"
+"""Of the functions that write over an operand: the end of their names."""
+_PRODUCTS = ("linalg.matmul", "linalg.batch_matmul")
+"""Of IREE's own: each makes a tensor of its own. IREE may remove other ops later on, such as one
+that multiplies by 1: what they read is written over then."""
+_JUMPS = ("cf.br", "cf.cond_br", "cf.switch")
+_ALONE = "tilewise_alone"
+
+
+def _matched(name: str, ops: Sequence[str], around: str, having: str = "") -> str:
+    listed = ", ".join(f'"{op}"' for op in ops)
+    return f"""
+    %{name} = transform.structured.match ops{{[{listed}]}}{having} in {around} \
+: ({_HANDLE}) -> {_HANDLE}"""
+
+
+def _equal(name: str, handle: str, count: str) -> str:
+    return f"""
+    %{name} = transform.num_associations {handle} : ({_HANDLE}) -> {_COUNT}
+    transform.match.param.cmpi eq %{name}, {count} : {_COUNT}"""
+
+
+_ALONE_TEXT = f"""
+  transform.named_sequence @{_ALONE}(%op: {_HANDLE} {{transform.readonly}}, \
+%maker: {_HANDLE} {{transform.readonly}}) {{
+    %none = transform.param.constant 0 : i64 -> {_COUNT}
+    %one = transform.param.constant 1 : i64 -> {_COUNT}
     %around = transform.get_parent_op %op : ({_HANDLE}) -> {_HANDLE}
-    %around_other = transform.get_parent_op %other : ({_HANDLE}) -> {_HANDLE}
-    %both = transform.merge_handles deduplicate %around, %around_other : {_HANDLE}
-    %found = transform.num_associations %both : ({_HANDLE}) -> {_COUNT}
-    %wanted = transform.param.constant 1 : i64 -> {_COUNT}
-    transform.match.param.cmpi eq %found, %wanted : {_COUNT}
+    %around_maker = transform.get_parent_op %maker : ({_HANDLE}) -> {_HANDLE}
+    %both = transform.merge_handles deduplicate %around, %around_maker : {_HANDLE}\
+{_equal("places", "%both", "%one")}\
+{_matched("jumps", _JUMPS, "%around")}\
+{_equal("blocks", "%jumps", "%none")}\
+{_matched("calls", ["util.call"], "%around", f" attributes{{{OWN}}}")}\
+{_matched("products", _PRODUCTS, "%around")}
+    %makers = transform.merge_handles %calls, %products : {_HANDLE}
+    %known = transform.num_associations %makers : ({_HANDLE}) -> {_COUNT}
+    %all = transform.merge_handles deduplicate %makers, %maker : {_HANDLE}\
+{_equal("found", "%all", "%known")}
     transform.yield
   }}"""
+"""Whether an op is one of those that make a tensor of their own, as often as another op runs."""
 
 
 def pass_executable(one: CompiledPass) -> str:
@@ -80,7 +107,7 @@ def counts_text(passes: Iterable[CompiledPass]) -> str:
     made = list(passes)
     counts = sorted({uses.count for one in made for uses in (*one.found.uses, *one.found.kept)})
     is_written = any(one.found.overwrites is not None for one in made)
-    return (_BESIDE_TEXT if is_written else "") + "".join(
+    return (_ALONE_TEXT if is_written else "") + "".join(
         f"""
   transform.named_sequence @{_counter(count)}(%op: {_HANDLE} {{transform.readonly}}) {{
     %users = transform.get_consumers_of_result %op[0] : ({_HANDLE}) -> {_HANDLE}
@@ -105,7 +132,7 @@ def inner_text(inner: Inner) -> str:
 
 def _suffixes(one: CompiledPass) -> list[str]:
     """Of the ways in which a pass is called: into an operand's memory first, where it may be."""
-    return [""] if one.found.overwrites is None else [_OVER, ""]
+    return [""] if one.found.overwrites is None else [OVER, ""]
 
 
 def _dispatch(one: CompiledPass, suffix: str) -> Dispatch:
@@ -130,14 +157,15 @@ def _may_overwrite(kept: Sequence[Uses]) -> list[str]:
     """Whether an operand belongs to the pass alone, in whatever module a library is used.
 
     IREE copies no argument of the program before it is written over, and nothing that is read
-    again in a loop or by another view.
+    again in a loop or by another view. Where a pass has nothing that is to be kept, it may
+    overwrite the operand anywhere.
     """
+    if not kept:
+        return []
     lines, op = walk(kept[-1].path, "maker")
-    names = ", ".join(f'"{name}"' for name in _MAKERS)
     return [
         *(_counted(uses, f"kept{at}") for at, uses in enumerate(kept)),
-        f"{lines}\n    transform.match.operation_name {op} [{names}] : {_HANDLE}",
-        f"\n    transform.include @{_BESIDE} failures(propagate) (%root, {op}) : "
+        f"{lines}\n    transform.include @{_ALONE} failures(propagate) (%root, {op}) : "
         f"({_HANDLE}, {_HANDLE}) -> ()",
     ]
 

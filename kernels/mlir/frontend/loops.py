@@ -59,6 +59,8 @@ class Loops:
         accesses: what is read.
         body: instructions; the last of them is the result, or what is reduced.
         dtype: of the result's elements.
+        start: the finite number that a maximum or a minimum starts from: of rows of infinities it
+            is the result. None where the start changes nothing.
     """
 
     extents: tuple[int, ...]
@@ -67,6 +69,7 @@ class Loops:
     accesses: tuple[Access, ...]
     body: tuple[Instruction, ...]
     dtype: str
+    start: float | None = None
 
     @property
     def is_copy(self) -> bool:

@@ -132,7 +132,11 @@ class _Writer:
         return _Made(program, origins, tuple(self._sources.values()), tuple(buffers))
 
     def _reduced(self, loops: Loops, value: int) -> int:
-        return self._add(Operation(f"row {loops.combine}", (value,)))
+        row = self._add(Operation(f"row {loops.combine}", (value,)))
+        if loops.start is None:
+            return row
+        start = self._add(Operation("number", (), loops.start))
+        return self._add(Operation(loops.combine, (row, start)))
 
     def _read(self, member: Member, access: Access, lines: Lines) -> int:
         """A value of the group's own, or one of a source."""

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from kernels.oracle.operands import make_operands
+from kernels.oracle.operands import empty_aligned, make_operands, poison
 from kernels.oracle.reference import reference
 from kernels.oracle.tolerance import compare, error_bound
 from kernels.problem import parse_problem
@@ -13,6 +13,14 @@ def test_bounds_are_positive_small_and_grow(length: int, accumulator: str) -> No
     bound = error_bound(length, accumulator)
     assert 0 < bound < 0.01
     assert bound <= error_bound(length + 1, accumulator)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 5)])
+def test_poison_reaches_every_element_of_any_rank(shape: tuple[int, ...]) -> None:
+    array = empty_aligned(shape, np.float32)
+    array[...] = 0.0
+    poison(array)
+    assert set(array.tobytes()) == {0xC5}
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "bf16", "f16", "i8"])

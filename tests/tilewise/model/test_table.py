@@ -59,6 +59,20 @@ def test_a_deviation_beyond_the_tolerance_is_not_right() -> None:
     report = a_report(1e-3)
     assert not report.is_right and not report.to_json()["right"]
     assert "BEYOND the tolerance" in report_text(report)
+    assert a_report(1e-6).disagreement == ""
+    assert "library by 0.001" in report.disagreement
+    assert report.disagreement.endswith("do not use the library")
+
+
+def test_data_tiling_that_is_wrong_by_itself_is_not_the_librarys_fault() -> None:
+    whole = a_report(1e-6)
+    forms = {
+        name: replace(form, deviation=0.9) if DATA_TILING in name else form
+        for name, form in whole.measured.forms.items()
+    }
+    told = replace(whole, measured=replace(whole.measured, forms=forms)).disagreement
+    assert "data tiling by 0.9; library, data tiling by 0.9" in told
+    assert told.endswith("use the library without it")
 
 
 def test_a_form_that_does_not_compile_is_told_and_left_out() -> None:

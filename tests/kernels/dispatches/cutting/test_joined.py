@@ -26,6 +26,28 @@ def test_powers_over_their_sum_are_softmax_if_the_largest_is_one() -> None:
     assert not is_softmax(of_more, 3, 4)
 
 
+STARTED = (
+    *SOFTMAX[:2],
+    Instruction("number", (), -3.4028234663852886e38),
+    Instruction("max", (1, 2)),
+    Instruction("subtract", (0, 3)),
+    Instruction("exp", (4,)),
+    Instruction("row sum", (5,)),
+    Instruction("number", (), 1.0),
+    Instruction("divide", (7, 6)),
+    Instruction("multiply", (5, 8)),
+)
+
+
+def test_a_maximum_that_starts_from_the_least_number_is_softmaxs_too() -> None:
+    assert is_softmax(STARTED, 5, 6)
+    assert with_quick_maxima(STARTED, 9)[1] == Instruction("row larger", (0,))
+    read_again = (*STARTED, Instruction("add", (9, 1)))
+    assert with_quick_maxima(read_again, 10) == read_again
+    least = (*STARTED[:2], Instruction("number", (), -1e30), *STARTED[3:])
+    assert not is_softmax(least, 5, 6)
+
+
 def test_a_maximum_that_only_softmax_reads_need_not_be_nan() -> None:
     quick = with_quick_maxima(SOFTMAX, LAST)
     assert quick[1] == Instruction("row larger", (0,))

@@ -17,6 +17,37 @@ HEAD, PRODUCT, SOFTMAX = (
 GIVEN = HEAD.replace("%x: tensor<6x9xf32>, %y: tensor<9x40xf32>", f"%p: {WIDE}")
 SHAPED = HEAD.replace("%x: tensor<6x9xf32>, %y: tensor<9x40xf32>", "%flat: tensor<240xf32>")
 END = f"return %soft, %soft : {WIDE}, {WIDE}\n}}"
+OTHERS = f"""
+util.func private @same(%x: {WIDE}) -> {WIDE} attributes {{inlining.policy = #util.inline.never}} {{
+  util.return %x : {WIDE}
+}}
+"""
+CALLED = f"%p = util.call @same(%p0) : ({WIDE}) -> {WIDE}\n"
+TIMES_ONE = f"""%one = arith.constant dense<1.0> : {WIDE}
+%p = linalg.generic {{indexing_maps = [{ROWS}, {ROWS}, {ROWS}],
+    iterator_types = ["parallel", "parallel"]}}
+  ins(%p0, %one : {WIDE}, {WIDE}) outs(%e : {WIDE}) {{
+^bb0(%a: f32, %b: f32, %o: f32):
+  %1 = arith.mulf %a, %b : f32
+  linalg.yield %1 : f32
+}} -> {WIDE}
+"""
+JUMPS = f"""
+  %from = arith.constant 0 : i32
+  %step = arith.constant 1 : i32
+  %to = arith.constant 3 : i32
+  cf.br ^head(%from, %z : i32, {WIDE})
+^head(%i: i32, %so: {WIDE}):
+  %more = arith.cmpi slt, %i, %to : i32
+  cf.cond_br %more, ^again, ^end
+^again:
+  {SOFTMAX}
+  %next = arith.addf %soft, %so : {WIDE}
+  %j = arith.addi %i, %step : i32
+  cf.br ^head(%j, %next : i32, {WIDE})
+^end:
+  {END.replace("%soft", "%so")}
+"""
 LOOP = f"""
   %from = arith.constant 0 : index
   %step = arith.constant 1 : index
@@ -57,11 +88,17 @@ def test_what_the_pass_alone_reads_is_written_over(of_product: str) -> None:
         f" : tensor<240xf32> into {WIDE}\n{SOFTMAX}{END}",
         HEAD + PRODUCT + LOOP + END,
         (HEAD + PRODUCT + SOFTMAX + END).replace("return %soft, %soft", "return %soft, %p"),
+        HEAD + PRODUCT + JUMPS,
+        OTHERS + GIVEN.replace("%p:", "%p0:") + CALLED + SOFTMAX + END,
+        GIVEN.replace("%p:", "%p0:") + TIMES_ONE + SOFTMAX + END,
     ],
-    ids=["argument", "shaped argument", "read again in a loop", "returned"],
-)
+    ids=[
+        "argument", "shaped argument", "read again in a loop", "returned",
+        "read again behind a jump", "argument of a function that returns it", "argument times 1",
+    ],
+)  # fmt: skip
 def test_a_library_of_another_module_keeps_what_others_read(module: str, of_product: str) -> None:
-    """IREE copies neither arguments nor what a loop reads again."""
+    """IREE copies neither arguments nor what a loop reads again, and removes products by 1."""
     assert not writes_over(module, of_product)
 
 

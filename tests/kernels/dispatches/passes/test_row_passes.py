@@ -213,6 +213,67 @@ def test_what_nobody_else_reads_is_written_over_and_other_constants_are_left(hos
     assert replaced_in(scaled_softmax(0.5, "%power"), lib) == ()
 
 
+def test_two_spellings_of_one_computation_are_two_passes(host: Target) -> None:
+    module = scaled_softmax(0.5, "%soft")
+    swapped = module.replace("arith.addf %a, %o", "arith.addf %o, %a").replace("@main", "@other")
+    passes = cut_apart((module + swapped).encode()).passes
+    assert passes[0].program == passes[1].program
+    calls = replaced_in(module + swapped, library(passes, host))
+    assert len(set(calls)) == len(calls) == 2
+
+
+EXP = f"""%{{name}} = linalg.generic {{{{indexing_maps = [{ROWS}, {ROWS}],
+    iterator_types = ["parallel", "parallel"]}}}}
+  ins(%{{of}} : tensor<3x20xf32>) outs(%e : tensor<3x20xf32>) {{{{
+^bb0(%a: f32, %o: f32):
+  %1 = arith.maximumf %a, %zero : f32
+  %2 = math.exp %1 : f32
+  linalg.yield %2 : f32
+}}}} -> tensor<3x20xf32>
+"""
+LEAST = f"""func.func @main(%x: tensor<3x20xf32>) -> (tensor<3xf32>, tensor<3x20xf32>) {{
+  %zero = arith.constant 0.0 : f32
+  %least = arith.constant -3.40282347E+38 : f32
+  %e = tensor.empty() : tensor<3x20xf32>
+  %n = tensor.empty() : tensor<3xf32>
+  %ln = linalg.fill ins(%least : f32) outs(%n : tensor<3xf32>) -> tensor<3xf32>
+  %most = linalg.generic {{indexing_maps = [{ROWS}, {EACH}],
+      iterator_types = ["parallel", "reduction"]}}
+    ins(%x : tensor<3x20xf32>) outs(%ln : tensor<3xf32>) {{
+  ^bb0(%a: f32, %o: f32):
+    %1 = arith.maximumf %a, %o : f32
+    linalg.yield %1 : f32
+  }} -> tensor<3xf32>
+  {EXP.format(name="power", of="x")}
+  {EXP.format(name="twice", of="power")}
+  return %most, %twice : tensor<3xf32>, tensor<3x20xf32>
+}}
+func.func @once(%x: tensor<3x20xf32>) -> tensor<3x20xf32> {{
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<3x20xf32>
+  {EXP.format(name="power", of="x")}
+  return %power : tensor<3x20xf32>
+}}
+"""
+
+
+def test_a_start_is_the_least_maximum_and_long_passes_come_first(host: Target) -> None:
+    """Of what a pass does another one may be a part, which is found before its end; and the 0 of a
+    relu is moved into the body, also where no kernel has one.
+    """
+    passes = cut_apart(LEAST.encode()).passes
+    assert [one.label for one in passes] == [
+        "3 rows of 20: row max, max", "1 rows of 60: max, exp", "1 rows of 60: max, exp"
+    ]  # fmt: skip
+    assert [one.pattern.size for one in passes[1:]] == [3, 2]
+    made = compiled_with(LEAST, library(passes, host))
+    assert len(made.kernels) == len(set(made.kernels)) == 3
+    x = np.full((3, 20), -np.inf, np.float32)
+    x[1], x[2, 7] = 5.0, np.nan
+    most = ran(made.code, "main", x)[0]
+    np.testing.assert_array_equal(most, np.float32([np.finfo(np.float32).min, 5.0, np.nan]))
+
+
 @pytest.mark.parametrize("also", ["%power", "%p"])
 def test_a_value_that_others_read_is_made_and_kept(host: Target, also: str) -> None:
     module = scaled_softmax(0.5, also)

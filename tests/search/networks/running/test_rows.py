@@ -169,6 +169,34 @@ def test_a_transposition_and_what_follows_in_another_shape() -> None:
     np.testing.assert_allclose(run(made, x), expected, rtol=1e-6)
 
 
+LEAST = f"""
+func.func @main(%x: tensor<4x9xf32>) -> tensor<4xf32> {{
+  %least = arith.constant -3.40282347E+38 : f32
+  %one = tensor.empty() : tensor<4xf32>
+  %lows = linalg.fill ins(%least : f32) outs(%one : tensor<4xf32>) -> tensor<4xf32>
+  {
+    generic(
+        "m",
+        [("%x", "d0, d1", "tensor<4x9xf32>")],
+        ("%lows", "d0", "tensor<4xf32>"),
+        "%r = arith.maximumf %a, %o : f32",
+        2,
+        1,
+    )
+}
+  return %m : tensor<4xf32>
+}}
+"""
+
+
+def test_a_maximum_of_infinities_is_what_it_starts_from() -> None:
+    x = values(4, 9)
+    x[1], x[2, 3] = -np.inf, np.nan
+    expected = x.max(-1)
+    expected[1] = np.finfo(np.float32).min
+    np.testing.assert_array_equal(run(network(LEAST), x), expected)
+
+
 SHARED = f"""
 func.func @main(%x: tensor<4x9xf32>, %y: tensor<9x4xf32>) -> (tensor<4x9xf32>, tensor<4xf32>) {{
   %zero = arith.constant 0.0 : f32

@@ -71,8 +71,8 @@ def model(options: argparse.Namespace) -> None:
     write_text(str(folder / REPORT), text)
     sys.stdout.write(text if options.json else report_text(report))
     _note(f"wrote {folder}")
-    if not report.is_right:
-        raise TilewiseError("the forms of the model do not agree; do not use the library")
+    if report.disagreement:
+        raise TilewiseError(report.disagreement)
 
 
 def _compilable(name: str, given: bytes) -> bytes:

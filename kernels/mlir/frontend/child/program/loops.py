@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
 from numpy.typing import NDArray
@@ -64,24 +64,24 @@ def loops_of(op: Any, tensors: Tensors, constants: Constants) -> Read:
         RefusedError: it is none.
     """
     seen = structured(op)
-    nest, body, combine = _of_tensors(op) if seen is None else _of_linalg(seen)
+    nest, body, combine, start = _of_tensors(op) if seen is None else _of_linalg(seen)
     writer = _Writer(op, tensors, constants, nest)
     writer.put(body)
     static_shape(op.results[0])
     loops = Loops(
         nest.extents, nest.reduced, combine, tuple(writer.accesses), tuple(writer.body),
-        _float(op.results[0]),
+        _float(op.results[0]), start,
     )  # fmt: skip
     return Read(loops, writer.values)
 
 
-def _of_linalg(op: Structured) -> tuple[_Nest, Expr, Combine]:
+def _of_linalg(op: Structured) -> tuple[_Nest, Expr, Combine, float | None]:
     nest, body = _nest(op), body_of(op)
     _check_types(view.operation for view in op.body.operations)
-    return (nest, *_reduced(op, body)) if nest.reduced else (nest, body, "")
+    return (nest, *_reduced(op, body)) if nest.reduced else (nest, body, "", None)
 
 
-def _of_tensors(op: Any) -> tuple[_Nest, Expr, Combine]:
+def _of_tensors(op: Any) -> tuple[_Nest, Expr, Combine, float | None]:
     """An arith or math op on whole tensors."""
     if kind_of(op) != "elementwise":
         raise RefusedError("is no op that is run here")
@@ -96,7 +96,7 @@ def _of_tensors(op: Any) -> tuple[_Nest, Expr, Combine]:
     ))  # fmt: skip
     axes: tuple[Axis, ...] = tuple(((i, 1),) for i in range(len(shape)))
     maps = (axes,) * (len(op.operands) + 1)
-    return _Nest(shape, 0, maps), body, ""
+    return _Nest(shape, 0, maps), body, "", None
 
 
 def _nest(op: Structured) -> _Nest:
@@ -124,8 +124,8 @@ def _nest(op: Structured) -> _Nest:
     )
 
 
-def _reduced(op: Structured, body: Expr) -> tuple[Expr, Combine]:
-    """What an op reduces, and how."""
+def _reduced(op: Structured, body: Expr) -> tuple[Expr, Combine, float | None]:
+    """What an op reduces, how, and the finite number that it starts from, if that matters."""
     out = Expr("arg", (), len(op.inputs))
     combine = _COMBINED.get(body.name)
     if combine is None or out not in body.of:
@@ -143,7 +143,12 @@ def _reduced(op: Structured, body: Expr) -> tuple[Expr, Combine]:
     taken = second if first == out else first
     if _has(taken, out):
         raise RefusedError(f"reads its result so far in what it takes into the {combine}")
-    return taken, combine
+    return taken, combine, None if combine == "sum" else finite(start)
+
+
+def finite(number: float | None) -> float | None:
+    """A number that is finite; None for others."""
+    return float(number) if number is not None and isfinite(number) else None
 
 
 def _has(expr: Expr, part: Expr) -> bool:
