@@ -24,6 +24,7 @@ from kernels.dispatches.replacement import (
     given_names,
     leave_text,
     matcher_text,
+    once_text,
     relu_text,
     replacer_text,
 )
@@ -211,6 +212,7 @@ def _calls(uses: Sequence[_Use]) -> str:
             *(call_text(use.kernel, f"{use.name}_call{use.suffix}", use.pattern) for use in called),
             *(matcher_text(use.kernel, f"{use.name}_is{use.number}", use.pattern) for use in uses),
             *(replacer_text(use.kernel.name, use.name, use.suffix) for use in called),
+            *([once_text()] if any(use.kernel.found.accumulates for use in uses) else []),
             *([leave_text()] if any(use.pattern.added is not None for use in uses) else []),
         ]
     )

@@ -14,6 +14,8 @@ CONSTANTS = '"arith.constant", "util.global.load", "flow.tensor.constant"'
 LEAVE = "tilewise_leave"
 OWN = "tilewise_own"
 """The attribute of calls that a library puts into a module, until they are inlined."""
+ONCE = "tilewise_once"
+JUMPS = ("cf.br", "cf.cond_br", "cf.switch")
 MOST_RESHAPES = 2
 """Between an argument and an op: canonicalisation leaves no longer chain."""
 
@@ -28,6 +30,9 @@ def matcher_text(kernel: Compiled, name: str, pattern: Pattern) -> str:
     the program, in some shape: the kernel would write over what belongs to the caller.
     """
     checks = [_used_once(path, i) for i, path in enumerate(pattern.once)]
+    if kernel.found.accumulates:
+        checks.append(f"\n    transform.include @{ONCE} failures(propagate) (%root) : "
+                      f"({_HANDLE}) -> ()")  # fmt: skip
     if kernel.found.has_constant_weights:
         checks.append(_is_constant(pattern))
     found = matcher_of(name, pattern, checks)
@@ -50,6 +55,24 @@ def leave_text() -> str:
     return f"""
   transform.named_sequence @{LEAVE}(%ins: {_VALUES} {{transform.readonly}}, \
 %out: {_VALUES} {{transform.readonly}}) {{
+    transform.yield
+  }}"""
+
+
+def once_text() -> str:
+    """Whether an op is run once by its function: a kernel that adds to a tensor writes over it,
+    and IREE copies nothing that a loop reads again.
+    """
+    jumps = ", ".join(f'"{name}"' for name in JUMPS)
+    count = "!transform.param<i64>"
+    return f"""
+  transform.named_sequence @{ONCE}(%op: {_HANDLE} {{transform.readonly}}) {{
+    %around = transform.get_parent_op %op : ({_HANDLE}) -> {_HANDLE}
+    transform.match.operation_name %around ["util.func"] : {_HANDLE}
+    %jumps = transform.structured.match ops{{[{jumps}]}} in %around : ({_HANDLE}) -> {_HANDLE}
+    %found = transform.num_associations %jumps : ({_HANDLE}) -> {count}
+    %none = transform.param.constant 0 : i64 -> {count}
+    transform.match.param.cmpi eq %found, %none : {count}
     transform.yield
   }}"""
 

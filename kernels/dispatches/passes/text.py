@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from kernels.dispatches.executable import Dispatch, executable_of
 from kernels.dispatches.passes.code import CompiledPass
 from kernels.dispatches.passes.row_pass import Inner, Uses
-from kernels.dispatches.replacement import OWN, matcher_of, replacer_text, scalar_text, walk
+from kernels.dispatches.replacement import JUMPS, OWN, matcher_of, replacer_text, scalar_text, walk
 
 _HANDLE = "!transform.any_op"
 _COUNT = "!transform.param<i64>"
@@ -14,7 +14,6 @@ OVER = "_over"
 _PRODUCTS = ("linalg.matmul", "linalg.batch_matmul")
 """Of IREE's own: each makes a tensor of its own. IREE may remove other ops later on, such as one
 that multiplies by 1: what they read is written over then."""
-_JUMPS = ("cf.br", "cf.cond_br", "cf.switch")
 _ALONE = "tilewise_alone"
 
 
@@ -40,7 +39,7 @@ _ALONE_TEXT = f"""
     %around_maker = transform.get_parent_op %maker : ({_HANDLE}) -> {_HANDLE}
     %both = transform.merge_handles deduplicate %around, %around_maker : {_HANDLE}\
 {_equal("places", "%both", "%one")}\
-{_matched("jumps", _JUMPS, "%around")}\
+{_matched("jumps", JUMPS, "%around")}\
 {_equal("blocks", "%jumps", "%none")}\
 {_matched("calls", ["util.call"], "%around", f" attributes{{{OWN}}}")}\
 {_matched("products", _PRODUCTS, "%around")}

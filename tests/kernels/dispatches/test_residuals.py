@@ -160,6 +160,51 @@ def test_what_belongs_to_the_caller_is_not_written_over(sides: tuple[str, str]) 
     assert cut.problem == BIASED
 
 
+LOOPED = f"""
+  %from = arith.constant 0 : index
+  %step = arith.constant 1 : index
+  %to = arith.constant 3 : index
+  %last = scf.for %i = %from to %to step %step iter_args(%before = %zeros) -> ({RESULT}) {{
+    {added("%y", "%other")}
+    %next = arith.addf %sum, %before : {RESULT}
+    scf.yield %next : {RESULT}
+  }}"""
+JUMPED = f"""
+  %from = arith.constant 0 : i32
+  %step = arith.constant 1 : i32
+  %to = arith.constant 3 : i32
+  cf.br ^head(%from, %zeros : i32, {RESULT})
+^head(%i: i32, %last: {RESULT}):
+  %more = arith.cmpi slt, %i, %to : i32
+  cf.cond_br %more, ^again, ^end
+^again:
+  {added("%y", "%other")}
+  %next = arith.addf %sum, %last : {RESULT}
+  %j = arith.addi %i, %step : i32
+  cf.br ^head(%j, %next : i32, {RESULT})
+^end:"""
+
+
+@pytest.mark.parametrize("loop", [LOOPED, JUMPED], ids=["loop", "jumps"])
+def test_what_a_loop_reads_again_is_not_written_over(loop: str) -> None:
+    """Neither what a convolution is added to nor what a product starts from."""
+    inside = loop.replace(added("%y", "%other"), ONE + added("%y", "%other"))
+    text = module(negated("other"), inside).replace("return %sum", "return %last")
+    assert found_in(text, library_of(FUSED, BIASED)) == {"kernel": [name_of(BIASED)]}
+    product = "matmul:m=5,n=16,k=8,dtype=f32,init=accumulate"
+    kind, a, b = "tensor<5x16xf32>", "tensor<5x8xf32>", "tensor<8x16xf32>"
+    sums = f"""
+      %sum = linalg.matmul ins(%a, %b : {a}, {b}) outs(%other : {kind}) -> {kind}"""
+    start = f"""
+      func.func @kernel(%a: {a}, %b: {b}, %other: {kind}) -> {kind} {{
+        %zeros = arith.constant dense<0.0> : {kind}"""
+    looped = loop.replace(added("%y", "%other"), sums).replace(RESULT, kind)
+    end = f"\n  return %last : {kind}\n}}"
+    assert found_in(start + looped + end, library_of(product)) == {}
+    once = start + sums + end.replace("%last", "%sum")
+    assert found_in(once, library_of(product)) == {"kernel": [name_of(product)]}
+
+
 @pytest.mark.parametrize("shape", ["5x7x16", "5x1x1x7x16"])
 def test_what_belongs_to_the_caller_stays_so_in_another_shape(shape: str) -> None:
     """One reshape or two: none of them copies."""
