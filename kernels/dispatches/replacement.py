@@ -21,6 +21,7 @@ MOST_RESHAPES = 2
 
 _HANDLE = "!transform.any_op"
 _VALUES = "!transform.any_value"
+_COUNT = "!transform.param<i64>"
 
 
 def matcher_text(kernel: Compiled, name: str, pattern: Pattern) -> str:
@@ -63,18 +64,30 @@ def once_text() -> str:
     """Whether an op is run once by its function: a kernel that adds to a tensor writes over it,
     and IREE copies nothing that a loop reads again.
     """
-    jumps = ", ".join(f'"{name}"' for name in JUMPS)
-    count = "!transform.param<i64>"
     return f"""
   transform.named_sequence @{ONCE}(%op: {_HANDLE} {{transform.readonly}}) {{
+    %none = transform.param.constant 0 : i64 -> {_COUNT}
     %around = transform.get_parent_op %op : ({_HANDLE}) -> {_HANDLE}
-    transform.match.operation_name %around ["util.func"] : {_HANDLE}
-    %jumps = transform.structured.match ops{{[{jumps}]}} in %around : ({_HANDLE}) -> {_HANDLE}
-    %found = transform.num_associations %jumps : ({_HANDLE}) -> {count}
-    %none = transform.param.constant 0 : i64 -> {count}
-    transform.match.param.cmpi eq %found, %none : {count}
+    transform.match.operation_name %around ["util.func"] : {_HANDLE}\
+{matched_text("jumps", JUMPS, "%around")}\
+{equal_text("found", "%jumps", "%none")}
     transform.yield
   }}"""
+
+
+def matched_text(name: str, ops: Sequence[str], around: str, having: str = "") -> str:
+    """A line that gives the ops of some names in another op a name."""
+    listed = ", ".join(f'"{op}"' for op in ops)
+    return f"""
+    %{name} = transform.structured.match ops{{[{listed}]}}{having} in {around} \
+: ({_HANDLE}) -> {_HANDLE}"""
+
+
+def equal_text(name: str, handle: str, count: str) -> str:
+    """Lines that hold where a handle has so many ops."""
+    return f"""
+    %{name} = transform.num_associations {handle} : ({_HANDLE}) -> {_COUNT}
+    transform.match.param.cmpi eq %{name}, {count} : {_COUNT}"""
 
 
 def matcher_of(name: str, pattern: Pattern, checks: Sequence[str]) -> str:

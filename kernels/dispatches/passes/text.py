@@ -5,7 +5,16 @@ from collections.abc import Iterable, Sequence
 from kernels.dispatches.executable import Dispatch, executable_of
 from kernels.dispatches.passes.code import CompiledPass
 from kernels.dispatches.passes.row_pass import Inner, Uses
-from kernels.dispatches.replacement import JUMPS, OWN, matcher_of, replacer_text, scalar_text, walk
+from kernels.dispatches.replacement import (
+    JUMPS,
+    OWN,
+    equal_text,
+    matched_text,
+    matcher_of,
+    replacer_text,
+    scalar_text,
+    walk,
+)
 
 _HANDLE = "!transform.any_op"
 _COUNT = "!transform.param<i64>"
@@ -17,19 +26,6 @@ that multiplies by 1: what they read is written over then."""
 _ALONE = "tilewise_alone"
 
 
-def _matched(name: str, ops: Sequence[str], around: str, having: str = "") -> str:
-    listed = ", ".join(f'"{op}"' for op in ops)
-    return f"""
-    %{name} = transform.structured.match ops{{[{listed}]}}{having} in {around} \
-: ({_HANDLE}) -> {_HANDLE}"""
-
-
-def _equal(name: str, handle: str, count: str) -> str:
-    return f"""
-    %{name} = transform.num_associations {handle} : ({_HANDLE}) -> {_COUNT}
-    transform.match.param.cmpi eq %{name}, {count} : {_COUNT}"""
-
-
 _ALONE_TEXT = f"""
   transform.named_sequence @{_ALONE}(%op: {_HANDLE} {{transform.readonly}}, \
 %maker: {_HANDLE} {{transform.readonly}}) {{
@@ -38,15 +34,15 @@ _ALONE_TEXT = f"""
     %around = transform.get_parent_op %op : ({_HANDLE}) -> {_HANDLE}
     %around_maker = transform.get_parent_op %maker : ({_HANDLE}) -> {_HANDLE}
     %both = transform.merge_handles deduplicate %around, %around_maker : {_HANDLE}\
-{_equal("places", "%both", "%one")}\
-{_matched("jumps", JUMPS, "%around")}\
-{_equal("blocks", "%jumps", "%none")}\
-{_matched("calls", ["util.call"], "%around", f" attributes{{{OWN}}}")}\
-{_matched("products", _PRODUCTS, "%around")}
+{equal_text("places", "%both", "%one")}\
+{matched_text("jumps", JUMPS, "%around")}\
+{equal_text("blocks", "%jumps", "%none")}\
+{matched_text("calls", ["util.call"], "%around", f" attributes{{{OWN}}}")}\
+{matched_text("products", _PRODUCTS, "%around")}
     %makers = transform.merge_handles %calls, %products : {_HANDLE}
     %known = transform.num_associations %makers : ({_HANDLE}) -> {_COUNT}
     %all = transform.merge_handles deduplicate %makers, %maker : {_HANDLE}\
-{_equal("found", "%all", "%known")}
+{equal_text("found", "%all", "%known")}
     transform.yield
   }}"""
 """Whether an op is one of those that make a tensor of their own, as often as another op runs."""
@@ -152,18 +148,18 @@ def _names(one: CompiledPass) -> list[str]:
     return [*(f"in{i}" for i in range(len(one.found.pattern.operands))), "out"]
 
 
-def _may_overwrite(kept: Sequence[Uses]) -> list[str]:
+def _may_overwrite(reads: Sequence[Uses]) -> list[str]:
     """Whether an operand belongs to the pass alone, in whatever module a library is used.
 
     IREE copies no argument of the program before it is written over, and nothing that is read
     again in a loop or by another view. Where a pass has nothing that is to be kept, it may
     overwrite the operand anywhere.
     """
-    if not kept:
+    if not reads:
         return []
-    lines, op = walk(kept[-1].path, "maker")
+    lines, op = walk(reads[-1].path, "maker")
     return [
-        *(_counted(uses, f"kept{at}") for at, uses in enumerate(kept)),
+        *(_counted(uses, f"kept{at}") for at, uses in enumerate(reads)),
         f"{lines}\n    transform.include @{_ALONE} failures(propagate) (%root, {op}) : "
         f"({_HANDLE}, {_HANDLE}) -> ()",
     ]
