@@ -55,6 +55,7 @@ from service.db.session import STATEMENT_S, Sessions, make_engine, make_sessions
 from service.errors import DatabaseError
 from service.host.machine import MachineInfo, examine
 from service.jobs.waiting import Endings, ended_jobs
+from service.listening import most_streams
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 from service.telemetry.requests import Observed
@@ -137,6 +138,7 @@ def create_app(
             live.reader(services.lanes.reads, services.sessions),
             services.changes.number,
             longest_s=settings.stream_seconds,
+            most_streams=most_streams(),
         )
         if services.pool is not None:
             services.pool.start()
@@ -153,6 +155,7 @@ def create_app(
         summary="Tiling and packing schedules, tuned and proven on real MLIR",
         lifespan=lifespan,
         redoc_url=None,
+        redirect_slashes=False,  # it would redirect to whatever host the client named
         swagger_ui_oauth2_redirect_url=None,
     )
     _build(app, settings, metrics, tracing)
@@ -176,6 +179,7 @@ def _build(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing 
         most_bytes=settings.body_bytes,
         most_seconds=settings.body_seconds,
         most_bytes_at=dict.fromkeys(modules.PATHS, settings.module_bytes),
+        most_bytes_in_flight=settings.bodies_bytes,
     )
     app.add_middleware(AnswerCache)
     app.add_middleware(HeadAsGet)
@@ -234,15 +238,25 @@ def _open(settings: Settings, here: MachineInfo, wanted: Wanted, metrics: Metric
         lanes=lanes,
         kernels=Flights("kernels", PRINTERS, keeps_results=True),
         proofs=Flights("proofs", PROVERS, keeps_results=False),
-        modules=Flights("modules", READERS_OF_MODULES, keeps_results=True, most=MOST_MODULES),
+        modules=Flights(
+            "modules",
+            READERS_OF_MODULES,
+            keeps_results=True,
+            most=MOST_MODULES,
+            most_bytes=max(settings.bodies_bytes, settings.module_bytes),
+        ),
         endings=Endings(partial(_ended_jobs, lanes.reads, sessions)),
         feeds=Feeds(
-            NewsReader(lanes.reads, sessions), changes.number, longest_s=settings.stream_seconds
+            NewsReader(lanes.reads, sessions),
+            changes.number,
+            longest_s=settings.stream_seconds,
+            most_streams=most_streams(),
         ),
         plan_feeds=Feeds(
             PlanNewsReader(lanes.reads, sessions),
             changes.number,
             longest_s=settings.stream_seconds,
+            most_streams=most_streams(),
             of="plan",
         ),
         changes=changes,

@@ -1,12 +1,17 @@
 """The sockets that a service listens on, had before any of its parts is started."""
 
 import errno
+import resource
 import socket
 
 from kernels.quoting import quoted
 from service.errors import AddressError, HostError
 
 BACKLOG = 2048  # as uvicorn's
+MOST_FILES = 65_536
+OTHER_FILES = 256  # databases, pipes to children, logs
+MOST_STREAMS = 1000  # of one kind: of jobs, of plans, of overviews
+KINDS_OF_STREAMS = 3
 _ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
@@ -39,6 +44,27 @@ def listen(host: str, port: int) -> list[socket.socket]:
     if not opened:
         raise HostError(f"host={quoted(host)} is no address of this machine")
     return opened
+
+
+def raise_file_limit() -> int:
+    """Allow this process as many open files as its hard limit does; return how many.
+
+    Each stream of events holds a connection, and the default soft limit of many systems is 1024.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return MOST_FILES if soft == resource.RLIM_INFINITY else soft
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
+
+
+def most_streams() -> int:
+    """Return how many streams of one kind the limit on open files allows, at most 1000."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return MOST_STREAMS
+    return max(1, min(MOST_STREAMS, (soft - OTHER_FILES) // KINDS_OF_STREAMS))
 
 
 def _listening(family: socket.AddressFamily, address: tuple[str | int, ...]) -> socket.socket:

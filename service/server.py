@@ -12,6 +12,7 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from service.api.access.browsers import is_loopback
 from service.app import create_app, stop_waiting
@@ -19,13 +20,42 @@ from service.db import schema, tokens
 from service.db.session import make_engine, make_sessions, reading
 from service.errors import ServiceError
 from service.host.machine import examine
-from service.listening import listen
+from service.listening import (
+    KINDS_OF_STREAMS,
+    MOST_STREAMS,
+    OTHER_FILES,
+    listen,
+    most_streams,
+    raise_file_limit,
+)
 from service.settings import Settings
 from service.telemetry.logs import configure_logs
 
 SHUTDOWN_S = 5
+NEEDED_FILES = OTHER_FILES + KINDS_OF_STREAMS * MOST_STREAMS
 
 log = logging.getLogger(__name__)
+
+
+class Protocol(H11Protocol):
+    """HTTP/1.1 whose application is not run into a connection that the server has given up.
+
+    uvicorn answers 400 to a body that is no HTTP by itself, while the application may be about to
+    answer the same request: that second answer is an error on the connection, which was logged as
+    a fault of the service.
+    """
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer 400 and close; the application's own answer, if it comes yet, is dropped."""
+        cycle = self.cycle
+        has_begun = cycle is not None and cycle.response_started and not cycle.response_complete
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if has_begun:
+            self.transport.close()
+        else:
+            super().send_400_response(msg)
 
 
 class Server(uvicorn.Server):
@@ -45,6 +75,7 @@ class Server(uvicorn.Server):
             "server_header": False,
             "access_log": False,  # `service.telemetry.requests` tells of requests
             "log_config": None,
+            "http": Protocol,
             **options,
         }
         super().__init__(uvicorn.Config(app, **given))
@@ -80,6 +111,13 @@ def serve(
     """
     settings = settings or Settings()
     configure_logs(settings.log_level, settings.log_format)
+    files = raise_file_limit()
+    if files < NEEDED_FILES:
+        log.warning(
+            "only %d files may be open: at most %d streams of events of a kind; "
+            "raise the limit (ulimit -Hn) to %d",
+            *(files, most_streams(), NEEDED_FILES),
+        )
     with ExitStack() as stack:
         sockets = [stack.enter_context(one) for one in listen(host, port)]
         with _set_at_end() as stopping:
@@ -95,7 +133,7 @@ def serve(
         if settings.scheduler and not settings.service_url:
             settings = settings.model_copy(update={"service_url": _url_of(sockets[0])})
         app = create_app(settings, workers, machine=examine(), measures_peaks=True)
-        _run(app, sockets, settings)
+        _run(app, sockets, settings, connections=max(1, files - OTHER_FILES))
 
 
 @contextmanager
@@ -131,8 +169,8 @@ def _has_tokens(url: str) -> bool:
         engine.dispose()
 
 
-def _run(app: FastAPI, sockets: list[socket.socket], settings: Settings) -> None:
-    server = Server(app, log_level=settings.log_level)
+def _run(app: FastAPI, sockets: list[socket.socket], settings: Settings, connections: int) -> None:
+    server = Server(app, log_level=settings.log_level, limit_concurrency=connections)
     for one in sockets:
         host, port = one.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host

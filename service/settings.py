@@ -19,6 +19,8 @@ class Settings(BaseSettings):
         db: SQLAlchemy URL of the database (`TILEWISE_DB`).
         body_bytes: bytes of the largest body of a request (`TILEWISE_BODY_BYTES`).
         module_bytes: bytes of the largest body that is an MLIR module (`TILEWISE_MODULE_BYTES`).
+        bodies_bytes: bytes of all bodies that are received or processed at once, for modules and
+            for other requests each; beyond them requests get 503 (`TILEWISE_BODIES_BYTES`).
         body_seconds: seconds for which the body of a request may take to come
             (`TILEWISE_BODY_SECONDS`).
         require_tokens: whether nobody is answered without a token on loopback either, as behind
@@ -47,6 +49,7 @@ class Settings(BaseSettings):
     db: str = Field(default_factory=default_database)
     body_bytes: int = Field(default=8 * 1024**2, ge=1024)
     module_bytes: int = Field(default=64 * 1024**2, ge=1024)
+    bodies_bytes: int = Field(default=256 * 1024**2, ge=1024)
     body_seconds: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     require_tokens: bool = False
     allowed_hosts: str = ""

@@ -34,6 +34,7 @@ class Flights:
         kept_s: for which results, if they are kept, and `FINAL` errors are there for those who
             come again.
         most: flights under way or waiting; a new one beyond is refused.
+        most_bytes: that flights under way or waiting hold together; likewise.
     """
 
     def __init__(
@@ -45,24 +46,31 @@ class Flights:
         patience_s: float = PATIENCE_S,
         kept_s: float = KEPT_S,
         most: int = MOST_FLIGHTS,
+        most_bytes: int = 0,
     ) -> None:
         self._name = name
         self._free = asyncio.Semaphore(threads)
         self._keeps_results = keeps_results
         self._patience_s = patience_s
         self._kept_s = kept_s
-        self._most = most
+        self._most, self._most_bytes = most, most_bytes
         self._flights: dict[Hashable, asyncio.Task[Any]] = {}
+        self._bytes: dict[asyncio.Task[Any], int] = {}
         self._is_closing = False
 
-    async def make(self, key: Hashable, work: Callable[[], Result]) -> Result:
+    async def make(self, key: Hashable, work: Callable[[], Result], size: int = 0) -> Result:
         """What `work` makes, or what another call for the same key makes or has just made.
+
+        Args:
+            key: of the flight.
+            work: makes the result.
+            size: bytes of memory that `work` holds until it ends.
 
         Raises:
             UnfinishedError: it takes longer than a request waits, or the service is about to end.
             BusyError: too many others are being made.
         """
-        flight = self._flights.get(key) or self._start(key, work)
+        flight = self._flights.get(key) or self._start(key, work, size)
         end = asyncio.get_running_loop().time() + self._patience_s
         while not flight.done():
             left = end - asyncio.get_running_loop().time()
@@ -86,11 +94,16 @@ class Flights:
             flight.cancel()
         await asyncio.gather(*flights, return_exceptions=True)
 
-    def _start(self, key: Hashable, work: Callable[[], Any]) -> asyncio.Task[Any]:
-        if sum(not flight.done() for flight in self._flights.values()) >= self._most:
+    def _start(self, key: Hashable, work: Callable[[], Any], size: int) -> asyncio.Task[Any]:
+        if len(self._bytes) >= self._most:
             raise BusyError(f"{self._most} {self._name} are being made; try again")
+        if size and size + sum(self._bytes.values()) > self._most_bytes:
+            raise BusyError(
+                f"the {self._name} that are being made use all memory set aside for them; try again"
+            )
         flight = asyncio.create_task(self._fly(work))
         self._flights[key] = flight
+        self._bytes[flight] = size
         flight.add_done_callback(partial(self._landed, key))
         return flight
 
@@ -99,6 +112,7 @@ class Flights:
             return await in_daemon(work, self._name)
 
     def _landed(self, key: Hashable, flight: asyncio.Task[Any]) -> None:
+        self._bytes.pop(flight, None)
         error = None if flight.cancelled() else flight.exception()  # seen, if nobody is there
         is_kept = isinstance(error, FINAL) or (error is None and self._keeps_results)
         loop = asyncio.get_running_loop()

@@ -8,7 +8,7 @@ import asyncio
 import inspect
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from functools import partial
 from typing import Any, Literal, ParamSpec, TypeVar
 
@@ -61,6 +61,32 @@ class Lane:
             return await run_sync(partial(_repeated, work), limiter=self._limiter)
         finally:
             self._free.release()
+
+
+class SharedReads:
+    """Reads by key, each once at a time; used on one event loop.
+
+    Whoever comes while a read of the same key runs gets its result, so that a thousand clients
+    of one job cost the database one question.
+    """
+
+    def __init__(self) -> None:
+        self._running: dict[Hashable, asyncio.Task[Any]] = {}
+
+    async def get(self, key: Hashable, read: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """Return what `read` returns, or what a running read of the same key does."""
+        task = self._running.get(key)
+        if task is None:
+            task = asyncio.create_task(read())
+            self._running[key] = task
+            task.add_done_callback(partial(self._end, key))
+        found: Result = await asyncio.shield(task)  # one client that leaves cancels no other's
+        return found
+
+    def _end(self, key: Hashable, task: asyncio.Task[Any]) -> None:
+        del self._running[key]
+        if not task.cancelled():
+            task.exception()  # retrieved, for the case that every client has left
 
 
 def _repeated(work: Callable[[], Result]) -> Result:

@@ -15,8 +15,10 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 KIB = 1024
+IN_FLIGHT_BYTES = 256 * KIB**2
 LINGER_S = 30.0
 BODY_S = 60.0
+RETRY_AFTER_S = 2
 
 
 class BodyLimit:
@@ -26,12 +28,18 @@ class BodyLimit:
     is still sending is then let go by, unkept: if the connection closed on it, the client would
     meet a reset in place of the answer (RFC 9112, section 9.6).
 
+    Bodies of all requests together hold at most `most_bytes_in_flight`; the next one is refused
+    with 503. The paths of `most_bytes_at` have a budget of their own, so that uploads of modules
+    cannot keep small requests out.
+
     Args:
         app: what is limited; it turns `HTTPException` into an answer.
         most_bytes: of the body as it is sent.
         most_bytes_at: the same for some paths.
         most_seconds: for which it may take to come; then 408.
         linger_s: for which the rest of a refused body may go by, in seconds.
+        most_bytes_in_flight: of all bodies that are received or answered; at least one body of
+            the largest size is accepted whatever this says.
     """
 
     def __init__(
@@ -41,12 +49,17 @@ class BodyLimit:
         linger_s: float = LINGER_S,
         most_seconds: float = BODY_S,
         most_bytes_at: Mapping[str, int] | None = None,
+        most_bytes_in_flight: int = IN_FLIGHT_BYTES,
     ) -> None:
         self._app = app
         self._most_bytes = most_bytes
         self._most_bytes_at = dict(most_bytes_at or {})
         self._most_seconds = most_seconds
         self._linger_s = linger_s
+        self._budgets = {
+            most: _Budget(max(most, most_bytes_in_flight))
+            for most in (most_bytes, *self._most_bytes_at.values())
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
@@ -57,8 +70,11 @@ class BodyLimit:
         size = int(declared) if declared.isdigit() else 0
         most_bytes = self._most_bytes_at.get(scope["path"], self._most_bytes)
         limits = _Limits(most_bytes, self._most_seconds, self._linger_s)
-        body = _Body(receive, send, size, limits)
-        await self._app(scope, body.receive, body.send)
+        body = _Body(receive, send, size, limits, self._budgets[most_bytes])
+        try:
+            await self._app(scope, body.receive, body.send)
+        finally:
+            body.release()
 
 
 @dataclass(frozen=True)
@@ -70,6 +86,24 @@ class _Limits:
     linger_s: float
 
 
+class _Budget:
+    """Bytes that the bodies of concurrent requests may hold together."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._free = most_bytes
+
+    def try_take(self, size: int) -> bool:
+        """Reserve `size` bytes; return False where they are not free."""
+        if size > self._free:
+            return False
+        self._free -= size
+        return True
+
+    def give_back(self, size: int) -> None:
+        """Free `size` reserved bytes."""
+        self._free += size
+
+
 class _Body:
     """The body of one request: counted as it is read, and after a refusal let go by.
 
@@ -78,13 +112,16 @@ class _Body:
         send: takes the answer.
         declared: bytes that it is said to have; 0 if nothing is said.
         limits: of it.
+        budget: of all bodies, from which this one reserves its bytes.
     """
 
-    def __init__(self, receive: Receive, send: Send, declared: int, limits: _Limits) -> None:
+    def __init__(
+        self, receive: Receive, send: Send, declared: int, limits: _Limits, budget: _Budget
+    ) -> None:
         self._receive, self._send = receive, send
         self._size = declared
-        self._limits = limits
-        self._received = 0
+        self._limits, self._budget = limits, budget
+        self._received = self._reserved = 0
         self._begun_s = time.monotonic()
         self._ended = self._refused = False
 
@@ -125,6 +162,11 @@ class _Body:
                     await self._next()
         await self._send({"type": "http.response.body", "body": b""})
 
+    def release(self) -> None:
+        """Free what this body has reserved of the budget."""
+        self._budget.give_back(self._reserved)
+        self._reserved = 0
+
     async def _next(self) -> Message:
         message = await self._receive()
         self._ended = not message.get("more_body", False)
@@ -140,6 +182,15 @@ class _Body:
                 "send less at once",
                 headers={"Connection": "close"},
             )
+        if size > self._reserved:
+            if not self._budget.try_take(size - self._reserved):
+                self._refused = True
+                raise HTTPException(
+                    HTTPStatus.SERVICE_UNAVAILABLE,
+                    "the bodies of other requests use all memory set aside for them; retry",
+                    headers={"Connection": "close", "Retry-After": str(RETRY_AFTER_S)},
+                )
+            self._reserved = size
 
 
 class HeadAsGet:

@@ -15,11 +15,11 @@ from service.dashboard.rendering import speed
 from service.db.checked import reading
 from service.db.session import Sessions
 from service.errors import BusyError, ServiceError
+from service.listening import MOST_STREAMS
 
 POLL_S = 1.0
 LOOK_S = 0.5  # between two looks at whether the service is about to end
 HEARTBEAT_S = 15.0
-MOST_STREAMS = 1000
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +34,7 @@ class Overviews:
         state: a number that differs after every change of the database; None if nobody can tell.
         longest_s: after which a stream ends, for its page to open another.
         poll_s: between two looks at the database.
+        most_streams: open at once; further ones are refused.
     """
 
     def __init__(
@@ -43,9 +44,11 @@ class Overviews:
         *,
         longest_s: float = 3600.0,
         poll_s: float = POLL_S,
+        most_streams: int = MOST_STREAMS,
     ) -> None:
         self._read, self._state = read, state
         self._longest_s, self._poll_s = longest_s, poll_s
+        self._most_streams = most_streams
         self._streams = 0
         self._event = b""
         self._changed = asyncio.Event()
@@ -58,7 +61,7 @@ class Overviews:
 
     def require_room(self) -> None:
         """Raise BusyError where no more streams are opened."""
-        if self._is_closing or self._streams >= MOST_STREAMS:
+        if self._is_closing or self._streams >= self._most_streams:
             raise BusyError(f"{self._streams} overviews are open; try again")
 
     async def follow(self) -> AsyncIterator[bytes]:

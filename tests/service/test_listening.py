@@ -148,3 +148,19 @@ def test_a_name_of_which_an_address_is_taken_is_served_on_none(monkeypatch):
     with pytest.raises(AddressError, match="is taken"):
         listen("both", 80)
     assert [one.fileno() for one in opened] == [-1]
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "files", "streams"), [(1024, 4096, 4096, 1000), (256, 1024, 1024, 256)]
+)
+def test_the_limit_on_open_files_is_raised_and_bounds_the_streams(soft, hard, files, streams):
+    program = (
+        "import resource; from service import listening;"
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}));"
+        "print(listening.raise_file_limit(), listening.most_streams())"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True,
+        env=child_environment(),
+    )  # fmt: skip
+    assert found.stdout.split() == [str(files), str(streams)]

@@ -125,8 +125,16 @@ class Gate:
             return answer_to(scope["path"], error)
 
     def _misdirected(self, scope: Scope, sent: "_Sent") -> Response | None:
-        """Refuse what a web page could have sent."""
+        """Refuse a body of two lengths, and what a web page could have sent."""
         rules, path = self._rules, scope["path"]
+        if sent.length is not None and sent.encoding is not None:
+            # Whoever is in between may see another end of the body (RFC 9112, section 6.1).
+            return problem_response(
+                path,
+                HTTPStatus.BAD_REQUEST,
+                "a request has either Content-Length or Transfer-Encoding; send one of them",
+                headers={"Connection": "close"},
+            )
         is_named = not rules.needs_token or rules.allowed_hosts
         if is_named and not browsers.is_allowed_host(sent.host, rules.allowed_hosts):
             detail = (
@@ -210,6 +218,8 @@ class _Sent:
     authorization: str | None = None
     cookie: str = ""
     accept: str = ""
+    length: str | None = None
+    encoding: str | None = None
 
     @property
     def has_cookie(self) -> bool:
@@ -238,6 +248,8 @@ _DECIDING = {
     b"authorization": "authorization",
     b"cookie": "cookie",
     b"accept": "accept",
+    b"content-length": "length",
+    b"transfer-encoding": "encoding",
 }
 
 

@@ -2,16 +2,19 @@
 
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from service.api.access.caller import Caller
+from service.api.lanes import SharedReads
 
 KNOWN_S = 1.0
 MOST_KNOWN = 4096
 TOUCHED_S = 60.0
 
-Find = Callable[[str], Awaitable[Caller | None]]
+Find = Callable[[str], Coroutine[Any, Any, Caller | None]]
 Touch = Callable[[int], Awaitable[None]]
 
 
@@ -34,13 +37,14 @@ class TokenBook:
         self._find, self._touch, self._known_s = find, touch, known_s
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._touched: dict[int, float] = {}
+        self._shared = SharedReads()
 
     async def caller(self, token: str) -> Caller | None:
         """Who shows this token; None where it is worth nothing."""
         now_s = time.monotonic()
         known = self._known.get(token)
         if known is None or known.until_s < now_s:
-            caller = await self._find(token)
+            caller = await self._shared.get(token, partial(self._find, token))
             known = _Known(caller, now_s + (KNOWN_S if caller is None else self._known_s))
             self._known[token] = known
             self._known.move_to_end(token)

@@ -7,18 +7,20 @@ late, or again after a loss, reads what it lacks in pages and goes on with the o
 import asyncio
 import logging
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 
 from service.api.events.encoding import HEARTBEAT, RETRY, Told
 from service.api.events.reading import NewsReader
+from service.api.lanes import SharedReads
 from service.errors import PASSING, BusyError, ServiceError
+from service.listening import MOST_STREAMS
 
 POLL_S = 0.25
 LOOK_S = 0.5  # between two looks at whether the service is about to end
 HEARTBEAT_S = 15.0
 LONGEST_S = 3600.0
-MOST_STREAMS = 1000
 MOST_KEPT = 1024  # events of one feed
 
 log = logging.getLogger(__name__)
@@ -94,6 +96,7 @@ class Feeds:
         heartbeat_s: after which a comment shows that the stream lives.
         longest_s: after which a stream ends, once it has told what there is; its client opens
             another. A database that is busy or away ends no stream.
+        most_streams: open at once; further ones are refused.
         of: what is followed, for the log.
     """
 
@@ -105,13 +108,16 @@ class Feeds:
         poll_s: float = POLL_S,
         heartbeat_s: float = HEARTBEAT_S,
         longest_s: float = LONGEST_S,
+        most_streams: int = MOST_STREAMS,
         of: str = "job",
     ) -> None:
         self._reader, self._state = reader, state
         self._poll_s, self._heartbeat_s, self._longest_s = poll_s, heartbeat_s, longest_s
+        self._most_streams = most_streams
         self._of = of
         self._feeds: dict[int, _Feed] = {}
         self._poller: asyncio.Task[None] | None = None
+        self._checks = SharedReads()
         self._is_closing = False
 
     @property
@@ -125,8 +131,17 @@ class Feeds:
 
     def require_room(self) -> None:
         """Raise BusyError where no more streams are opened."""
-        if self._is_closing or self.streams >= MOST_STREAMS:
+        if self._is_closing or self.streams >= self._most_streams:
             raise BusyError(f"{self.streams} streams of events are open; try again")
+
+    async def require(self, job_id: int, check: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Raise what `check` raises for a job that does not exist; once for all who come at once.
+
+        A job whose stream is open exists.
+        """
+        feed = self._feeds.get(job_id)
+        if feed is None or feed.base is None or feed.error is not None:
+            await self._checks.get(job_id, check)
 
     async def follow(self, job_id: int, after: int) -> AsyncIterator[bytes]:
         """The events of a job from the trial after number `after` to its end, as bytes."""

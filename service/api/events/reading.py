@@ -1,13 +1,13 @@
 """News of jobs from the database, in the lane of reads."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from sqlalchemy.orm import Session
 
 from service.api.events.encoding import Told, read_news
-from service.api.lanes import Lane
+from service.api.lanes import Lane, SharedReads
 from service.db.checked import reading
 from service.db.session import Sessions
 from service.errors import DamagedError, NotFoundError, ServiceError
@@ -28,10 +28,13 @@ class NewsReader:
     lane: Lane
     sessions: Sessions
     read: Read = read_news
+    _shared: SharedReads = field(default_factory=SharedReads, init=False)
 
     async def one(self, job_id: int, after: int) -> Told:
         """What a job has to tell after the trial of number `after`."""
-        return await self.lane.run(partial(self._one, job_id, after))
+        return await self._shared.get(
+            (job_id, after), partial(self.lane.run, partial(self._one, job_id, after))
+        )
 
     async def every(self, jobs: Mapping[int, int | None]) -> dict[int, Told | ServiceError]:
         """What each job has to tell after a trial; None tells where its trials end."""

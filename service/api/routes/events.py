@@ -54,7 +54,8 @@ async def get_events(
     hour, and when the service stops: whoever has seen no `end` opens another.
     """
     services.feeds.require_room()
-    await services.lanes.reads.run(partial(_require_job, services, job_id))
+    exists = partial(services.lanes.reads.run, partial(_require_job, services, job_id))
+    await services.feeds.require(job_id, exists)
     known = next((one for one in (last_event_id, after) if one is not None), -1)
     return EventSourceResponse(services.feeds.follow(job_id, known), headers=HEADERS)
 

@@ -111,7 +111,7 @@ async def script_of_op(
     body, kind = await request.body(), request.headers.get("content-type", "")
     key, module = await services.lanes.reads.run(partial(given, body, kind))
     lone: LoneOp | ModuleError | PlaceError = await services.modules.make(
-        ("op", key, place), partial(_read, partial(_read_op, place), module)
+        ("op", key, place), partial(_read, partial(_read_op, place), module), len(module)
     )
     if not isinstance(lone, LoneOp):
         raise lone
@@ -145,7 +145,7 @@ async def imported_of(services: Services, key: str, module: bytes) -> Imported:
         UnfinishedError: it is being read.
     """
     found: Imported | ModuleError | PlaceError = await services.modules.make(
-        key, partial(_read, read_module, module)
+        key, partial(_read, read_module, module), len(module)
     )
     if isinstance(found, ModuleError | PlaceError):
         raise found
@@ -160,7 +160,7 @@ async def graph_of(services: Services, key: str, module: bytes) -> Graph:
         UnfinishedError: it is being read.
     """
     found: Graph | ModuleError | PlaceError = await services.modules.make(
-        ("graph", key), partial(_read, read_graph, module)
+        ("graph", key), partial(_read, read_graph, module), len(module)
     )
     if isinstance(found, ModuleError | PlaceError):
         raise found

@@ -9,7 +9,7 @@ import pytest
 
 from kernels.system.children import child_environment
 from service.api.flights import Flights
-from service.api.lanes import Lane
+from service.api.lanes import Lane, SharedReads
 from service.errors import BusyError, ConflictError, UnfinishedError
 
 
@@ -125,6 +125,62 @@ def test_an_outcome_is_not_kept_for_ever():
             await asyncio.sleep(0.01)
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_flights_hold_no_more_memory_than_is_set_aside():
+    work = Slow()
+
+    async def scenario():
+        flights = Flights("modules", 1, keeps_results=False, most_bytes=100)
+        first = asyncio.create_task(flights.make(1, work, 60))
+        await asyncio.sleep(0)
+        with pytest.raises(BusyError, match=r"the modules .* use all memory"):
+            await flights.make(2, work, 60)
+        joined = asyncio.create_task(flights.make(1, work, 60))
+        second = asyncio.create_task(flights.make(3, work, 40))
+        await asyncio.sleep(0)
+        work.release.set()
+        assert await asyncio.gather(first, joined, second) == ["made"] * 3
+        assert await flights.make(2, work, 100) == "made", "what landed gives back its bytes"
+
+    asyncio.run(scenario())
+
+
+def test_whoever_comes_while_a_read_runs_shares_its_result():
+    reads = []
+
+    async def scenario():
+        shared = SharedReads()
+
+        async def read():
+            reads.append(1)
+            await asyncio.sleep(0.02)
+            return len(reads)
+
+        leaving = asyncio.create_task(shared.get("job", read))
+        rest = [asyncio.create_task(shared.get("job", read)) for _ in range(1000)]
+        await asyncio.sleep(0)
+        leaving.cancel()
+        assert await asyncio.gather(*rest) == [1] * 1000
+        assert await shared.get("job", read) == 2, "an ended read is not reused"
+
+    asyncio.run(scenario())
+
+
+def test_an_error_of_a_shared_read_reaches_all_who_wait():
+    async def scenario():
+        shared = SharedReads()
+
+        async def fail():
+            await asyncio.sleep(0)
+            raise ConflictError("damaged")
+
+        found = await asyncio.gather(
+            *(shared.get(1, fail) for _ in range(3)), return_exceptions=True
+        )
+        assert [str(error) for error in found] == ["damaged"] * 3
+
+    asyncio.run(scenario())
 
 
 def test_too_many_flights_are_refused_and_those_that_fly_are_joined():

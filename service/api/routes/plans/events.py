@@ -59,7 +59,8 @@ async def get_events(
     hour, and when the service stops: whoever has seen no `end` opens another.
     """
     services.plan_feeds.require_room()
-    await services.lanes.reads.run(partial(_require_plan, services, plan_id))
+    exists = partial(services.lanes.reads.run, partial(_require_plan, services, plan_id))
+    await services.plan_feeds.require(plan_id, exists)
     known = next((one for one in (last_event_id, after) if one is not None), -1)
     return EventSourceResponse(services.plan_feeds.follow(plan_id, known), headers=HEADERS)
 

@@ -5,6 +5,7 @@ import json
 import random
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import event as sql_event
@@ -265,11 +266,38 @@ def test_a_job_whose_row_is_damaged_ends_its_own_streams_alone(feeds_of, session
     asyncio.run(steps())
 
 
-def test_there_is_a_most_of_streams(feeds_of, started, monkeypatch):
-    monkeypatch.setattr(module, "MOST_STREAMS", 1)
+def test_a_thousand_new_streams_cost_one_read_of_what_they_missed(feeds_of, tuned):
+    """Each read takes a thread of the lane: a thousand of them starved all other requests."""
+    pages = []
+
+    def counting(reader):
+        def read(session, job_id, after):
+            if after == -1:
+                pages.append(job_id)
+            return encoding.read_news(session, job_id, after)
+
+        return replace(reader, read=read)
 
     async def steps():
-        feeds = feeds_of()
+        feeds = feeds_of(counting)
+
+        async def all_of_one():
+            await feeds.require(tuned, nothing)
+            return [name async for name, _ in Stream(feeds, tuned)]
+
+        async def nothing():
+            pass
+
+        seen = await asyncio.gather(*(all_of_one() for _ in range(1000)))
+        assert all(names == seen[0] for names in seen) and seen[0][-1] == "end"
+
+    asyncio.run(asyncio.wait_for(steps(), 120))
+    assert len(pages) <= 3
+
+
+def test_there_is_a_most_of_streams(feeds_of, started):
+    async def steps():
+        feeds = feeds_of(most_streams=1)
         feeds.require_room()
         stream = feeds.follow(started[0], -1)
         await anext(stream)
