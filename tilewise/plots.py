@@ -95,18 +95,21 @@ class Drawing(Picture):
             raise TilewiseError(str(error)) from error
 
 
-def convergence(trials: Sequence[Json], problem: str | None = None) -> Plot:
+def convergence(
+    trials: Sequence[Json], problem: str | None = None, peak: float | None = None
+) -> Plot:
     """Each trial, the best so far, the machine's pace, and who proposed what.
 
     Args:
         trials: of one search, as `GET /v1/trials` or `GET /v1/jobs/{id}/trials` gives them.
         problem: whose search it is; None takes it from the trials.
+        peak: of the machine, in GFLOP/s, as a line; None draws none.
 
     Raises:
         MissingError: there are no trials.
     """
     rows = [trial_row(trial) for trial in _some(trials)]
-    return Plot(searches.search(problem or trials[0].get("problem", "search"), rows))
+    return Plot(searches.search(problem or trials[0].get("problem", "search"), rows, peak))
 
 
 def importance(trials: Sequence[Json]) -> Plot:

@@ -254,9 +254,13 @@ def _problem_of(request: Request, error: HTTPException) -> ProblemResponse:
         return _unprocessable(request, [FieldError(field="body", message=error.detail)])
     status = HTTPStatus(error.status_code)
     headers = dict(error.headers) if error.headers else {}
+    path, detail = request.url.path, error.detail
     if status == HTTPStatus.METHOD_NOT_ALLOWED:
         headers["Allow"] = ", ".join(_allowed(request))
-    return problem_response(request.url.path, status, error.detail, headers=headers)
+        detail = f"{request.method} is not allowed here; use {headers['Allow']}"
+    elif detail == status.phrase:  # the framework's own, which says nothing else
+        detail = f"nothing is at {quoted(path)}; /api lists the pages and calls"
+    return problem_response(path, status, detail, headers=headers)
 
 
 def _allowed(request: Request) -> list[str]:

@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from kernels.errors import KernelsError, ProblemError, ScheduleError
 from search.errors import SearchError
@@ -126,7 +127,7 @@ def environment() -> Environment:
     )
     made.filters.update(
         speed=speed, share=share, times=times, closely=closely, seconds=seconds, micros=told_us,
-        ago=ago, short=short, value=value,
+        ago=ago, short=short, value=value, code=code,
     )  # fmt: skip
     return made
 
@@ -176,6 +177,14 @@ def ago(when: str | datetime | None) -> str:
 def value(given: object) -> str:
     """A parameter's value as JSON and the tables of the command line have it."""
     return str(given).lower() if isinstance(given, bool) else str(given)
+
+
+def code(text: str) -> Markup:
+    """Return a docstring's text as HTML: what stands between backticks as code."""
+    parts = text.replace("``", "`").split("`")
+    made = [Markup("<code>{}</code>").format(part) if index % 2 and index + 1 < len(parts)
+            else escape("`" * (index % 2) + part) for index, part in enumerate(parts)]  # fmt: skip
+    return Markup("").join(made)
 
 
 def short(toolchain: str) -> str:

@@ -11,7 +11,9 @@ from sqlalchemy import Row, Select, func, select
 from sqlalchemy.orm import Session
 
 from kernels.errors import KernelsError, ScheduleError
+from kernels.problem import parse_problem
 from kernels.schedule import Schedule
+from kernels.target import parse_target
 from search.records import TrialState
 from service.api.documents import job_json, moment
 from service.dashboard.roofs import roof
@@ -190,6 +192,24 @@ def schedule_row(session: Session, number: int) -> models.Schedule:
     if row is None:
         raise NotFoundError(f"there is no schedule {number}")
     return row
+
+
+def peak_of(session: Session, job: models.Job) -> float | None:
+    """Return the peak of a job's machine in GFLOP/s for its type; None where it is not known.
+
+    A finished job has it with its result. Before that it is known of one thread alone.
+    """
+    of_result = select(models.Schedule.peak_gflops).where(models.Schedule.job_id == job.id)
+    found = session.scalar(of_result.order_by(models.Schedule.id.desc()).limit(1))
+    if isinstance(found, int | float):
+        return float(found)
+    _, threads = parse_target(job.target)
+    if job.host is None or threads != 1:
+        return None
+    machine = session.scalar(select(models.Machine).where(models.Machine.host == job.host))
+    peaks = (machine.peaks if machine is not None else None) or {}
+    peak = peaks.get(parse_problem(job.problem.canonical).element.name)
+    return float(peak) if isinstance(peak, int | float) else None
 
 
 def steps_text(steps: list[Json]) -> list[str]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from service.plots.rows import shown_of, thinned
 from service.plots.style import SPEED, TRIALS, Row, Spec, plot, state_scale, tooltip
 
+BEST, PEAK = "best so far", "peak"
 PACE_HEIGHT = 60
 ORIGIN_HEIGHT = 26  # for each origin
 
@@ -13,20 +14,30 @@ _SPEED = {"field": "gflops", "type": "quantitative", "title": SPEED, "scale": {"
 _TOLD = ("number", "state", "gflops", "low", "high", "origin", "failure", "pace", "hash")
 
 
-def convergence(problem: str, trials: Sequence[Row]) -> Spec:
+def convergence(problem: str, trials: Sequence[Row], peak: float | None = None) -> Spec:
     """Speed of each trial with its interval, failures at the bottom, and the best so far.
 
     Args:
         problem: whose search it is.
         trials: rows of `trial_row`, by number.
+        peak: of the machine for this type, in GFLOP/s, as a line; None where it is not known.
     """
     shown = thinned(trials)
+    says = f"Speed of {len(trials)} trials of {problem} by their number, and the best so far"
+    if peak is not None:
+        says += f", below the peak of {peak:.1f} GFLOP/s"
     return plot(
         [problem, *shown_of(len(shown), len(trials))],
-        f"Speed of {len(trials)} trials of {problem} by their number, and the best so far",
+        says,
         data={"name": TRIALS, "values": shown},
         encoding={"x": _NUMBER},
-        layer=[_intervals(), _points(), _failures(), _best_so_far()],
+        layer=[
+            _intervals(),
+            _points(),
+            _failures(),
+            _best_so_far(),
+            *([] if peak is None else [_peak(peak)]),
+        ],
     )
 
 
@@ -68,9 +79,9 @@ def origins(trials: Sequence[Row]) -> Spec:
     )
 
 
-def search(problem: str, trials: Sequence[Row]) -> Spec:
+def search(problem: str, trials: Sequence[Row], peak: float | None = None) -> Spec:
     """All three below each other, for a file."""
-    parts = [convergence(problem, trials), pace(trials), origins(trials)]
+    parts = [convergence(problem, trials, peak), pace(trials), origins(trials)]
     title = parts[0].pop("title")
     for part in parts:
         part.pop("$schema")
@@ -116,5 +127,28 @@ def _best_so_far() -> Spec:
             },
         ],
         "mark": {"type": "line", "interpolate": "step-after"},
-        "encoding": {"y": {**_SPEED, "field": "best"}},
+        "encoding": {"y": {**_SPEED, "field": "best"}, "strokeDash": _line(BEST)},
+    }
+
+
+def _peak(gflops: float) -> Spec:
+    return {
+        "data": {"values": [{"peak": gflops}]},
+        "mark": {"type": "rule", "strokeWidth": 1.5},
+        "encoding": {
+            "x": {"value": 0},
+            "x2": {"value": "width"},
+            "y": {**_SPEED, "field": "peak"},
+            "strokeDash": _line(PEAK),
+            "tooltip": tooltip("peak"),
+        },
+    }
+
+
+def _line(name: str) -> Spec:
+    """Name a line in the legend, by its dashes."""
+    return {
+        "datum": name,
+        "type": "nominal",
+        "scale": {"domain": [BEST, PEAK], "range": [[1, 0], [6, 4]]},
     }

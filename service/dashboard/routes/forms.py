@@ -19,9 +19,9 @@ from service.api.lanes import in_lane
 from service.api.problem_details import field_of
 from service.api.requests import JobRequest
 from service.api.routes.jobs import JobId, Sender, submit
-from service.api.services import ServicesDep
+from service.api.services import Services, ServicesDep
 from service.dashboard.rendering import PageRoute, page
-from service.jobs import queue
+from service.jobs import queue, registry
 
 LONGEST = 4000  # characters of a problem
 LONGEST_TOKEN = 200
@@ -34,10 +34,12 @@ Next = Annotated[str, Query(alias="next", max_length=LONGEST)]
 
 
 @router.get("/submit")
-async def show_form(request: Request, problem: str = "", target: str = "host") -> Response:
+async def show_form(
+    request: Request, services: ServicesDep, problem: str = "", target: str = "host"
+) -> Response:
     """The form for a new search."""
     given = {"problem": problem[:LONGEST], "target": target[:LONGEST]}
-    return _form(request, {**EMPTY, **given}, {})
+    return await _form(request, services, {**EMPTY, **given}, {})
 
 
 EMPTY = {
@@ -68,14 +70,14 @@ async def send_form(
     }  # fmt: skip
     body, wrong = _read(given)
     if body is None:
-        return _form(request, given, wrong, HTTPStatus.UNPROCESSABLE_ENTITY)
+        return await _form(request, services, given, wrong, HTTPStatus.UNPROCESSABLE_ENTITY)
     sender = Sender(caller_of(request), None, request_id_of(request))
     try:
         job_id, _ = await services.lanes.writes.run(partial(submit, services, body, sender))
     except (KernelsError, SearchError) as error:
         field = field_of(error)
         wrong = {field if field in given else "problem": str(error)}
-        return _form(request, given, wrong, HTTPStatus.UNPROCESSABLE_ENTITY)
+        return await _form(request, services, given, wrong, HTTPStatus.UNPROCESSABLE_ENTITY)
     place = f"/problems/{parse_problem(problem).key}" if job_id is None else f"/jobs/{job_id}"
     return RedirectResponse(place, SEE_OTHER)
 
@@ -173,10 +175,22 @@ def _read(given: dict[str, str]) -> tuple[JobRequest | None, dict[str, str]]:
         return None, {str(one["loc"][0]): one["msg"] for one in error.errors()}
 
 
-def _form(
+async def _form(
     request: Request,
+    services: Services,
     given: dict[str, str],
     wrong: dict[str, str],
     status: HTTPStatus = HTTPStatus.OK,
 ) -> Response:
-    return page(request, "submit.html", status, given=given, wrong=wrong)
+    targets = await services.lanes.reads.run(partial(_targets, services))
+    targets.setdefault(given["target"], f"{given['target']} (no live worker serves it)")
+    return page(request, "submit.html", status, given=given, wrong=wrong, targets=targets)
+
+
+def _targets(services: Services) -> dict[str, str]:
+    """Return the targets that can be chosen, each with its text in the form."""
+    with services.reading() as session:
+        served = {str(target) for worker in registry.live(session) for target in worker.targets}
+    host = services.machine.canonical_target("host")
+    found = {} if services.has_cluster else {"host": f"host: this service's machine, {host}"}
+    return found | {target: target for target in sorted(served)}

@@ -22,6 +22,14 @@ from service.jobs import events, queue
 from service.plots import nest
 from service.results import integrity, scripts
 
+EXAMPLES = (
+    ("matmul:m=1024,n=512,k=2048,dtype=f32", "a product of matrices"),
+    ("matmul:m=128,n=3072,k=768,dtype=f32,bias,weights=constant", "a layer of BERT"),
+    ("conv2d:n=1,h=56,w=56,ci=64,co=64,kh=3,kw=3,pad=1,dtype=f32,bias,epilogue=relu,weights=constant",
+     "a layer of ResNet-50"),
+)  # fmt: skip
+"""What somebody with an empty store may tune first."""
+
 MOST_PAGES = 10_000
 LONGEST_FILTER = 200
 
@@ -56,6 +64,8 @@ def overview(
             "contains": contains,
             "number": number,
             "pages": max(1, -(-len(rows) // stored.PAGE)),
+            "examples": EXAMPLES,
+            "origin": str(request.base_url).rstrip("/"),
         }
     return page(request, "overview.html", **values)
 

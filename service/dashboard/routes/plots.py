@@ -29,10 +29,12 @@ OfJob = Literal["convergence", "pace", "origins", "importance", "parallel"]
 def of_job(job_id: JobId, kind: OfJob, services: ServicesDep) -> Spec:
     """A plot of a search."""
     with services.reading() as session:
-        name = queue.get(session, job_id).problem.canonical
+        job = queue.get(session, job_id)
+        name = job.problem.canonical
+        peak = stored.peak_of(session, job) if kind == "convergence" else None
         trials = stored.trials_of(session, job_id)
     if kind == "convergence":
-        return convergence.convergence(name, _rows(trials))
+        return convergence.convergence(name, _rows(trials), peak)
     if kind == "pace":
         return convergence.pace(_rows(trials))
     if kind == "origins":

@@ -87,12 +87,11 @@ def test_a_request_of_two_lengths_is_refused_and_its_connection_closed(port):
 def test_no_answer_leads_to_a_host_that_the_client_named(url, machine, path):
     settings = settings_for(url, allowed_hosts="*")
     app = create_app(settings, 0, machine=machine, toolchain=TOOLCHAIN)
-    with serving(app) as at:
-        with closing(http.client.HTTPConnection("127.0.0.1", at, timeout=30)) as connection:
-            connection.request("GET", path, headers={"Host": "evil.test"})
-            answer = connection.getresponse()
-            assert "evil.test" not in answer.getheader("Location", "")
-            assert answer.status == 404
+    with serving(app) as at, closing(http.client.HTTPConnection("127.0.0.1", at)) as connection:
+        connection.request("GET", path, headers={"Host": "evil.test"})
+        answer = connection.getresponse()
+        assert "evil.test" not in answer.getheader("Location", "")
+        assert answer.status == 404
 
 
 def post(port: int, size: int, *, is_chunked: bool) -> tuple[int, str | None]:
@@ -142,14 +141,13 @@ def test_small_requests_pass_while_modules_fill_their_budget(url, machine):
     settings = settings_for(url, module_bytes=8192, bodies_bytes=8192)
     app = create_app(settings, 0, machine=machine, toolchain=TOOLCHAIN)
     head = HEAD.format("POST /v1/problems/parse") + "Content-Length: 8000\r\n\r\n"
-    with serving(app) as at:
-        with socket.create_connection(("127.0.0.1", at), 30) as slow:
-            slow.sendall(head.encode() + b"x" * 100)
-            until_reserved(at)
-            with closing(http.client.HTTPConnection("127.0.0.1", at, timeout=30)) as connection:
-                body = json.dumps({"problem": PROBLEM})
-                connection.request("POST", "/v1/jobs", body, {"Content-Type": "application/json"})
-                assert connection.getresponse().status == 202
+    with serving(app) as at, socket.create_connection(("127.0.0.1", at), 30) as slow:
+        slow.sendall(head.encode() + b"x" * 100)
+        until_reserved(at)
+        with closing(http.client.HTTPConnection("127.0.0.1", at, timeout=30)) as connection:
+            body = json.dumps({"problem": PROBLEM})
+            connection.request("POST", "/v1/jobs", body, {"Content-Type": "application/json"})
+            assert connection.getresponse().status == 202
 
 
 def until_reserved(port: int) -> None:

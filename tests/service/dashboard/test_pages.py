@@ -4,6 +4,7 @@ import gzip
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,11 @@ from sqlalchemy import select
 from kernels.problem import parse_problem
 from service.app import create_app
 from service.dashboard import assets
-from service.dashboard.rendering import POLICY
+from service.dashboard.rendering import POLICY, code
 from service.db import Sessions, models, tokens, writing
+from service.host.machine import MachineInfo
+from service.host.process_identity import me
+from service.jobs import registry
 from service.results.integrity import schedule_digest
 from service.results.stored import Work
 from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
@@ -59,6 +63,53 @@ def test_pages_show_what_was_measured(client: TestClient, tuned: int) -> None:
     job = client.get(f"/jobs/{tuned}").text
     for trial in client.get(f"/v1/jobs/{tuned}/trials").json()["trials"]:
         assert f'<td class="number">{trial["number"]}</td>' in job
+
+
+def test_an_empty_overview_offers_problems_that_can_be_tuned(client: TestClient) -> None:
+    page = client.get("/").text
+    offered = re.findall(r'href="(/submit\?problem=[^"]+)"', page)
+    assert len(offered) >= 3
+    for link in offered:
+        form = client.get(link).text
+        (problem,) = re.findall(r'id="problem" name="problem" value="([^"]+)"', form)
+        assert client.get("/submit/check", params={"problem": problem}).json()["problem"]
+    assert "tilewise tune" in page and "--server http://testserver" in page
+
+
+def test_an_overview_with_results_has_no_first_steps(client: TestClient, tuned: int) -> None:
+    assert "First steps" not in client.get("/").text
+    assert "First steps" not in client.get("/?contains=nothing-has-this").text
+
+
+def test_targets_are_chosen_from_those_that_are_served(
+    client: TestClient, sessions: Sessions, machine: MachineInfo
+) -> None:
+    other = replace(machine, host="other", cpu="znver4")
+    with writing(sessions) as session:
+        registry.show(session, registry.Entry(me(), other, ["cpu:znver4,threads=2"], TOOLCHAIN, 1))
+    options = re.findall(r'<option value="([^"]*:[^"]*|host)"', client.get("/submit").text)
+    assert options == ["host", "cpu:znver4,threads=2"]
+    chosen = client.get("/submit?target=cpu:znver5,threads=1").text
+    assert '<option value="cpu:znver5,threads=1" selected>' in chosen, "a link keeps its target"
+    assert "no live worker serves it" in chosen
+
+
+def test_low_middle_and_high_shares_are_told_apart_by_colour(
+    client: TestClient, tuned: int
+) -> None:
+    for path in ("/", f"/problems/{KEY}"):
+        (meter,) = re.findall(r"<meter[^>]*>", client.get(path).text)
+        assert re.search(r'low="0\.\d+" high="0\.\d+" optimum="1"', meter), path
+
+
+def test_the_page_of_the_api_shows_code_as_code(client: TestClient) -> None:
+    page = client.get("/api").text
+    assert "`" not in page and "<code>problem</code> is a problem string" in page
+
+
+def test_backticks_without_a_partner_stay_as_they_are() -> None:
+    assert code("a `b` <c> `d") == "a <code>b</code> &lt;c&gt; `d"
+    assert code("``x``, plain") == "<code>x</code>, plain"
 
 
 def test_a_page_has_the_errors_of_a_method_of_fewer_products(

@@ -54,9 +54,11 @@ def assert_document(answer: Any, status: int, said: str) -> None:
 
 def test_a_place_that_is_not_there(serve: Callable[..., TestClient]) -> None:
     with serve() as client:
-        assert_page(client.get("/nothing", headers=BROWSER), 404, "Not Found")
-        assert_document(client.get("/nothing", headers=PROGRAM), 404, "Not Found")
-        assert_document(client.get("/v1/nothing", headers=BROWSER), 404, "Not Found")
+        assert_page(client.get("/nothing", headers=BROWSER), 404, "nothing is at")
+        assert_document(client.get("/nothing", headers=PROGRAM), 404, "nothing is at '/nothing'")
+        assert_document(client.get("/v1/nothing", headers=BROWSER), 404, "/api lists")
+        page = client.get("/nothing", headers=BROWSER).text
+        assert page.count("Not Found") == 2, "in the title and in the heading alone"
         answer = client.post("/jobs", headers=OWN)
         assert_page(answer, 405, "Method Not Allowed")
         assert answer.headers["allow"] == "GET, HEAD"

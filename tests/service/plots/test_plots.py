@@ -45,6 +45,7 @@ SPECS = {
     "search": convergence.search(PROBLEM, ROWS),
     "search of nothing": convergence.search(PROBLEM, []),
     "convergence": convergence.convergence(PROBLEM, ROWS),
+    "convergence under a peak": convergence.convergence(PROBLEM, ROWS, 100.0),
     "pace": convergence.pace(ROWS),
     "origins": convergence.origins(ROWS),
     "importance": parameters.importance({"rows": 0.75, "pack": 0.25}, 20),
@@ -186,3 +187,11 @@ def test_names_in_a_drawing_are_text() -> None:
     spec = convergence.convergence('<script>alert("x")</script>', ROWS)
     svg = drawing.draw(spec, "svg").decode()
     assert "<script" not in svg and "&lt;script&gt;" in svg
+
+
+def test_the_peak_is_a_line_with_a_name_in_the_legend():
+    spec = convergence.convergence(PROBLEM, ROWS, 123.0)
+    assert "peak of 123.0 GFLOP/s" in spec["description"]
+    svg = drawing.draw(spec, "svg").decode()
+    assert "best so far" in svg and ">peak<" in svg
+    assert "peak of" not in convergence.convergence(PROBLEM, ROWS)["description"]

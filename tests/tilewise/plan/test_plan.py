@@ -22,6 +22,7 @@ from tests.kernels.mlir.frontend.test_graph import AROUND
 from tests.kernels.mlir.frontend.test_onnx import model
 from tests.service import fakes
 from tests.tilewise.conftest import Cli
+from tilewise import Client
 from tilewise.backends import local_search
 from tilewise.plan.run_table import run_text
 from tilewise.plan.running import Ran
@@ -133,6 +134,16 @@ def test_a_service_tunes_for_a_plan(cli: Cli, served: str, source: str) -> None:
     assert done.code == 0, done.err
     plan = Plan.from_json(json.loads(done.out))
     assert [node.problem for node in plan.nodes if node.schedule] == [CONV, LAST]
+
+
+def test_a_service_makes_the_plan_under_the_name_of_the_file(
+    cli: Cli, served: str, source: str
+) -> None:
+    done = cli("plan", source, "--trials", "2", "--layouts", "model", "--json", "--server", served)
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["totals"]["chosen_us"] > 0
+    with Client(served) as client:
+        assert [one.name for one in client.plans()] == ["net.mlir"]
 
 
 @pytest.fixture

@@ -40,12 +40,20 @@ def _picture(backend: Backend, options: argparse.Namespace) -> "Picture":
     if options.kind == "roofline":
         result = _result(backend, options, job)
         return plots.roofline_of(result, _trials(backend, options, job), _measured(result))
-    draw = {
-        "convergence": plots.convergence,
-        "importance": plots.importance,
-        "parallel": plots.parallel,
-    }[options.kind]
-    return draw(_trials(backend, options, job))
+    trials = _trials(backend, options, job)
+    if options.kind == "convergence":
+        return plots.convergence(trials, peak=_peak(backend, options, job))
+    draw = {"importance": plots.importance, "parallel": plots.parallel}[options.kind]
+    return draw(trials)
+
+
+def _peak(backend: Backend, options: argparse.Namespace, job: int | None) -> float | None:
+    """Return the peak that the stored result was compared with; None where there is none."""
+    try:
+        best = _result(backend, options, job)["best"]
+    except MissingError:
+        return None
+    return best["gflops"] / best["peak_fraction"] if best["peak_fraction"] else None
 
 
 def _result(backend: Backend, options: argparse.Namespace, job: int | None) -> Json:

@@ -69,7 +69,7 @@ async def post_plan(
     services: ServicesDep,
     tuning: Annotated[Tuning, Depends()],
     layouts: PlanLayouts = "all",
-    name: Name = "model.mlir",
+    name: Name | None = None,
     idempotency_key: Annotated[str | None, Header(pattern=KEY, max_length=LONGEST_KEY)] = None,
 ) -> JSONResponse:
     """Plan a model: 202 with the plan, whose jobs the store did not answer.
@@ -80,6 +80,8 @@ async def post_plan(
 
     With `accuracy=strict` all problems are computed by direct methods alone.
 
+    `name` is shown in lists; by default it is `model-` and the start of the module's hash.
+
     With an `Idempotency-Key` the same request, sent again within a day, names the same plan.
     """
     body, kind = await request.body(), request.headers.get("content-type", "")
@@ -88,8 +90,9 @@ async def post_plan(
     graph = await services.lanes.reads.run(partial(found.with_accuracy, tuning.accuracy))
     kept = await services.lanes.reads.run(partial(asked.compressed, module))
     caller = caller_of(request)
+    shown = name or f"model-{sha256[:8]}.mlir"
     wanted = Wanted(
-        sha256, name, kept, graph, layouts, tuning.target, tuning.request, tuning.accuracy
+        sha256, shown, kept, graph, layouts, tuning.target, tuning.request, tuning.accuracy
     )
     by = Submitter(caller.token_id, request_id_of(request), services.jobs_in_flight)
     sender = _Sender(by, caller.subject, idempotency_key)

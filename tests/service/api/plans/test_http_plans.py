@@ -280,3 +280,10 @@ def test_it_takes_a_token_that_may_submit_to_ask_for_a_plan_and_any_to_look() ->
     assert needed("DELETE", f"{ADDRESS}/1") == "submit"
     for path in ("", "/1", "/1/script", "/1/runner", "/1/events"):
         assert needed("GET", f"{ADDRESS}{path}") == "read"
+
+
+def test_plans_that_were_given_no_name_are_told_apart(client: TestClient) -> None:
+    first = ask(client).json()
+    other = client.post(f"{ADDRESS}?trials=3", content=MODULE + "\n", headers=TEXT).json()
+    assert first["name"] == f"model-{first['sha256'][:8]}.mlir"
+    assert other["name"] != first["name"]

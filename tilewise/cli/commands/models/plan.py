@@ -13,6 +13,7 @@ from kernels.problem import Accuracy, parse_problem
 from kernels.system.typed_json import to_json
 from kernels.target import resolve
 from search.records import TuneRequest
+from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
 from tilewise.cli.files import file_errors, make_folder, read_module_bytes, write_bytes, write_text
 from tilewise.cli.options import add_db, add_server, add_tuning_of_lacking, backend_of
@@ -37,6 +38,10 @@ def plan(options: argparse.Namespace) -> None:
     if options.file == "-" and (options.module or options.executes):
         raise BadInputError("-: give the model as a file; --run and --module read it once more")
     module = read_module_bytes(options.file)
+    server = named_server(options.server)
+    if server and not (options.executes or options.module or options.times):
+        _plan_at(server, module, options)
+        return
     require("iree.compiler", "plan", "kernels")
     if options.executes:
         require("iree.runtime", "plan --run", "peers")
@@ -77,6 +82,33 @@ def plan(options: argparse.Namespace) -> None:
         sys.stdout.write(text if len(told) == 1 else json.dumps(told, indent=2) + "\n")
     else:
         sys.stdout.write("\n".join(texts))
+
+
+def _plan_at(server: str, module: bytes, options: argparse.Namespace) -> None:
+    """Have a service tune and plan a model, and print its plan."""
+    from tilewise.plan.remote import planned_at
+
+    folder = make_folder(options.output) if options.output else None
+    name = "model.mlir" if options.file == "-" else Path(options.file).name
+    found = planned_at(
+        server,
+        module,
+        {
+            "name": name, "target": options.target, "trials": options.trials,
+            "seed": options.seed, "cache": options.cache, "layouts": options.layouts,
+            "accuracy": options.accuracy,
+        },
+    )  # fmt: skip
+    text = json.dumps(found, indent=2) + "\n"
+    if folder is not None:
+        write_text(str(folder / PLAN), text)
+    if options.json:
+        sys.stdout.write(text)
+        return
+    with needed("plan", "service"):
+        from search.networks.plan import Plan
+        from tilewise.plan.table import plan_text
+    sys.stdout.write(plan_text(Plan.from_json(found)))
 
 
 def _folder_alone(path: str) -> Path:
@@ -193,9 +225,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "needs NumPy alone, and prove it",
     )  # fmt: skip
     parser.add_argument(
-        "--times", choices=("here", "stored"), default="here",
-        help="of layers: taken again here, with weights that other layers have displaced, or as "
-        "the store has them; default: here",
+        "--times", choices=("here", "stored"),
+        help="of layers: measured again on this machine with cold weights, or as the store has "
+        "them; default: here, or with --server, by a worker of the service",
     )  # fmt: skip
     add_tuning_of_lacking(parser, seeds="the sampler")
     add_db(parser)
