@@ -134,12 +134,7 @@ def create_app(
             metrics,
         )
         app.state.services = services
-        app.state.overviews = live.Overviews(
-            live.reader(services.lanes.reads, services.sessions),
-            services.changes.number,
-            longest_s=settings.stream_seconds,
-            most_streams=most_streams(),
-        )
+        app.state.overviews = _overviews(services, settings)
         if services.pool is not None:
             services.pool.start()
         try:
@@ -160,6 +155,16 @@ def create_app(
     )
     _build(app, settings, metrics, tracing)
     return app
+
+
+def _overviews(services: Services, settings: Settings) -> live.Overviews:
+    """Return the streams of the overview."""
+    return live.Overviews(
+        live.reader(services.lanes.reads, services.sessions),
+        services.changes.number,
+        longest_s=settings.stream_seconds,
+        most_streams=most_streams(),
+    )
 
 
 def _build(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing | None) -> None:
