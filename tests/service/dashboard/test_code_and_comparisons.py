@@ -12,6 +12,7 @@ from kernels.schedule import Alternate, Divide, Register, Schedule, Stream, Swee
 from kernels.schedule.steps.base import StepJson
 from service.archive.fields import digest_of
 from service.dashboard.rendering import environment
+from service.dashboard.routes.pages import EXAMPLES
 from service.db import Sessions, models, writing
 from service.results.integrity import schedule_digest
 from service.results.stored import Work
@@ -63,7 +64,7 @@ def test_a_machine_says_which_jobs_it_runs_and_plans_it_makes() -> None:
         text = template.render(
             machines=[{**one, "jobs": jobs, "plans": plans}], jobs=[], rows=[], total=0,
             order="created", contains="", number=1, pages=1, path="/", assets="", may_submit=False,
-            is_signed_in=False,
+            is_signed_in=False, examples=EXAMPLES, origin="",
         )  # fmt: skip
         assert said in text
 
