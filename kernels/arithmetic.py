@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import NamedTuple
 
+from kernels.errors import LoweringError
 from kernels.problem import Conv2d, Matmul, Problem
 from kernels.problem.dtypes import DTYPES
 from kernels.problem.iteration import is_packed_ahead, iteration_space
+from kernels.target.instructions import DOTS, VDPBF16PS, VPDPBUSD, VPMADDWD, Dot, usable
 from kernels.target.model import Target
 
 
@@ -79,40 +81,66 @@ class Arithmetic:
 BF16_DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
 I8_DOT = "llvm.x86.avx512.vpdpbusd.512"
 I16_DOT = "llvm.x86.avx512.pmaddw.d.512"
+_DOTS = {BF16_DOT: VDPBF16PS, I8_DOT: VPDPBUSD, I16_DOT: VPMADDWD}
+_SPLIT_DOTS = {VDPBF16PS: BF16_DOT, VPMADDWD: I16_DOT}
 FEW_ROWS = 32  # of a result, up to which reading B takes longer than multiplying it
 PAIR = 2  # elements of 32 bits of bf16, and those that a lane of a split reduction takes at a time
 
 
-def arithmetic_of(problem: Problem, target: Target) -> Arithmetic:
-    """That of a problem whose reduction is not split: where B's panels lie decides as well."""
+def arithmetic_of(problem: Problem, target: Target, instruction: str | None = None) -> Arithmetic:
+    """That of a problem whose reduction is not split: where B's panels lie decides as well.
+
+    Raises:
+        LoweringError: the target lacks the instruction.
+    """
     element = problem.element
     bytes_of_b = prod(problem.operand_shapes["B"]) * element.accumulator_bytes
     few_rows = isinstance(problem, Matmul) and problem.m <= FEW_ROWS
     seldom_used = few_rows or is_packed_ahead(problem, "B")
     is_far = seldom_used and bytes_of_b > target.l2_bytes
-    return arithmetic(element.name, target, is_far=is_far)
+    return arithmetic(element.name, target, is_far=is_far, instruction=instruction)
 
 
-def arithmetic(dtype: str, target: Target, split: bool = False, is_far: bool = False) -> Arithmetic:
+def arithmetic(
+    dtype: str,
+    target: Target,
+    split: bool = False,
+    is_far: bool = False,
+    instruction: str | None = None,
+) -> Arithmetic:
     """The arithmetic for a problem's dtype on a target.
 
-    bf16 uses vdpbf16ps where the target has it; i8 uses vpdpbusd, whose first factor is
-    unsigned: (a + 128) b summed, less 128 times the column sums of B. A split reduction
-    has signed pairs instead, and loads that widen, so nothing is packed for the arithmetic.
+    The first factor of vpdpbusd is unsigned: (a + 128) b summed, less 128 times the column sums of
+    B. A split reduction has signed pairs instead, and loads that widen, so nothing is packed for
+    the arithmetic.
 
     Args:
         dtype: of the operands.
         target: where.
         split: whether the reduction is.
         is_far: whether B comes from beyond the second cache, packed ahead or for few rows.
+        instruction: of `kernels.target.instructions`; by default the one of the target with the
+            most products, as in schedules that were stored before they had a step for it.
+
+    Raises:
+        LoweringError: the target lacks the instruction.
     """
-    if split:
-        return _split_arithmetic(dtype, target)
+    names = usable(dtype, target, split)
+    name = instruction or names[0]
+    if name not in names:
+        raise LoweringError(
+            f"step 'instruction op={name}': {target.cpu} has {', '.join(names)} for dtype={dtype}"
+            "; tune again for this target"
+        )
     accumulator = DTYPES[dtype].accumulator
+    if split:
+        return Arithmetic(
+            dtype, dtype, dtype, accumulator, dot=_SPLIT_DOTS.get(name, ""), split=True
+        )
     whole = target.vector_bytes == 64
-    if dtype == "bf16" and whole and "avx512bf16" in target.features:
+    if name == VDPBF16PS:
         return Arithmetic(dtype, dtype, "i32", accumulator, 2, BF16_DOT)
-    if dtype == "i8" and whole and "avx512vnni" in target.features:
+    if name == VPDPBUSD:
         return Arithmetic(dtype, dtype, "i32", accumulator, 4, I8_DOT, offset=True)
     if dtype == "bf16" and whole and is_far:
         return Arithmetic(dtype, accumulator, "i32", accumulator, PAIR, apart=True)
@@ -121,21 +149,18 @@ def arithmetic(dtype: str, target: Target, split: bool = False, is_far: bool = F
     return Arithmetic(dtype, accumulator, accumulator, accumulator)
 
 
-def _split_arithmetic(dtype: str, target: Target) -> Arithmetic:
-    dot, whole = "", target.vector_bytes == 64
-    if dtype == "bf16" and whole and "avx512bf16" in target.features:
-        dot = BF16_DOT
-    if dtype == "i8" and whole and "avx512bw" in target.features:
-        dot = I16_DOT
-    return Arithmetic(dtype, dtype, dtype, DTYPES[dtype].accumulator, dot=dot, split=True)
+def dot_of(how: Arithmetic) -> Dot | None:
+    """Return the dot product that an arithmetic uses, None for a multiply and an add."""
+    return DOTS[_DOTS[how.dot]] if how.dot else None
 
 
-def sweep_arithmetic(dtype: str, target: Target) -> Arithmetic:
+def sweep_arithmetic(dtype: str, target: Target, instruction: str | None = None) -> Arithmetic:
     """That of products in words, which a sweep joins of rows of B as they lie.
 
-    i8 makes B unsigned, where panels of other kernels make A so; the correction then needs A alone.
+    vpdpbusd has B unsigned here, where panels of other kernels make A so; the correction then needs
+    A alone.
     """
-    return replace(arithmetic(dtype, target), joins=True)
+    return replace(arithmetic(dtype, target, instruction=instruction), joins=True)
 
 
 def window_arithmetic(dtype: str) -> Arithmetic:

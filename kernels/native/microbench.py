@@ -17,16 +17,20 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from kernels.arithmetic import Arithmetic, arithmetic
+from kernels.arithmetic import I16_DOT, Arithmetic, arithmetic
 from kernels.errors import TargetError
 from kernels.native.ir.builder import Builder
 from kernels.native.ir.control import Loop
 from kernels.native.ir.dot_products import multiply_add
-from kernels.native.ir.vectors import ELEMENTS, Vectors, const, internal_function
+from kernels.native.ir.vectors import ELEMENTS, I8, I16, Vectors, const, internal_function
 from kernels.native.jit.engines import Loaded
 from kernels.native.jit.object_code import compile_module
 from kernels.native.threads.pinning import pin, usable_processors
+from kernels.problem.dtypes import DTYPES
+from kernels.target import detect
+from kernels.target.instructions import DOTS, WITH_CHOICE, chosen, usable
 from kernels.target.model import Target
+from kernels.target.rates import keep_rates
 
 CHAINS = {32: 20, 16: 12}  # by registers: covers 4 to 5 cycles of latency on two units
 PEAK_STEPS = 50_000
@@ -40,23 +44,59 @@ _loaded: list[Loaded] = []  # what the functions' addresses point into
 
 
 def peak_gflops(target: Target, dtype: str) -> float:
-    """Multiply-adds of the target's threads for `dtype`, in GFLOP/s (two operations each)."""
-    run, operations = multiplier(target, dtype)
+    """Return the multiply-adds of the target's threads for `dtype`: GFLOP/s, two operations each.
+
+    Of several instructions for the type, the fastest counts.
+    """
+    return max(_instruction_gflops(target, dtype, op) for op in _instructions(target, dtype))
+
+
+def measure_rates(target: Target) -> dict[str, float]:
+    """Return the GFLOP/s of one thread by instruction, of the types with several, and keep them."""
+    one = target.with_threads(1)
+    rates = {
+        op: round(_instruction_gflops(one, dtype, op), 2)
+        for dtype in sorted(WITH_CHOICE)
+        for op in _instructions(target, dtype)
+    }
+    keep_rates(rates)
+    return rates
+
+
+def _instructions(target: Target, dtype: str) -> list[str]:
+    """The instructions for a type, whether or not the reduction is split."""
+    return list(dict.fromkeys((*usable(dtype, target), *usable(dtype, target, split=True))))
+
+
+def _instruction_gflops(target: Target, dtype: str, op: str) -> float:
+    run, operations = multiplier(target, dtype, op)
     works = [np.ones(target.vector_bytes, np.uint8) for _ in range(target.threads)]
     given = [(work.ctypes.data, PEAK_STEPS * target.threads) for work in works]
     best = _least_time(run, given, PEAK_ROUNDS)
     return float(operations) * PEAK_STEPS * target.threads**2 / best / 1e9
 
 
-def multiplier(target: Target, dtype: str) -> tuple[Callable[[int, int], Any], int]:
-    """What `peak_gflops` times: f(address, steps), and the operations of a step.
+def multiplier(
+    target: Target, dtype: str, op: str | None = None
+) -> tuple[Callable[[int, int], Any], int]:
+    """Return what `peak_gflops` times: f(address, steps), and the operations of a step.
 
     A vector is read at the address, and nothing is written there.
+
+    Args:
+        target: where.
+        dtype: of the factors.
+        op: the instruction; by default the one that is chosen for the type.
     """
-    chains = CHAINS[target.vector_registers]
-    how, lanes = arithmetic(dtype, target), target.lanes(dtype)
+    op = op or chosen(dtype, target)
+    chains, dot = CHAINS[target.vector_registers], DOTS.get(op)
+    is_split = dot is not None and False not in dot.splits
+    # Single elements are widened before they are multiplied: their instruction takes wide ones.
+    given = dtype if dot else DTYPES[dtype].accumulator
+    how = arithmetic(given, target, is_split, instruction=op)
+    lanes = target.lanes(dtype)
     run = _compiled("peak", how, lanes, target.has_fma, chains)
-    return _beside(run, target), 2 * chains * lanes * how.depth
+    return _beside(run, target), 2 * chains * lanes * (dot.depth if dot else 1)
 
 
 def bandwidth_gbs(target: Target) -> float:
@@ -141,6 +181,9 @@ def _compiled(
 def _emit_peak(fn: ir.Function, v: Vectors, how: Arithmetic, chains: int) -> None:
     address, steps, to = fn.args
     x = v.load(address)
+    if how.dot == I16_DOT:  # takes bytes, which the micro-kernel widens as it multiplies
+        pairs = ir.VectorType(I16, 2 * v.lanes)
+        x = v.builder.trunc(v.builder.bitcast(x, pairs), ir.VectorType(I8, pairs.count))
     loop = Loop(v.builder, [v.zero] * chains, "chain")
     # The product of an accumulator keeps integer chains from collapsing into one multiply.
     plain_integers = not (how.dot or v.element.is_float)
@@ -165,3 +208,7 @@ def _emit_read(fn: ir.Function, v: Vectors, _how: Arithmetic, streams: int) -> N
     sums = loop.close(sums, steps, 1)
     v.store(functools.reduce(v.add, sums), to)
     b.ret_void()
+
+
+if __name__ == "__main__":  # see `kernels.target.rates`
+    measure_rates(detect())

@@ -104,7 +104,7 @@ def plan(
         blocks: of channels of its images.
     """
     nest, kind = build(problem, schedule), kind_of(problem, schedule)
-    how = kind.arithmetic(problem, target)
+    how = kind.arithmetic(problem, schedule, target)
     strides = strides_of(problem, schedule, nest, how, blocks)
     kernel = kind.of(problem, schedule, target, strides)
     looks_on = schedule.prefetches and not is_packed_ahead(problem, "B", nest.space)

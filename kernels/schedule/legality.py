@@ -6,6 +6,7 @@ from kernels.problem.iteration import IterationSpace, is_packed_ahead, is_packed
 from kernels.problem.model import Conv2d
 from kernels.schedule.across_groups import check_across_groups
 from kernels.schedule.alternating import check_alternate, check_divide
+from kernels.schedule.computing import check_instruction
 from kernels.schedule.fewer_products import POINT
 from kernels.schedule.model import Schedule
 from kernels.schedule.refusal import refuse
@@ -13,7 +14,15 @@ from kernels.schedule.steps.algorithms import Strassen, Winograd
 from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.loops import Alternate, Divide, Parallel, Stream, Tile
-from kernels.schedule.steps.register import Interleave, Jam, Register, Split, Sweep, Unroll
+from kernels.schedule.steps.register import (
+    Instruction,
+    Interleave,
+    Jam,
+    Register,
+    Split,
+    Sweep,
+    Unroll,
+)
 from kernels.schedule.steps.stores import Nontemporal
 from kernels.schedule.sweeping import check_interleave, check_sweep
 from kernels.schedule.transformed import check_order, scheduled_space
@@ -75,6 +84,8 @@ def _check_steps(problem: Problem, space: IterationSpace, schedule: Schedule) ->
             space.spans_groups or schedule.sweeps or schedule.strassen
         ):
             _check_prefetch(problem, space, schedule, packed, step)
+        elif isinstance(step, Instruction):
+            check_instruction(problem, space, schedule, step)
         elif isinstance(step, Split):
             _check_split(problem, space, step)
         elif isinstance(step, Sweep):

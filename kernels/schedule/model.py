@@ -13,7 +13,15 @@ from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.from_json import step_from_json
 from kernels.schedule.steps.levels import Pipeline
 from kernels.schedule.steps.loops import Alternate, Divide, Parallel, Stream
-from kernels.schedule.steps.register import Interleave, Jam, Register, Split, Sweep, Unroll
+from kernels.schedule.steps.register import (
+    Instruction,
+    Interleave,
+    Jam,
+    Register,
+    Split,
+    Sweep,
+    Unroll,
+)
 from kernels.schedule.steps.stores import Nontemporal
 
 _compact = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
@@ -51,6 +59,11 @@ class Schedule:
             if isinstance(step, Register):
                 return step
         raise ScheduleError("schedule has no register step")
+
+    @property
+    def instruction(self) -> str | None:
+        """The instruction that multiplies and adds, None when the schedule does not name one."""
+        return next((s.op for s in self.steps if isinstance(s, Instruction)), None)
 
     @property
     def unroll(self) -> int:

@@ -23,6 +23,7 @@ class Core:
         width: instructions (fused micro-operations) that the front end delivers in a cycle.
         latency: cycles from a fused multiply-add to one that needs its sum.
         integer_multiply: micro-operations of a 32-bit vector multiplication.
+        bf16_dot: multiply-adds that `vdpbf16ps` takes the time of.
     """
 
     multiply_adds: int
@@ -34,6 +35,7 @@ class Core:
     width: int
     latency: int = 4
     integer_multiply: int = 1
+    bf16_dot: int = 1
 
 
 _HASWELL = Core(2, 32, 2, 32, 1, 32, 4, latency=5, integer_multiply=2)
@@ -43,7 +45,7 @@ _SKYLAKE_SERVER = Core(2, 64, 2, 64, 1, 64, 4, integer_multiply=2)
 _SUNNY_COVE = Core(2, 32, 2, 64, 1, 64, 5, integer_multiply=2)
 _SUNNY_COVE_SERVER = Core(2, 64, 2, 64, 1, 64, 5, integer_multiply=2)
 _GOLDEN_COVE = Core(2, 32, 3, 32, 2, 32, 6, integer_multiply=2)
-_GOLDEN_COVE_SERVER = Core(2, 64, 2, 64, 1, 64, 6, integer_multiply=2)
+_GOLDEN_COVE_SERVER = Core(2, 64, 2, 64, 1, 64, 6, integer_multiply=2, bf16_dot=4)
 
 _CORES = {
     "znver1": Core(2, 16, 2, 16, 1, 16, 6, latency=5),

@@ -2,12 +2,14 @@
 
 import functools
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from kernels.errors import TargetError
 from kernels.target.model import KIB, Target, check_threads, parse_target, target_kind
 from kernels.target.processor import this_processor
+from kernels.target.rates import Rates, kept_rates
 
 CACHE_ROOT = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"K": KIB, "M": KIB * KIB, "G": KIB**3}
@@ -27,9 +29,18 @@ def resolve(text: str) -> Target:
     return replace(here, threads=threads, kind=target_kind(text))
 
 
-@functools.cache
 def detect() -> Target:
-    """This machine as a one-thread target."""
+    """Return this machine as a one-thread target, with the rates that were measured on it."""
+    return _with_rates(kept_rates())
+
+
+@functools.lru_cache(maxsize=2)
+def _with_rates(rates: Rates) -> Target:
+    return replace(_detected(), rates=rates)
+
+
+@functools.cache
+def _detected() -> Target:
     here = this_processor()
     features = frozenset(here.features)
     vector_bytes, registers = vector_unit(features)
@@ -44,6 +55,13 @@ def detect() -> Target:
         l3_bytes=caches.get(3, 0),
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,
     )
+
+
+def described(cpu: str, features: Iterable[str]) -> Target:
+    """Return the one-thread target of a processor that is known by its name and its features."""
+    known = frozenset(features)
+    vector_bytes, registers = vector_unit(known)
+    return Target(cpu, features=known, vector_bytes=vector_bytes, vector_registers=registers)
 
 
 def vector_unit(features: frozenset[str]) -> tuple[int, int]:

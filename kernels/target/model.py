@@ -31,6 +31,7 @@ class Target:
         l1_bytes, l2_bytes, l3_bytes: data cache sizes as one core sees them; 0 is absent.
         cores: processors that this process may run on.
         kind: whose code runs there: `cpu` our own, `iree` that of IREE's compiler.
+        rates: measured GFLOP/s of one thread by instruction; empty where nothing was measured.
     """
 
     cpu: str
@@ -43,6 +44,7 @@ class Target:
     l3_bytes: int = 0
     cores: int = 1
     kind: Kind = "cpu"
+    rates: tuple[tuple[str, float], ...] = field(default=(), repr=False)
 
     @property
     def canonical(self) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from kernels.problem import Problem
 from kernels.target.model import Target
+from kernels.target.rates import with_rates
 from search.model.analytical import Model
 from search.model.levels import LevelModel, level_starts
 from search.space.levels.space import LevelSpace
@@ -41,4 +42,5 @@ def beginning(problem: Problem, target: Target, store: TrialStore) -> Beginning:
     if target.kind == "iree":
         model = LevelModel.of(LevelSpace(problem, target))
         return Beginning(model, near_levels(model.space, store), level_starts(model, PRIOR))
-    return Beginning(*warmed(Model.shipped(Space(problem, target)), store))
+    space = Space(problem, with_rates(target, problem.element.name))
+    return Beginning(*warmed(Model.shipped(space), store))

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from kernels.problem import Problem, parse_problem
-from kernels.schedule import Schedule
+from kernels.schedule import Schedule, with_instruction
 from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.from_json import step_from_json
 from kernels.target.model import Target
@@ -98,18 +98,29 @@ class Recording:
         problem = parse_problem(document["problem"])
         target = document["target"]
         steps = [step_from_json(step) for step in document["steps"]]
+        made_for = replace(
+            Target(**target),
+            features=frozenset(target["features"]),
+            rates=tuple((name, rate) for name, rate in target.get("rates", ())),
+        )
         parameters = {name: tuple(values) for name, values in document["parameters"].items()}
         paces = document.get("paces") or [None] * len(document["trials"])
         trials = [
             _trial_from_json(number, row, pace, parameters, steps, problem.flops)
             for number, (row, pace) in enumerate(zip(document["trials"], paces, strict=True))
         ]
+        # Schedules that are older than the step name their instruction now, as searches do.
+        hashes = {}
+        for index, trial in enumerate(trials):
+            named = with_instruction(problem, trial.schedule, made_for)
+            hashes[trial.schedule.hash] = named.hash
+            trials[index] = replace(trial, schedule=named)
         return cls(
             problem,
-            replace(Target(**target), features=frozenset(target["features"])),
+            made_for,
             parameters,
             trials,
-            {key: _to_s(times) for key, times in document["again"].items()},
+            {hashes.get(key, key): _to_s(times) for key, times in document["again"].items()},
             document["toolchain"],
             document["condition"],
         )

@@ -6,7 +6,7 @@ the same matrix: of one that is twice as large as the cache half is read from th
 
 from collections.abc import Iterable
 
-from kernels.arithmetic import arithmetic, must_pack
+from kernels.arithmetic import must_pack
 from kernels.problem import Matmul
 from kernels.schedule import Alternate, Divide, Step, Tile
 from search.space.division import balanced_chunk
@@ -42,8 +42,8 @@ def _may_begin_at_end(workload: Workload, tile: str) -> bool:
         is_whole = shape.rows == problem.m and shape.streams == 1
         can_sum = is_whole and not workload.swept_arithmetic.offset
         return can_sum and bool(end_steps(workload, shape, workload.extents))
-    how = arithmetic(problem.element.name, workload.target, split=True)
-    is_read_once = is_thin(workload, problem) and "B" not in must_pack(problem, how)
+    is_in_place = "B" not in must_pack(problem, workload.split_arithmetic)
+    is_read_once = is_thin(workload, problem) and is_in_place
     return is_read_once and bool(end_steps(workload, shape, workload.extents))
 
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kernels.arithmetic import arithmetic, must_pack
+from kernels.arithmetic import must_pack
 from kernels.problem.iteration import is_packed_by_rows
 from kernels.schedule import (
     Interleave,
@@ -45,7 +45,8 @@ def schedule_of(workload: Workload, point: Point) -> Schedule:
     if shape.split:
         point = _packed_for_split(workload, point)
     outer_steps = _steps_from_end if shape.ends else _outer_steps
-    steps = [*outer_steps(workload, point, register), register]
+    steps = outer_steps(workload, point, register)
+    steps += [*workload.instruction_steps(shape.split > 0), register]
     if shape.split:
         steps.append(Split(workload.dims.stream, shape.split * workload.lanes))
     if int(point["unroll"]) > 1:
@@ -71,7 +72,7 @@ def _swept(workload: Workload, point: Point, shape: TileShape) -> Schedule:
         steps += block_steps(dims.col, extents, int(point["cols"]), register.cols)
     steps.append(Stream(dims.stream, shape.swept))
     steps += [Prefetch("B")] if point.get("prefetch") else []
-    steps += [register, Sweep(dims.col)]
+    steps += [*workload.instruction_steps(), register, Sweep(dims.col)]
     steps += [Interleave(dims.stream, shape.streams)] if shape.streams > 1 else []
     return Schedule(tuple(steps))
 
@@ -81,8 +82,7 @@ def _packed_for_split(workload: Workload, point: Point) -> Point:
 
     It reads A in place, and B where it can; no row of B's next block is fetched ahead.
     """
-    how = arithmetic(workload.problem.element.name, workload.target, split=True)
-    packs_b = "B" in must_pack(workload.problem, how)
+    packs_b = "B" in must_pack(workload.problem, workload.split_arithmetic)
     return point | {"pack_a": False, "pack_b": packs_b, "prefetch": False}
 
 

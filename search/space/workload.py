@@ -6,7 +6,13 @@ from itertools import combinations
 from math import prod
 from typing import NamedTuple
 
-from kernels.arithmetic import Arithmetic, arithmetic_of, sweep_arithmetic, window_lanes
+from kernels.arithmetic import (
+    Arithmetic,
+    arithmetic,
+    arithmetic_of,
+    sweep_arithmetic,
+    window_lanes,
+)
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import (
     IterationSpace,
@@ -14,7 +20,9 @@ from kernels.problem.iteration import (
     is_packed_by_rows,
     iteration_space,
 )
+from kernels.schedule import Instruction, Step
 from kernels.target.cores import is_golden_cove_server
+from kernels.target.instructions import WITH_CHOICE, chosen
 from kernels.target.model import Target
 
 
@@ -87,12 +95,27 @@ class Workload:
     @cached_property
     def arithmetic(self) -> Arithmetic:
         """How elements are multiplied where the reduction is neither split nor swept."""
-        return arithmetic_of(self.problem, self.target)
+        return arithmetic_of(self.problem, self.target, self._fastest(split=False))
 
     @cached_property
     def swept_arithmetic(self) -> Arithmetic:
         """How they are where rows of B are swept."""
-        return sweep_arithmetic(self.problem.element.name, self.target)
+        dtype, op = self.problem.element.name, self._fastest(split=False)
+        return sweep_arithmetic(dtype, self.target, op)
+
+    @cached_property
+    def split_arithmetic(self) -> Arithmetic:
+        """How they are where the reduction is split."""
+        dtype, op = self.problem.element.name, self._fastest(split=True)
+        return arithmetic(dtype, self.target, split=True, instruction=op)
+
+    def instruction_steps(self, split: bool = False) -> list[Step]:
+        """The step that names the instruction, where processors have several for the type."""
+        has_choice = self.problem.element.name in WITH_CHOICE
+        return [Instruction(self._fastest(split))] if has_choice else []
+
+    def _fastest(self, split: bool) -> str:
+        return chosen(self.problem.element.name, self.target, split)
 
     @cached_property
     def adds_apart(self) -> bool:

@@ -8,9 +8,11 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from kernels.errors import TargetError
+from kernels.errors import KernelsError, TargetError
 from kernels.problem import parse_problem
+from kernels.schedule import Schedule, instruction_of
 from kernels.system.toolchain import identity
+from kernels.target import described
 from service.api.schemas.suites import SuiteReport
 from service.db import models
 from service.db.base import is_sound, now
@@ -274,6 +276,7 @@ def best_json(row: models.Schedule) -> Json:
     return {
         "hash": row.hash,
         "steps": row.steps,
+        "instruction": _instruction(row.problem.canonical, row.steps, row.machine),
         "gflops": row.gflops,
         "interval": [row.low, row.high],
         "time_us": row.time_us,
@@ -281,6 +284,22 @@ def best_json(row: models.Schedule) -> Json:
         "scratch_bytes": row.scratch_bytes,
         "measured": row.measured,
     }
+
+
+def _instruction(problem: str, steps: Any, machine: models.Machine | None) -> str | None:
+    """The instruction that multiplies and adds in a schedule's kernel; None where nobody can tell.
+
+    A schedule that names none takes what the machine that timed it has.
+    """
+    try:
+        schedule, asked = Schedule.from_json(steps), parse_problem(problem)
+    except KernelsError:
+        return None
+    if schedule.instruction is not None or schedule.is_for_iree:
+        return schedule.instruction
+    if machine is None or not is_sound(machine) or not machine.features:
+        return None
+    return instruction_of(asked, schedule, described(machine.cpu, map(str, machine.features)))
 
 
 def proof_json(proof: StoredProof) -> Json:
@@ -325,6 +344,7 @@ def _best_so_far(session: Session, job: models.Job) -> Json | None:
     return {
         "hash": trial.hash,
         "steps": trial.steps,
+        "instruction": _instruction(job.problem.canonical, trial.steps, None),
         "gflops": trial.gflops,
         "interval": _interval(trial.low, trial.high),
         "time_us": trial.time_us,

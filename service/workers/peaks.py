@@ -73,11 +73,12 @@ class PeakMeasurement:
 
 def measured() -> Measured:
     """The peaks and the bandwidth of one thread; loads LLVM."""
-    from kernels.native.microbench import bandwidth_gbs, peak_gflops
+    from kernels.native.microbench import bandwidth_gbs, measure_rates, peak_gflops
     from kernels.problem import DTYPES
     from kernels.target import detect
 
     target = detect()
+    measure_rates(target)  # kept for the searches of this machine
     peaks = {dtype: round(peak_gflops(target, dtype), 2) for dtype in DTYPES}
     return Measured(peaks, round(bandwidth_gbs(target), 2))
 

@@ -62,6 +62,7 @@ class Best:
         gflops, interval: its speed in GFLOP/s with its 95% interval; no interval in progress.
         time_us: of one run.
         peak_fraction: of the peak measured in the same run; None while the search goes on.
+        instruction: multiplies and adds in the native kernel; None where it is not known.
     """
 
     hash: str
@@ -72,6 +73,7 @@ class Best:
     peak_fraction: float | None
     scratch_bytes: dict[str, int] | None = None
     measured: Json | None = None
+    instruction: str | None = None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from kernels.mlir.transform.writer import ANY, Writer
 from kernels.schedule import (
     Alternate,
     Divide,
+    Instruction,
     Interleave,
     Jam,
     Nontemporal,
@@ -36,6 +37,7 @@ SAID: dict[type[Step], str] = {
     Sweep: "the loops are those above",
     Interleave: "the loops above take neighbouring rows here",
     Jam: "with the register tile above",
+    Instruction: "left to the compiler here",
 }
 """Steps that write no operations of their own, and what a script says of them."""
 

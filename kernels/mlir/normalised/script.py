@@ -8,7 +8,18 @@ from kernels.mlir.normalised.packing import Move
 from kernels.mlir.transform.matchers import epilogue_matcher
 from kernels.mlir.transform.sequences import drop_unit_axes, lower_packs
 from kernels.mlir.transform.writer import ANY, Writer
-from kernels.schedule import Pack, Parallel, Register, Schedule, Split, Step, Stream, Tile, Unroll
+from kernels.schedule import (
+    Instruction,
+    Pack,
+    Parallel,
+    Register,
+    Schedule,
+    Split,
+    Step,
+    Stream,
+    Tile,
+    Unroll,
+)
 
 
 def emit_normalised(normal: NormalForm, schedule: Schedule) -> str:
@@ -67,7 +78,8 @@ def _steps(normal: NormalForm, schedule: Schedule) -> tuple[Step, ...]:
     around = schedule.lanes > 1 or adds_panels
     sums = tuple(Stream(dim, 1) for dim in normal.form.taps) if around else ()
     if adds_panels:
-        visits = [isinstance(step, Register) or _visits(step, space.row_dims) for step in rest]
+        tile = Instruction | Register
+        visits = [isinstance(step, tile) or _visits(step, space.row_dims) for step in rest]
         rest = (*rest[: visits.index(True)], Pack("B"), *rest[visits.index(True) :])
     return (*parallel, *alone, *sums, *rest)
 

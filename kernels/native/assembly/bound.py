@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from kernels.arithmetic import Arithmetic, dot_of
 from kernels.native.assembly.instructions import Counts
 from kernels.native.microkernels.specs import KernelSpec
 from kernels.target.cores import Core, core_of
@@ -42,7 +43,9 @@ def bound(counts: Counts, spec: KernelSpec, cpu: str) -> Bound:
     width = counts.vector_bytes
     is_product = spec.how.accumulator == "i32" and not spec.how.dot
     operations = core.integer_multiply if is_product else 1
-    multiply = counts.multiply_adds * operations * max(1.0, width / core.multiply_add_bytes)
+    dot = dot_of(spec.how)
+    slots = dot.slots(core) if dot else operations
+    multiply = counts.multiply_adds * slots * max(1.0, width / core.multiply_add_bytes)
     wide = max(1.0, width / core.load_bytes)
     spilled_stores = max(1.0, width / core.store_bytes)
     # A comparison and its jump are delivered as one.
@@ -55,8 +58,16 @@ def bound(counts: Counts, spec: KernelSpec, cpu: str) -> Bound:
         "front end": delivered / core.width,
     }
     binds = max(cycles, key=lambda name: cycles[name])
-    share = cycles["multiply-adds"] / cycles[binds]
+    share = cycles["multiply-adds"] / cycles[binds] * _share_of_fastest(spec.how, core)
     return Bound(cycles, binds, share, float(waits), core, declared)
+
+
+def _share_of_fastest(how: Arithmetic, core: Core) -> float:
+    """The rate of an instruction over that of the fastest for its type, of both it and widening."""
+    dot = dot_of(how)
+    if dot is None or how.accumulator == "i32":  # products of single i32 are slower
+        return 1.0
+    return min(1.0, dot.depth / dot.slots(core))
 
 
 def bound_text(limit: Bound, cpu: str) -> str:

@@ -16,13 +16,17 @@ from typing import Literal, Self
 
 from llvmlite import ir
 
-from kernels.arithmetic import Arithmetic, arithmetic
+from kernels.arithmetic import Arithmetic
 from kernels.native.ir.builder import Builder
 from kernels.native.ir.control import Loop, branch
 from kernels.native.ir.dot_products import multiply_add, widen
 from kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const, internal_function
 from kernels.native.microkernels.abi import ARGUMENTS, Arguments
-from kernels.native.microkernels.inner_product_spec import InnerProductSpec, inner_product_spec
+from kernels.native.microkernels.inner_product_spec import (
+    InnerProductSpec,
+    inner_product_spec,
+    split_arithmetic,
+)
 from kernels.native.microkernels.partial_sums import Strips
 from kernels.native.microkernels.specs import Piece, packs_of_a
 from kernels.native.microkernels.use import ANYHOW, Use
@@ -54,9 +58,9 @@ class InnerProduct:
         return schedule.lanes > 1
 
     @classmethod
-    def arithmetic(cls, problem: Problem, target: Target) -> Arithmetic:
+    def arithmetic(cls, problem: Problem, schedule: Schedule, target: Target) -> Arithmetic:
         """That of a split reduction."""
-        return arithmetic(problem.element.name, target, split=True)
+        return split_arithmetic(problem, schedule, target)
 
     @classmethod
     def of(cls, problem: Problem, schedule: Schedule, target: Target, strides: Strides) -> Self:

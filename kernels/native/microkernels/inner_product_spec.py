@@ -72,7 +72,7 @@ def inner_product_spec(
     at_once = sums + register.cols + 1 <= target.vector_registers
     c_rows, c_cols = problem.operand_shapes["C"][-2:]
     return InnerProductSpec(
-        how=arithmetic(problem.element.name, target, split=True),
+        how=split_arithmetic(problem, schedule, target),
         rows=register.rows,
         cols=register.cols,
         lanes=lanes,
@@ -86,3 +86,9 @@ def inner_product_spec(
         fma=target.has_fma,
         epilogue=epilogue_flags(problem),
     )
+
+
+def split_arithmetic(problem: Problem, schedule: Schedule, target: Target) -> Arithmetic:
+    """Return the arithmetic of a schedule with a split step."""
+    name = schedule.instruction
+    return arithmetic(problem.element.name, target, split=True, instruction=name)

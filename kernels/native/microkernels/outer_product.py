@@ -60,9 +60,9 @@ class OuterProduct:
         return schedule.lanes == 1 and not schedule.sweeps
 
     @classmethod
-    def arithmetic(cls, problem: Problem, target: Target) -> Arithmetic:
+    def arithmetic(cls, problem: Problem, schedule: Schedule, target: Target) -> Arithmetic:
         """That of words of A, each multiplied with a vector of B."""
-        return arithmetic_of(problem, target)
+        return arithmetic_of(problem, target, schedule.instruction)
 
     @classmethod
     def of(cls, problem: Problem, schedule: Schedule, target: Target, strides: Strides) -> Self:

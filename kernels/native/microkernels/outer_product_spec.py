@@ -109,7 +109,7 @@ def outer_product_spec(
             f"{lanes} {problem.element.name} lanes of {target.cpu}"
         )
     return OuterProductSpec(
-        how=arithmetic_of(problem, target),
+        how=arithmetic_of(problem, target, schedule.instruction),
         rows=register.rows,
         vectors=register.cols // lanes,
         lanes=lanes,
@@ -159,7 +159,7 @@ def _spreads_c(problem: Problem, schedule: Schedule, target: Target) -> bool:
     """
     space, how, register = (
         iteration_space(problem),
-        arithmetic_of(problem, target),
+        arithmetic_of(problem, target, schedule.instruction),
         schedule.register,
     )
     sums = register.rows * register.cols // target.lanes(problem.element.name)

@@ -72,8 +72,12 @@ class MicroKernel(Hashable, Protocol):
         """Whether the schedule asks for this kind."""
 
     @classmethod
-    def arithmetic(cls, problem: Problem, target: Target) -> Arithmetic:
-        """How it multiplies and accumulates what the problem is of."""
+    def arithmetic(cls, problem: Problem, schedule: Schedule, target: Target) -> Arithmetic:
+        """Return how a schedule multiplies and accumulates what the problem is of.
+
+        Raises:
+            LoweringError: the target lacks the instruction that the schedule names.
+        """
 
     @classmethod
     def of(cls, problem: Problem, schedule: Schedule, target: Target, strides: Strides) -> Self:

@@ -72,7 +72,7 @@ class TransformedProduct:
         return schedule.transforms
 
     @classmethod
-    def arithmetic(cls, problem: Problem, target: Target) -> Arithmetic:
+    def arithmetic(cls, problem: Problem, schedule: Schedule, target: Target) -> Arithmetic:
         """That of words of A, each multiplied with a vector of B."""
         return arithmetic_of(problem, target)
 

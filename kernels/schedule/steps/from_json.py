@@ -8,14 +8,23 @@ from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.levels import LEVELS, PIPELINES, REMAINDERS, Level, Pipeline
 from kernels.schedule.steps.loops import Alternate, Divide, Parallel, Stream, Tile
-from kernels.schedule.steps.register import Interleave, Jam, Register, Split, Sweep, Unroll
+from kernels.schedule.steps.register import (
+    Instruction,
+    Interleave,
+    Jam,
+    Register,
+    Split,
+    Sweep,
+    Unroll,
+)
 from kernels.schedule.steps.stores import Nontemporal
+from kernels.target.instructions import NAMES
 
 STEPS: dict[str, type[Step]] = {
     cls.name: cls
     for cls in (
         *(Winograd, Strassen, Parallel, Tile, Divide, Alternate, Stream, Pack, Prefetch),
-        *(Register, Jam, Sweep, Interleave, Split, Unroll, Nontemporal),
+        *(Instruction, Register, Jam, Sweep, Interleave, Split, Unroll, Nontemporal),
         *(Level, Pipeline),
     )
 }
@@ -25,6 +34,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "at": LEVELS,
     "passes": PIPELINES,
     "remainders": REMAINDERS,
+    "op": NAMES,
 }
 _OWN_WORDS: dict[tuple[type[Step], str], tuple[str, ...]] = {(Nontemporal, "operand"): ("C",)}
 

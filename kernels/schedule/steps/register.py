@@ -29,6 +29,27 @@ class Register(Step):
 
 
 @dataclass(frozen=True)
+class Instruction(Step):
+    """Multiply and add by one of several instructions that processors have for the element type.
+
+    TVM tensorize, Halide's choice of an intrinsic, IREE's intrinsics of a data layout. It stands
+    directly before the register step. The native lowering alone: scripts say it in a comment.
+
+        instruction op=x86.avx512.fma.f32
+        register rows=6 cols=64 outer=cols
+    before                          after
+        for k: acc += A * B             for k: acc += f32(A) * f32(B), by an f32 FMA
+
+    bf16 and i8 have such a choice (`kernels.target.instructions`), and searches record it. Without
+    the step the kernel takes the instruction of the target with the most products, as all schedules
+    did before there was a choice.
+    """
+
+    name: ClassVar[str] = "instruction"
+    op: str
+
+
+@dataclass(frozen=True)
 class Jam(Step):
     """Unroll an outer loop and fuse its copies into the register tile.
 

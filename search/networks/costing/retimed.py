@@ -31,7 +31,7 @@ from kernels.oracle.operands import (
     poison,
 )
 from kernels.problem import Conv2d, Problem, parse_problem
-from kernels.schedule import Pack, Prefetch, Register, Schedule, Step, Sweep
+from kernels.schedule import Instruction, Pack, Prefetch, Register, Schedule, Step, Sweep
 from kernels.target.model import Target
 from search.networks.costing.blocked import in_blocks
 from search.networks.costs import Costs, Timed, algorithm_of
@@ -181,7 +181,8 @@ def _fetched(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     if Pack("B") not in steps:
         if any(isinstance(step, Sweep) for step in steps):
             return steps
-        at = next((i for i, step in enumerate(steps) if isinstance(step, Register)), len(steps))
+        tile = [i for i, step in enumerate(steps) if isinstance(step, Instruction | Register)]
+        at = tile[0] if tile else len(steps)
         steps = (*steps[:at], Pack("B"), *steps[at:])
     behind = steps.index(Pack("B")) + 1
     return (*steps[:behind], Prefetch("B"), *steps[behind:])

@@ -48,11 +48,14 @@ class FiniteView(BaseModel):
 class BestView(FiniteView):
     """A schedule with its speed; `peak_fraction` is null while the search runs.
 
-    `scratch_bytes` are those of the panels of A and of B, of all threads together.
+    `scratch_bytes` are those of the panels of A and of B, of all threads together. `instruction`
+    multiplies and adds in the native kernel; it is null where neither the steps nor the features of
+    the machine tell.
     """
 
     hash: str
     steps: list[dict[str, Any]]
+    instruction: str | None = None
     gflops: float
     interval: tuple[float, float] | None
     time_us: float | None

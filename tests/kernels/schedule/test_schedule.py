@@ -11,6 +11,7 @@ from kernels.problem import parse_problem
 from kernels.schedule import (
     Alternate,
     Divide,
+    Instruction,
     Interleave,
     Jam,
     Nontemporal,
@@ -28,9 +29,13 @@ from kernels.schedule import (
     check_legal,
 )
 from kernels.schedule.steps.from_json import STEPS
+from kernels.target.instructions import NAMES, VDPBF16PS, VPDPBUSD, VPMADDWD
 
 MATMUL = parse_problem("matmul:m=100,n=200,k=300,dtype=f32")
 CONSTANT = parse_problem("matmul:m=100,n=200,k=300,dtype=f32,transpose_b,weights=constant")
+BF16 = parse_problem("matmul:m=100,n=200,k=300,dtype=bf16")
+I8 = parse_problem("matmul:m=100,n=200,k=300,dtype=i8")
+BF16_GROUPS = parse_problem("conv2d:n=1,h=10,w=10,ci=32,co=32,kh=3,kw=3,groups=32,dtype=bf16")
 BATCHED = parse_problem("matmul:batch=3,m=10,n=20,k=30,dtype=f32")
 CONV = parse_problem("conv2d:n=2,h=10,w=10,ci=8,co=32,kh=3,kw=3,dtype=f32")
 SINGLE = parse_problem("conv2d:n=1,h=10,w=10,ci=8,co=32,kh=3,kw=3,dtype=f32")
@@ -45,6 +50,7 @@ PAIRED_PLANES = parse_problem(
     "conv2d:n=1,h=9,w=9,ci=8,co=16,kh=3,kw=3,groups=8,layout=nchw_fchw,dtype=f32"
 )
 REGISTER = Register(4, 16)
+DOT = Instruction(VDPBF16PS)
 SWEPT = (Stream("k", 8), Register(100, 16), Sweep("n"))
 BATCH, SWEPT_BATCH = Tile("batch", 1), (Stream("k", 8), Register(10, 16), Sweep("n"))
 PATCHED = (Tile("n", 1), Tile("p", 16), Pack("B"))
@@ -66,6 +72,8 @@ FIELDS = [(kind, field.name) for kind in KINDS for field in fields(kind)]
 
 def some_values(kind: type[Step], name: str) -> tuple[Any, ...]:
     """Several values of a field, by the type that the class declares."""
+    if kind is Instruction:
+        return NAMES[:4]
     annotation = get_type_hints(kind)[name]
     if get_origin(annotation) is Literal:
         return get_args(annotation)
@@ -219,6 +227,14 @@ def test_legal_schedules() -> None:
         (PAIRED, (Register(4, 15),), "no multiple of a group's 2 channels"),
         (PAIRED_PLANES, (Tile("co", 3), Register(4, 16)), "tile's 2"),
         (PAIRED_PLANES, (Register(4, 16), Jam("oh", 2)), "are jammed alone"),
+        (MATMUL, (Instruction("x86.avx512.fma.f32"), REGISTER), "one way to multiply"),
+        (BF16_GROUPS, (DOT, REGISTER), "one way to multiply"),
+        (BF16, (DOT, DOT, REGISTER), "give the step once"),
+        (BF16, (DOT, Pack("B"), REGISTER), "directly before the register step"),
+        (BF16, (REGISTER, DOT), "behind the register step come"),
+        (BF16, (Instruction(VPDPBUSD), REGISTER), "of bf16 has x86.avx512.vdpbf16ps, "),
+        (I8, (Instruction(VPMADDWD), REGISTER), "not split of i8 has x86.avx512.vpdpbusd, "),
+        (I8, (Instruction(VPDPBUSD), REGISTER, Split("k", 16)), "has x86.avx512.vpmaddwd, "),
         (MATMUL, (), "exactly one register"),
         (MATMUL, (REGISTER, REGISTER), "exactly one register"),
         (MATMUL, (REGISTER, Pack("B")), "behind the register step come"),

@@ -1,11 +1,14 @@
+from dataclasses import replace
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.problem import parse_problem
 from kernels.schedule import check_legal
 from kernels.target import Target
+from kernels.target.instructions import VDPBF16PS
 from search.samplers.grid import GridSampler
 from search.space.space import Space
 from tests.kernels.strategies import problems
@@ -56,3 +59,23 @@ def test_what_is_kept_about_points_is_what_they_mean(monkeypatch) -> None:
     assert any(illegal) and not all(illegal)
     for point, schedule, is_illegal in zip(points, schedules, illegal, strict=True):
         assert space.legal_hash(point) == (None if is_illegal else schedule.hash)
+
+
+@pytest.mark.parametrize(
+    ("rates", "op", "depth"),
+    [((1.0, 2.0), VDPBF16PS, 2), ((2.0, 1.0), "x86.avx512.fma.f32", 1)],
+    ids=["dot product", "fma"],
+)
+@pytest.mark.parametrize("shape", ["m=96,n=96,k=96", "m=4,n=96,k=96", "m=96,n=1,k=96"])
+def test_schedules_name_the_instruction_that_was_measured_to_be_fastest(
+    shape: str, rates: tuple[float, float], op: str, depth: int
+) -> None:
+    measured = tuple(zip(("x86.avx512.fma.f32", VDPBF16PS), rates, strict=True))
+    has_both = replace(WIDE, features=frozenset({"fma", "avx512bf16"}), rates=measured)
+    space = Space(parse_problem(f"matmul:{shape},dtype=bf16"), has_both)
+    assert space.workload.arithmetic.depth == depth
+    random = Random(5)
+    drawn = [space.schedule(space.draw(random)) for _ in range(20)]
+    assert {schedule.instruction for schedule in drawn} == {op}
+    wide = Space(parse_problem(f"matmul:{shape},dtype=f32"), has_both)
+    assert wide.schedule(wide.draw(random)).instruction is None, "there is one way alone"

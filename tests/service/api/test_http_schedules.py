@@ -5,7 +5,8 @@ import hashlib
 import pytest
 
 from kernels.problem import parse_problem
-from kernels.target import resolve
+from kernels.schedule import instruction_of
+from kernels.target import described, resolve
 from search.space.census import count_schedules
 from search.space.space import Space
 from service.db import reading
@@ -25,6 +26,9 @@ def test_the_result_has_the_form_of_the_contract(client, machine, tuned):
     assert result["best"] == {
         "hash": best.hash,
         "steps": best.to_json(),
+        "instruction": instruction_of(
+            parse_problem(PROBLEM), best, described(machine.cpu, machine.features)
+        ),
         "gflops": 13.0,
         "interval": [13.0 * 0.99, 13.0 * 1.01],
         "time_us": 1e3 / 13.0,

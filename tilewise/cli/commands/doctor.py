@@ -51,7 +51,7 @@ def examine() -> dict[str, Any]:
     missing = [f"{name}: install tilewise[{extra}]" for name, extra in EXTRAS.items()
                if not is_present(name)]  # fmt: skip
     require("numba", "doctor", "kernels")
-    from kernels.native.microbench import bandwidth_gbs, peak_gflops
+    from kernels.native.microbench import bandwidth_gbs, measure_rates, peak_gflops
     from kernels.system.toolchain import identity
     from kernels.target import detect
 
@@ -64,6 +64,7 @@ def examine() -> dict[str, Any]:
         "caches": f"L1 {target.l1_bytes >> 10} KiB, L2 {target.l2_bytes >> 10} KiB, "
                   f"L3 {target.l3_bytes >> 20} MiB",
         "peak_gflops": {d: round(peak_gflops(target, d), 1) for d in DTYPES},
+        "instruction_gflops": measure_rates(target),
         "bandwidth_gbs": round(bandwidth_gbs(target), 1),
         "toolchain": identity(),
         "missing": missing,

@@ -42,9 +42,9 @@ class SweepKernel:
         return schedule.sweeps
 
     @classmethod
-    def arithmetic(cls, problem: Problem, target: Target) -> Arithmetic:
+    def arithmetic(cls, problem: Problem, schedule: Schedule, target: Target) -> Arithmetic:
         """Words of B that are joined as they are loaded."""
-        return sweep_arithmetic(problem.element.name, target)
+        return sweep_arithmetic(problem.element.name, target, schedule.instruction)
 
     @classmethod
     def of(cls, problem: Problem, schedule: Schedule, target: Target, strides: Strides) -> Self:

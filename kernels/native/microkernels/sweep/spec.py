@@ -106,7 +106,8 @@ def sweep_spec(problem: Problem, schedule: Schedule, target: Target, strides: St
             whose factors of A do not fit the registers.
     """
     register, lanes = schedule.register, target.lanes(problem.element.name)
-    how, depth = sweep_arithmetic(problem.element.name, target), schedule.depth or 0
+    how = sweep_arithmetic(problem.element.name, target, schedule.instruction)
+    depth = schedule.depth or 0
     if register.cols % lanes:
         raise LoweringError(
             f"step '{register}': cols={register.cols} is not a multiple of the "

@@ -56,7 +56,7 @@ class Window:
         return iteration_space(problem).spans_groups
 
     @classmethod
-    def arithmetic(cls, problem: Problem, target: Target) -> Arithmetic:
+    def arithmetic(cls, problem: Problem, schedule: Schedule, target: Target) -> Arithmetic:
         """Element by element."""
         return window_arithmetic(problem.element.name)
 

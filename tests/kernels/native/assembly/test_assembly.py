@@ -1,6 +1,7 @@
 """The inner loop's counts on register tiles whose code is known, and on written assembly."""
 
 import json
+from dataclasses import replace
 
 import llvmlite.binding as llvm
 import pytest
@@ -158,7 +159,11 @@ def test_rbp_is_the_stack_only_where_it_is_the_frame_pointer() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["vdpbf16ps", "vpdpbusd", "vpmulld", "vfmadd213pd", "vmulps", "vfmadd231ph"]
+    "name",
+    [
+        *("vdpbf16ps", "vpdpbusd", "vpmaddwd", "vpmulld"),
+        *("vfmadd213pd", "vmulps", "vfmadd231ph"),
+    ],
 )
 def test_every_kind_of_multiply_add_counts(name: str) -> None:
     one = parse(f"\t{name}\t%zmm1, %zmm2, %zmm3")
@@ -207,3 +212,18 @@ def test_other_processors_get_counts_without_a_bound() -> None:
     found = hottest_loop(text, SPEC, "neoverse-v2", is_x86=False)
     assert found.bound is None
     assert "neoverse-v2 is not x86" in render(found)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "cycles", "share"), [("znver5", 1.0, 1.0), ("emeraldrapids", 4.0, 0.5)]
+)
+def test_a_slow_instruction_is_bound_to_its_share_of_the_peak(
+    cpu: str, cycles: float, share: float
+) -> None:
+    target = Target("any", features=frozenset({"avx512bf16"}), vector_bytes=64)
+    one = parse("\tvdpbf16ps\t%zmm0, %zmm1, %zmm2")
+    assert one is not None
+    counts = count_x86([one, one], uses_frame_pointer=False)
+    found = bound(counts, replace(SPEC, how=arithmetic("bf16", target)), cpu)
+    assert found.cycles["multiply-adds"] == cycles
+    assert found.peak_share == share

@@ -1,0 +1,87 @@
+"""A kernel multiplies by the instruction that its schedule names, whatever else the target has."""
+
+from dataclasses import replace
+
+import pytest
+
+from kernels.errors import LoweringError
+from kernels.native.assembly.inner_loop import inner_loop
+from kernels.native.microbench import measure_rates, peak_gflops
+from kernels.native.plan import plan
+from kernels.problem import parse_problem
+from kernels.schedule import (
+    Instruction,
+    Pack,
+    Register,
+    Schedule,
+    Split,
+    Step,
+    Stream,
+    Sweep,
+    instruction_of,
+    with_instruction,
+)
+from kernels.target import Target
+from kernels.target.instructions import VDPBF16PS, WITH_CHOICE, usable
+from tests.kernels.native_case import check
+
+FMA = "x86.avx512.fma.f32"
+SQUARE = "matmul:m=33,n=64,k=66,dtype={}"
+FORMS: dict[str, tuple[tuple[Step, ...], tuple[Step, ...]]] = {
+    "outer": ((Stream("k", 32), Pack("B"), Pack("A")), (Register(4, 32),)),
+    "split": ((), (Register(2, 2), Split("k", 16))),
+    "sweep": ((Stream("k", 8),), (Register(3, 32, "rows"), Sweep("n"))),
+}
+
+
+def schedule(form: str, op: str | None) -> Schedule:
+    before, behind = FORMS[form]
+    return Schedule((*before, *([Instruction(op)] if op else []), *behind))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", sorted(WITH_CHOICE))
+def test_every_instruction_computes_the_same(dtype: str, form: str, host: Target) -> None:
+    text = SQUARE.format(dtype) + (",transpose_b" if form == "split" else "")
+    for op in usable(dtype, host, form == "split"):
+        check(parse_problem(text), schedule(form, op), host, 2)
+
+
+def test_the_code_is_that_of_the_named_instruction(host: Target) -> None:
+    if VDPBF16PS not in usable("bf16", host):
+        pytest.skip(f"{host.cpu} has one way to multiply bf16")
+    problem = parse_problem(SQUARE.format("bf16"))
+    for rates in ((), ((FMA, 1.0), (VDPBF16PS, 2.0)), ((FMA, 2.0), (VDPBF16PS, 1.0))):
+        measured = replace(host, rates=rates)
+        dots = {
+            op: "vdpbf16ps" in inner_loop(problem, schedule("outer", op), measured).text
+            for op in (VDPBF16PS, FMA, None)
+        }
+        assert dots == {VDPBF16PS: True, FMA: False, None: True}, "None is of an older version"
+
+
+def test_an_instruction_that_the_target_lacks_is_refused_by_name(host: Target) -> None:
+    without = replace(host, vector_bytes=64, features=host.features - {"avx512bf16"})
+    with pytest.raises(LoweringError, match=r"'instruction op=x86\.avx512\.vdpbf16ps'.*tune again"):
+        plan(parse_problem(SQUARE.format("bf16")), schedule("outer", VDPBF16PS), without)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", [*sorted(WITH_CHOICE), "f32"])
+def test_a_schedule_that_names_none_means_what_it_meant(
+    dtype: str, form: str, host: Target
+) -> None:
+    problem = parse_problem(SQUARE.format(dtype) + (",transpose_b" if form == "split" else ""))
+    old = schedule(form, None)
+    named = with_instruction(problem, old, host)
+    assert plan(problem, named, host) == plan(problem, old, host)
+    assert instruction_of(problem, named, host) == instruction_of(problem, old, host)
+    assert (named == old) == (dtype not in WITH_CHOICE)
+
+
+@pytest.mark.parametrize("dtype", sorted(WITH_CHOICE))
+def test_the_peak_of_a_type_is_that_of_its_fastest_instruction(dtype: str, host: Target) -> None:
+    rates = measure_rates(host)
+    names = {*usable(dtype, host), *usable(dtype, host, split=True)}
+    assert names <= rates.keys()
+    assert peak_gflops(host, dtype) > 0.5 * max(rates[name] for name in names)
