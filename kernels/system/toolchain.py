@@ -10,18 +10,9 @@ from importlib import metadata
 from pathlib import Path
 
 import kernels
+from kernels.system.sources import sources
 
 COMPILERS = ("numba", "llvmlite", "iree-base-compiler")
-_GENERATORS = (
-    *("native", "mlir", "schedule", "loopnest"),
-    *("arithmetic.py", "channel_blocks.py", "minimal_filtering.py", "strassen.py"),
-    *(f"problem/{name}.py" for name in ("base", "dtypes", "iteration", "model", "naming")),
-    "target/model.py",
-)
-_READERS = ("mlir/frontend/", "mlir/network/", "mlir/normalised/", "native/programs/")
-"""Rooms inside a generator's that read users' modules, script their ops, or join kernels to
-programs: nothing is stored of what they make, and what is stored has no part of theirs."""
-_SUFFIXES = (".py", ".mlir", ".ll", ".h")
 
 
 @functools.cache
@@ -40,20 +31,10 @@ def _version(distribution: str) -> str:
 
 @functools.cache
 def generator_hash() -> str:
-    """First 8 hex digits of the SHA-256 over the sources that turn schedules into code."""
-    root = Path(kernels.__file__).parent
+    """Return the first 8 hex digits of the SHA-256 over `kernels.system.sources`."""
+    root = Path(kernels.__file__).parent.parent
     digest = hashlib.sha256()
-    for name in _GENERATORS:
-        for path in _sources(root / name):
-            if path.relative_to(root).as_posix().startswith(_READERS):
-                continue
-            digest.update(str(path.relative_to(root)).encode())
-            digest.update(path.read_bytes())
+    for path in sources(root):
+        digest.update(path.relative_to(root).as_posix().encode())
+        digest.update(path.read_bytes())
     return digest.hexdigest()[:8]
-
-
-def _sources(place: Path) -> list[Path]:
-    """A file alone, or the modules and templates of a folder."""
-    if not place.is_dir():
-        return [place]
-    return sorted(path for path in place.rglob("*") if path.suffix in _SUFFIXES)

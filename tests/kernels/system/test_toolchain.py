@@ -1,7 +1,10 @@
 """What tells results of one toolchain from those of another."""
 
 import ast
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,36 +12,55 @@ import pytest
 
 import kernels
 from kernels.system import toolchain
+from kernels.system.sources import FOLLOWED, NEUTRAL, sources
 from kernels.system.toolchain import COMPILERS, generator_hash, identity
 
-SOURCES = Path(kernels.__file__).parent
+SOURCES = Path(kernels.__file__).parent.parent
 GENERATOR = [
-    "native/microkernels/outer_product.py",
-    "native/language/packs.py",
-    "mlir/cpu/script.py",
-    "mlir/air/script.py",
-    "mlir/transform/named_sequences/cleanup.mlir",
-    "mlir/transform/named_sequences/fragments/sink_casts.mlir",
-    "schedule/legality.py",
-    "loopnest/nest.py",
-    "arithmetic.py",
-    "channel_blocks.py",
-    "minimal_filtering.py",
-    "problem/base.py",
-    "problem/dtypes.py",
-    "problem/iteration.py",
-    "problem/model.py",
-    "target/model.py",
+    "kernels/native/microkernels/outer_product.py",
+    "kernels/native/microbench.py",
+    "kernels/native/language/packs.py",
+    "kernels/native/language/ends.py",
+    "kernels/native/objects/templates/header.h",
+    "kernels/mlir/cpu/script.py",
+    "kernels/mlir/air/script.py",
+    "kernels/mlir/proof/child/check.py",
+    "kernels/mlir/proof/child/verify.py",
+    "kernels/mlir/transform/named_sequences/cleanup.mlir",
+    "kernels/mlir/transform/named_sequences/fragments/sink_casts.mlir",
+    "kernels/schedule/legality.py",
+    "kernels/loopnest/nest.py",
+    "kernels/oracle/accuracy.py",
+    "kernels/oracle/operands.py",
+    "kernels/oracle/reference.py",
+    "kernels/oracle/tolerance.py",
+    "kernels/arithmetic.py",
+    "kernels/channel_blocks.py",
+    "kernels/minimal_filtering.py",
+    "kernels/problem/dtypes.py",
+    "kernels/problem/parse.py",
+    "kernels/target/cores.py",
+    "kernels/target/detect.py",
+    "kernels/target/instructions.py",
+    "search/runner/child/accuracy.py",
 ]
+ENTRY_POINTS = (
+    "import kernels.native.export.module, kernels.native.objects.make, kernels.native.microbench, "
+    "kernels.native.objects.proof.child, kernels.mlir.cpu.script, kernels.mlir.air.prove, "
+    "kernels.mlir.proof.prove, kernels.mlir.proof.child.check, kernels.mlir.tuning_spec.prove, "
+    "search.runner.child.session"
+)
 
 
 @pytest.fixture
 def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The sources, for a test to change."""
-    place = tmp_path / "kernels"
-    shutil.copytree(SOURCES, place, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(kernels, "__file__", str(place / "__init__.py"))
-    return place
+    for package in ("kernels", "search"):
+        shutil.copytree(
+            SOURCES / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    monkeypatch.setattr(kernels, "__file__", str(tmp_path / "kernels" / "__init__.py"))
+    return tmp_path
 
 
 def hashed() -> str:
@@ -68,24 +90,31 @@ def test_the_hash_is_of_the_sources_wherever_they_lie(
     copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = hashed()
-    (copied / "native" / "notes.txt").write_text("no source")
-    (copied / "errors.py").write_text("what the generator says, and not what it makes")
+    (copied / "kernels" / "native" / "notes.txt").write_text("no source")
+    (copied / "kernels" / "native" / "unused.py").write_text("nothing imports it")
+    (copied / "kernels" / "errors.py").write_text("what the generator says, and not what it makes")
     assert hashed() == here
-    monkeypatch.setattr(kernels, "__file__", str(SOURCES / "__init__.py"))
+    monkeypatch.setattr(kernels, "__file__", str(SOURCES / "kernels" / "__init__.py"))
     assert hashed() == here
 
 
-def test_what_reads_users_modules_has_no_part_in_it(copied: Path) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kernels/mlir/frontend/child/conversion.py",
+        "kernels/mlir/network/packing.py",
+        "kernels/mlir/normalised/parts.py",
+        "kernels/native/assembly/bound.py",
+        "search/runner/child/finals.py",
+        "search/model/analytical.py",
+    ],
+)
+def test_what_reads_users_modules_reports_or_chooses_has_no_part_in_it(
+    name: str, copied: Path
+) -> None:
     before = hashed()
-    edit(copied / "mlir" / "frontend" / "child" / "conversion.py")
-    edit(copied / "mlir" / "network" / "packing.py")
-    edit(copied / "mlir" / "normalised" / "parts.py")
+    edit(copied / name)
     assert hashed() == before
-    readers = {"frontend", "network", "normalised"}
-    for path in (copied / "mlir").rglob("*.py"):
-        if readers.isdisjoint(path.relative_to(copied).parts):
-            for reader in readers:
-                assert f"mlir.{reader}" not in path.read_text(), f"{path.name} imports a reader"
 
 
 @pytest.mark.parametrize("name", GENERATOR)
@@ -95,26 +124,92 @@ def test_another_character_in_a_source_is_another_generator(name: str, copied: P
     assert hashed() != before
 
 
-def test_what_native_code_is_made_from_is_a_source() -> None:
-    """Whatever the generator imports from beside it, but for what runs, checks or says things."""
-    others = {"errors", "oracle", "quoting", "statistics", "system"}
-    for path in (SOURCES / "native").rglob("*.py"):
-        for line in ast.walk(ast.parse(path.read_text())):
-            if isinstance(line, ast.ImportFrom) and (line.module or "").startswith("kernels."):
-                room = str(line.module).split(".")[1]
-                known = any(name.partition("/")[0] in (room, f"{room}.py") for name in GENERATOR)
-                assert known or room in others, f"{path.name} imports {line.module}"
+def test_every_module_that_generating_and_judging_loads_is_a_source() -> None:
+    """What Python itself loads, of which the list that is found in the text must have all."""
+    program = f"{ENTRY_POINTS}, sys; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=SOURCES
+    )
+    loaded = {name for name in done.stdout.split() if is_followed(name)}
+    assert len(loaded) > 150
+    assert not loaded - set(modules())
+
+
+def test_every_import_of_a_source_is_a_source() -> None:
+    """Those in functions and in generated code too, and modules that strings name."""
+    names = set(modules())
+    for path in modules().values():
+        for node in ast.walk(ast.parse(path.read_text())):
+            assert not imported(node) - names, f"{path} imports it"
+
+
+def modules() -> dict[str, Path]:
+    """The sources that are modules, by their names."""
+    found = {}
+    for path in sources(SOURCES):
+        if path.suffix == ".py":
+            parts = path.relative_to(SOURCES).with_suffix("").parts
+            found[".".join(part for part in parts if part != "__init__")] = path
+    return found
+
+
+def imported(node: ast.AST) -> set[str]:
+    """The modules that a node of a syntax tree names, and that count."""
+    names: set[str] = set()
+    if isinstance(node, ast.ImportFrom) and node.module:
+        names = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    elif isinstance(node, ast.Import):
+        names = {alias.name for alias in node.names}
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        names = set(re.findall(r"from (kernels[\w.]+) import", node.value)) | {node.value}
+    return {name for name in names if is_followed(name) and is_module(name)}
+
+
+def is_followed(name: str) -> bool:
+    counts = any(f"{name}.".startswith(f"{package}.") for package in FOLLOWED)
+    return counts and not any(f"{name}.".startswith(f"{package}.") for package in NEUTRAL)
+
+
+def is_module(name: str) -> bool:
+    place = SOURCES.joinpath(*name.split("."))
+    return not name.endswith(".") and (
+        place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()
+    )
+
+
+def test_an_entry_point_that_has_gone_is_an_error(copied: Path) -> None:
+    (copied / "kernels" / "mlir" / "cpu" / "script.py").rename(copied / "moved.py")
+    with pytest.raises(LookupError, match=r"kernels\.mlir\.cpu\.script not below"):
+        hashed()
+
+
+TEMPLATE, MODULE = (
+    "kernels/mlir/transform/named_sequences/lower_vectors.mlir",
+    "kernels/arithmetic.py",
+)
 
 
 @pytest.mark.parametrize(
-    "name", ["native/strides/of_schedule.py", "mlir/transform/named_sequences/lower_vectors.mlir"]
+    ("name", "change"),
+    [
+        *((TEMPLATE, change) for change in (double, rename, Path.unlink)),
+        *((MODULE, change) for change in (rename, Path.unlink)),
+    ],
 )
-@pytest.mark.parametrize("change", [double, rename, Path.unlink])
 def test_so_is_a_source_that_comes_goes_or_moves(
     change: Callable[[Path], None], name: str, copied: Path
 ) -> None:
     before = hashed()
     change(copied / name)
+    assert hashed() != before
+
+
+def test_so_is_a_module_that_a_source_begins_to_import(copied: Path) -> None:
+    (copied / "kernels" / "native" / "another.py").write_text("FACTOR = 2\n")
+    plan = copied / "kernels" / "native" / "plan.py"
+    plan.write_text(f"{plan.read_text()}\n\nfrom kernels.native.another import FACTOR\n")
+    before = hashed()
+    (copied / "kernels" / "native" / "another.py").write_text("FACTOR = 3\n")
     assert hashed() != before
 
 
