@@ -11,7 +11,7 @@ from dataclasses import replace
 from kernels.channel_blocks import Blocks
 from kernels.errors import ScheduleError
 from kernels.problem import Conv2d
-from kernels.schedule import Pack, Register, Schedule, Step, Stream, Tile
+from kernels.schedule import Instruction, Pack, Register, Schedule, Step, Stream, Tile
 from kernels.schedule.legality import check_legal
 from kernels.target.model import Target
 
@@ -65,7 +65,7 @@ def _steps(
     is_streamed = chunk is None or chunk >= problem.ci
     for step in schedule.steps:
         begins = isinstance(step, Pack) or (isinstance(step, Tile) and step.dim != "co")
-        if not is_streamed and (begins or isinstance(step, Stream | Register)):
+        if not is_streamed and (begins or isinstance(step, Stream | Instruction | Register)):
             assert chunk is not None
             yield Stream("ci", chunk)
             is_streamed = True
