@@ -56,8 +56,6 @@ def _check_prefetch(
     """Pixels of few channels lie far apart; lines of a plane are streams as they are."""
     if step.operand != "A" or space.image != "A":
         raise refuse(problem, step, "only an image with its channels side by side is prefetched")
-    if schedule.steps.count(step) > 1:
-        raise refuse(problem, step, "it is prefetched once")
 
 
 def _check_register(problem: Conv2d, space: IterationSpace, schedule: Schedule) -> None:

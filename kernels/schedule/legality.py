@@ -80,14 +80,15 @@ def _check_steps(problem: Problem, space: IterationSpace, schedule: Schedule) ->
         elif isinstance(step, Pack):
             _check_pack(problem, space, blocks, packed, step)
             packed.add(step.operand)
-        elif isinstance(step, Prefetch) and not (
-            space.spans_groups or schedule.sweeps or schedule.strassen
-        ):
-            _check_prefetch(problem, space, schedule, packed, step)
+        elif isinstance(step, Prefetch):
+            if schedule.steps.count(step) > 1:
+                raise refuse(problem, step, "it is prefetched once")
+            if not (space.spans_groups or schedule.sweeps or schedule.strassen):
+                _check_prefetch(problem, space, schedule, packed, step)
         elif isinstance(step, Instruction):
             check_instruction(problem, space, schedule, step)
         elif isinstance(step, Split):
-            _check_split(problem, space, step)
+            _check_split(problem, space, schedule, step)
         elif isinstance(step, Sweep):
             check_sweep(problem, space, schedule, step)
         elif isinstance(step, Interleave):
@@ -231,31 +232,37 @@ def _check_prefetch(
     """
     if step.operand != "B":
         raise refuse(problem, step, "only B is prefetched")
-    if schedule.steps.count(step) > 1:
-        raise refuse(problem, step, "it is prefetched once")
     if is_packed_ahead(problem, "B", space) and schedule.lanes == 1 and "B" in packed:
         return
     if not is_packed_by_rows(problem) or schedule.lanes > 1:
         raise refuse(problem, step, "B is not read row by row in a loop")
-    at, moves_b = schedule.steps.index(step), (space.col, space.stream)
+    packs_b = schedule.packs("B")
+    if packs_b and "B" not in packed:
+        raise refuse(problem, step, "it stands behind the pack of B")
+    at, moves_b = schedule.steps.index(Pack("B") if packs_b else step), (space.col, space.stream)
     cut = [isinstance(s, Tile | Stream) and s.dim in moves_b for s in schedule.steps]
     if not any(cut[:at]):
-        why = f"there is no next block; tile {space.col} or stream {space.stream} before"
+        before = "the pack of B" if packs_b else "it"
+        why = f"there is no next block; tile {space.col} or stream {space.stream} before {before}"
         raise refuse(problem, step, why)
-    if not schedule.packs("B") and any(cut[at:]):
+    if not packs_b and any(cut[at:]):
         why = f"tile {space.col} and stream {space.stream} stand before it where B is in place"
         raise refuse(problem, step, why)
-    if schedule.packs("B") and "B" not in packed:
-        raise refuse(problem, step, "it stands behind the pack of B")
 
 
-def _check_split(problem: Problem, space: IterationSpace, step: Split) -> None:
+def _check_split(
+    problem: Problem, space: IterationSpace, schedule: Schedule, step: Split
+) -> None:
     if isinstance(problem, Conv2d):
         raise refuse(problem, step, "only a matmul's reduction is split; drop the step")
     if step.dim != space.stream:
         raise refuse(problem, step, f"split takes the reduction {space.stream}")
     if not 2 <= step.lanes <= LARGEST_SPLIT:
         raise refuse(problem, step, f"give lanes=2 to {LARGEST_SPLIT}")
+    is_read_across = space.extent(space.row) > 1 or schedule.packs("A")
+    if problem.has_transposed_a and is_read_across:
+        why = "it needs contiguous rows of A, and those of a transposed A are not, even packed"
+        raise refuse(problem, step, f"{why}; drop the step")
 
 
 def _check_batch(problem: Problem, space: IterationSpace, schedule: Schedule) -> None:

@@ -15,6 +15,7 @@ from kernels.problem.iteration import iteration_space
 from kernels.schedule import (
     Alternate,
     Divide,
+    Instruction,
     Interleave,
     Jam,
     Nontemporal,
@@ -34,6 +35,7 @@ from kernels.schedule import (
 from kernels.schedule.legality import tile_unit
 from kernels.schedule.sweeping import LARGEST_SWEEP
 from kernels.target import Target
+from kernels.target.instructions import WITH_CHOICE, usable
 
 MOST_SWEPT_ROWS = 8
 odd_sizes = st.sampled_from([1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 33, 48, 61, 64, 97])
@@ -62,6 +64,10 @@ matmuls = dtypes.flatmap(
         weights=st.sampled_from(["variable", "constant"]),
     )
 )
+
+
+plain_matmuls = st.builds(Matmul, dtype=dtypes, m=odd_sizes, n=odd_sizes, k=odd_sizes)
+"""Those that leave most to a schedule: rows of both factors lie as they are read."""
 
 
 @st.composite
@@ -128,9 +134,11 @@ def schedules(
     if draw(st.booleans()):
         steps.append(Tile(space.col, register.cols * draw(st.integers(1, 4))))
     extent = space.extent(space.stream)
-    how = arithmetic_of(problem, target)
+    op = draw(instructions(problem, target, splits))
     if splits:
-        how = arithmetic(problem.element.name, target, split=True)
+        how = arithmetic(problem.element.name, target, split=True, instruction=op)
+    else:
+        how = arithmetic_of(problem, target, op)
     chunks = max(1, extent // how.depth)
     if extent > how.depth and draw(st.booleans()):
         steps.append(Stream(space.stream, how.depth * draw(st.integers(1, chunks))))
@@ -158,7 +166,7 @@ def schedules(
     is_in_place = isinstance(problem, Matmul) and not any(isinstance(s, Pack) for s in steps)
     if is_in_place and len(steps) > lead and isinstance(first := steps[lead], Tile):
         steps[lead + 1 : lead + 1] = draw(st.sampled_from([[], [Alternate(first.dim)]]))
-    steps.append(register)
+    steps += [*([Instruction(op)] if op else []), register]
     if splits:
         steps.append(Split(space.stream, lanes * draw(st.sampled_from([1, 2, 3, 8]))))
     if draw(st.booleans()):
@@ -178,7 +186,9 @@ def can_sweep(problem: Problem, target: Target) -> bool:
 @st.composite
 def sweeps(draw: st.DrawFn, problem: Matmul, target: Target) -> Schedule:
     """A legal schedule that sweeps."""
-    deep = sweep_arithmetic(problem.element.name, target).depth
+    op = draw(instructions(problem, target, splits=False))
+    how = sweep_arithmetic(problem.element.name, target, op)
+    deep = how.depth
     depth = deep * draw(st.integers(1, min(problem.k, LARGEST_SWEEP) // deep))
     cols = target.lanes(problem.element.name) * draw(st.sampled_from([1, 2, 3, 4, 8]))
     steps: list[Step] = [Tile("batch", 1)] if problem.batch > 1 else []
@@ -192,7 +202,7 @@ def sweeps(draw: st.DrawFn, problem: Matmul, target: Target) -> Schedule:
         steps.insert(len(steps), Tile("m", rows * draw(st.integers(1, 3))))
     tile = Register(rows, cols, "cols" if rows == problem.m else "rows")
     tail: list[Step] = [Sweep("n")]
-    if rows == problem.m and not sweep_arithmetic(problem.element.name, target).offset:
+    if rows == problem.m and not how.offset:
         steps = draw(begun_at_ends(problem, steps, depth))
     apart = [parts for parts in (2, 3, 4, 8) if depth % parts == 0]
     held = rows * (depth // deep + cols // target.lanes(problem.element.name)) + deep + 1
@@ -200,7 +210,15 @@ def sweeps(draw: st.DrawFn, problem: Matmul, target: Target) -> Schedule:
     is_whole = not any(isinstance(step, Divide) for step in steps)
     if apart and is_whole and is_gathered and draw(st.booleans()):
         tail.append(Interleave("k", draw(st.sampled_from(apart))))
+    steps += [Instruction(op)] if op else []
     return draw(divided(problem, Schedule((*steps, tile, *tail))))
+
+
+def instructions(problem: Problem, target: Target, splits: bool) -> st.SearchStrategy[str | None]:
+    """What a schedule may name as its instruction, or None."""
+    dtype = problem.element.name
+    names = usable(dtype, target, splits) if dtype in WITH_CHOICE else ()
+    return st.sampled_from([None, *names])
 
 
 @st.composite
@@ -270,6 +288,30 @@ def divided(draw: st.DrawFn, problem: Problem, schedule: Schedule) -> Schedule:
         candidate = Schedule((Parallel(dim, draw(st.integers(2, 3))), *schedule.steps))
         if is_legal(problem, candidate):
             schedule = candidate
+    return schedule
+
+
+@st.composite
+def rearranged(draw: st.DrawFn, problem: Problem, target: Target) -> Schedule:
+    """A legal schedule whose steps before the register tile stand in any order.
+
+    Blocks may be prefetched, and steps may stand there twice. Packs and what the registers hold
+    stay, since some targets need them.
+    """
+    schedule = draw(schedules(problem, target))
+    at = schedule.steps.index(schedule.register)
+    named = [step for step in schedule.steps if isinstance(step, Instruction)]
+    before = [step for step in schedule.steps[:at] if step not in named]
+    tail = (*named, *schedule.steps[at:])
+    for _ in range(3):
+        more = draw(
+            st.lists(
+                st.just(Prefetch("B")) | st.sampled_from(before or [Prefetch("B")]), max_size=2
+            )
+        )
+        candidate = Schedule((*draw(st.permutations([*before, *more])), *tail))
+        if is_legal(problem, candidate):
+            return candidate
     return schedule
 
 

@@ -24,8 +24,11 @@ class Writer:
         return f"%{hint}_{index}" if index else f"%{hint}"
 
     def include(self, sequence: str) -> None:
-        """Run a named sequence on the function."""
-        self.line(f"transform.include @{sequence} failures(propagate) (%func) : ({ANY}) -> ()")
+        """Run a named sequence on the function, unless nothing has changed since it last ran."""
+        text = f"transform.include @{sequence} failures(propagate) (%func) : ({ANY}) -> ()"
+        done = next((line for line in reversed(self.lines) if not line.startswith("//")), None)
+        if text != done:
+            self.line(text)
 
     def collect(self, matcher: str) -> str:
         """A handle on the ops in the function that a matcher accepts."""

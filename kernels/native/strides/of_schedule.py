@@ -52,12 +52,6 @@ def _check_packs(problem: Problem, schedule: Schedule, how: Arithmetic) -> None:
                 f"{problem}: {operand} cannot be read in place on this target; "
                 f"add the step pack operand={operand}"
             )
-    rows_apart = problem.operand_shapes["A"][-1] > 1 or schedule.packs("A")
-    if how.split and problem.has_transposed_a and rows_apart:
-        raise LoweringError(
-            f"{problem}: a split reduction needs contiguous rows of A, and those of a "
-            "transposed A are not, even packed; drop the step split"
-        )
 
 
 def _check_chunks(problem: Problem, nest: Nest, how: Arithmetic) -> None:

@@ -44,6 +44,7 @@ NCHW = parse_problem("conv2d:n=2,h=9,w=9,ci=8,co=32,kh=3,kw=3,layout=nchw_fchw,d
 POINTWISE = parse_problem("conv2d:n=1,h=9,w=9,ci=8,co=8,kh=1,kw=1,layout=nchw_fchw,dtype=f32")
 ACROSS = parse_problem("matmul:m=100,n=200,k=300,dtype=f32,transpose_b")
 DOWN = parse_problem("matmul:m=100,n=200,k=300,dtype=f32,transpose_a")
+COLUMN = parse_problem("matmul:m=1,n=200,k=300,dtype=f32,transpose_a")
 DEPTHWISE = parse_problem("conv2d:n=2,h=10,w=10,ci=32,co=32,kh=3,kw=3,groups=32,dtype=f32")
 PAIRED = parse_problem("conv2d:n=1,h=9,w=9,ci=8,co=16,kh=3,kw=3,groups=8,dtype=f32")
 PAIRED_PLANES = parse_problem(
@@ -235,6 +236,15 @@ def test_legal_schedules() -> None:
         (BF16, (Instruction(VPDPBUSD), REGISTER), "of bf16 has x86.avx512.vdpbf16ps, "),
         (I8, (Instruction(VPMADDWD), REGISTER), "not split of i8 has x86.avx512.vpdpbusd, "),
         (I8, (Instruction(VPDPBUSD), REGISTER, Split("k", 16)), "has x86.avx512.vpmaddwd, "),
+        (MATMUL, (Pack("B"), Tile("n", 32), Prefetch("B"), REGISTER), "before the pack of B"),
+        (MATMUL, (Pack("B"), Prefetch("B"), Tile("n", 32), REGISTER), "before the pack of B"),
+        (
+            MATMUL,
+            (Stream("k", 8), Prefetch("B"), Prefetch("B"), Register(100, 16), Sweep("n")),
+            "prefetched once",
+        ),
+        (DOWN, (REGISTER, Split("k", 16)), "contiguous rows of A"),
+        (COLUMN, (Pack("A"), Register(1, 4), Split("k", 16)), "contiguous rows of A"),
         (MATMUL, (), "exactly one register"),
         (MATMUL, (REGISTER, REGISTER), "exactly one register"),
         (MATMUL, (REGISTER, Pack("B")), "behind the register step come"),

@@ -43,12 +43,10 @@ module attributes {transform.with_named_sequence} {
     %fill_tile, %around = transform.structured.fuse_into_containing_op %fill into %g_loop : (!transform.any_op, !transform.any_op) -> (!transform.any_op, !transform.any_op)
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
     // tile dim=co size=16
-    transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
     // pack operand=B
     %packed, %panels = transform.include @pack_panels_16 failures(propagate) (%g_block) : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
     // tile dim=n size=1
-    transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
     // tile dim=oh size=3
     // static shapes: oh = 6 + 1
     %split = transform.structured.split %packed after 6 {dimension = 2} : !transform.any_op
@@ -62,8 +60,6 @@ module attributes {transform.with_named_sequence} {
     %row_copy = transform.structured.rewrite_in_destination_passing_style %rows : (!transform.any_op) -> !transform.any_op
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
     // register rows=4 cols=16 outer=cols
-    transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
-    transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
     %oh_block_1, %oh_loop_1 = transform.structured.tile_using_forall %copied tile_sizes [0, 0, 1] : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
     // static shapes: ow = 8 + 1

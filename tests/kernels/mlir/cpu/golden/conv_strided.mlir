@@ -67,8 +67,6 @@ module attributes {transform.with_named_sequence} {
     %row_copy_1 = transform.structured.rewrite_in_destination_passing_style %rows_1 : (!transform.any_op) -> !transform.any_op
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
     // register rows=4 cols=16 outer=cols
-    transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
-    transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
     %oh_block, %oh_loop = transform.structured.tile_using_forall %copied tile_sizes [0, 1] : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     %oh_block_1, %oh_loop_1 = transform.structured.tile_using_forall %copied_1 tile_sizes [0, 1] : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()

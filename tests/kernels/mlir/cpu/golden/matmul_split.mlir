@@ -29,7 +29,6 @@ module attributes {transform.with_named_sequence} {
     %column_copy = transform.get_producer_of_operand %turned[1] : (!transform.any_op) -> !transform.any_op
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
     // register rows=4 cols=3 outer=cols
-    transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
     %m_block, %m_loop = transform.structured.tile_using_forall %epilogue tile_sizes [4] : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     %m_inner, %around = transform.structured.fuse_into_containing_op %turned into %m_loop : (!transform.any_op, !transform.any_op) -> (!transform.any_op, !transform.any_op)
     %fill = transform.structured.match ops{["linalg.fill"]} in %func : (!transform.any_op) -> !transform.any_op
@@ -38,7 +37,6 @@ module attributes {transform.with_named_sequence} {
     %tile = transform.structured.generalize %m_inner : (!transform.any_op) -> !transform.any_op
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
     // split dim=k lanes=16
-    transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
     transform.include @drop_unit_dims failures(propagate) (%func) : (!transform.any_op) -> ()
     %kernels = transform.collect_matching @contraction_xxk in %func : (!transform.any_op) -> !transform.any_op
     %no_sums, %partial_sums, %total, %loop = transform.structured.tile_reduction_using_for %kernels by tile_sizes = [0, 0, 16] : (!transform.any_op) -> (!transform.any_op, !transform.any_op, !transform.any_op, !transform.any_op)
