@@ -1,5 +1,7 @@
 """Whether a schedule can be applied to a problem; if not, which step, to what, and why."""
 
+from collections.abc import Callable
+
 from kernels.errors import ScheduleError
 from kernels.problem.base import Problem
 from kernels.problem.iteration import IterationSpace, is_packed_ahead, is_packed_by_rows
@@ -72,8 +74,6 @@ def _check_steps(problem: Problem, space: IterationSpace, schedule: Schedule) ->
         elif isinstance(step, Divide):
             check_divide(problem, space, schedule, step)
             blocks[step.dim] = step.size
-        elif isinstance(step, Alternate):
-            check_alternate(problem, space, schedule, step)
         elif isinstance(step, Stream):
             _check_stream(problem, space, schedule, blocks, packed, step)
             blocks[step.dim] = step.depth
@@ -81,18 +81,9 @@ def _check_steps(problem: Problem, space: IterationSpace, schedule: Schedule) ->
             _check_pack(problem, space, blocks, packed, step)
             packed.add(step.operand)
         elif isinstance(step, Prefetch):
-            if schedule.steps.count(step) > 1:
-                raise refuse(problem, step, "it is prefetched once")
-            if not (space.spans_groups or schedule.sweeps or schedule.strassen):
-                _check_prefetch(problem, space, schedule, packed, step)
-        elif isinstance(step, Instruction):
-            check_instruction(problem, space, schedule, step)
-        elif isinstance(step, Split):
-            _check_split(problem, space, schedule, step)
-        elif isinstance(step, Sweep):
-            check_sweep(problem, space, schedule, step)
-        elif isinstance(step, Interleave):
-            check_interleave(problem, space, schedule, step)
+            _check_prefetch(problem, space, schedule, packed, step)
+        elif check := _CHECKS.get(type(step)):
+            check(problem, space, schedule, step)
     return packed
 
 
@@ -230,6 +221,10 @@ def _check_prefetch(
     Panels that were packed ahead lie one behind the other, and need no loop. Of a B in place the
     block is what the loops before the step leave.
     """
+    if schedule.steps.count(step) > 1:
+        raise refuse(problem, step, "it is prefetched once")
+    if space.spans_groups or schedule.sweeps or schedule.strassen:
+        return  # what they prefetch is checked with them
     if step.operand != "B":
         raise refuse(problem, step, "only B is prefetched")
     if is_packed_ahead(problem, "B", space) and schedule.lanes == 1 and "B" in packed:
@@ -250,9 +245,7 @@ def _check_prefetch(
         raise refuse(problem, step, why)
 
 
-def _check_split(
-    problem: Problem, space: IterationSpace, schedule: Schedule, step: Split
-) -> None:
+def _check_split(problem: Problem, space: IterationSpace, schedule: Schedule, step: Split) -> None:
     if isinstance(problem, Conv2d):
         raise refuse(problem, step, "only a matmul's reduction is split; drop the step")
     if step.dim != space.stream:
@@ -271,3 +264,13 @@ def _check_batch(problem: Problem, space: IterationSpace, schedule: Schedule) ->
             raise ScheduleError(
                 f"{problem}: {dim} is visited one at a time; start with tile dim={dim} size=1"
             )
+
+
+_CHECKS: dict[type[Step], Callable[..., None]] = {
+    Alternate: check_alternate,
+    Instruction: check_instruction,
+    Interleave: check_interleave,
+    Split: _check_split,
+    Sweep: check_sweep,
+}
+"""The checks of steps that leave blocks and packs as they are."""
