@@ -2,9 +2,9 @@
 
 bf16 and i8 can be multiplied in several ways: by a dot product of neighbouring elements, or widened
 and multiplied as f32 or i32. Which is faster depends on the processor, not on its features:
-`vdpbf16ps` has twice the rate of f32 FMA on Zen 4 and Zen 5, and half of it on Sapphire Rapids. So
-the choice is made by rates that were measured on the machine (`Target.rates`), or, where there are
-none, by the table in `kernels.target.cores`. A schedule records the choice as a step
+`vdpbf16ps` has twice the rate of f32 FMA on Zen 5, and half of it on Emerald Rapids. So the choice
+is made by rates that were measured on the machine (`Target.rates`), or, where there are none, by
+the table in `kernels.target.cores`. A schedule records the choice as a step
 (`kernels.schedule.Instruction`), so that its kernel is the same on every machine.
 """
 
