@@ -8,6 +8,7 @@ from typing import Any
 from kernels.dispatches.entry import Entry, compiled
 from kernels.dispatches.library import Cuts, text_of
 from kernels.dispatches.passes.row_pass import RowPass
+from kernels.durations import duration
 from kernels.errors import CompilerAbsentError, ProofError
 from kernels.problem import Problem
 from kernels.schedule import Schedule
@@ -82,8 +83,8 @@ class Row:
         assert gain.alone_us
         mode = min(gain.alone_us, key=gain.alone_us.__getitem__)
         return (
-            f"IREE alone is faster: {gain.alone_us[mode]:.1f} us ({mode}), "
-            f"{gain.library_us:.1f} us with the kernel"
+            f"IREE alone is faster: {duration(gain.alone_us[mode])} ({mode}), "
+            f"{duration(gain.library_us)} with the kernel"
         )
 
 

@@ -11,6 +11,7 @@ from kernels.dispatches.passes.alone import module_of, module_over
 from kernels.dispatches.passes.code import CompiledPass, compiled_pass
 from kernels.dispatches.passes.row_pass import RowPass, distinct
 from kernels.dispatches.passes.text import OVER
+from kernels.durations import duration
 from kernels.errors import CompilerError, LoweringError
 from kernels.mlir.iree.compiler import compile_module
 from kernels.quoting import one_line
@@ -82,9 +83,8 @@ class PassRow:
             return self.failure
         if self.library_us <= self.alone_us - LEAST_GAIN_US:
             return ""
-        return (
-            f"IREE alone is as fast: {self.alone_us:.1f} us, {self.library_us:.1f} us with the pass"
-        )
+        alone, library = duration(self.alone_us), duration(self.library_us)
+        return f"IREE alone is as fast: {alone}, {library} with the pass"
 
     @property
     def served(self) -> CompiledPass | None:

@@ -61,10 +61,15 @@ def _table(rows: list[Json]) -> str:
     lines = [f"{'trial':>5} {'state':<7} {'GFLOP/s':>8} {'us':>12} {'origin':<9} schedule"]
     for row in rows:
         speed = "" if row["gflops"] is None else f"{row['gflops']:.1f}"
-        took = "" if row["time_us"] is None else f"{row['time_us']:.1f}"
+        took = "" if row["time_us"] is None else _microseconds(row["time_us"])
         what = f"[{row['failure']}] " if row["failure"] else ""
         lines.append(
             f"{row['number']:>5} {row['state']:<7} {speed:>8} {took:>12} {row['origin']:<9} "
             f"{what}{row['schedule']}"
         )
     return "\n".join(lines) + "\n"
+
+
+def _microseconds(time_us: float) -> str:
+    """Return a time in the table's unit, with what there is of one below it."""
+    return f"{time_us:.1f}" if time_us >= 1 else f"{time_us:.4f}"

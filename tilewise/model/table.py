@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from kernels.durations import duration
 from tilewise.model.report import DATA_TILING, DEFAULT, Op, Report, RowsOp
 
 
@@ -21,8 +22,8 @@ def _ops(ops: Sequence[Op]) -> list[str]:
     for op in ops:
         alone = [op.alone_us.get(name) for name in (DEFAULT, DATA_TILING)]
         lines.append(
-            f"{op.problem:<{width}} {op.count:>5} {op.replaced:>8} {_us(alone[0]):>10} "
-            f"{_us(alone[1]):>11} {_us(op.library_us):>10} {_ratio(op):>6}"
+            f"{op.problem:<{width}} {op.count:>5} {op.replaced:>8} {duration(alone[0]):>10} "
+            f"{duration(alone[1]):>11} {duration(op.library_us):>10} {_ratio(op):>6}"
         )
     counted = [op for op in ops if op.library_us is not None and len(op.alone_us) > 1]
     if counted:
@@ -32,8 +33,9 @@ def _ops(ops: Sequence[Op]) -> list[str]:
         count = sum(op.count for op in counted)
         replaced = sum(op.replaced for op in ops)
         lines.append(
-            f"{'all of them, by count':<{width}} {count:>5} {replaced:>8} {_us(before[0]):>10} "
-            f"{_us(before[1]):>11} {_us(after):>10} {min(before) / after:>6.2f}"
+            f"{'all of them, by count':<{width}} {count:>5} {replaced:>8} "
+            f"{duration(before[0]):>10} {duration(before[1]):>11} {duration(after):>10} "
+            f"{min(before) / after:>6.2f}"
         )
     return lines
 
@@ -50,16 +52,10 @@ def _passes(passes: Sequence[RowsOp]) -> list[str]:
         alone, ours = one.alone_us, one.library_us
         ratio = f"{alone / ours:.2f}" if alone is not None and ours else "-"
         lines.append(
-            f"{one.label:<{width}} {one.count:>5} {one.replaced:>8} {_us(alone):>10} "
-            f"{_us(ours):>10} {ratio:>6}"
+            f"{one.label:<{width}} {one.count:>5} {one.replaced:>8} {duration(alone):>10} "
+            f"{duration(ours):>10} {ratio:>6}"
         )
     return [*lines, ""]
-
-
-def _us(time: float | None) -> str:
-    if time is None:
-        return "-"
-    return f"{time / 1e3:.2f} ms" if time >= 10_000 else f"{time:.1f} us"
 
 
 def _ratio(op: Op) -> str:
@@ -75,8 +71,8 @@ def _forms(report: Report) -> list[str]:
     for name, form in measured.forms.items():
         times = sorted(form.times)
         lines.append(
-            f"  {name:<21} {_us(1e3 * form.time_ms):>10}   ({_us(1e6 * times[0])} to "
-            f"{_us(1e6 * times[-1])} in {len(times)} runs)   deviation {form.deviation:.2g}"
+            f"  {name:<21} {duration(1e3 * form.time_ms):>10}   ({duration(1e6 * times[0])} to "
+            f"{duration(1e6 * times[-1])} in {len(times)} runs)   deviation {form.deviation:.2g}"
         )
     lines += [f"  {name:<21} {why}" for name, why in report.refused.items()]
     ratios = {name: report.speedup(name) for name in (DEFAULT, DATA_TILING)}

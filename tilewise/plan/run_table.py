@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from kernels.durations import duration
 from tilewise.plan.running import Ran
 
 MIB = 1 << 20
@@ -23,7 +24,7 @@ def run_text(run: Ran, allowed: float) -> str:
 def _parts(run: Ran) -> Iterator[str]:
     total = sum(part.time_us for part in run.parts)
     rows = [_HEAD] + [
-        ("" if part.node is None else str(part.node), part.label, f"{part.time_us:.1f} us",
+        ("" if part.node is None else str(part.node), part.label, duration(part.time_us),
          f"{100 * part.time_us / total:.1f}%")
         for part in run.parts
     ]  # fmt: skip

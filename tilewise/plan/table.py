@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from kernels.durations import duration
 from search.networks.plan import Plan, PlannedNode, PlannedPass, PlannedUse
 
 _HEAD = ("node", "problem", "algorithm", "reads", "makes", "time", "share")
@@ -69,11 +70,7 @@ def _layouts(uses: Sequence[PlannedUse]) -> str:
 
 
 def _time(time_us: float, plan: Plan) -> tuple[str, str]:
-    return _us(time_us), f"{100 * time_us / plan.totals.chosen_us:.1f}%"
-
-
-def _us(time_us: float) -> str:
-    return f"{time_us / 1e3:.2f} ms" if time_us >= 10_000 else f"{time_us:.1f} us"
+    return duration(time_us), f"{100 * time_us / plan.totals.chosen_us:.1f}%"
 
 
 def _totals(plan: Plan) -> Iterator[str]:
@@ -81,12 +78,12 @@ def _totals(plan: Plan) -> Iterator[str]:
     if not any(node.schedule for node in plan.nodes):
         yield "no layer has a stored schedule; give more --trials"
         return
-    yield f"planned                 {_us(totals.chosen_us)}"
+    yield f"planned                 {duration(totals.chosen_us)}"
     for told, time_us in (
         ("all as the model has it", totals.plain_us),
         ("each layer on its own", totals.alone_us),
     ):
-        yield f"{told:<23} {_us(time_us)}   {time_us / totals.chosen_us:.3f}x"
+        yield f"{told:<23} {duration(time_us)}   {time_us / totals.chosen_us:.3f}x"
     if not plan.is_exact:
         yield "too many layouts depend on each other: the model's own were taken"
 

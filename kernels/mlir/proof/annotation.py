@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from kernels.durations import duration
 from kernels.mlir.proof.proof import Proof
 from kernels.mlir.transform.module import HEADER_END
 from kernels.target import detect
@@ -34,6 +35,6 @@ def _speed(proof: Proof, beside: Sequence[str]) -> list[str]:
     low, high = proof.interval
     return [
         f"speed:    {proof.gflops:.1f} GFLOP/s (95% interval {low:.1f} to {high:.1f}), "
-        f"{proof.time_us:.1f} us",
+        f"{duration(proof.time_us)}",
         *(f"beside:   {line}" for line in beside),
     ]

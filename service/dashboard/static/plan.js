@@ -9,8 +9,11 @@ function field(name) {
   return document.querySelector(`[data-field=${name}]`);
 }
 
-// As the pages themselves have it: 12.3 us, 12.34 ms.
+// As the pages themselves have it: 12.3 ns, 12.3 us, 12.34 ms.
 function micros(time) {
+  if (time < 1) {
+    return `${(time * 1000).toFixed(1)} ns`;
+  }
   return time >= 10000 ? `${(time / 1000).toFixed(2)} ms` : `${time.toFixed(1)} us`;
 }
 

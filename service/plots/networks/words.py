@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from kernels.durations import duration
 from kernels.mlir.frontend.graph import Size
 from kernels.problem import Conv2d, Matmul, Problem
 
@@ -13,14 +14,11 @@ FUSED = {
     "transpose_b": "transposed B",
     "transpose_c": "transposed C",
 }
-_FROM_MS = 10_000.0  # microseconds
 
 
 def told_us(time_us: float | None) -> str:
     """A time with as many digits as mean something, as `tilewise plan` prints it."""
-    if time_us is None:
-        return ""
-    return f"{time_us / 1e3:.2f} ms" if time_us >= _FROM_MS else f"{time_us:.1f} us"
+    return "" if time_us is None else duration(time_us)
 
 
 def told_shape(shape: Sequence[Size], dtype: str) -> str:

@@ -6,6 +6,7 @@ import re
 import sys
 from typing import Any
 
+from kernels.durations import duration
 from kernels.footprint import check_memory
 from kernels.problem import Problem, parse_problem
 from tilewise.cli.command import Command
@@ -79,17 +80,13 @@ def _yes(is_so: bool) -> str:
 
 
 def _time(told: Json) -> str:
-    text = _us(told["time_us"])
+    text = duration(told["time_us"])
     if told["gflops"] is not None:
         text += f", {told['gflops']:.1f} GFLOP/s"
     if told["unscripted_us"] is not None:
         faster = told["unscripted_us"] / told["time_us"]
-        text += f"; {_us(told['unscripted_us'])} without the script, {faster:.1f}x"
+        text += f"; {duration(told['unscripted_us'])} without the script, {faster:.1f}x"
     return text
-
-
-def _us(time_us: float) -> str:
-    return f"{time_us:.1f} us" if time_us >= 1 else f"{time_us:.3f} us"
 
 
 def _subject(script: str, options: argparse.Namespace) -> tuple[Problem | None, str | None]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernels.durations import duration
 from kernels.quoting import quoted
 from kernels.target import detect
 from tilewise.cli.files import file_errors, write_text
@@ -67,6 +68,6 @@ def _line(name: str | None, proven: "ProvenLayer") -> str:
         why = proof.message.partition("\n")[0]
         return f"no file for {proven.layer.where[0]}: {proof.failure}: {why}\n"
     return (
-        f"{name}  {count} x {proof.time_us:.1f} us, {proof.gflops:.0f} GFLOP/s, "
+        f"{name}  {count} x {duration(proof.time_us)}, {proof.gflops:.0f} GFLOP/s, "
         f"error {proof.max_error:.3g}, allowed {proof.tolerance:.3g}\n"
     )
