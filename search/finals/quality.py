@@ -1,0 +1,56 @@
+"""The quality of a result: the one rule of what counts as noisy, and of two results the better."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from search.records import Measurement
+
+Quality = Literal["good", "noisy"]
+QUALITIES: tuple[Quality, ...] = get_args(Quality)
+WIDEST = 0.25
+"""Width of the 95% interval over the speed from which a result is noisy.
+
+On an idle machine 95 of 100 results have at most half of it (`benchmarks/data/results`).
+"""
+LEAST_SAMPLES = 6  # the median of fewer has no 95% interval from order statistics
+
+
+def quality_of(measurement: Measurement, samples: int = 0) -> Quality:
+    """Return the quality of a speed.
+
+    Disturbed rounds need no rule of their own: they count for no median, and how far they went
+    from the undisturbed ones is in the interval (`search.finals.rounds`).
+
+    Args:
+        measurement: the speed with its interval.
+        samples: that the median is of; 0 where the number is not known.
+    """
+    low, high = measurement.interval
+    is_narrow = high - low <= WIDEST * measurement.gflops
+    return "good" if is_narrow and not 0 < samples < LEAST_SAMPLES else "noisy"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A speed with its quality, as results of one piece of work are compared."""
+
+    measurement: Measurement
+    quality: Quality
+
+    @property
+    def width(self) -> float:
+        """Width of the interval over the speed."""
+        low, high = self.measurement.interval
+        return (high - low) / self.measurement.gflops
+
+    def supersedes(self, other: "Measured") -> bool:
+        """Return whether this result replaces an older one.
+
+        A good one replaces a noisy one, whatever the speeds. Of two good ones the faster stays, of
+        two noisy ones that with the narrower interval, since their speeds say little.
+        """
+        if self.quality != other.quality:
+            return self.quality == "good"
+        if self.quality == "noisy":
+            return self.width <= other.width
+        return self.measurement.gflops >= other.measurement.gflops
