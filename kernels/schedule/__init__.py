@@ -2,7 +2,7 @@
 
 from kernels.schedule.computing import instruction_of, with_instruction
 from kernels.schedule.legality import check_legal
-from kernels.schedule.model import Schedule
+from kernels.schedule.model import Schedule, fast_algorithm
 from kernels.schedule.steps.algorithms import Strassen, Winograd
 from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.copies import Pack, Prefetch
@@ -41,4 +41,5 @@ __all__ = [
     "check_legal",
     "instruction_of",
     "with_instruction",
+    "fast_algorithm",
 ]

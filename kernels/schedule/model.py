@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -143,3 +143,13 @@ class Schedule:
     def packs(self, operand: str) -> bool:
         """Whether the schedule packs `operand` (else the micro-kernel reads it in place)."""
         return any(isinstance(s, Pack) and s.operand == operand for s in self.steps)
+
+
+def fast_algorithm(steps: Iterable[Mapping[str, object]]) -> str | None:
+    """Return the name of the step that does fewer multiplications than the direct method, if any.
+
+    Args:
+        steps: as JSON has them, also those of another version.
+    """
+    names = (step.get("step") for step in steps)
+    return next((str(name) for name in names if name in (Winograd.name, Strassen.name)), None)
