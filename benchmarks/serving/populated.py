@@ -8,6 +8,7 @@ which count back from now. The service serves what it makes: rows have their dig
 | one in 4 | for the older toolchain, of which the newer one's result is up to 8% faster or slower |
 | one in 30 or so | goes on from another's trials: it begins with copies of half of them |
 | one in 50 | failed, every other one by three crashes |
+| those that another went on from | have a result in the history |
 | the last 20 and the 4 before | queued; running, with half of their trials (fewer of few jobs) |
 """
 
@@ -158,6 +159,8 @@ def populate(connection: Connection, sizes: Sizes, end: datetime | None = None) 
         {(job.problem, job.toolchain): job for job in jobs if job.state == "done"}.values()
     )
     put(connection, models.Schedule, (_schedule(n, job) for n, job in enumerate(found, 1)))
+    replaced = [job for job in jobs if job.state == "done" and job not in found]
+    put(connection, models.PastSchedule, (_past(n, job) for n, job in enumerate(replaced, 1)))
     put(connection, models.Script, (_script(n) for n in range(1, len(found) + 1)))
     put(connection, models.Proof, (_proof(n, job) for n, job in enumerate(found, 1)))
     with Session(connection) as session:
@@ -277,6 +280,13 @@ def _schedule(number: int, job: Planned) -> Row:
         "machine_id": _host(job) + 1, "cache": "hot", **values, "digest": digest,
         "created_at": job.ended(job.trials - 1),
     }  # fmt: skip
+
+
+def _past(number: int, job: Planned) -> Row:
+    """What a job has found, replaced a day later; every third one was not kept."""
+    made = _schedule(number, job)
+    ended = made["created_at"] + timedelta(days=1)
+    return {**made, "was_best": number % 3 > 0, "ended_at": ended}
 
 
 def _spelled(number: int) -> Row:

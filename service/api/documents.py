@@ -19,9 +19,9 @@ from service.db.base import is_sound, now
 from service.db.trials import unpack_samples
 from service.errors import DamagedError, TamperedError
 from service.jobs import queue
-from service.results import integrity, nearest, schedules
+from service.results import history, integrity, nearest, schedules
 from service.results.nearest import Asked
-from service.results.stored import StoredProof, Work, shown_proofs
+from service.results.stored import StoredProof, Work, shown_proofs, why_not_own
 from service.results.trials import trial_counts
 from service.runs import helping
 
@@ -36,7 +36,7 @@ def result_json(
     toolchain: str | None = None,
     *,
     target: str | None = None,
-    with_space: bool = False,
+    in_full: bool = False,
 ) -> Json:
     """The object that `tune --json`, `show --json` and `GET /v1/schedules` give.
 
@@ -45,7 +45,8 @@ def result_json(
         row: what `queries.find_schedule` found.
         toolchain: what counts as present; None asks `kernels.system.toolchain`.
         target: what was asked for, canonical; None is the row's own.
-        with_space: count the space of the search too, which takes some tenths of a second.
+        in_full: with what takes longer: the size of the space, counted in some tenths of a second,
+            and the newest past result of the work.
 
     Raises:
         TamperedError: the row or its proof is not what was stored.
@@ -53,8 +54,13 @@ def result_json(
     (found,) = results_json(session, [row], toolchain, target).values()
     if isinstance(found, TamperedError):
         raise found
-    if with_space:
+    proof = found["proof"]
+    if proof is not None and proof["failure"] is None and proof["hash"] != row.hash:
+        proof["reason"] = why_not_own(session, row.id, row.hash)
+    if in_full:
         found["space"] = space_json(row.problem.canonical, row.target)
+        past = history.latest(session, row)
+        found["previous"] = None if past is None else past_json(past)
     return found
 
 
@@ -98,10 +104,11 @@ def _result_json(
         "trials": trials,
         "space": None,
         "elapsed_s": row.elapsed_s,
-        "best": best_json(row),
+        "best": {**best_json(row), "grade": "proven" if proof and proof.ok else "measured"},
         "peers": row.peers or {},
         "proof": None if proof is None else proof_json(proof),
         "complete": row.complete,
+        "previous": None,
         **match_json(row, asked),
         "created": moment(row.created_at),
     }
@@ -160,7 +167,7 @@ def job_json(session: Session, job: models.Job) -> Json:
         "trials": trials_json(session, job),
         "elapsed_s": elapsed(job),
         "phase": phase_json(session, job),
-        "best": _best_so_far(session, job),
+        **_outcome(session, job),
         "error": job.error,
         "complete": job.complete,
         "spread": job.spread,
@@ -271,7 +278,7 @@ def trials_json(session: Session, job: models.Job) -> Json:
     return {"asked": job.trials, **queue.counts(session, job.id)}
 
 
-def best_json(row: models.Schedule) -> Json:
+def best_json(row: models.Schedule | models.PastSchedule) -> Json:
     """The best schedule and its speed."""
     return {
         "hash": row.hash,
@@ -283,6 +290,22 @@ def best_json(row: models.Schedule) -> Json:
         "peak_fraction": row.gflops / row.peak_gflops,
         "scratch_bytes": row.scratch_bytes,
         "measured": row.measured,
+        "quality": history.quality(row),
+    }
+
+
+def past_json(row: models.PastSchedule) -> Json:
+    """Return a result that was replaced, or that was measured and not kept."""
+    return {
+        "state": "superseded" if row.was_best else "not_kept",
+        "hash": row.hash,
+        "gflops": row.gflops,
+        "interval": [row.low, row.high],
+        "time_us": row.time_us,
+        "quality": history.quality(row),
+        "job": row.job_id,
+        "created": moment(row.created_at),
+        "ended": moment(row.ended_at),
     }
 
 
@@ -305,7 +328,8 @@ def _instruction(problem: str, steps: Any, machine: models.Machine | None) -> st
 def proof_json(proof: StoredProof) -> Json:
     """What a script did on real MLIR; `failure` and `message` say why it is not served.
 
-    `hash` is that of the script's own schedule, which need not be the fastest native one;
+    `hash` is that of the script's own schedule, which need not be the fastest native one: `reason`
+    says of a single result why that has no script;
     `sha256` is of the script's text.
     """
     return {
@@ -319,6 +343,7 @@ def proof_json(proof: StoredProof) -> Json:
         "mlir": proof.mlir,
         "failure": proof.failure,
         "message": proof.message,
+        "reason": None,
         "hash": None if proof.script is None else proof.script.hash,
         "sha256": None if proof.script is None else proof.script.sha256,
     }
@@ -331,13 +356,21 @@ def elapsed(job: models.Job) -> float:
     return job.elapsed_s + (now() - job.claimed_at).total_seconds()
 
 
-def _best_so_far(session: Session, job: models.Job) -> Json | None:
-    """The final best of a job that has one, else its fastest trial; no peak is known yet then."""
+def _outcome(session: Session, job: models.Job) -> Json:
+    """The final best of a job and whether it was kept, else its fastest trial."""
     stored = schedules.find_fresh(
         session, job.problem.key, job.target, job.toolchain.identity, job.cache
     )
     if stored is not None and stored.job_id == job.id and integrity.is_whole(stored):
-        return best_json(stored)
+        return {"best": best_json(stored), "kept": True}
+    past = history.of_job(session, job) if job.state == "done" else None
+    if past is not None and integrity.is_whole(past):
+        return {"best": best_json(past), "kept": past.was_best}
+    return {"best": _fastest_trial(session, job), "kept": None}
+
+
+def _fastest_trial(session: Session, job: models.Job) -> Json | None:
+    """The fastest trial of a job; no peak is known yet then."""
     trial = queue.best_trial(session, job.id)
     if trial is None:
         return None

@@ -64,7 +64,10 @@ def _problem_source(value: object) -> object:
 
 
 class JobRequest(BaseModel):
-    """What to tune, where, and how hard."""
+    """What to tune, where, and how hard.
+
+    `again` times the finalists of a stored result again, with its own number of trials.
+    """
 
     model_config = ConfigDict(
         extra="forbid",
@@ -82,6 +85,7 @@ class JobRequest(BaseModel):
     peers: StrictBool = False
     cache: CacheMode = "hot"
     spread: Annotated[StrictInt, Field(ge=1, le=MOST_SPREAD)] = 1
+    again: StrictBool = False
     wait: StrictBool = False
 
     @field_validator("sampler")

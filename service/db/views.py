@@ -75,6 +75,9 @@ low     | number | lower end of the 95% interval of `gflops`
 high    | number | upper end of the 95% interval of `gflops`
 time_us | number | median time of one run, us
 """)
+_QUALITY = Column(
+    "quality", "text", "`good`, or `noisy`: the interval is so wide that the speed says little"
+)
 _AGE = Column("age_s", "number", "s from `created_at` until the query")
 _DAY = Column("day", "text", "day of `created_at` in UTC, `2026-01-31`")
 _RUN_BY = Column("host", "text", "machine of the job's last run; null before the first run")
@@ -92,6 +95,7 @@ cpu          | text    | LLVM's name of its processor
         _HASH,
         Column("steps", "text", "steps of the schedule, as JSON"),
         *_SPEED,
+        _QUALITY,
         *_columns("""
 peak_gflops      | number  | multiply-add peak measured in the same run, GFLOP/s
 peak_fraction    | number  | `gflops` over `peak_gflops`
@@ -184,7 +188,8 @@ error           | text    | why the job failed
 
 FAILURES = View(
     "failures",
-    "a failed trial, a failed job, or a script that did not prove; copies of trials are left out",
+    "a failed trial, a failed job, or a script that did not prove; copies of trials are left out, "
+    "and so are schedules that are known to have no script",
     (
         Column("source", "text", "`trial`, `job` or `proof`"),
         Column(
@@ -271,6 +276,30 @@ host            | text    | machine that timed it
     ),
 )
 
+SCHEDULE_HISTORY = View(
+    "schedule_history",
+    "a result that was replaced by a later one, or that was measured and not kept",
+    (
+        Column("entry", "integer", "number of the entry"),
+        *_WORK,
+        Column("host", "text", "machine that timed the schedule"),
+        Column("state", "text", "`superseded`: it was the best until `ended_at`; or `not_kept`"),
+        _HASH,
+        Column("steps", "text", "steps of the schedule, as JSON"),
+        *_SPEED,
+        _QUALITY,
+        *_columns("""
+peak_gflops   | number  | multiply-add peak measured in the same run, GFLOP/s
+peak_fraction | number  | `gflops` over `peak_gflops`
+job           | integer | job that measured it
+"""),
+        *_moment("created", "when it was measured"),
+        *_moment("ended", "when it was replaced, or not kept"),
+        _AGE,
+        _DAY,
+    ),
+)
+
 SUITE_HISTORY = View(
     "suite_history",
     "a run of `tilewise bench`",
@@ -296,7 +325,8 @@ oracle_gflops  | number  | the same with the fastest peer of each problem
 )
 
 VIEWS = (
-    BEST_SCHEDULES, TRIAL_HISTORY, JOB_PROGRESS, FAILURES, MACHINE_ACTIVITY, PROOFS, SUITE_HISTORY,
+    BEST_SCHEDULES, SCHEDULE_HISTORY, TRIAL_HISTORY, JOB_PROGRESS, FAILURES, MACHINE_ACTIVITY,
+    PROOFS, SUITE_HISTORY,
 )  # fmt: skip
 
 

@@ -36,9 +36,9 @@ class RequestKey:
     request: str
 
 
-def digest_of(problem: Problem, target: str, request: TuneRequest) -> str:
+def digest_of(problem: Problem, target: str, request: TuneRequest, again: bool = False) -> str:
     """SHA-256 of a search that is asked for, however it was spelled, hex."""
-    said = asdict(request)
+    said = asdict(request) | ({"again": True} if again else {})
     if request.spread == 1:  # as a service said it that knew of no other
         del said["spread"]
     asked = [problem.canonical, target, said]

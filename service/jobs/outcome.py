@@ -15,7 +15,7 @@ from service.db.rows import machine_row
 from service.host.machine import MachineInfo
 from service.jobs import lease
 from service.jobs.lease import Lease
-from service.results import integrity, schedules, stored
+from service.results import history, integrity, schedules, stored
 from service.results.scripts import (
     Proven,
     add_proof,
@@ -37,11 +37,13 @@ class Attempt:
         schedule: what the script spells.
         proof: None when the prover itself failed.
         error: why there is no proof.
+        failure: class of that: `unsupported` where scripts are known not to cover the schedule.
     """
 
     schedule: Schedule
     proof: Proven | None
     error: str = ""
+    failure: str = "prover"
 
 
 def store(
@@ -54,9 +56,10 @@ def store(
 ) -> models.Schedule | None:
     """End a job with what it found.
 
-    The row of (problem, target, toolchain) keeps the faster of what it has and what is
-    new, of all its scripts the fastest that was proven, and the failed attempts of this job.
-    What is not what was stored gives way to what is new, however fast it says it is.
+    The row of (problem, target, toolchain) keeps the better of what it has and what is new
+    (`search.finals.quality`), and the other goes into the history. Of all its scripts it keeps the
+    fastest that was proven, and the failed attempts of this job. What is not what was stored gives
+    way to what is new, however fast it says it is.
 
     Returns:
         The schedule's row; None, with nothing stored, when the job was cancelled or taken over.
@@ -79,15 +82,30 @@ def _schedule_row(
     session: Session, job: models.Job, result: TuneResult, best: Best, machine: MachineInfo
 ) -> models.Schedule:
     """The row, locked, so that a faster schedule that an import brings now is not overwritten."""
+    new = _made(session, job, result, best, machine)
     found = _locked(session, job)
-    row, is_new = (found, False) if found else _inserted(session, job, result, best, machine)
-    if not is_new and _gives_way(row, job, best):
-        row.budget = row.budget if integrity.is_whole(row) else 0
-        _fill(session, row, job, result, best, machine)
-    row.budget = max(row.budget, job.trials if result.complete else len(result.trials))
+    if found is None and _is_inserted(session, new):
+        row = new
+    else:
+        stored_one = found or _locked(session, job)
+        assert stored_one is not None, "the constraint that was met is that of the work"
+        row = stored_one
+        _merge(session, row, job, new)
     row.digest = integrity.schedule_digest(Work.of(row), row)
     session.flush()
     return row
+
+
+def _merge(session: Session, row: models.Schedule, job: models.Job, new: models.Schedule) -> None:
+    """Make of what is stored and what is new the row; the other one goes into the history."""
+    if not _gives_way(row, job, new):
+        history.add_unkept(session, new)
+    else:
+        history.supersede(session, row)
+        row.budget = row.budget if integrity.is_whole(row) else 0
+        for name in _OF_JOB:
+            setattr(row, name, getattr(new, name))
+    row.budget = max(row.budget, new.budget)
 
 
 def _locked(session: Session, job: models.Job) -> models.Schedule | None:
@@ -95,54 +113,62 @@ def _locked(session: Session, job: models.Job) -> models.Schedule | None:
     return schedules.find_fresh(session, *work, lock=True)
 
 
-def _inserted(
+def _made(
     session: Session, job: models.Job, result: TuneResult, best: Best, machine: MachineInfo
-) -> tuple[models.Schedule, bool]:
-    """The row that was absent, and whether it is this job's: somebody may have been first."""
-    row = models.Schedule(
-        problem=job.problem, target=job.target, toolchain=job.toolchain, cache=job.cache, budget=0
+) -> models.Schedule:
+    """The row of what a job has found, which is not part of the session yet."""
+    low, high = best.measurement.interval
+    return models.Schedule(
+        problem=job.problem,
+        problem_id=job.problem_id,
+        target=job.target,
+        toolchain=job.toolchain,
+        toolchain_id=job.toolchain_id,
+        cache=job.cache,
+        machine_id=_flushed(session, machine_row(session, machine)),
+        job_id=job.id,
+        hash=best.schedule.hash,
+        steps=best.schedule.to_json(),
+        gflops=best.measurement.gflops,
+        low=low,
+        high=high,
+        time_us=best.measurement.time_us,
+        peak_gflops=best.peak_gflops,
+        scratch_bytes=best.scratch_bytes,
+        # Peers belong to the rounds of this best; those of other rounds would compare nothing.
+        peers=peers_json(result.peers) if job.peers or result.peers else None,
+        measured=measured_json(best),
+        budget=job.trials if result.complete else len(result.trials),
+        elapsed_s=job.elapsed_s,
+        complete=result.complete,
+        created_at=now(),
     )
-    _fill(session, row, job, result, best, machine)
+
+
+_OF_JOB = (
+    *("machine_id", "job_id", "hash", "steps", "gflops", "low", "high", "time_us", "peak_gflops"),
+    *("scratch_bytes", "peers", "measured", "elapsed_s", "complete", "created_at"),
+)
+"""The columns that a result brings to the row of its work."""
+
+
+def _is_inserted(session: Session, new: models.Schedule) -> bool:
+    """Store a row where none is; False where somebody was first."""
     try:
         with session.begin_nested():
-            session.add(row)
+            session.add(new)
     except IntegrityError:
-        theirs = _locked(session, job)
-        assert theirs is not None, "the constraint that was met is that of the work"
-        return theirs, False
-    return row, True
+        return False
+    return True
 
 
-def _gives_way(row: models.Schedule, job: models.Job, best: Best) -> bool:
-    """Whether what is stored is damaged, no faster than what is new, or lacks the peers."""
+def _gives_way(row: models.Schedule, job: models.Job, new: models.Schedule) -> bool:
+    """Whether what is stored is damaged, no better than what is new, or lacks the peers."""
     if not integrity.is_whole(row):
         return True
-    return best.measurement.gflops >= row.gflops or (job.peers and row.peers is None)
-
-
-def _fill(
-    session: Session,
-    row: models.Schedule,
-    job: models.Job,
-    result: TuneResult,
-    best: Best,
-    machine: MachineInfo,
-) -> None:
-    row.machine_id = _flushed(session, machine_row(session, machine))
-    row.job_id = job.id
-    row.hash = best.schedule.hash
-    row.steps = best.schedule.to_json()
-    row.gflops = best.measurement.gflops
-    row.low, row.high = best.measurement.interval
-    row.time_us = best.measurement.time_us
-    row.peak_gflops = best.peak_gflops
-    row.scratch_bytes = best.scratch_bytes
-    row.measured = measured_json(best)
-    # Peers belong to the rounds of this best; those of other rounds would compare nothing.
-    row.peers = peers_json(result.peers) if job.peers or result.peers else None
-    row.elapsed_s = job.elapsed_s
-    row.complete = result.complete
-    row.created_at = now()
+    mine = history.measured_of(new)
+    lacks_peers = job.peers and row.peers is None
+    return mine.supersedes(history.measured_of(row)) or (lacks_peers and mine.quality == "good")
 
 
 def _flushed(session: Session, row: models.Machine) -> int:
@@ -162,8 +188,8 @@ def _add_attempt(session: Session, row: models.Schedule, attempt: Attempt) -> No
         applied=False,
         executed=False,
         mlir="",
-        failure="prover",
-        message=attempt.error,
+        failure=attempt.failure,
+        message=f"{stored.named(attempt.schedule.hash)}{attempt.error}",
     )
     add_proof(session, row, failed)
 

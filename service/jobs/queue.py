@@ -1,13 +1,14 @@
 """Jobs: asking for a search, looking at it, calling it off."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from sqlalchemy import func, inspect, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from kernels.problem import Problem
-from search.records import TuneRequest
+from kernels.problem import Problem, parse_problem
+from search.records import MOST_TRIALS, TuneRequest
 from service.db import models
 from service.db.base import damage, is_sound
 from service.db.rows import problem_row, toolchain_row
@@ -18,7 +19,7 @@ from service.errors import (
 )
 from service.jobs import lease
 from service.leases.calling_off import is_to_call_off
-from service.results import integrity
+from service.results import history, integrity
 from service.results.schedules import find_fresh
 from service.results.stored import shown_proofs
 
@@ -55,12 +56,15 @@ def create_or_join(
     request: TuneRequest,
     toolchain: str,
     by: Submitter | None = None,
+    *,
+    again: bool = False,
 ) -> Submission:
     """Answer a request from what is stored, join the job for the same work, or queue one.
 
     A job that is joined while it waits takes the larger of the two budgets; one that runs
     keeps its own. A new job goes on from the trials of an earlier one for the same work, so
-    that a larger budget costs the difference, and what failed is not tried again.
+    that a larger budget costs the difference, and what failed is not tried again. A noisy result
+    answers nothing: the job that is queued has its trials, and times its finalists again.
 
     Args:
         session: a transaction that writes.
@@ -69,11 +73,14 @@ def create_or_join(
         request: how hard to search.
         toolchain: `kernels.system.toolchain.identity()`.
         by: who asks; a job that is joined stays with whoever asked first.
+        again: whether to time the finalists of a stored result again, with its own budget.
     """
     problem_id = problem_row(session, problem).id
     stored = find_fresh(session, problem, target, toolchain, request.cache)
-    if stored is not None and _is_untouched(session, stored) and answers(stored, request):
-        return Submission(schedule=stored)
+    if stored is not None and _is_untouched(session, stored):
+        if not again and answers(stored, request):
+            return Submission(schedule=stored)
+        request = _retiming(stored, request, again=again)
     toolchain_id = toolchain_row(session, toolchain).id
     active = select(models.Job).where(
         models.Job.problem_id == problem_id,
@@ -171,8 +178,35 @@ def _widen(job: models.Job, request: TuneRequest) -> None:
 
 
 def answers(stored: models.Schedule, request: TuneRequest) -> bool:
-    """Whether a fresh schedule was searched for at least as hard as `request` asks."""
-    return stored.budget >= request.trials and (stored.peers is not None or not request.peers)
+    """Whether a fresh schedule was searched for as hard as `request` asks, and is not noisy."""
+    is_enough = stored.budget >= request.trials and (stored.peers is not None or not request.peers)
+    return is_enough and history.quality(stored) == "good"
+
+
+def _retiming(stored: models.Schedule, request: TuneRequest, *, again: bool) -> TuneRequest:
+    """What a job asks for that may take the place of a stored result.
+
+    It has all trials of the stored one, so that its finalists are among them, and the peers.
+    """
+    budget = min(max(stored.budget, 1), MOST_TRIALS)  # an archive may say anything
+    trials = budget if again else max(request.trials, budget)
+    return replace(request, trials=trials, peers=request.peers or stored.peers is not None)
+
+
+def retime_one(session: Session, targets: Sequence[str], toolchain: str) -> models.Job | None:
+    """Queue a job that times the finalists of a noisy result again; None where none is due.
+
+    Args:
+        session: a transaction that writes.
+        targets: canonical targets that a worker without work can time.
+        toolchain: identity of its compilers.
+    """
+    row = history.to_retime(session, targets, toolchain)
+    if row is None:
+        return None
+    request = TuneRequest(cache=row.cache)
+    problem = parse_problem(row.problem.canonical)
+    return create_or_join(session, problem, row.target, request, toolchain, again=True).job
 
 
 def _is_untouched(session: Session, stored: models.Schedule) -> bool:

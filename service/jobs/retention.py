@@ -2,7 +2,8 @@
 
 Best schedules, their proofs and scripts, and the trials of the jobs that found them stay as they
 are, and so do plans of models that are done; those that failed or were cancelled go once they are
-old enough.
+old enough, and so do results that were measured and not kept. Results that were the best stay in
+the history, with the trials of their jobs as of any other.
 Of every other trial that is old enough some samples stay, evenly by rank, with the smallest
 and the largest: its median and its spread can be seen as before. All else of a trial stays.
 """
@@ -37,6 +38,7 @@ class Pruned:
         bytes: that they took.
         keys, workers: rows of requests and of processes that were forgotten.
         plans: that had failed or were cancelled, and were forgotten.
+        unkept_results: that were measured, not kept, and forgotten.
     """
 
     trials: int
@@ -45,6 +47,7 @@ class Pruned:
     keys: int
     workers: int
     plans: int
+    unkept_results: int
 
 
 def prune(sessions: Sessions, older_than: timedelta, keep: int, *, dry_run: bool = False) -> Pruned:
@@ -73,8 +76,11 @@ def prune(sessions: Sessions, older_than: timedelta, keep: int, *, dry_run: bool
             break
         last = rows[-1][0]
     keys, workers = _forget(sessions, dry_run=dry_run)
-    plans = _forget_plans(sessions, before, dry_run=dry_run)
-    return Pruned(trials, dropped, dropped * BYTES, keys, workers, plans)
+    plan, past = models.Plan, models.PastSchedule
+    is_over = plan.state.in_(("failed", "cancelled"))
+    plans = _forget_rows(sessions, plan, is_over, plan.finished_at < before, dry_run=dry_run)
+    unkept = _forget_rows(sessions, past, ~past.was_best, past.ended_at < before, dry_run=dry_run)
+    return Pruned(trials, dropped, dropped * BYTES, keys, workers, plans, unkept)
 
 
 def give_back(engine: Engine) -> None:
@@ -149,12 +155,15 @@ def _forget(sessions: Sessions, *, dry_run: bool) -> tuple[int, int]:
         return len(gone), registry.drop_dead(session)
 
 
-def _forget_plans(sessions: Sessions, before: datetime, *, dry_run: bool) -> int:
-    """Plans that failed or were cancelled before a moment; how many."""
-    plan = models.Plan
-    old = plan.state.in_(("failed", "cancelled")), plan.finished_at < before
+def _forget_rows(
+    sessions: Sessions,
+    model: type[models.Plan] | type[models.PastSchedule],
+    *old: ColumnElement[bool],
+    dry_run: bool,
+) -> int:
+    """Rows that meet all conditions; how many."""
     if dry_run:
         with reading(sessions) as session:
-            return session.scalar(select(func.count(models.Plan.id)).where(*old)) or 0
+            return session.scalar(select(func.count(model.id)).where(*old)) or 0
     with writing(sessions) as session:
-        return len(session.execute(delete(models.Plan).where(*old).returning(models.Plan.id)).all())
+        return len(session.execute(delete(model).where(*old).returning(model.id)).all())

@@ -70,7 +70,7 @@ _refused: Counter[str] = Counter()
 _lock = threading.Lock()
 
 
-def schedule_digest(work: Work, row: models.Schedule) -> str:
+def schedule_digest(work: Work, row: models.Schedule | models.PastSchedule) -> str:
     """The digest of a schedule as its columns are now; 64 hex digits."""
     return _digest("schedule", work, _values(row, _SCHEDULE))
 
@@ -91,14 +91,14 @@ def check_work(work: Work) -> None:
         raise refusal("problems", f"with key {work.key!s:.64}", fault)
 
 
-def check_schedule(row: models.Schedule) -> None:
+def check_schedule(row: models.Schedule | models.PastSchedule) -> None:
     """Raise unless a schedule is as it was stored, and its problem the one that was tuned.
 
     Raises:
         TamperedError: it is not; the message says what disagrees.
     """
     if (fault := _schedule_fault(row)) is not None:
-        raise refusal("schedules", row.id, fault)
+        raise refusal(row.__tablename__, row.id, fault)
 
 
 def check_proof(work: Work, proof: StoredProof) -> None:
@@ -111,7 +111,7 @@ def check_proof(work: Work, proof: StoredProof) -> None:
         raise refusal("proofs", proof.id, fault)
 
 
-def is_whole(row: models.Schedule) -> bool:
+def is_whole(row: models.Schedule | models.PastSchedule) -> bool:
     """Whether a schedule is what was stored, and its job is; its proofs are not looked at."""
     return row.job is not None and _schedule_fault(row) is None
 
@@ -151,7 +151,7 @@ def refused() -> dict[str, int]:
         return dict(_refused)
 
 
-def _schedule_fault(row: models.Schedule) -> str | None:
+def _schedule_fault(row: models.Schedule | models.PastSchedule) -> str | None:
     work = Work.of(row)
     fault = _work_fault(work) or _steps_fault(row.hash, row.steps)
     if fault is None and not isinstance(row.created_at, datetime):

@@ -54,7 +54,7 @@ class Work:
     cache: str
 
     @classmethod
-    def of(cls, row: models.Schedule | models.Job) -> "Work":
+    def of(cls, row: models.Schedule | models.PastSchedule | models.Job) -> "Work":
         """The work that a schedule or a job belongs to."""
         problem = row.problem
         return cls(problem.key, problem.canonical, row.target, row.toolchain.identity, row.cache)
@@ -101,6 +101,29 @@ PROOF_COLUMNS = [*_SCRIPT_COLUMNS, *_PROOF_COLUMNS]
 
 FASTEST = (_PROOF.gflops.desc().nulls_last(), _PROOF.id)
 """The order of proofs of which the first one's script is served."""
+
+
+def named(schedule: str) -> str:
+    """Return how the message of a proof begins that has no script to name its schedule."""
+    return f"schedule {schedule}: "
+
+
+def why_not_own(session: Session, schedule_id: int, name: str) -> str | None:
+    """Return why a schedule's own script is not served; None where nothing of it is stored.
+
+    Args:
+        session: an open session.
+        schedule_id: of the stored result.
+        name: hash of its schedule.
+    """
+    for proof in reversed(all_proofs(session, schedule_id)):
+        if proof.ok:
+            continue
+        if proof.script is not None and proof.script.hash == name:
+            return f"{proof.failure}: {proof.message}"
+        if proof.script is None and proof.message.startswith(named(name)):
+            return proof.message.removeprefix(named(name))
+    return None
 
 
 def read(row: Sequence[Any]) -> StoredProof | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Literal
 
-from kernels.errors import KernelsError
+from kernels.errors import KernelsError, LoweringError, UnsupportedError
 from kernels.problem import Problem, parse_problem
 from kernels.schedule import Schedule
 from kernels.target import Target, resolve
@@ -197,6 +197,8 @@ class _Run:
                 threads=self.target.threads,
             )
             return Attempt(schedule, proof)
+        except (UnsupportedError, LoweringError) as error:  # before there is a script
+            return Attempt(schedule, None, str(error), "unsupported")
         except KernelsError as error:
             return Attempt(schedule, None, str(error))
         except Exception as error:

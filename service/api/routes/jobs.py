@@ -159,10 +159,10 @@ def submit(services: Services, body: JobRequest, sender: Sender) -> tuple[int | 
     )
     services.check_memory(problem)
     with services.writing() as session:
-        made = _made(session, services, sender, problem, target, request)
+        made = _made(session, services, sender, (problem, target, request, body.again))
         if made.schedule is not None:
             return None, JSONResponse(
-                result_json(session, made.schedule, services.toolchain, with_space=True)
+                result_json(session, made.schedule, services.toolchain, in_full=True)
             )
         assert made.job is not None
         job_id, answer = made.job.id, job_json(session, made.job)
@@ -170,25 +170,26 @@ def submit(services: Services, body: JobRequest, sender: Sender) -> tuple[int | 
     return job_id, _accepted(answer)
 
 
-def _made(
-    session: Session,
-    services: Services,
-    sender: Sender,
-    problem: Problem,
-    target: str,
-    request: TuneRequest,
-) -> Submission:
+Wanted = tuple[Problem, str, TuneRequest, bool]
+"""A problem, its target, how hard to search, and whether to time stored finalists again."""
+
+
+def _made(session: Session, services: Services, sender: Sender, wanted: Wanted) -> Submission:
     """What answers a request: what has answered it before, a stored schedule, or a job."""
     by = Submitter(sender.caller.token_id, sender.request_id, services.jobs_in_flight)
-    if sender.key is None:
-        return queue.create_or_join(session, problem, target, request, services.toolchain, by)
-    given = RequestKey(
-        sender.caller.subject, sender.key, idempotency.digest_of(problem, target, request)
+    problem, target, request, again = wanted
+    ask = partial(
+        queue.create_or_join,
+        *(session, problem, target, request, services.toolchain, by),
+        again=again,
     )
+    if sender.key is None:
+        return ask()
+    given = RequestKey(sender.caller.subject, sender.key, idempotency.digest_of(*wanted))
     before = idempotency.answered(session, given)
     if before is not None:
         return Submission(job=before)
-    made = queue.create_or_join(session, problem, target, request, services.toolchain, by)
+    made = ask()
     # Who was late has joined the job of who was first.
     idempotency.remember(session, given, made.job)
     return made
@@ -206,7 +207,7 @@ def _ending(services: Services, job_id: int) -> JSONResponse:
         stored = queue.result_of(session, job)
         if stored is None:
             return _accepted(job_json(session, job))
-        return JSONResponse(result_json(session, stored, services.toolchain, with_space=True))
+        return JSONResponse(result_json(session, stored, services.toolchain, in_full=True))
 
 
 def _next(path: str, cursor: int | None, limit: int, state: str | None) -> str | None:

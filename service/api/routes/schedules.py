@@ -66,7 +66,7 @@ def get_schedule(
             raise NotFoundError(
                 f"no schedule of {wanted} is stored for {asked.target}; POST it to /v1/jobs"
             )
-        found = result_json(session, row, services.toolchain, target=asked.target, with_space=True)
+        found = result_json(session, row, services.toolchain, target=asked.target, in_full=True)
     services.metrics.count_answer(found["match"]["kind"])
     return found
 

@@ -23,7 +23,8 @@ class JobView(FiniteView):
 
     `unserved_since` says since when it waits and no live worker of the cluster serves its target,
     null where one does, and where there is no cluster. `spread` is how many machines may share the
-    search, `helpers` how many help the one that runs it now.
+    search, `helpers` how many help the one that runs it now. `kept` says of a job that is done
+    whether its result replaced the stored one; null where that is not known.
     """
 
     id: int
@@ -37,6 +38,7 @@ class JobView(FiniteView):
     elapsed_s: float
     phase: PhaseView | None
     best: BestView | None
+    kept: bool | None = None
     error: str | None
     complete: bool | None
     spread: int = 1

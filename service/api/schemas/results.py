@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
+from search.finals.quality import Quality
 from search.records import CacheMode
 from service.api.schemas.errors import RefusedView
 from service.results.nearest import Kind
@@ -50,7 +51,9 @@ class BestView(FiniteView):
 
     `scratch_bytes` are those of the panels of A and of B, of all threads together. `instruction`
     multiplies and adds in the native kernel; it is null where neither the steps nor the features of
-    the machine tell.
+    the machine tell. `quality` says whether the interval is narrow enough for the speed to mean
+    something; null while the search runs. `grade` is `proven` where a script of the result is
+    proven on real MLIR.
     """
 
     hash: str
@@ -62,10 +65,30 @@ class BestView(FiniteView):
     peak_fraction: float | None
     scratch_bytes: dict[str, int] | None = None
     measured: MeasuredView | None = None
+    quality: Quality | None = None
+    grade: Literal["proven", "measured"] | None = None
+
+
+class PastView(FiniteView):
+    """A result that a later one has replaced, or that was measured and not kept."""
+
+    state: Literal["superseded", "not_kept"]
+    hash: str
+    gflops: float
+    interval: tuple[float, float]
+    time_us: float
+    quality: Quality
+    job: int
+    created: datetime
+    ended: datetime
 
 
 class ProofView(BaseModel):
-    """What the transform script did on real MLIR."""
+    """What the transform script did on real MLIR.
+
+    `reason` says why a script of another schedule than the best one is served; null where it is
+    the best one's, where nothing is known, and in look-ups.
+    """
 
     applied: bool
     executed: bool
@@ -77,6 +100,7 @@ class ProofView(BaseModel):
     mlir: str
     failure: str | None
     message: str
+    reason: str | None = None
     hash: str | None
     sha256: str | None
 
@@ -119,7 +143,11 @@ class MachineView(FiniteView):
 
 
 class ResultView(BaseModel):
-    """The best schedule of a problem; `stale` when it belongs to another toolchain."""
+    """The best schedule of a problem; `stale` when it belongs to another toolchain.
+
+    `previous` is the newest result of the same work that is not the best: null where there is none,
+    and in look-ups.
+    """
 
     problem: str
     key: str
@@ -134,6 +162,7 @@ class ResultView(BaseModel):
     peers: dict[str, dict[str, Any]]
     proof: ProofView | None
     complete: bool
+    previous: PastView | None = None
     stale: bool
     match: MatchView
     created: datetime

@@ -16,6 +16,7 @@ from pydantic import (
 
 from kernels.problem import parse_problem
 from kernels.quoting import quoted
+from search.finals.quality import Quality
 from service.api.schemas.jobs import Page
 
 MOST_PROBLEMS = 1000
@@ -52,11 +53,12 @@ class _Strict(BaseModel):
 
 
 class SpeedOf(_Strict):
-    """A speed with its 95% interval."""
+    """A speed with its 95% interval; older reports do not say of what quality it is."""
 
     gflops: Positive
     interval: tuple[Positive, Positive]
     time_us: Positive
+    quality: Quality | None = None
 
 
 class OursOf(SpeedOf):

@@ -9,11 +9,12 @@ from service.db.models.networks import Network
 from service.db.models.offers import Candidate, Offer, OfferRole
 from service.db.models.places import Machine, Toolchain, Worker
 from service.db.models.plans import Plan, PlanEnding, PlanLayouts, PlanSource, PlanState
-from service.db.models.results import Proof, Schedule, Script, Trial
+from service.db.models.results import PastSchedule, Proof, Schedule, Script, Trial
 from service.db.models.suites import SuiteReport
 
 __all__ = [
     "ACTIVE", "Candidate", "IdempotencyKey", "Job", "JobState", "Machine", "Network", "Offer",
-    "OfferRole", "Plan", "PlanEnding", "PlanLayouts", "PlanSource", "PlanState", "Problem",
-    "Proof", "Schedule", "Scope", "Script", "SuiteReport", "Token", "Toolchain", "Trial", "Worker",
+    "OfferRole", "PastSchedule", "Plan", "PlanEnding", "PlanLayouts", "PlanSource", "PlanState",
+    "Problem", "Proof", "Schedule", "Scope", "Script", "SuiteReport", "Token", "Toolchain",
+    "Trial", "Worker",
 ]  # fmt: skip

@@ -120,6 +120,52 @@ class Schedule(Base):
     job: Mapped[Job] = relationship()
 
 
+class PastSchedule(Base):
+    """A result that is not the stored one: it was replaced, or was measured and not kept.
+
+    Its attributes are those of `Schedule`, as that row had them.
+
+    Attributes:
+        was_best: whether it was the stored result until it was replaced.
+        ended_at: when it was replaced, or not kept.
+    """
+
+    __tablename__ = "past_schedules"
+    __table_args__ = (
+        Index("ix_past_schedules_work", "problem_id", "target", "toolchain_id", "cache"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    problem_id: Mapped[int] = mapped_column(ForeignKey("problems.id"))
+    target: Mapped[str] = mapped_column(String(100))
+    toolchain_id: Mapped[int] = mapped_column(ForeignKey("toolchains.id"))
+    machine_id: Mapped[int] = mapped_column(ForeignKey("machines.id"))
+    job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id"))
+    hash: Mapped[str] = mapped_column(String(16))
+    steps: Mapped[list[Any]]
+    gflops: Mapped[float]
+    low: Mapped[float]
+    high: Mapped[float]
+    time_us: Mapped[float]
+    peak_gflops: Mapped[float]
+    scratch_bytes: Mapped[dict[str, Any] | None]
+    peers: Mapped[dict[str, Any] | None]
+    cache: Mapped[CacheMode] = mapped_column(String(8))
+    measured: Mapped[dict[str, Any] | None]
+    budget: Mapped[int]
+    elapsed_s: Mapped[float]
+    complete: Mapped[bool]
+    digest: Mapped[str] = mapped_column(String(64))
+    created_at: Mapped[datetime]
+    was_best: Mapped[bool]
+    ended_at: Mapped[datetime] = mapped_column(default=now)
+
+    problem: Mapped[Problem] = relationship(lazy="joined", innerjoin=True)
+    toolchain: Mapped[Toolchain] = relationship(lazy="joined", innerjoin=True)
+    machine: Mapped[Machine] = relationship()
+    job: Mapped[Job] = relationship()
+
+
 class Script(Base):
     """A transform script and the schedule that it spells; its proof says whether it may be served.
 

@@ -54,19 +54,20 @@ class AttemptWire(Wire):
     steps: Steps
     proof: ProofWire | None
     error: str = ""
+    failure: Annotated[str, Field(max_length=64)] = "prover"
 
     @classmethod
     def of(cls, attempt: Attempt) -> "AttemptWire":
         """An attempt as it is said."""
         proof, steps = attempt.proof, attempt.schedule.to_json()
         if proof is None:
-            return cls(steps=steps, proof=None, error=attempt.error)
+            return cls(steps=steps, proof=None, error=attempt.error, failure=attempt.failure)
         said = {name: getattr(proof, name) for name in ProofWire.model_fields}
         return cls(steps=steps, proof=ProofWire(**said))
 
     def attempt(self) -> Attempt:
         """The attempt that was said."""
-        return Attempt(Schedule.from_json(self.steps), self.proof, self.error)
+        return Attempt(Schedule.from_json(self.steps), self.proof, self.error, self.failure)
 
 
 class FinalistWire(Wire):

@@ -26,7 +26,7 @@ from service.db.session import make_sessions
 from service.host.machine import MachineInfo, examine_here
 from service.host.process_identity import me
 from service.jobs import lease, queue
-from service.results import suites
+from service.results import history, suites
 from service.runs.sql import SqlKeeper
 from service.workers.job_run import run_job
 from tests.service import fakes
@@ -141,12 +141,24 @@ def fill(sessions: Sessions) -> None:
         told = next(reports(here().target, (TOOLCHAIN,), datetime.now(UTC), 1))
         suites.keep(session, told["report"])
         session.add(_model(session))
+        add_past(session)
         thinned = session.scalars(select(models.Trial).order_by(models.Trial.id)).first()
         assert thinned is not None
         thinned.samples_taken = 40
         machine = session.scalars(select(models.Machine)).one()
         machine.peaks, machine.peaks_at = {"f32": 140.0}, datetime.now(UTC)
     keep_secrets(sessions)
+
+
+def add_past(session: Any) -> None:
+    """A result that was measured and not kept, of the first job."""
+    row = session.scalars(select(models.Schedule).order_by(models.Schedule.id)).first()
+    assert row is not None
+    same = {c.key: getattr(row, c.key) for c in models.Schedule.__table__.columns if c.key != "id"}
+    speed = {"gflops": 5.0, "low": 4.0, "high": 9.0}
+    earlier = {**speed, "created_at": datetime(2026, 1, 31, tzinfo=UTC)}
+    of = {"problem": row.problem, "toolchain": row.toolchain}
+    history.add_unkept(session, models.Schedule(**{**same, **earlier, **of}))
 
 
 def fill_whole(sessions: Sessions) -> None:

@@ -27,6 +27,7 @@ VIEWS = {
     "job_progress": "jobs",
     "machine_activity": "machines",
     "proofs": "script_proofs",
+    "schedule_history": "past_schedules",
 }
 
 
@@ -160,7 +161,8 @@ def moved(old, new, file: Path) -> None:
     assert not export(of, file, Selection(), "tests").left_out
     restore(into, file)
     assert searches(into) == searches(of)
-    for table in ("trials", "schedules", "scripts", "script_proofs", "suite_reports", "networks"):
+    same = ("trials", "schedules", "scripts", "script_proofs", "past_schedules", "suite_reports")
+    for table in (*same, "networks"):
         assert len(rows_of(into)[table]) == len(rows_of(of)[table]), table
     for sessions in (of, into):
         sessions.kw["bind"].dispose()

@@ -42,6 +42,14 @@ INSERT INTO script_proofs
   (id, schedule_id, script_id, ok, applied, executed, mlir, message, gflops, created_at)
   SELECT id + 1000, 2, id + 1000, true, true, true, mlir, '', CASE WHEN id = 2 THEN 1.0 END,
     created_at FROM script_proofs WHERE id < 4;
+INSERT INTO past_schedules
+  (id, problem_id, toolchain_id, machine_id, job_id, target, cache, hash, steps, gflops, low, high,
+   time_us, peak_gflops, budget, elapsed_s, complete, digest, created_at, was_best, ended_at)
+  SELECT id, problem_id, toolchain_id, machine_id, job_id, target, cache, hash, steps, gflops,
+    low * id / 4, high, time_us, peak_gflops, budget, elapsed_s, complete, digest, created_at,
+    id < 3, created_at FROM schedules WHERE id < 5;
+UPDATE past_schedules SET measured = '[]' WHERE id = 3;
+UPDATE past_schedules SET measured = '{"samples": 3}' WHERE id = 4;
 """
 
 
@@ -127,6 +135,11 @@ def test_both_databases_show_the_same_of_what_is_odd(engines, new_postgresql, tm
     (lost,) = [row for row in shown[0]["proofs"] if row["proof"] == 1000]
     assert (lost["flavor"], lost["hash"], lost["ok"], lost["is_served"]) == ("cpu", None, 0, 0)
     assert lost["created_unix"] == 1769860800.000001
+    past = {row["entry"]: (row["state"], row["quality"]) for row in shown[0]["schedule_history"]}
+    assert past == {
+        1: ("superseded", "noisy"), 2: ("superseded", "noisy"), 3: ("not_kept", "noisy"),
+        4: ("not_kept", "noisy"),
+    }  # fmt: skip
     late = [row for row in shown[0]["trial_history"] if row["number"] == 2]
     assert {row["created_unix"] for row in late} == {1769864399.999653}
 

@@ -1,0 +1,143 @@
+"""Results that are not the stored ones any more, or never were, and results to measure again."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Select, func, select
+from sqlalchemy.orm import Session
+
+from search.finals.quality import Measured, Quality, quality_of
+from search.records import Measurement
+from service.db import models
+from service.db.base import is_sound, now
+from service.results import integrity
+from service.results.stored import Work
+
+REST = timedelta(
+    minutes=10
+)  # before a noisy result is measured again; twice as long after each search
+MOST_DOUBLINGS = 8
+
+_SAME = tuple(
+    column.key
+    for column in models.Schedule.__table__.columns
+    if column.key != "id" and column.key in models.PastSchedule.__table__.columns
+)
+"""The columns that a stored result and a past one share."""
+
+_WORK = ("problem_id", "target", "toolchain_id", "cache")
+
+
+def measured_of(row: Any) -> Measured:
+    """Return the speed of a result with its quality.
+
+    Args:
+        row: a stored or a past result, or a line of an archive: what has a schedule's columns.
+    """
+    measurement = Measurement(row.gflops, (row.low, row.high), row.time_us)
+    samples = row.measured.get("samples") if isinstance(row.measured, dict) else None
+    return Measured(
+        measurement, quality_of(measurement, samples if isinstance(samples, int) else 0)
+    )
+
+
+def quality(row: Any) -> Quality:
+    """Return the quality of a result, as `measured_of` reads it."""
+    return measured_of(row).quality
+
+
+def supersede(session: Session, row: models.Schedule) -> None:
+    """Keep a stored result that is about to be replaced; a damaged one is worth nothing."""
+    if integrity.is_whole(row):
+        values = {name: getattr(row, name) for name in _SAME}
+        session.add(models.PastSchedule(**values, was_best=True, ended_at=now()))
+
+
+def add_unkept(session: Session, new: models.Schedule) -> None:
+    """Keep what was measured for a work whose stored result stays.
+
+    Args:
+        session: a transaction that writes.
+        new: the result, which is not part of the session.
+    """
+    values: dict[str, Any] = {name: getattr(new, name) for name in _SAME}
+    values["digest"] = integrity.schedule_digest(Work.of(new), new)
+    session.add(models.PastSchedule(**values, was_best=False, ended_at=new.created_at))
+
+
+def latest(session: Session, row: models.Schedule) -> models.PastSchedule | None:
+    """Return the newest past result of a stored result's work; None for none that can be read."""
+    same = [getattr(models.PastSchedule, name) == getattr(row, name) for name in _WORK]
+    query = select(models.PastSchedule).where(*same)
+    return next(filter(is_sound, session.scalars(_newest_first(query).limit(_LOOKED_AT))), None)
+
+
+def of_job(session: Session, job: models.Job) -> models.PastSchedule | None:
+    """Return the past result that a job has measured; None where it is the stored one, or damaged.
+
+    A result of a job may have been the best, and come back from an archive of that time: the first
+    entry is what became of the job itself.
+    """
+    past = models.PastSchedule
+    same = [getattr(past, name) == getattr(job, name) for name in _WORK]
+    query = select(past).where(*same, past.job_id == job.id).order_by(past.id)
+    return next(filter(is_sound, session.scalars(query.limit(_LOOKED_AT))), None)
+
+
+_LOOKED_AT = 10  # entries, of which the newest may be damaged
+
+
+def of_problem(session: Session, key: str, limit: int) -> list[models.PastSchedule]:
+    """Return the past results of a problem that can be read, newest first."""
+    query = (
+        select(models.PastSchedule)
+        .join(models.PastSchedule.problem)
+        .where(models.Problem.key == key)
+    )
+    return list(filter(is_sound, session.scalars(_newest_first(query).limit(limit))))
+
+
+def _newest_first(query: Select[models.PastSchedule]) -> Select[models.PastSchedule]:
+    return query.order_by(models.PastSchedule.ended_at.desc(), models.PastSchedule.id.desc())
+
+
+def to_retime(session: Session, targets: Sequence[str], toolchain: str) -> models.Schedule | None:
+    """Return a noisy result that is due to be measured again; None where there is none.
+
+    Args:
+        session: an open session.
+        targets: canonical targets that can be timed.
+        toolchain: identity of the compilers.
+    """
+    row = models.Schedule
+    query = (
+        select(row.id, row.gflops, row.low, row.high, row.time_us, row.measured)
+        .join(row.toolchain)
+        .where(models.Toolchain.identity == toolchain, row.target.in_(targets))
+        .order_by(row.created_at, row.id)
+    )
+    for found in session.execute(query):
+        if _is_noisy(found):
+            stored = session.get_one(row, found.id)
+            if integrity.is_whole(stored) and _is_due(session, stored):
+                return stored
+    return None
+
+
+def _is_noisy(found: Any) -> bool:
+    """Whether some columns are those of a noisy result; damaged ones are none."""
+    speed = (found.gflops, found.low, found.high, found.time_us)
+    is_read = all(isinstance(value, float) for value in speed)
+    return is_read and quality(found) == "noisy"
+
+
+def _is_due(session: Session, row: models.Schedule) -> bool:
+    """Whether its last search is long enough ago: the longer, the more there were."""
+    job = models.Job
+    same = [getattr(job, name) == getattr(row, name) for name in _WORK]
+    query = select(func.count(), func.max(job.created_at)).where(*same)
+    searches, last = session.execute(query).one()
+    rest = REST * 2 ** min(max(searches - 1, 0), MOST_DOUBLINGS)
+    latest = max(last, row.created_at) if isinstance(last, datetime) else row.created_at
+    return bool(now() - latest >= rest)

@@ -1,0 +1,238 @@
+"""Noisy results are measured again, the better result is kept, and the other one is history."""
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import select, text, update
+
+from kernels.errors import UnsupportedError
+from kernels.problem import parse_problem
+from search.records import Best, Measurement, TuneRequest
+from service.api.documents import result_json
+from service.db import models, reading, writing
+from service.db.base import now
+from service.jobs import queue, retention
+from service.results import history
+from service.results.schedules import find_schedule
+from service.workers.retiming import Retiming
+from tests.service import fakes
+from tests.service.conftest import PROBLEM, TOOLCHAIN
+
+NOISY = Measurement(77.8, (41.7, 176.7), 12.0)
+
+
+def finding(measurement: Measurement):
+    """A search whose finals measure this."""
+
+    def tune(*given, **hooks):
+        found = fakes.tune(*given, **hooks)
+        assert found.best is not None
+        schedule = found.best.schedule
+        return replace(found, best=Best(schedule, measurement, 100.0, samples=21))
+
+    return tune
+
+
+@pytest.fixture
+def shown(sessions, machine):
+    def read():
+        with reading(sessions) as session:
+            row = find_schedule(session, parse_problem(PROBLEM), machine.target, TOOLCHAIN)
+            return result_json(session, row, TOOLCHAIN, in_full=True)
+
+    return read
+
+
+@pytest.fixture
+def noisy(submit, run):
+    """The number of a job whose result is noisy."""
+    job_id = submit()
+    assert run(job_id, tuner=finding(NOISY)).state == "done"
+    return job_id
+
+
+@pytest.fixture
+def again(client):
+    """Asks for the problem over HTTP."""
+
+    def ask(**body):
+        return client.post("/v1/jobs", json={"problem": PROBLEM, **body})
+
+    return ask
+
+
+def test_a_noisy_result_says_so(client, noisy, shown):
+    assert (shown()["best"]["quality"], shown()["previous"]) == ("noisy", None)
+    found = client.post("/v1/schedules/lookup", json={"problems": [PROBLEM]}).json()
+    best = found["schedules"][0]["schedule"]["best"]
+    assert (best["quality"], best["grade"]) == ("noisy", "proven")
+    assert client.get(f"/v1/jobs/{noisy}").json()["best"]["quality"] == "noisy"
+
+
+def test_the_next_request_times_the_finalists_of_a_noisy_result_again(
+    noisy, again, run, shown, job
+):
+    answer = again(trials=2)
+    assert answer.status_code == 202 and answer.json()["trials"] == {
+        "asked": 4, "timed": 4, "pruned": 0, "failed": 0
+    }, "all trials are there, so that the finals come next"  # fmt: skip
+    assert run(answer.json()["id"]).state == "done"
+    found = shown()
+    assert (found["best"]["gflops"], found["best"]["quality"]) == (13.0, "good")
+    assert found["previous"]["state"] == "superseded"
+    assert (found["previous"]["gflops"], found["previous"]["quality"]) == (77.8, "noisy")
+    assert found["previous"]["job"] == noisy
+    assert again(trials=4).status_code == 200, "a good result answers"
+
+
+def test_a_rerun_that_was_not_kept_says_so(client, tuned, again, run, shown):
+    before = shown()
+    answer = again(trials=64, again=True)
+    assert answer.json()["trials"]["asked"] == 4, "the budget is the stored result's"
+    number = answer.json()["id"]
+    run(number, tuner=finding(NOISY))
+    found = shown()
+    assert {**found, "previous": None} == before
+    assert (found["previous"]["state"], found["previous"]["job"]) == ("not_kept", number)
+    job = client.get(f"/v1/jobs/{number}").json()
+    assert (job["kept"], job["best"]["gflops"], job["best"]["quality"]) == (False, 77.8, "noisy")
+    assert client.get(f"/v1/jobs/{tuned}").json()["kept"] is True
+
+
+def test_a_rerun_has_the_peers_of_the_result_that_it_may_replace(submit, run, again, shown):
+    run(submit(peers=True), tuner=finding(NOISY))
+    assert run(again(trials=4).json()["id"]).state == "done"
+    assert "openblas" in shown()["peers"]
+
+
+def test_the_same_key_with_again_is_another_request(client, tuned):
+    ask = {"headers": {"Idempotency-Key": "k"}}
+    body = {"problem": PROBLEM, "trials": 4, "again": True}
+    first = client.post("/v1/jobs", json=body, **ask)
+    assert client.post("/v1/jobs", json=body, **ask).json()["id"] == first.json()["id"]
+    assert client.post("/v1/jobs", json={**body, "again": False}, **ask).status_code == 422
+
+
+def test_idle_workers_measure_noisy_results_again_and_rest_in_between(
+    sessions, machine, noisy, run
+):
+    kind = ((machine.target,), TOOLCHAIN)
+
+    def asked():
+        Retiming(sessions).tick([kind])
+        with reading(sessions) as session:
+            query = select(models.Job.id).where(models.Job.state == "queued")
+            return session.scalar(query)
+
+    def pass_by(span):
+        with writing(sessions) as session:
+            for model in (models.Job, models.Schedule):
+                for row in session.scalars(select(model)):
+                    row.created_at -= span
+
+    assert asked() is None, "it was measured just now"
+    pass_by(history.REST)
+    first = asked()
+    assert first is not None
+    run(first, tuner=finding(NOISY))
+    pass_by(history.REST)
+    assert asked() is None, "a machine that stays noisy is asked less and less often"
+    pass_by(history.REST)
+    second = asked()
+    assert second is not None
+    run(second)
+    pass_by(timedelta(days=30))
+    assert asked() is None, "it is good now"
+    Retiming(sessions).tick([])
+
+
+def test_the_history_has_both_and_pruning_leaves_former_bests(sessions, noisy, again, run, shown):
+    run(again(trials=4).json()["id"])
+    slow = finding(Measurement(1.0, (0.99, 1.01), 9.0))
+    run(again(trials=4, again=True).json()["id"], tuner=slow)
+    with writing(sessions) as session:
+        rows = session.execute(text("SELECT state, gflops, quality FROM schedule_history"))
+        assert {tuple(row) for row in rows} == {
+            ("superseded", 77.8, "noisy"),
+            ("not_kept", 1.0, "good"),
+        }
+        best = session.execute(text("SELECT gflops, quality FROM best_schedules")).one()
+        assert tuple(best) == (13.0, "good")
+        old = now() - timedelta(days=100)
+        session.execute(update(models.PastSchedule).values(ended_at=old))
+    would = retention.prune(sessions, timedelta(days=90), 9, dry_run=True)
+    assert retention.prune(sessions, timedelta(days=90), 9) == would
+    assert would.unkept_results == 1
+    assert shown()["previous"]["state"] == "superseded"
+
+
+def test_a_result_that_was_edited_does_not_become_history(sessions, noisy, again, run, shown):
+    with writing(sessions) as session:
+        session.execute(update(models.Schedule).values(gflops=9e9))
+    run(again(trials=4).json()["id"])
+    assert (shown()["best"]["gflops"], shown()["previous"]) == (13.0, None)
+
+
+def test_a_known_limit_of_scripts_is_a_reason_and_no_failure(sessions, submit, run, shown):
+    """The second fastest has the script that is served."""
+    fastest = fakes.schedule(3)
+
+    def prove(problem, schedule, **options):
+        if schedule == fastest:
+            raise UnsupportedError(f"{problem}: the step strassen has no script", "steps")
+        return fakes.prove(problem, schedule, **options)
+
+    run(submit(), prover=prove)
+    found = shown()
+    assert found["best"]["hash"] == fastest.hash != found["proof"]["hash"]
+    assert found["proof"]["reason"] == f"{PROBLEM}: the step strassen has no script"
+    with reading(sessions) as session:
+        assert session.execute(text("SELECT * FROM failures")).all() == []
+        (limit,) = session.scalars(select(models.Proof).where(~models.Proof.ok))
+        assert limit.failure == "unsupported"
+
+
+def test_a_prover_that_fails_is_a_failure(sessions, submit, run):
+    def prove(*_given, **_options):
+        raise RuntimeError("it died")
+
+    run(submit(), prover=prove)
+    with reading(sessions) as session:
+        classes = session.execute(text("SELECT class FROM failures")).scalars().all()
+        assert set(classes) == {"prover"}
+
+
+def test_noisy_and_good_are_the_same_in_sql_and_in_python(sessions, tuned):
+    """The view has a copy of the rule, which a migration has to follow."""
+    with writing(sessions) as session:
+        row = session.scalars(select(models.Schedule)).one()
+        for low, high, samples in (
+            (99.0, 101.0, 21), (87.5, 112.5, 21), (87.4, 112.5, 21), (99.0, 101.0, 5),
+            (99.0, 101.0, 6), (99.0, 101.0, 0), (99.0, 101.0, None),
+        ):  # fmt: skip
+            row.gflops, row.low, row.high = 100.0, low, high
+            row.measured = None if samples is None else json.loads(f'{{"samples": {samples}}}')
+            session.flush()
+            query = text("SELECT quality FROM best_schedules")
+            assert session.scalar(query) == history.quality(row), (low, high, samples)
+
+
+def test_requests_of_stored_budgets_beyond_all_bounds(sessions, machine, tuned):
+    """An archive may say anything."""
+    with writing(sessions) as session:
+        session.execute(update(models.Schedule).values(budget=2**31 - 1))
+        session.execute(update(models.Schedule).values(digest=_digest(session)))
+        problem, target = parse_problem(PROBLEM), machine.target
+        made = queue.create_or_join(session, problem, target, TuneRequest(), TOOLCHAIN, again=True)
+        assert made.job is not None
+
+
+def _digest(session):
+    from service.results import integrity
+    from service.results.stored import Work
+
+    session.expire_all()
+    row = session.scalars(select(models.Schedule)).one()
+    return integrity.schedule_digest(Work.of(row), row)
