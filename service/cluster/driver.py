@@ -27,6 +27,7 @@ from service.leases.table import GRACE
 from service.plans import lease as plan_lease
 from service.runs import helping, offers
 from service.runs.offers import Offer
+from service.workers.retiming import Retiming
 
 POLL_S = 0.25
 BEAT_S = 3.0
@@ -83,7 +84,7 @@ class Driver:
         self._spares_until_s = 0.0
         self._faults = Faults(log)
         self._beats, self._shows = _Due(BEAT_S), _Due(registry.SEEN_EVERY.total_seconds())
-        self._looks = _Due(UNSERVED_S)
+        self._looks, self._retiming = _Due(UNSERVED_S), Retiming(sessions)
         self._plans = PlanGiving(sessions, cluster, self._me, self._paused)
 
     def run(self, stopping: threading.Event) -> None:
@@ -214,10 +215,10 @@ class Driver:
                 offer = offers.make(session, address, *kind, self._me)
             if offer is not None:
                 self._submit(offer, facts.toolchain)
-        helpers = {address for address, role in taken.items() if role == "helper"}
-        spread = {one: workers[one] for one in helpers & workers.keys()}
+        spread = {one: workers[one] for one in workers if taken.get(one) == "helper"}
         recall_for_waiting(self._sessions, spread, idle)
         self._give_help(spare)
+        self._retiming.tick({kind_of(facts) for facts in spare.values()})
 
     def _give_help(self, spare: dict[str, Facts]) -> None:
         """Have workers that no job waits for help those that want help."""

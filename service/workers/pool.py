@@ -24,6 +24,7 @@ from service.plans.lease import PlanLease
 from service.runs.process import UNREACHABLE
 from service.workers.endings import end, reason_of, sweep
 from service.workers.presence import Presence
+from service.workers.retiming import Retiming
 
 POLL_S = 1.0
 
@@ -51,6 +52,11 @@ class Work:
     machine: MachineInfo | None = None
     measures_peaks: bool = False
 
+    @property
+    def kinds(self) -> list[tuple[tuple[str, ...], str]]:
+        """Targets and toolchain of the workers; none where there are no workers."""
+        return [(self.targets, self.toolchain)] if self.workers else []
+
 
 Claimed = Lease | PlanLease
 
@@ -76,6 +82,7 @@ class Pool:
         self._presence = self._make_presence()
         self._has_retired = False
         self._spares_until_s = 0.0
+        self._retiming = Retiming(sessions)
         self._stopping = False
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pool", daemon=True)
@@ -124,6 +131,7 @@ class Pool:
             self._retire()
         with self._faults.kept_from("the workers"):
             self._start_more()
+            self._retiming.tick(() if self._children else self._work.kinds)
         if self._presence is not None:
             with self._faults.kept_from("the list of live workers"):
                 self._presence.tick(is_idle=not self._children)
