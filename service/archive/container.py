@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from service.archive.lines import MEMBERS
+from service.archive.lines import MEMBERS, SINCE
 from service.archive.manifest import MANIFEST, Manifest, Member, read_manifest
 from service.errors import ArchiveError
 
@@ -111,14 +111,23 @@ class Reader:
             self._zip = zipfile.ZipFile(file)
             entries = self._zip.infolist()
         self._entries = {entry.filename: entry for entry in entries}
-        expected = {MANIFEST, *MEMBERS}
-        if len(entries) != len(expected) or set(self._entries) != expected:
-            odd = sorted({entry.filename for entry in entries} ^ expected) or ["a member twice"]
-            raise ArchiveError(f"it does not have the members of an archive: {odd[0]!r:.80}")
+        least = {MANIFEST, *(name for name in MEMBERS if name not in SINCE)}
+        self._require(entries, least, {MANIFEST, *MEMBERS})
         _check_entries(entries, size)
         with _told(MANIFEST), self._zip.open(MANIFEST) as opened:
             text = opened.read(LONGEST_MANIFEST + 1)
         self.manifest = read_manifest(text)
+        stated = {MANIFEST, *self.manifest.members}
+        self._require(entries, stated, stated)
+
+    def _require(self, entries: list[zipfile.ZipInfo], least: set[str], most: set[str]) -> None:
+        """Raise unless each member is there once, and all of `least` and none beyond `most` are."""
+        found = set(self._entries)
+        odd = sorted((least - found) | (found - most))
+        if len(entries) != len(found):
+            odd.append("a member twice")
+        if odd:
+            raise ArchiveError(f"it does not have the members of an archive: {odd[0]!r:.80}")
 
     def check(self) -> None:
         """Read all of it once.
@@ -126,7 +135,7 @@ class Reader:
         Raises:
             ArchiveError: a member is not what the manifest says.
         """
-        for name in MEMBERS:
+        for name in self.manifest.members:
             for _ in self.lines(name):
                 pass
 

@@ -25,6 +25,9 @@ from service.errors import NotFoundError
 ROWS_AT_ONCE = 500
 
 Row = TypeVar("Row", bound=Base)
+Result = TypeVar("Result", models.Schedule, models.PastSchedule)
+
+_JOBLESS = Refused("the job that found it is not there")
 
 
 def export(sessions: Sessions, path: Path, selection: Selection, written_by: str) -> Manifest:
@@ -93,6 +96,7 @@ class _Export:
             "jobs.jsonl": self._jobs,
             "trials.jsonl": self._trials,
             "schedules.jsonl": self._schedules,
+            "history.jsonl": self._history,
             "suites.jsonl": self._suites,
             "models.jsonl": self._models,
             # What the others refer to is known when they are written.
@@ -128,13 +132,12 @@ class _Export:
 
     def _jobs(self) -> Iterator[Line | Refused]:
         chosen = select(models.Job.id).join(models.Job.problem).where(*self.selection.jobs())
-        finders = (
-            select(models.Schedule.job_id)
-            .join(models.Schedule.problem)
-            .where(*self.selection.schedules())
-        )
+        finders = [
+            select(result.job_id).join(result.problem).where(*self.selection.schedules(result))
+            for result in (models.Schedule, models.PastSchedule)
+        ]
         names: set[str] = set()
-        wanted = or_(models.Job.id.in_(chosen), models.Job.id.in_(finders))
+        wanted = or_(models.Job.id.in_(chosen), *map(models.Job.id.in_, finders))
         for row in self._all(models.Job, [] if self.selection.is_whole else [wanted]):
             line = rows.job_line(row)
             if not isinstance(line, Refused):
@@ -153,20 +156,24 @@ class _Export:
                 yield rows.trial_line(row, name)
 
     def _schedules(self) -> Iterator[Line | Refused]:
-        chosen = (
-            select(models.Schedule.id)
-            .join(models.Schedule.problem)
-            .where(*self.selection.schedules())
-        )
-        wanted = [] if self.selection.is_whole else [models.Schedule.id.in_(chosen)]
-        loaded = (joinedload(models.Schedule.machine), joinedload(models.Schedule.job))
-        for row in self._all(models.Schedule, wanted, *loaded):
+        for row in self._results(models.Schedule):
             name = self.jobs.get(row.job_id)
             yield (
-                Refused("the job that found it is not there")
+                _JOBLESS
                 if name is None
                 else rows.schedule_line(self.session, row, name, self._proofs(row))
             )
+
+    def _history(self) -> Iterator[Line | Refused]:
+        for row in self._results(models.PastSchedule):
+            name = self.jobs.get(row.job_id)
+            yield _JOBLESS if name is None else rows.past_line(row, name)
+
+    def _results(self, model: type[Result]) -> Iterator[Result]:
+        """The stored or the past results that are selected."""
+        chosen = select(model.id).join(model.problem).where(*self.selection.schedules(model))
+        wanted = [] if self.selection.is_whole else [model.id.in_(chosen)]
+        yield from self._all(model, wanted, joinedload(model.machine), joinedload(model.job))
 
     def _proofs(self, schedule: models.Schedule) -> list[models.Proof]:
         query = (

@@ -234,6 +234,18 @@ class ScheduleLine(Line):
         return self
 
 
+class PastLine(ScheduleLine):
+    """A result that was replaced, or that was measured and not kept; it has no proofs any more.
+
+    Attributes:
+        was_best: whether it was the best until it was replaced.
+        ended_at: when it was replaced, or not kept.
+    """
+
+    was_best: bool
+    ended_at: Moment
+
+
 class SuiteLine(Line):
     """A report of `tilewise bench`, whole."""
 
@@ -279,7 +291,11 @@ MEMBERS: dict[str, type[Line]] = {
     "jobs.jsonl": JobLine,
     "trials.jsonl": TrialLine,
     "schedules.jsonl": ScheduleLine,
+    "history.jsonl": PastLine,
     "suites.jsonl": SuiteLine,
     "models.jsonl": ModelLine,
 }
 """The members of an archive, in the order in which they are written and read."""
+
+SINCE = {"history.jsonl": 2}
+"""The format that brought a member, where that is not the first."""

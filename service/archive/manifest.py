@@ -5,10 +5,10 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from service.archive.fields import Moment, Sha256
-from service.archive.lines import MEMBERS
+from service.archive.lines import MEMBERS, SINCE
 from service.errors import ArchiveError
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "manifest.json"
 
 
@@ -62,17 +62,18 @@ def read_manifest(text: bytes) -> Manifest:
     """
     try:
         found = _Format.model_validate_json(text).format
-        if found != FORMAT:
+        if not 1 <= found <= FORMAT:
             raise ArchiveError(
-                f"it has format {found}, and this tilewise reads {FORMAT}; install the tilewise "
-                "that wrote it or a newer one (pip install -U tilewise)"
+                f"it has format {found}, and this tilewise reads 1 to {FORMAT}; install the "
+                "tilewise that wrote it or a newer one (pip install -U tilewise)"
             )
         manifest = Manifest.model_validate_json(text)
     except ValidationError as error:
         raise ArchiveError(f"{MANIFEST}: {said(error)}") from error
-    if set(manifest.members) != set(MEMBERS):
-        odd = ", ".join(sorted(set(manifest.members) ^ set(MEMBERS)))
-        raise ArchiveError(f"{MANIFEST} does not list the members of format {FORMAT}: {odd:.200}")
+    expected = {name for name in MEMBERS if SINCE.get(name, 1) <= found}
+    if set(manifest.members) != expected:
+        odd = ", ".join(sorted(set(manifest.members) ^ expected))
+        raise ArchiveError(f"{MANIFEST} does not list the members of format {found}: {odd:.200}")
     return manifest
 
 

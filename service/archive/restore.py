@@ -106,7 +106,10 @@ def _pieces(archive: Reader) -> Iterator[list[Line]]:
 
 def _lines(archive: Reader) -> Iterator[tuple[str, Line]]:
     """Every line with its place; what is wrong with one names the member and the line."""
+    members = archive.manifest.members
     for name, kind in MEMBERS.items():
+        if name not in members:  # of a format that came later
+            continue
         for number, told in archive.lines(name):
             place = f"{name} line {number}"
             with _placed(place):

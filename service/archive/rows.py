@@ -14,6 +14,7 @@ from service.archive.lines import (
     JobLine,
     MachineLine,
     ModelLine,
+    PastLine,
     ProblemLine,
     ProofLine,
     ScheduleLine,
@@ -105,27 +106,52 @@ def schedule_line(
         job: the name of the job that found it.
         proofs: all of its.
     """
+    values = _result_values(row, job)
+    if isinstance(values, Refused):
+        return values
+    if integrity.tampered_proofs(session, row):
+        return _TAMPERED
+    return made(ScheduleLine, {**values, "proofs": [_proof_values(proof) for proof in proofs]})
+
+
+def past_line(row: models.PastSchedule, job: str) -> PastLine | Refused:
+    """Return a past result as a line, unless it is not what was stored.
+
+    Args:
+        row: the result.
+        job: the name of the job that measured it.
+    """
+    values = _result_values(row, job)
+    if isinstance(values, Refused):
+        return values
+    ended = {"was_best": row.was_best, "ended_at": row.ended_at}
+    return made(PastLine, {**values, **ended, "proofs": []})
+
+
+def _result_values(row: models.Schedule | models.PastSchedule, job: str) -> Json | Refused:
+    """The fields of a result's line that a stored and a past one share."""
     broken = damage(row)
     if broken is not None:
         return Refused(broken)
     machine = machine_line(row.machine)
     if isinstance(machine, Refused):
         return machine
-    if not integrity.is_whole(row) or integrity.tampered_proofs(session, row):
-        return Refused("it is not what was stored")
+    if not integrity.is_whole(row):
+        return _TAMPERED
     own = {"job", "host", "proofs", "digest", *_WORK}
     values = {name: getattr(row, name) for name in _own(ScheduleLine) if name not in own}
     for name in ("gflops", "low", "high", "time_us", "peak_gflops", "elapsed_s"):
         values[name] = float(values[name])
-    line = {
+    return {
         **values,
         **_work_of(row),
         "job": job,
         "host": row.machine.host,
         "digest": travelling(Work.of(row), values, job),
-        "proofs": [_proof_values(proof) for proof in proofs],
     }
-    return made(ScheduleLine, line)
+
+
+_TAMPERED = Refused("it is not what was stored")
 
 
 def travelling(work: Work, values: Mapping[str, Any], job: str) -> str:
@@ -155,7 +181,7 @@ def model_line(row: models.Network) -> ModelLine | Refused:
 _WORK = ("problem", "toolchain")
 
 
-def _work_of(row: models.Job | models.Schedule) -> Json:
+def _work_of(row: models.Job | models.Schedule | models.PastSchedule) -> Json:
     return {"problem": row.problem.canonical, "toolchain": row.toolchain.identity}
 
 

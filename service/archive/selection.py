@@ -62,11 +62,13 @@ class Selection:
             )
         return found
 
-    def schedules(self) -> list[ColumnElement[bool]]:
-        """Conditions on schedules that are joined with their problems."""
-        found = self._of_work(models.Schedule.target)
+    def schedules(
+        self, model: type[models.Schedule] | type[models.PastSchedule] = models.Schedule
+    ) -> list[ColumnElement[bool]]:
+        """Conditions on stored or past results that are joined with their problems."""
+        found = self._of_work(model.target)
         if self.since is not None:
-            found.append(models.Schedule.created_at >= self.since)
+            found.append(model.created_at >= self.since)
         return found
 
     def of_place(

@@ -1,22 +1,26 @@
 """Best schedules of an archive with their proofs, taken into a store that may have others."""
 
+from datetime import datetime
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from service.archive.lines import ProofLine, ScheduleLine
+from service.archive.lines import PastLine, ProofLine, ScheduleLine
 from service.archive.merging.checks import ELSEWHERE, proof_row
 from service.archive.merging.merged import Merged, Numbers
 from service.db import models
+from service.db.base import now
 from service.errors import ArchiveError
-from service.results import integrity
+from service.results import history, integrity
 from service.results.scripts import drop_proofs
 from service.results.stored import Work
 
 
 def add_schedule(session: Session, line: ScheduleLine, numbers: Numbers, merged: Merged) -> None:
-    """Take in a schedule: the faster of what is here and what comes stays, with all proofs.
+    """Take in a schedule: the better of what is here and what comes stays, with all proofs.
 
-    What is here and not what was stored gives way, however fast it says it is.
+    The other one goes into the history. What is here and not what was stored gives way, however
+    fast it says it is.
 
     Args:
         session: a transaction that writes.
@@ -35,13 +39,13 @@ def add_schedule(session: Session, line: ScheduleLine, numbers: Numbers, merged:
         _fill(row, line, numbers)
     else:
         drop_proofs(session, integrity.tampered_proofs(session, row))
-        merged.replaced += _merge(row, line, numbers)
+        merged.replaced += _merge(session, row, line, numbers)
     if session.is_modified(row):
         _seal(session, row)
     _add_proofs(session, row, line.proofs, merged)
 
 
-def _seal(session: Session, row: models.Schedule) -> None:
+def _seal(session: Session, row: models.Schedule | models.PastSchedule) -> None:
     """Write a row with its digest, as the database gives its values back."""
     session.flush()
     session.refresh(row)
@@ -56,18 +60,49 @@ def _find(session: Session, line: ScheduleLine, numbers: Numbers) -> models.Sche
     return session.scalar(query.with_for_update(of=models.Schedule))
 
 
-def _merge(row: models.Schedule, line: ScheduleLine, numbers: Numbers) -> bool:
+def add_past(session: Session, line: PastLine, numbers: Numbers, merged: Merged) -> None:
+    """Take in a past result, unless it is here, in the history or as the best."""
+    is_new = not _is_here(session, line, numbers)
+    merged.count("history", is_new=is_new)
+    if is_new:
+        _remember(session, line, numbers, was_best=line.was_best, ended_at=line.ended_at)
+
+
+def _merge(session: Session, row: models.Schedule, line: ScheduleLine, numbers: Numbers) -> bool:
     """Make of two schedules for one piece of work the row; whether it is another one now."""
     is_whole = integrity.is_whole(row)
     budget = max(row.budget, line.budget) if is_whole else line.budget
     is_replaced = not is_whole or _is_better(line, row)
     if is_replaced:
+        history.supersede(session, row)
         _fill(row, line, numbers)
+    elif not _is_here(session, line, numbers):
+        _remember(session, line, numbers, was_best=False, ended_at=now())
     row.budget = budget
     return is_replaced
 
 
-def _fill(row: models.Schedule, line: ScheduleLine, numbers: Numbers) -> None:
+def _is_here(session: Session, line: ScheduleLine, numbers: Numbers) -> bool:
+    """Whether a result of this job and moment is here, as the best or in the history."""
+    named = {"job_id": numbers.jobs[line.job].id, "created_at": line.created_at}
+    return any(
+        session.scalar(select(model.id).filter_by(**numbers.work(line), **named).limit(1))
+        is not None
+        for model in (models.Schedule, models.PastSchedule)
+    )
+
+
+def _remember(
+    session: Session, line: ScheduleLine, numbers: Numbers, *, was_best: bool, ended_at: datetime
+) -> None:
+    """Add a result to the history, sealed."""
+    past = models.PastSchedule(was_best=was_best, ended_at=ended_at, digest="")
+    _fill(past, line, numbers)
+    session.add(past)
+    _seal(session, past)
+
+
+def _fill(row: models.Schedule | models.PastSchedule, line: ScheduleLine, numbers: Numbers) -> None:
     for name, value in line.model_dump(exclude=ELSEWHERE).items():
         setattr(row, name, value)
     row.problem_id = numbers.problems[line.problem]
@@ -77,9 +112,10 @@ def _fill(row: models.Schedule, line: ScheduleLine, numbers: Numbers) -> None:
 
 
 def _is_better(line: ScheduleLine, row: models.Schedule) -> bool:
-    """Whether a schedule is the faster one; of two that are as fast, the one that came first."""
-    if line.gflops != row.gflops:
-        return line.gflops > row.gflops
+    """Whether a result is the better one; of two that are as good, the one that came first."""
+    theirs, ours = history.measured_of(line), history.measured_of(row)
+    if theirs.supersedes(ours) != ours.supersedes(theirs):
+        return theirs.supersedes(ours)
     return line.created_at < row.created_at
 
 

@@ -14,6 +14,7 @@ from service.archive.lines import (
     JobLine,
     MachineLine,
     ModelLine,
+    PastLine,
     ProblemLine,
     ProofLine,
     ScheduleLine,
@@ -26,7 +27,7 @@ from service.errors import ArchiveError
 from service.results import integrity
 from service.results.stored import Work
 
-ELSEWHERE = {"job", "problem", "toolchain", "host", "digest", "proofs"}
+ELSEWHERE = {"job", "problem", "toolchain", "host", "digest", "proofs", "was_best", "ended_at"}
 """What of a schedule's line is no column of its row."""
 
 
@@ -46,6 +47,7 @@ class Checks:
             JobLine: self._job,
             TrialLine: self._trial,
             ScheduleLine: self._schedule,
+            PastLine: self._schedule,
             ModelLine: lambda line: _refer(self._toolchains, line.toolchain),
         }
 

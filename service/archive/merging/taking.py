@@ -11,6 +11,7 @@ from service.archive.lines import (
     JobLine,
     MachineLine,
     ModelLine,
+    PastLine,
     ProblemLine,
     ScheduleLine,
     SuiteLine,
@@ -73,6 +74,8 @@ class Taking:
                 places.add_machine(session, line, numbers, merged)
             case JobLine():
                 searches.add_job(session, line, numbers, merged, self._written_at)
+            case PastLine():
+                best.add_past(session, line, numbers, merged)
             case ScheduleLine():
                 best.add_schedule(session, line, numbers, merged)
             case SuiteLine():

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import make_url, select
 
+from search.records import Best, Measurement
 from service.archive.restore import restore
 from service.db import models, reading, writing
 from service.results import integrity, scripts, stored
@@ -213,3 +214,29 @@ def test_what_is_asked_for_after_an_import_goes_on_from_its_trials(new_store, tm
     job = ask(other, FAST)
     mine = [row for row in rows_of(other)["trials"] if row["job_id"] == job]
     assert [row["number"] for row in mine] == [0, 1]
+
+
+def test_the_result_that_is_not_taken_goes_into_the_history(new_store, tmp_path):
+    """Whichever of two stores takes in the other, it has both results, and says which is which."""
+    noisy = Measurement(90.0, (40.0, 170.0), 11.0)
+
+    def tune(*given, **hooks):
+        found = fakes.tune(*given, **hooks)
+        return replace(found, best=Best(fakes.schedule(), noisy, 100.0))
+
+    one, other = new_store(), new_store()
+    searched(one, SLOW), searched(other, Search(gflops=(5.0,), parts={"tuner": tune}))
+    exported(one, tmp_path / "one.zip"), exported(other, tmp_path / "other.zip")
+    for into, file in ((one, "other.zip"), (other, "one.zip")):
+        merged = restore(into, tmp_path / file)
+        rows = rows_of(into)
+        (best,), (past,) = rows["schedules"], rows["past_schedules"]
+        assert (best["gflops"], past["gflops"]) == (11.0, 90.0), "a good one replaces a noisy one"
+        assert (past["was_best"], merged.replaced) == (into is other, int(into is other))
+        restore(into, tmp_path / file)
+        assert rows_of(into)["past_schedules"] == [past], "once is enough"
+        third = new_store()
+        moved(into, third, tmp_path / "both.zip")
+        (copy,) = rows_of(third)["past_schedules"]
+        same = ("gflops", "steps", "was_best", "created_at", "ended_at")
+        assert [copy[name] for name in same] == [past[name] for name in same]

@@ -227,22 +227,37 @@ def test_a_dry_run_changes_nothing(filled, new_store, tmp_path):
         ("UPDATE trials SET message = 'a' || char(0) WHERE number = 1", {"trials.jsonl": 3}),
         ("UPDATE schedules SET gflops = 99 WHERE gflops = 13", {"schedules.jsonl": 1}),
         ("UPDATE scripts SET text = 'x' WHERE id = 1", {"schedules.jsonl": 1}),
-        ("UPDATE machines SET cores = -1", {"machines.jsonl": 1, "schedules.jsonl": 3}),
-        ("UPDATE machines SET caches = '['", {"machines.jsonl": 1, "schedules.jsonl": 3}),
+        (
+            "UPDATE machines SET cores = -1",
+            {"machines.jsonl": 1, "schedules.jsonl": 3, "history.jsonl": 1},
+        ),
+        (
+            "UPDATE machines SET caches = '['",
+            {"machines.jsonl": 1, "schedules.jsonl": 3, "history.jsonl": 1},
+        ),
         (
             "UPDATE problems SET created_at = 'x' WHERE id = 1",
-            {"problems.jsonl": 1, "jobs.jsonl": 1, "schedules.jsonl": 1},
+            {"problems.jsonl": 1, "jobs.jsonl": 1, "schedules.jsonl": 1, "history.jsonl": 1},
         ),
         (
             "UPDATE toolchains SET created_at = 'x'",
-            {"toolchains.jsonl": 1, "jobs.jsonl": 4, "schedules.jsonl": 3, "models.jsonl": 1},
+            {
+                "toolchains.jsonl": 1,
+                "jobs.jsonl": 4,
+                "schedules.jsonl": 3,
+                "history.jsonl": 1,
+                "models.jsonl": 1,
+            },
         ),
         ("UPDATE suite_reports SET report = '{}'", {"suites.jsonl": 1}),
         ("UPDATE networks SET problems = '{}'", {"models.jsonl": 1}),
-        ("UPDATE jobs SET created_at = 'x' WHERE id = 1", {"jobs.jsonl": 1, "schedules.jsonl": 1}),
+        (
+            "UPDATE jobs SET created_at = 'x' WHERE id = 1",
+            {"jobs.jsonl": 1, "schedules.jsonl": 1, "history.jsonl": 1},
+        ),
         (
             "UPDATE problems SET canonical = canonical || ',bias' WHERE id = 1",
-            {"problems.jsonl": 1, "jobs.jsonl": 1, "schedules.jsonl": 1},
+            {"problems.jsonl": 1, "jobs.jsonl": 1, "schedules.jsonl": 1, "history.jsonl": 1},
         ),
     ],
 )
