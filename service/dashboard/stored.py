@@ -12,8 +12,10 @@ from sqlalchemy.orm import Session
 
 from kernels.errors import KernelsError, ScheduleError
 from kernels.problem import parse_problem
+from kernels.quoting import quoted
 from kernels.schedule import Schedule
 from kernels.target import parse_target
+from search.finals.quality import Quality
 from search.records import TrialState
 from service.api.documents import job_json, moment
 from service.dashboard.roofs import roof
@@ -23,6 +25,7 @@ from service.errors import NotFoundError
 from service.host.process_identity import Owner
 from service.jobs import queue, registry
 from service.plans import lease
+from service.results import history
 
 Json = dict[str, Any]
 TrialOrder = Literal["number", "speed", "state", "origin"]
@@ -42,6 +45,7 @@ class Standing:
         ratio: ours over the fastest peer of the same rounds; None without peers.
         peer: which that is.
         is_stale: of another toolchain than the present one.
+        quality: of the measurement.
     """
 
     id: int
@@ -59,6 +63,7 @@ class Standing:
     job: int
     created: datetime
     is_stale: bool
+    quality: Quality
 
 
 def standings(session: Session, present: str) -> list[Standing]:
@@ -86,6 +91,7 @@ _COLUMNS = (
     models.Schedule.id, models.Problem.canonical, models.Problem.key, models.Schedule.target,
     models.Schedule.cache, models.Toolchain.identity, models.Schedule.gflops,
     models.Schedule.low, models.Schedule.high, models.Schedule.peak_gflops,
+    models.Schedule.time_us, models.Schedule.measured,
     models.Schedule.peers, models.Schedule.job_id, models.Schedule.created_at,
     models.Machine.caches, models.Machine.bandwidth_gbs,
 )  # fmt: skip
@@ -115,6 +121,7 @@ def _standing(row: Any, present: str) -> Standing:
         job=row.job_id,
         created=row.created_at,
         is_stale=row.identity != present,
+        quality=history.quality(row),
     )
 
 
@@ -212,6 +219,28 @@ def peak_of(session: Session, job: models.Job) -> float | None:
     return float(peak) if isinstance(peak, int | float) else None
 
 
+PAST = "past-"
+
+
+def result_row(session: Session, name: str) -> models.Schedule | models.PastSchedule:
+    """Return a stored schedule by its number, or a past result by `past-NUMBER`.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    number = name.removeprefix(PAST)
+    is_number = number.isascii() and number.isdecimal() and len(number) < _DIGITS
+    if is_number and name == number:
+        return schedule_row(session, int(number))
+    row = session.get(models.PastSchedule, int(number)) if is_number else None
+    if row is None:
+        raise NotFoundError(f"there is no schedule {quoted(name)}")
+    return row
+
+
+_DIGITS = 10
+
+
 def steps_text(steps: list[Json]) -> list[str]:
     """A schedule's steps, a line each; as JSON where this version does not know them."""
     try:
@@ -220,7 +249,7 @@ def steps_text(steps: list[Json]) -> list[str]:
         return [json.dumps(step) for step in steps]
 
 
-def history_rows(rows: Sequence[models.Schedule]) -> list[Json]:
+def history_rows(rows: Sequence[models.Schedule | models.PastSchedule]) -> list[Json]:
     """Speeds over time, for the plot of a problem's history."""
     return [
         {
@@ -229,7 +258,7 @@ def history_rows(rows: Sequence[models.Schedule]) -> list[Json]:
             "series": f"{row.target}, {row.cache}",
             "toolchain": row.toolchain.identity,
         }
-        for row in reversed(rows)
+        for row in sorted(rows, key=lambda row: row.created_at)
     ]
 
 

@@ -62,13 +62,17 @@ async def send_form(
     seconds: Text = "",
     cache: Text = "hot",
     peers: Text = "",
+    again: Text = "",
 ) -> Response:
-    """Ask for the search, and go to its page, or to the stored result; else say what is wrong."""
+    """Ask for the search, and go to its page, or to the stored result; else say what is wrong.
+
+    With `again` the finalists of a stored result are timed again.
+    """
     given = {
         "problem": problem.strip(), "target": target.strip(), "trials": trials.strip(),
         "seconds": seconds.strip(), "cache": cache, "peers": peers,
     }  # fmt: skip
-    body, wrong = _read(given)
+    body, wrong = _read(given, again=bool(again))
     if body is None:
         return await _form(request, services, given, wrong, HTTPStatus.UNPROCESSABLE_ENTITY)
     sender = Sender(caller_of(request), None, request_id_of(request))
@@ -158,9 +162,9 @@ def _local(place: str) -> str:
     return quote(place, safe="/?&=%,:;+-._~")
 
 
-def _read(given: dict[str, str]) -> tuple[JobRequest | None, dict[str, str]]:
+def _read(given: dict[str, str], *, again: bool) -> tuple[JobRequest | None, dict[str, str]]:
     """What the form asks for, or what is wrong with each of its fields."""
-    wrong, values = {}, dict[str, Any](given)
+    wrong, values = {}, dict[str, Any](given, again=again)
     for name, kind, empty in (("trials", int, 64), ("seconds", float, None)):
         try:
             values[name] = kind(given[name]) if given[name] else empty

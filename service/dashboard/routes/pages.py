@@ -5,8 +5,9 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.orm import Session
 
+from kernels.schedule import fast_algorithm
 from search.records import TrialState
-from service.api.documents import job_json, result_json, results_json
+from service.api.documents import best_json, job_json, result_json
 from service.api.lanes import in_lane
 from service.api.routes.jobs import LARGEST_ID, JobId
 from service.api.schemas import ProblemKey
@@ -17,10 +18,10 @@ from service.dashboard.rendering import PageRoute, page
 from service.dashboard.stored import Order, Standing, TrialOrder, TrialsAsked
 from service.db import models
 from service.db.base import is_sound
-from service.errors import NotFoundError, TamperedError
+from service.errors import NotFoundError
 from service.jobs import events, queue
 from service.plots import nest
-from service.results import integrity, scripts
+from service.results import history, integrity, scripts
 
 EXAMPLES = (
     ("matmul:m=1024,n=512,k=2048,dtype=f32", "a product of matrices"),
@@ -38,6 +39,9 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 PageNumber = Annotated[int, Query(alias="page", ge=1, le=MOST_PAGES)]
 Filter = Annotated[str, Query(max_length=LONGEST_FILTER)]
 ScheduleId = Annotated[int, Query(ge=1, le=LARGEST_ID)]
+ResultName = Annotated[str, Query(pattern=f"^({stored.PAST})?[1-9][0-9]{{0,9}}$")]
+"""A stored schedule's number, or that of a past result."""
+PAST = stored.PAGE  # past results of a problem that are shown
 
 
 @router.get("/")
@@ -158,6 +162,7 @@ def problem(
         caches = dict(machine.caches) if machine is not None and is_sound(machine) else {}
         host = "" if machine is None else machine.host
         links = [_link(row, services) for row in rows]
+        links += [_link(row, services) for row in history.of_problem(session, key, PAST)]
     return page(
         request,
         "problem.html",
@@ -168,11 +173,12 @@ def problem(
         job=chosen.job_id,
         host=host,
         peak=result["best"]["gflops"] / result["best"]["peak_fraction"],
+        fewer=fast_algorithm(result["best"]["steps"]),
         steps=stored.steps_text(result["best"]["steps"]),
         nest=nest.drawn(canonical, result["best"]["steps"], caches),
         flavor=flavor,
         script=None if script is None else highlight.mlir(script.text),
-        links=links,
+        links=sorted(links, key=lambda link: link["created"], reverse=True),
     )
 
 
@@ -191,9 +197,14 @@ def _chosen(rows: list[models.Schedule], number: int | None, services: Services)
     )  # fmt: skip
 
 
-def _link(row: models.Schedule, services: Services) -> dict[str, Any]:
+def _link(row: models.Schedule | models.PastSchedule, services: Services) -> dict[str, Any]:
+    name, state = str(row.id), ""
+    if isinstance(row, models.PastSchedule):
+        name, state = f"{stored.PAST}{row.id}", "replaced" if row.was_best else "not kept"
     return {
-        "id": row.id,
+        "id": name,
+        "state": state,
+        "quality": history.quality(row),
         "target": row.target,
         "host": row.machine.host if is_sound(row.machine) else "",
         "cache": row.cache,
@@ -218,27 +229,12 @@ def _jobs(session: Session, key: str) -> list[dict[str, Any]]:
 def compare(
     request: Request,
     services: ServicesDep,
-    left: ScheduleId,
-    right: ScheduleId,
+    left: ResultName,
+    right: ResultName,
 ) -> Response:
     """Two schedules side by side: what differs in the steps, in the nest, and in speed."""
     with services.reading() as session:
-        rows = [stored.schedule_row(session, one) for one in (left, right)]
-        results = results_json(session, rows, services.toolchain)
-        sides = []
-        for row in rows:
-            result = results[row.id]
-            if isinstance(result, TamperedError):
-                raise result
-            sides.append({
-                **_link(row, services),
-                "problem": result["problem"],
-                "key": result["key"],
-                "best": result["best"],
-                "elapsed": result["elapsed_s"],
-                "steps": stored.steps_text(result["best"]["steps"]),
-                "nest": nest.drawn(result["problem"], result["best"]["steps"]),
-            })  # fmt: skip
+        sides = [_side(session, stored.result_row(session, one), services) for one in (left, right)]
     first, second = sides
     ratio = second["gflops"] / first["gflops"]
     return page(
@@ -249,3 +245,26 @@ def compare(
         tells_apart=first["low"] > second["high"] or second["low"] > first["high"],
         lines=highlight.differences(first["steps"], second["steps"]),
     )
+
+
+def _side(
+    session: Session, row: models.Schedule | models.PastSchedule, services: Services
+) -> dict[str, Any]:
+    """One of two results.
+
+    Raises:
+        TamperedError: it is not what was stored.
+    """
+    if isinstance(row, models.Schedule):
+        result_json(session, row, services.toolchain)  # which looks at its proof as well
+    else:
+        integrity.check_schedule(row)
+    return {
+        **_link(row, services),
+        "problem": row.problem.canonical,
+        "key": row.problem.key,
+        "best": best_json(row),
+        "elapsed": row.elapsed_s,
+        "steps": stored.steps_text(row.steps),
+        "nest": nest.drawn(row.problem.canonical, row.steps),
+    }

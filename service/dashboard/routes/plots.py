@@ -13,11 +13,13 @@ from service.api.services import Services, ServicesDep
 from service.dashboard import stored
 from service.dashboard.rendering import StoredRoute
 from service.db import models
+from service.db.base import is_sound
 from service.errors import NotFoundError
 from service.jobs import queue
 from service.plots import convergence, parameters, roofline, speeds
 from service.plots.rows import trial_row
 from service.plots.style import Spec
+from service.results import history, integrity
 
 router = APIRouter(prefix="/plots", include_in_schema=False, route_class=StoredRoute)
 
@@ -64,13 +66,15 @@ def of_problem(key: ProblemKey, services: ServicesDep) -> Spec:
     """A problem's speed as its toolchains and machines went by."""
     with services.reading() as session:
         name = stored.problem_named(session, key)
-        rows = stored.history_rows(stored.rows_of(session, key))
+        kept = [row for row in stored.rows_of(session, key) if is_sound(row)]
+        past = history.of_problem(session, key, stored.PAGE)
+        rows = stored.history_rows([*kept, *past])
     return speeds.history(f"GFLOP/s of {name}", rows)
 
 
 @router.get("/compare/{left}/{right}")
 @in_lane("reads")
-def of_two(left: int, right: int, services: ServicesDep) -> Spec:
+def of_two(left: str, right: str, services: ServicesDep) -> Spec:
     """The speeds of two schedules with their intervals."""
     with services.reading() as session:
         rows = [
@@ -80,13 +84,15 @@ def of_two(left: int, right: int, services: ServicesDep) -> Spec:
     return speeds.intervals("GFLOP/s, 95% intervals", rows)
 
 
-def _interval(session: Session, services: Services, number: int, side: str) -> dict[str, Any]:
-    row = _row(session, number)
-    result = result_json(session, row, services.toolchain)
-    low, high = result["best"]["interval"]
+def _interval(session: Session, services: Services, named: str, side: str) -> dict[str, Any]:
+    row = stored.result_row(session, named)
+    if isinstance(row, models.Schedule):
+        result_json(session, row, services.toolchain)  # refuses one that is not what was stored
+    else:
+        integrity.check_schedule(row)
     # Two toolchains or machines may have found the same schedule: names would not tell them apart.
     name = f"{side}: {row.hash[:8]}, {row.cache}"
-    return {"name": name, "gflops": result["best"]["gflops"], "low": low, "high": high}
+    return {"name": name, "gflops": row.gflops, "low": row.low, "high": row.high}
 
 
 def _row(session: Session, number: int) -> models.Schedule:

@@ -3,15 +3,18 @@
 import gzip
 import re
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import select
 
 from kernels.problem import parse_problem
+from search.records import Best, Measurement
 from service.app import create_app
 from service.dashboard import assets
 from service.dashboard.rendering import POLICY, code
@@ -21,6 +24,7 @@ from service.host.process_identity import me
 from service.jobs import registry
 from service.results.integrity import schedule_digest
 from service.results.stored import Work
+from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
 
 KEY = parse_problem(PROBLEM).key
@@ -416,3 +420,41 @@ def test_signing_in_leads_nowhere_else(guarded: tuple[TestClient, str], place: s
             headers={"Origin": "http://testserver"},
         )  # fmt: skip
     assert answer.headers["location"] == "/"
+
+
+def test_tune_again_does_what_it_says(client: TestClient, tuned: int) -> None:
+    form = re.search(r'<form method="post" action="/submit">(.*?)</form>',
+                     client.get(f"/problems/{KEY}").text)  # fmt: skip
+    assert form and "Tune again" in form[1]
+    fields = dict(re.findall(r'name="(\w+)" value="([^"]*)"', form[1]))
+    answer = client.post("/submit", data=fields, follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/jobs/{tuned + 1}")
+    job = client.get(f"/v1/jobs/{tuned + 1}").json()
+    assert (job["state"], job["trials"]["asked"], job["trials"]["timed"]) == ("queued", 4, 4)
+
+
+def test_a_noisy_result_and_its_history_are_shown_and_compared(
+    client: TestClient, submit: Callable[..., int], run: Callable[..., object]
+) -> None:
+    noisy = Measurement(77.8, (41.7, 176.7), 12.0)
+
+    def badly(*given: Any, **hooks: Any) -> Any:
+        return replace(fakes.tune(*given, **hooks), best=Best(fakes.schedule(), noisy, 100.0))
+
+    first = submit()
+    run(first, tuner=badly)
+    for path in ("/", f"/problems/{KEY}", f"/jobs/{first}"):
+        assert ">noisy</span>" in client.get(path).text, path
+    second = submit(trials=4)
+    run(second)
+    page = client.get(f"/problems/{KEY}").text
+    assert ">replaced</span>" in page and "77.8" in page and "/history" in page
+    third = client.post("/v1/jobs", json={"problem": PROBLEM, "again": True}).json()["id"]
+    run(third, tuner=badly)
+    assert "measured again and not kept" in client.get(f"/jobs/{third}").text
+    assert ">not kept</span>" in client.get(f"/problems/{KEY}").text
+    sides = client.get("/compare", params={"left": "past-1", "right": "1"})
+    assert sides.status_code == 200 and "77.8" in sides.text and "13.0" in sides.text
+    assert client.get("/plots/compare/past-1/1").status_code == 200
+    assert client.get("/compare", params={"left": "past-9", "right": "1"}).status_code == 404
+    assert client.get("/plots/compare/past-x/1").status_code == 404
