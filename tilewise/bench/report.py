@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from math import exp, log
 from typing import Any
 
+from search.finals.quality import quality_of
 from search.records import OWN, Measurement
 from tilewise.bench.suite import Entry, Suite
 
@@ -154,6 +155,7 @@ def _speed_json(measurement: Measurement) -> Json:
         "gflops": measurement.gflops,
         "interval": list(measurement.interval),
         "time_us": measurement.time_us,
+        "quality": quality_of(measurement),
     }
 
 

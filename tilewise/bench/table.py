@@ -48,10 +48,11 @@ def _line(row: Json, peers: list[str], width: int) -> str:
 
 
 def _speed(speed: Json | None) -> str:
-    """GFLOP/s, with a star where less was written than the problem asks for."""
+    """GFLOP/s, with `*` for a narrower type than the problem asks for, and `~` for a noisy one."""
     if speed is None:
         return "-"
-    return f"{speed['gflops']:.1f}{'*' if 'output' in speed else ''}"
+    noisy = "~" if speed.get("quality") == "noisy" else ""
+    return f"{noisy}{speed['gflops']:.1f}{'*' if 'output' in speed else ''}"
 
 
 def _sums(found: Json) -> list[str]:
@@ -84,6 +85,9 @@ def _notes(rows: list[Json]) -> list[str]:
     lines = []
     if any("output" in peer for row in rows for peer in row["peers"].values()):
         lines.append("* writes a narrower type than the problem's result, and so fewer bytes")
+    speeds = [speed for row in rows for speed in (row["ours"], *row["peers"].values()) if speed]
+    if any(speed.get("quality") == "noisy" for speed in speeds):
+        lines.append("~ noisy machine: the speed and its ratio say little; measure again")
     reasons: dict[str, list[str]] = {}
     for row in rows:
         if row["reason"]:

@@ -33,6 +33,7 @@ class Entry:
         gflops, interval: its speed in GFLOP/s with the 95% interval, where it was timed.
         etag: the service's name of the text, where that is not its sha256.
         match: how near the schedule is to the target, where that is not `exact`.
+        quality: of the speed, where that is not `good`.
     """
 
     path: str
@@ -47,6 +48,7 @@ class Entry:
     interval: tuple[float, ...] | None = None
     etag: str | None = None
     match: str | None = None
+    quality: str | None = None
 
     @property
     def tag(self) -> str:

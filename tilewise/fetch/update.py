@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from kernels.problem import Problem
+from search.finals.quality import quality_of
+from search.records import Measurement
 from tilewise.backends.base import Backend, Json
 from tilewise.errors import TilewiseError
 from tilewise.fetch.folder import Folder, keep, sha256
@@ -106,11 +108,14 @@ class Update:
         return Lock.of(self.entries.values(), self.folder.name)
 
     def _known(self) -> dict[str, dict[str, str]]:
-        """The tags of the files that are there as the lock says."""
+        """The tags of the files that are there as the lock says.
+
+        Those with a noisy speed are left out, since that may have been measured again.
+        """
         known: dict[str, dict[str, str]] = {}
         for path, (problem, kind) in self.wanted.paths().items():
             entry = self.lock.entries.get(path)
-            if entry is not None and self._is_there(entry):
+            if entry is not None and entry.quality is None and self._is_there(entry):
                 known.setdefault(problem.key, {})[kind] = entry.tag
         return known
 
@@ -133,7 +138,8 @@ class Update:
             self._tell(path, problem, kind, "missing", why)
             return
         file = found.files[kind]
-        if old is not None and file and file.etag == old.tag and self._is_there(old):
+        is_same = old is not None and file and file.etag == old.tag
+        if old is not None and is_same and old.quality is None and self._is_there(old):
             self._keep(old)
             return
         text = self.backend.text(found, kind)
@@ -142,8 +148,9 @@ class Update:
     def _write(self, made: Entry, text: str, old: Entry | None) -> None:
         keep(text)
         if old is not None and old.sha256 == made.sha256 and self._is_there(old):
-            # The same text under another name: its old speed is as true as the new one.
-            self._keep(replace(old, etag=made.etag))
+            # The same text under another name: its old speed is as true as the new one, unless
+            # it was noisy.
+            self._keep(replace(old, etag=made.etag) if old.quality is None else made)
             return
         self.folder.write(made.path, text)
         self.entries[made.path] = made
@@ -198,6 +205,7 @@ def _entry(path: str, kind: str, found: "Found", text: "Text") -> Entry:
     if kind != KERNEL and proof is not None:
         spelled, gflops, interval = proof.hash or "", proof.gflops or 0.0, proof.interval
     is_timed = kind in ("cpu", KERNEL)  # an air script is for other hardware
+    speed = Measurement(gflops, (interval[0], interval[-1]), 0.0) if interval else None
     return Entry(
         path=path,
         problem=found.problem,
@@ -211,4 +219,5 @@ def _entry(path: str, kind: str, found: "Found", text: "Text") -> Entry:
         interval=tuple(round(one, 2) for one in interval) if is_timed and interval else None,
         etag=None if text.etag == digest else text.etag,
         match=None if text.match == "exact" else text.match,
+        quality="noisy" if is_timed and speed and quality_of(speed) == "noisy" else None,
     )

@@ -9,13 +9,16 @@ from xml.etree import ElementTree
 import pytest
 from sqlalchemy.orm import undefer
 
+from kernels.problem import parse_problem
 from kernels.target import detect
-from search.records import TuneRequest
+from search.records import Measurement, TuneRequest
 from service.db import make_engine, models, reading
 from service.db.session import make_sessions
 from tests.tilewise.conftest import Cli
 from tilewise.backends import local, local_search
 from tilewise.bench import compare, table
+from tilewise.bench.report import Compared, PeerSpeed
+from tilewise.bench.suite import Entry
 from tilewise.client import Client
 from tilewise.errors import TilewiseError
 from tilewise.plots import Plot, roofline_of_report
@@ -256,3 +259,21 @@ def test_a_search_of_a_suite_is_asked_for_with_the_options(
     assert row["reason"] == "of the tests"
     target = f"cpu:{detect().cpu},threads=1"
     assert asked == [(SMALL, target, TuneRequest(2, seed=7))]
+
+
+def test_noisy_speeds_are_marked() -> None:
+    def speed(low: float) -> Any:
+        found = Measurement(100.0, (low, 101.0), 1.0)
+        entry = Entry(parse_problem(SMALL), 1, "a")
+        return Compared(entry, found, peers={"openblas": PeerSpeed(found, "plain")}).to_json()
+
+    assert (speed(99.0)["ours"]["quality"], speed(60.0)["ours"]["quality"]) == ("good", "noisy")
+    report = {
+        "machine": {"peers": {"openblas": "0.3"}, "peak_gflops": {}, "processor": "p",
+                    "target": "t", "memory_gib": 1, "system": "s", "bandwidth_gbs": 1.0},
+        "counted": 1, "left_out": 0, "geomean_ratio": 1.0,
+        "weighted": {"ours_gflops": 1.0, "oracle_gflops": 1.0, "ratio": 1.0},
+    }  # fmt: skip
+    assert "~" not in table.table(report | {"problems": [speed(99.0)]})
+    text = table.table(report | {"problems": [speed(60.0)]})
+    assert text.count("~100.0") == 2 and "~ noisy machine" in text

@@ -16,6 +16,8 @@ import pytest
 from kernels.problem import parse_problem
 from service.db import make_engine, models, writing
 from service.db.session import make_sessions
+from service.results.integrity import proof_digest
+from service.results.stored import Work
 from tests.tilewise.conftest import PROBLEM, Cli, Ran
 from tilewise.client import blocking
 from tilewise.fetch.lock import Lock
@@ -422,3 +424,23 @@ def test_the_key_of_a_problem_is_that_of_its_canonical_string(place: Place) -> N
     place.fetch()
     (entry,) = place.entries().values()
     assert entry.key == parse_problem(PROBLEM).key
+
+
+def test_a_noisy_speed_is_flagged_until_it_was_measured_again(place: Place, tuned: str) -> None:
+    def measure(low: float) -> None:
+        sessions = make_sessions(make_engine(tuned))
+        with writing(sessions) as session:
+            for row in session.query(models.Proof):
+                row.low = low
+                row.digest = proof_digest(Work.of(session.query(models.Schedule).one()), row)
+
+    measure(10.0)
+    place.fetch()
+    assert [entry.quality for entry in place.entries().values()] == ["noisy"]
+    assert 'quality = "noisy"' in place.lock.read_text()
+    files = place.files()
+    measure(39.5)
+    ran = place.fetch()
+    assert ran.out == "0 written, 1 unchanged, 0 removed, 0 missing\n"
+    (entry,) = place.entries().values()
+    assert (entry.quality, entry.interval, place.files()) == (None, (39.5, 41.0), files)
