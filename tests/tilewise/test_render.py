@@ -97,3 +97,42 @@ def test_an_interval_is_shown_from_low_to_high() -> None:
     row = dict(zip(shown[0].split(","), shown[1].split(","), strict=False))
     assert (row["gflops_low"], row["gflops"], row["gflops_high"]) == ("99.0", "102.0", "103.0")
     assert (row["time_us"], row["samples"]) == ("1498.0", "3")
+
+
+def test_a_time_has_the_unit_of_its_magnitude() -> None:
+    for time_us, said in ((0.0136, "13.6 ns"), (74.06, "74.1 us"), (13595.1, "13.60 ms")):
+        assert line(render.result(found(best={"time_us": time_us})), "speed").endswith(f"; {said}")
+
+
+def test_a_noisy_result_says_how_to_mend_it() -> None:
+    text = render.result(found(best={"quality": "noisy"}))
+    assert line(text, "quality") == "noisy machine: measure again with --again"
+    for quality in ({"quality": "good"}, {}):  # an older service says nothing of it
+        assert "noisy" not in render.result(found(best=quality))
+
+
+def test_what_the_last_measurement_changed_is_said() -> None:
+    past = {
+        "state": "not_kept", "hash": "0123", "gflops": 47.6, "interval": [38.6, 144.3],
+        "quality": "noisy", "job": 7,
+    }  # fmt: skip
+    said = line(render.result(found(previous=past)), "history")
+    assert said == "job 7 measured 47.6 GFLOP/s [38.6, 144.3] (noisy), schedule 0123: not kept"
+    past |= {"state": "superseded", "quality": "good"}
+    said = line(render.result(found(previous=past)), "history")
+    assert said == "replaced 47.6 GFLOP/s [38.6, 144.3], schedule 0123, of job 7"
+
+
+def test_a_share_of_the_peak_above_one_is_explained() -> None:
+    steps = [{"step": "strassen", "levels": 1}, *BEST.to_json()]
+    said = line(render.result(found(best={"steps": steps, "peak_fraction": 1.01})), "peak")
+    assert said.endswith("; strassen does fewer multiplications than GFLOP/s counts")
+
+
+def test_a_script_of_another_schedule_has_the_reason() -> None:
+    proof = {"hash": "0123", "reason": "matmul:m=4,n=4,k=4,dtype=f32: it has no script"}
+    text = render.result(found(proof=proof))
+    assert f"          the best schedule {BEST.hash} has no script: it has no script\n" in text
+    text = render.result(found(proof={"hash": "0123"}))
+    assert "          it is the fastest script that was proven\n" in text
+    assert "fastest script" not in render.result(found())

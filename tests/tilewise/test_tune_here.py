@@ -172,3 +172,15 @@ def test_the_threads_of_a_search_leave_the_processors_to_its_candidates(
         monkeypatch.setenv(name, "8")
     with local_backend(database):
         assert {name: os.environ[name] for name in ONE_THREAD} == ONE_THREAD
+
+
+def test_again_times_the_finalists_and_says_which_result_is_kept(
+    cli: Cli, runs: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert tuned(cli, "--trials", "3")["previous"] is None
+    ran = cli("tune", PROBLEM, "--trials", "3")
+    assert "answered from the store" in ran.err and len(runs) == 1
+    found = tuned(cli, "--again")  # of 64 trials, unless a result is stored
+    assert (found["trials"]["asked"], found["previous"]["state"]) == (3, "superseded")
+    assert len(runs) == 2
+    assert "\nhistory   replaced 12.0 GFLOP/s" in cli("show", PROBLEM).out

@@ -62,6 +62,8 @@ class Backend(ABC):
         request: TuneRequest,
         on_trial: OnTrialSeen,
         on_phase: OnPhase = ignore_phase,
+        *,
+        again: bool = False,
     ) -> Json:
         """Search and store; the contract's result object.
 
@@ -71,6 +73,7 @@ class Backend(ABC):
             request: how hard.
             on_trial: told of each trial that ends meanwhile, once.
             on_phase: told of what comes after them.
+            again: whether to time the finalists of a stored result again.
         """
 
     @abstractmethod

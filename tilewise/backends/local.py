@@ -51,6 +51,8 @@ class LocalBackend(Backend):
         request: TuneRequest,
         on_trial: OnTrialSeen,
         on_phase: OnPhase = ignore_phase,
+        *,
+        again: bool = False,
     ) -> Json:
         """Answer from the store, wait for a running job, or run one."""
         from tilewise.backends.local_search import LocalSearch
@@ -66,7 +68,7 @@ class LocalBackend(Backend):
         check_covered(wanted, canonical)
         with self._sessions() as sessions:
             search = LocalSearch(sessions, wanted, canonical, on_trial, on_phase, self._began)
-            search.answer(request)
+            search.answer(request, again=again)
             return self._result(sessions, wanted, canonical, request.cache)
 
     def peak(self, problem: str, target: str) -> float | None:
@@ -214,4 +216,4 @@ class LocalBackend(Backend):
                 raise MissingError(
                     f"no schedule of {problem} is stored for {target}{how}; tilewise tune makes one"
                 )
-            return result_json(session, row, with_space=True)
+            return result_json(session, row, in_full=True)

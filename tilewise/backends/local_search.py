@@ -41,20 +41,28 @@ class LocalSearch:
     on_phase: OnPhase
     began: float | None
 
-    def answer(self, request: TuneRequest) -> None:
-        """See to it that a result of at least this budget is stored."""
+    def answer(self, request: TuneRequest, *, again: bool = False) -> None:
+        """See to it that a result of at least this budget is stored, or a stored one timed again.
+
+        Args:
+            request: how hard to search.
+            again: whether to time the finalists of a stored result again, with its own budget.
+        """
         budget = 0
+        work = self.problem, self.target, request, identity()
         while budget < request.trials:
             with writing(self.sessions) as session:
-                made = queue.create_or_join(session, self.problem, self.target, request, identity())
+                made = queue.create_or_join(session, *work, again=again)
                 job = made.job
             if job is None:
                 sys.stderr.write("tilewise: answered from the store\n")
                 return
             budget = job.trials
             if budget != request.trials:
-                sys.stderr.write(f"tilewise: joined job {job.id}, of {budget} trials\n")
+                sys.stderr.write(f"tilewise: job {job.id} has {budget} trials\n")
             self._finish(job.id)
+            if again:
+                return
 
     def _finish(self, job_id: int) -> None:
         """Run the job here, or wait while another process runs it."""

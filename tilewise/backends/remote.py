@@ -32,11 +32,15 @@ class RemoteBackend(Backend):
         request: TuneRequest,
         on_trial: OnTrialSeen,
         on_phase: OnPhase = ignore_phase,
+        *,
+        again: bool = False,
     ) -> Json:
         """Post a job, wait for it, and fetch the result."""
         _require_sense(problem, target)
         watched = _Watched(on_trial, on_phase)
         options = _options(target, request)
+        if again:
+            options["again"] = True
         found = self._client.tune(problem, watched.tell, **options).document
         if not watched.has_seen:
             sys.stderr.write("tilewise: answered from the store\n")

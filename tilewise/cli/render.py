@@ -1,5 +1,7 @@
 """Results as text for people."""
 
+from kernels.durations import duration
+from kernels.schedule import fast_algorithm
 from tilewise.formats.trials import Json, steps_text
 
 LABEL = 10
@@ -16,17 +18,26 @@ def result(found: Json) -> str:
         ("schedule", best["hash"]),
         *(("", line) for line in steps_text(best["steps"]).splitlines()),
         ("speed", f"{best['gflops']:.1f} GFLOP/s, 95% interval {low:.1f} to {high:.1f}; "
-                  f"{best['time_us']:.1f} us"),
+                  f"{duration(best['time_us'])}"),
         ("peak", f"{best['peak_fraction']:.1%} of the {best['gflops'] / best['peak_fraction']:.1f}"
-                 " GFLOP/s measured in the same run"),
+                 f" GFLOP/s measured in the same run{_fewer_text(best)}"),
+        *_quality_lines(best),
         *_measured_lines(found),
         *_accuracy_lines(found),
         *_scratch_lines(best),
         *_peer_lines(found),
         ("script", _proof_line(found)),
+        *_reason_lines(found),
         ("trials", _trials_line(found)),
+        *_previous_lines(found),
     ]  # fmt: skip
     return "".join(f"{label:<{LABEL}}{text}\n" for label, text in lines)
+
+
+def _fewer_text(best: Json) -> str:
+    """Return why a share of the peak says less of a fast algorithm, which may exceed it."""
+    name = fast_algorithm(best["steps"])
+    return f"; {name} does fewer multiplications than GFLOP/s counts" if name else ""
 
 
 def _scratch_lines(best: Json) -> list[tuple[str, str]]:
@@ -34,6 +45,28 @@ def _scratch_lines(best: Json) -> list[tuple[str, str]]:
     sizes = best.get("scratch_bytes") or {}
     parts = [f"{name} {size / 2**10:.0f} KiB" for name, size in sizes.items()]
     return [("scratch", f"panels of {', of '.join(parts)}")] if parts else []
+
+
+def _quality_lines(best: Json) -> list[tuple[str, str]]:
+    """Return the way out of a noisy measurement."""
+    if best.get("quality") != "noisy":
+        return []
+    return [("quality", "noisy machine: measure again with --again")]
+
+
+def _previous_lines(found: Json) -> list[tuple[str, str]]:
+    """Return what the last measurement of the same work changed, where there was another."""
+    past = found.get("previous")
+    if not past:
+        return []
+    low, high = past["interval"]
+    noisy = " (noisy)" if past["quality"] == "noisy" else ""
+    speed = f"{past['gflops']:.1f} GFLOP/s [{low:.1f}, {high:.1f}]{noisy}, schedule {past['hash']}"
+    if past["state"] == "superseded":
+        text = f"replaced {speed}, of job {past['job']}"
+    else:
+        text = f"job {past['job']} measured {speed}: not kept"
+    return [("history", text)]
 
 
 def _measured_lines(found: Json) -> list[tuple[str, str]]:
@@ -84,6 +117,18 @@ def _proof_line(found: Json) -> str:
         f"proven{other}: applied, run, error {proof['max_error']:.2g} within "
         f"{proof['tolerance']:.2g}, {proof['gflops']:.1f} GFLOP/s{where} ({proof['mlir']})"
     )
+
+
+def _reason_lines(found: Json) -> list[tuple[str, str]]:
+    """Return why the script is of another schedule than the kernel, which may be much faster."""
+    proof = found["proof"]
+    if proof is None or proof["failure"] or proof["hash"] == found["best"]["hash"]:
+        return []
+    reason = proof.get("reason")
+    if reason:
+        first = reason.partition("\n")[0].removeprefix(f"{found['problem']}: ")
+        return [("", f"the best schedule {found['best']['hash']} has no script: {first}")]
+    return [("", "it is the fastest script that was proven")]
 
 
 def _trials_line(found: Json) -> str:

@@ -61,6 +61,7 @@ class JobOptions(TypedDict, total=False):
     peers: bool
     cache: str
     spread: int
+    again: bool
 
 
 class ModelOptions(TypedDict, total=False):
@@ -111,7 +112,7 @@ class Calls:
             job = yield from self._ended(answer, on_event)
             if job.state != "done":
                 raise TilewiseError(f"job {job.id} {job.state}: {job.error or ''}")
-            if job.trials.asked >= options.get("trials", 0):
+            if options.get("again") or job.trials.asked >= options.get("trials", 0):
                 return (yield from self.schedule(problem, job.target, options.get("cache")))
             answer = yield from self.submit(problem, options)
         return answer

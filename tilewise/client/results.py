@@ -63,6 +63,9 @@ class Best:
         time_us: of one run.
         peak_fraction: of the peak measured in the same run; None while the search goes on.
         instruction: multiplies and adds in the native kernel; None where it is not known.
+        quality: `good`, or `noisy` where the speed says little; None while the search goes on,
+            and from an older service.
+        grade: `proven` or `measured`, likewise.
     """
 
     hash: str
@@ -74,6 +77,22 @@ class Best:
     scratch_bytes: dict[str, int] | None = None
     measured: Json | None = None
     instruction: str | None = None
+    quality: str | None = None
+    grade: str | None = None
+
+
+@dataclass(frozen=True)
+class Past:
+    """A result that a later one has replaced (`superseded`), or that was `not_kept`."""
+
+    state: str
+    hash: str
+    gflops: float
+    interval: Interval
+    quality: str
+    job: int
+    created: datetime
+    ended: datetime
 
 
 @dataclass(frozen=True)
@@ -92,6 +111,7 @@ class Proof:
     Attributes:
         hash: of the schedule that the script spells.
         sha256: of the script's text.
+        reason: why it is not the best schedule's, where it is not and that is known.
     """
 
     applied: bool
@@ -106,6 +126,7 @@ class Proof:
     message: str
     hash: str | None
     sha256: str | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -148,6 +169,7 @@ class Result(Reply):
     Attributes:
         stale: whether it belongs to another toolchain than the service's own.
         complete: whether the whole budget was spent.
+        previous: the newest result of the same work that is not the best; None in look-ups.
     """
 
     problem: str
@@ -165,6 +187,7 @@ class Result(Reply):
     match: Match | None = None
     machine: Machine | None = None
     created: datetime | None = None
+    previous: Past | None = None
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
@@ -181,6 +204,7 @@ class Job(Reply):
         state: queued, running, done, failed or cancelled.
         best: so far.
         error: why it failed.
+        kept: whether its result replaced the stored one; None before it is done.
     """
 
     id: int
@@ -196,6 +220,7 @@ class Job(Reply):
     error: str | None
     complete: bool | None
     phase: Phase | None = None
+    kept: bool | None = None
     created: datetime | None = None
     started: datetime | None = None
     finished: datetime | None = None

@@ -128,3 +128,11 @@ def test_the_environment_names_the_service(
     assert json.loads(cli("show", PROBLEM, "--json").out) == documents.result(problem=PROBLEM)
     refused = cli("show", PROBLEM, "--db", "sqlite:////x.db")
     assert refused.code == 2 and "not both" in refused.err
+
+
+def test_again_is_asked_for_once(service: Service) -> None:
+    """The job has the budget of the stored result, which may be less than that of the request."""
+    with remote_module.RemoteBackend("http://fake") as remote:
+        remote.tune(PROBLEM, TARGET, TuneRequest(64), lambda _: None, again=True)
+    posted = [body for path, _, body in service.asked if path == "/v1/jobs"]
+    assert [body["again"] for body in posted] == [True]

@@ -29,7 +29,7 @@ def tune(options: argparse.Namespace) -> None:
         backend_of(options, options.began) as backend,
         progress(request, partial(backend.peak, *work)) as watcher,
     ):
-        result = backend.tune(*work, request, watcher.trial, watcher.phase)
+        result = backend.tune(*work, request, watcher.trial, watcher.phase, again=options.again)
     print_result(result, as_json=options.json)
 
 
@@ -71,6 +71,12 @@ def add_tune_options(parser: argparse.ArgumentParser) -> None:
         help="machines of a cluster that may share the search; with --server; default: 1",
     )
     parser.add_argument("--peers", action="store_true", help="time OpenBLAS in the same rounds")
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="time the finalists of the stored result again and keep the better result; --trials "
+        "then counts only where nothing is stored",
+    )
 
 
 def add_show_options(parser: argparse.ArgumentParser) -> None:
