@@ -10,7 +10,7 @@ QUALITIES: tuple[Quality, ...] = get_args(Quality)
 WIDEST = 0.25
 """Width of the 95% interval over the speed from which a result is noisy.
 
-On an idle machine 95 of 100 results have at most half of it (`benchmarks/data/results`).
+Of our 237 results in `benchmarks/data/results`, from two machines, 2 are noisy by it.
 """
 LEAST_SAMPLES = 6  # the median of fewer has no 95% interval from order statistics
 
