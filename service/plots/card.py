@@ -36,6 +36,8 @@ def _facts(result: Json) -> list[tuple[str, str]]:
         ("target", f"{result['target']}, {result['cache']} caches"),
         ("speed", f"{best['gflops']:.1f} GFLOP/s, 95% interval {low:.1f} to {high:.1f}"),
     ]
+    if best.get("quality") == "noisy":
+        facts.append(("quality", "noisy machine: measure again"))
     if best["peak_fraction"]:
         name = fast_algorithm(best["steps"])
         fewer = f"; {name} does fewer multiplications than GFLOP/s counts" if name else ""

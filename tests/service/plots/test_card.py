@@ -1,0 +1,13 @@
+"""A result in a notebook says what a result in a terminal says."""
+
+from service.plots.card import result_card
+from tests.tilewise.test_render import found
+
+
+def test_a_noisy_result_and_a_fast_algorithm_are_named():
+    plain = result_card(found(proof={"sha256": "0"}))
+    assert "noisy" not in plain and "fewer" not in plain
+    steps = [{"step": "strassen", "levels": 1}]
+    card = result_card(found(best={"quality": "noisy", "steps": steps}, proof={"sha256": "0"}))
+    assert "noisy machine: measure again" in card
+    assert "strassen does fewer multiplications than GFLOP/s counts" in card
