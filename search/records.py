@@ -115,10 +115,10 @@ class TrialRecord:
         failure: class of the failure, None unless failed.
         message: what happened, for failures; of a method that is not direct, its rms error.
         measurement: None for failures; at pace 1.
-        samples: every wall time kept, in seconds, as it was.
+        samples: every time, in seconds, as it was.
         pace: how many times longer than in the job's first trial everything took meanwhile;
             None where no control told it (`search.timing.turns`), which is taken for 1.
-        rejected: samples thrown away because wall and thread time parted.
+        rejected: samples that were preempted; their thread's time counts.
         compile_s: seconds until the candidate could run.
         max_error: deviation from the reference where it is closest to its tolerance, or the
             number of wrong elements for integers.
@@ -204,7 +204,7 @@ class Best:
         scratch_bytes: of the winner's panels, by operand, for all threads together.
         samples: how many the winner's median is of.
         placements: of the buffers, in all processes, over which they were taken.
-        rejected: samples of all finalists that were preempted, and thrown away.
+        rejected: samples of all finalists that were preempted; their thread's time counts.
         disturbed: rounds that count for no median, because everything was slow in them.
         cold: how the caches were emptied before each sample; None if they were hot.
         accuracy: the winner's rms errors in those of the direct method, by the kind of operands

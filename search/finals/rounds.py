@@ -41,9 +41,9 @@ class Rounds:
     """Samples of contenders.
 
     Attributes:
-        contenders: for each the seconds that a run took, by the number of the round; what was
-            preempted is missing. Rounds of different placements of the buffers differ in the
-            quotient of their number by `PLACEMENT_ROUNDS`.
+        contenders: for each the seconds that a run took, by the number of the round. Rounds of
+            different placements of the buffers differ in the quotient of their number by
+            `PLACEMENT_ROUNDS`.
     """
 
     contenders: tuple[ByRound, ...]

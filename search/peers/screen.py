@@ -4,7 +4,6 @@ Every way that is left out has a reason, and the reasons of a peer that has none
 become its own.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from kernels.oracle.tolerance import Expected
 from kernels.problem import Problem
 from search.peers import iree, onednn, openblas
 from search.peers.variant import PeerAbsentError, ShapeError, Variant, deviation
-from search.timing.samples import settle
+from search.timing.samples import Samples, settle
 
 Maker = Callable[[Problem, Operands, int], list[Variant]]
 MAKERS: dict[str, Maker] = {
@@ -108,15 +107,9 @@ def _checked(variant: Variant, bench: Bench) -> Timed:
             f"wrong: the largest deviation is {error:.3g}, the tolerance {tolerance:.3g}"
         )
     settle(bench.threads)
-    shortest = _run_once(variant)
-    for _ in range(WARM_RUNS - 1):
-        if shortest > SLOW_S:
+    samples = Samples(1, bench.threads)
+    while len(samples.times) < WARM_RUNS:
+        samples.take(variant.run)
+        if samples.least_s > SLOW_S:
             break
-        shortest = min(shortest, _run_once(variant))
-    return Timed(variant, shortest, error, tolerance)
-
-
-def _run_once(variant: Variant) -> float:
-    begin = time.perf_counter()
-    variant.run(1)
-    return time.perf_counter() - begin
+    return Timed(variant, samples.least_s, error, tolerance)

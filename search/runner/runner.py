@@ -118,7 +118,7 @@ class Runner:
         reply = self._ask_with_control(request)
         if ahead_s is not None:
             reply = replace(reply, compile_s=reply.compile_s + ahead_s)
-        if reply.rejected > len(reply.times) or self._is_slow_here(reply):
+        if 2 * reply.rejected > len(reply.times) or self._is_slow_here(reply):
             self._time_elsewhere()
         return reply
 

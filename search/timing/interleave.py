@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from search.timing.cold import ColdMode
 from search.timing.measure import DECIDE_AFTER
-from search.timing.samples import Run, Samples, leading_runs, settle, started, untested
+from search.timing.samples import Run, Samples, leading_runs, settle, started
 
 
 def interleave(
@@ -40,10 +40,6 @@ def interleave(
             if all_samples[i].lead:
                 runs[i](all_samples[i].lead)
             all_samples[i].take(runs[i], index)
-    for run, samples in zip(runs, all_samples, strict=True):
-        if not samples.times:
-            samples.times.append(untested(run, samples.repeat))
-            samples.rounds.append(rounds)
     return all_samples
 
 

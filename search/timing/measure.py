@@ -1,11 +1,13 @@
 """The timing protocol and its statistics.
 
-On one thread, wall and thread time are read together: a preempted sample shows wall time
-above thread time and is thrown away. The median is quoted, with the distribution-free 95%
+On one thread, wall and thread time are read together. A preempted sample shows wall time
+above thread time without a voluntary context switch; its thread time counts. On a busy machine
+nearly every sample of a long run is preempted, so to discard them would leave nothing to rank by.
+Budgets count thread time for the same reason. The median is quoted, with the distribution-free 95%
 interval between order statistics (Le Boudec, Performance Evaluation of Computer and
 Communication Systems, 2010, section 2.2). Short kernels are repeated inside one sample.
 
-On several threads every sample is kept and the median alone stands against preemption,
+On several threads wall time counts, and the median alone stands against preemption,
 for there is no clock or counter that shows it alike for all contenders. A caller that
 waits for others by blocking has next to no thread time. The process's time counts the
 other threads' last timer tick late, by more than a sample takes. Involuntary context
@@ -28,16 +30,11 @@ on several threads each sample comes after a pause, in which they park (`search.
 has them do so in time), and one run untimed, which wakes its own.
 """
 
-import time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
-from search.timing.samples import VERY_LONG_RUN_S, Run, Samples, start, untested
+from search.timing.samples import VERY_LONG_RUN_S, Run, Samples, spent_s, start
 from search.timing.summary import is_narrow
 
 LEAST_SAMPLES, MOST_SAMPLES = 5, 25
-PATIENCE = 3  # slow runs and rejected samples stretch the budget at most this many times
+PATIENCE = 3  # slow runs stretch the budget at most this many times
 DECIDE_AFTER = 2
 FEW_SAMPLES = 3  # enough of long runs, which average over what spreads short ones; and
 # to place a run that is behind, well enough for a search
@@ -55,12 +52,11 @@ def measure(
     """Time `run` until its interval is narrow, within about `budget_s`.
 
     Stops early once it is clearly above `stop_above_s`; one that is only behind gets few
-    samples, for the rounds of the finals are not for it. When every sample was preempted,
-    one is taken anyway, so that there is a number at all.
+    samples, for the rounds of the finals are not for it.
 
     Args:
         run: what to time.
-        budget_s: seconds; slow or disturbed runs stretch it `PATIENCE` times at most.
+        budget_s: seconds of `spent_s`; slow runs stretch it `PATIENCE` times at most.
         stop_above_s: what is no longer interesting.
         threads: how many a run uses.
         samples: as `start` or a caller that has warmed up made them; None starts here.
@@ -70,25 +66,23 @@ def measure(
         The samples, and whether the measurement was stopped early.
     """
     samples = start(run, threads) if samples is None else samples
-    begin, stopped = time.perf_counter(), False
+    begin, stopped = spent_s(threads), False
     while len(samples.times) < MOST_SAMPLES:
         samples.take(run)
-        kept, elapsed = len(samples.times), time.perf_counter() - begin
+        taken, elapsed = len(samples.times), spent_s(threads) - begin
         if stop_above_s is not None and _is_hopeless(samples, stop_above_s):
             stopped = True
             break
-        if behind_s is not None and kept >= FEW_SAMPLES and min(samples.times) > behind_s:
+        if behind_s is not None and taken >= FEW_SAMPLES and min(samples.times) > behind_s:
             break
         least = LEAST_SAMPLES if samples.least_s < VERY_LONG_RUN_S else FEW_SAMPLES
-        if kept >= least and (elapsed > budget_s or is_narrow(samples.times)):
+        if taken >= least and (elapsed > budget_s or is_narrow(samples.times)):
             break
-        if elapsed > PATIENCE * budget_s and samples.taken >= DECIDE_AFTER:
+        if elapsed > PATIENCE * budget_s and taken >= DECIDE_AFTER:
             break
-    if not samples.times:
-        samples.times.append(untested(run, samples.repeat))
     return samples, stopped
 
 
 def _is_hopeless(samples: Samples, limit_s: float) -> bool:
-    margin = 1.0 if samples.taken >= DECIDE_AFTER else OUT_OF_REACH
+    margin = 1.0 if len(samples.times) >= DECIDE_AFTER else OUT_OF_REACH
     return samples.least_s > margin * limit_s

@@ -1,5 +1,6 @@
-"""Samples of one run: taken, kept or thrown away, and how many runs each is of."""
+"""Samples of one run: how each is timed, and how many runs it is of."""
 
+import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,52 +25,63 @@ Run = Callable[[int], None]
 
 @dataclass
 class Samples:
-    """Samples of one run, and how many were thrown away.
+    """Samples of one run, and how many of them were preempted.
 
     Attributes:
         repeat: runs in one sample.
-        threads: how many a run uses; samples of several are never thrown away.
-        times: of one run, in seconds.
-        rejected: samples that were preempted.
-        least_s: shortest run of any sample, also of those; on one thread by the time that
-            the thread had, which no neighbour lengthens much.
-        last_s: one run of the latest sample, kept or not, by the same clock.
+        threads: how many a run uses.
+        times: of one run, in seconds: wall time, or the thread's time of a preempted sample.
+        preempted: samples of one thread that other processes interrupted.
+        least_s: shortest run of any sample; on one thread by the time that the thread had.
+        last_s: one run of the latest sample, by the same clock.
         evict: called before each sample, to empty the caches; None measures hot.
-        rounds: of interleaved samples, the round of each that was kept.
+        rounds: of interleaved samples, the round of each.
         lead: runs before each sample of interleaved ones, untimed.
     """
 
     repeat: int
     threads: int = 1
     times: list[float] = field(default_factory=list)
-    rejected: int = 0
+    preempted: int = 0
     evict: Callable[[], None] | None = None
     least_s: float = float("inf")
     last_s: float = float("inf")
     rounds: list[int] = field(default_factory=list)
     lead: int = 0
 
-    @property
-    def taken(self) -> int:
-        """Samples, kept or not."""
-        return len(self.times) + self.rejected
-
     def take(self, run: Run, in_round: int = 0) -> None:
-        """Time one sample; keep it unless it was preempted."""
+        """Time one sample."""
         if self.evict is not None:
             self.evict()
+        before = waits()
         wall, thread = time.perf_counter(), time.thread_time()
         run(self.repeat)
         thread, wall = time.thread_time() - thread, time.perf_counter() - wall
-        ran = thread if self.threads == 1 else wall
-        self.last_s = ran / self.repeat
+        computes_alone = self.threads == 1 and thread > 0 and waits() == before
+        is_longer = wall - thread > max(PREEMPTED_S, PREEMPTED_FRACTION * wall)
+        is_preempted = computes_alone and is_longer
+        self.last_s = (thread if computes_alone else wall) / self.repeat
         self.least_s = min(self.least_s, self.last_s)
-        preempted = wall - thread > max(PREEMPTED_S, PREEMPTED_FRACTION * wall)
-        if preempted and self.threads == 1:
-            self.rejected += 1
-        else:
-            self.times.append(wall / self.repeat)
-            self.rounds.append(in_round)
+        self.times.append((thread if is_preempted else wall) / self.repeat)
+        self.rounds.append(in_round)
+        self.preempted += is_preempted
+
+
+def waits() -> int:
+    """Return how often this thread has given up its processor by itself; 0 where nobody counts.
+
+    A run that waits for other threads does so. One that is preempted does not.
+    """
+    who = getattr(resource, "RUSAGE_THREAD", None)  # Linux
+    return 0 if who is None else resource.getrusage(who).ru_nvcsw
+
+
+def spent_s(threads: int) -> float:
+    """Return a clock for budgets of measurements, in seconds.
+
+    On one thread it is the thread's: other processes delay a measurement, they do not shorten it.
+    """
+    return time.thread_time() if threads == 1 else time.perf_counter()
 
 
 def settle(threads: int) -> None:
@@ -134,10 +146,3 @@ def _ran(run: Run, repeat: int, threads: int) -> tuple[float, float]:
     run(repeat)
     thread, wall = time.thread_time() - thread, time.perf_counter() - wall
     return thread if threads == 1 else wall, wall
-
-
-def untested(run: Run, repeat: int) -> float:
-    """Seconds of one run, of a sample that is kept whether it was preempted or not."""
-    begin = time.perf_counter()
-    run(repeat)
-    return (time.perf_counter() - begin) / repeat

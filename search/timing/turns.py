@@ -10,7 +10,8 @@ every block: Box, Hunter and Hunter, Statistics for Experimenters, 2005, chapter
 A run of many milliseconds averages over what comes and goes within one, and the median of the
 ratios of neighbours in time is the best that can be had. Ones of less than 2 ms either meet it or
 do not: there the fastest fifth of each side tell the ratio. Those between are told by both, whose
-errors have little in common. And who ran before makes a difference of up to 6%, not the same for
+errors have little in common. Who was preempted makes no difference, since the time of a preempted
+sample is its thread's. And who ran before makes a difference of up to 6%, not the same for
 all, since each has its own code and panels in the caches: so what is short enough runs twice in
 each turn, and the fastest are those that found the caches as they had left them.
 
@@ -21,7 +22,6 @@ second time alone counts. Nor does one take over at an unusual pace: others may 
 different amounts, and what is wrong of the known time would be wrong of every pace after it.
 """
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -32,7 +32,7 @@ from typing import ClassVar
 from search.timing.control import Bounds, Control, Paced
 from search.timing.measure import DECIDE_AFTER, FEW_SAMPLES, LEAST_SAMPLES, OUT_OF_REACH, PATIENCE
 from search.timing.pace import STEADY, WORTH
-from search.timing.samples import LONG_RUN_S, VERY_LONG_RUN_S, Run, Samples
+from search.timing.samples import LONG_RUN_S, VERY_LONG_RUN_S, Run, Samples, spent_s
 from search.timing.summary import WIDTH, is_narrow
 
 MOST_ROUNDS = 9
@@ -58,7 +58,7 @@ def measure_beside(
         samples: of it, as `search.timing.samples.start` made them; of a very long run with its
             first.
         limits: from where fewer samples do.
-        budget_s: seconds of one look; slow or disturbed runs stretch it `PATIENCE` times at most.
+        budget_s: seconds of the thread for one look; slow runs stretch it `PATIENCE` times at most.
     """
     kind, repeat = _Turns, samples.repeat
     if 2 * TWICE * FEW_SAMPLES * control.seconds <= budget_s:
@@ -76,7 +76,7 @@ def measure_beside(
     both = replace(
         turns.samples,
         times=turns.samples.times + second.samples.times,
-        rejected=turns.samples.rejected + second.samples.rejected,
+        preempted=turns.samples.preempted + second.samples.preempted,
     )
     return second.outcome(both, takes_over=second.ratio < WORTH)
 
@@ -87,7 +87,7 @@ class _Turns:
 
     Attributes:
         rounds: how many were taken.
-        ratios: of the rounds in which neither was preempted.
+        ratios: of the rounds.
     """
 
     control: Control
@@ -110,23 +110,16 @@ class _Turns:
 
     def take_all(self, budget_s: float) -> None:
         """Rounds until they tell what they can."""
-        begin = time.perf_counter()
-        while not self._are_enough(time.perf_counter() - begin, budget_s):
+        begin = spent_s(1)
+        while not self._are_enough(spent_s(1) - begin, budget_s):
             self._take()
 
     def _take(self) -> None:
-        """One round, and its ratio unless one of the two was preempted.
-
-        What a very long run loses of the caches meanwhile is little beside it, and another one
-        costs as much as a whole trial: its ratio is that of the threads' times.
-        """
+        """Take one round, and its ratio."""
         for samples, run in self._sides:
             if self.rounds not in samples.rounds:  # else its check was the sample
                 samples.take(run, self.rounds)
-        if all(samples.rounds[-1:] == [self.rounds] for samples, _ in self._sides):
-            self.ratios.append(self.samples.times[-1] / self._of_control.times[-1])
-        elif min(samples.least_s for samples, _ in self._sides) >= VERY_LONG_RUN_S:
-            self.ratios.append(self.samples.last_s / self._of_control.last_s)
+        self.ratios.append(self.samples.last_s / self._of_control.last_s)
         self.rounds += 1
 
     def _are_enough(self, elapsed_s: float, budget_s: float) -> bool:
@@ -140,7 +133,7 @@ class _Turns:
         is_minor = min(ratios) * self.control.seconds > self.limits.behind_s
         if is_minor or self.samples.least_s >= VERY_LONG_RUN_S:
             is_alike = max(ratios) < (1 + STEADY) * min(ratios)
-            return is_alike or len(ratios) >= FEW_SAMPLES
+            return is_alike or (is_minor and len(ratios) >= FEW_SAMPLES)
         return self._are_alike(is_over=elapsed_s > budget_s)
 
     def _are_alike(self, is_over: bool) -> bool:
@@ -155,15 +148,15 @@ class _Turns:
 
     @property
     def ratio(self) -> float:
-        """The candidate's time over the control's; the threads', if every round was preempted."""
-        if not self.ratios:
-            return self.samples.least_s / self._of_control.least_s
-        return median(self.ratios)
+        """The candidate's time over the control's."""
+        return self._of(slice(None))
+
+    def _of(self, rounds: slice) -> float:
+        """Return the ratio that some rounds tell."""
+        return median(self.ratios[rounds])
 
     def outcome(self, samples: Samples, takes_over: bool = False) -> Paced:
         """What came of it, for all samples that were taken of the candidate."""
-        if not samples.times:
-            samples = replace(samples, times=[self.samples.least_s])
         pace = median(samples.times) / (self.ratio * self.control.seconds)
         return Paced(samples, self._is_hopeless, pace, takes_over)
 
@@ -172,8 +165,7 @@ class _Turns:
 class _ShortTurns(_Turns):
     """Of runs of less than `LONG_RUN_S`: twice in each turn, and the fastest fifth count.
 
-    The threads' times do, so that no round is lost to who was preempted. What is kept of the
-    candidate are the second of each turn.
+    What is kept of the candidate are the second of each turn.
     """
 
     most: ClassVar[int] = MOST_SHORT_ROUNDS
@@ -207,11 +199,6 @@ class _ShortTurns(_Turns):
 
     def _of(self, rounds: slice) -> float:
         return fastest(chain(*self._ran[rounds])) / fastest(chain(*self._control_ran[rounds]))
-
-    @property
-    def ratio(self) -> float:
-        """The candidate's time over the control's."""
-        return self._of(slice(None))
 
 
 @dataclass

@@ -137,7 +137,7 @@ message | text | what happened, for failures
         *_columns("""
 best_so_far   | number  | fastest timed trial of the job up to this one, GFLOP/s
 pace          | number  | how many times longer everything took meanwhile; null where unknown
-rejected      | integer | samples that were preempted and thrown away
+rejected      | integer | samples that were preempted; their thread time counts
 compile_s     | number  | s until the candidate could run
 max_error     | number  | deviation from the reference; null where infinite or not computed
 is_copy       | boolean | whether the job took the trial over from an earlier job

@@ -78,7 +78,7 @@ def _measured_lines(found: Json) -> list[tuple[str, str]]:
     return [
         ("measured", f"{caches}, {measured['samples']} samples over {measured['placements']} "
                      f"placements of the buffers; {measured['rejected']} of all finalists "
-                     "preempted and thrown away"
+                     "preempted"
                      f"{_disturbed_text(measured.get('disturbed', 0))}"),
     ]  # fmt: skip
 

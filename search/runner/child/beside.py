@@ -1,6 +1,5 @@
 """A benchmark in a runner's child: one schedule and every way of the peers, timed in turn."""
 
-import time
 from functools import partial
 from typing import Any
 
@@ -60,10 +59,10 @@ def beside(session: Session, steps: Any, peers: list[str], budget_s: float) -> B
         for _ in range(repeat):  # entered from Python each time, as every peer is
             call(1)
 
-    begin = time.perf_counter()
-    ours(1)
-    spent = [time.perf_counter() - begin, *(way.seconds for way in ways)]
     threads, cold = session.target.threads, session.how_cold(call)
+    first = Samples(1, threads)
+    first.take(ours)
+    spent = [first.last_s, *(way.seconds for way in ways)]
     emptying = evicting_s(session.target) if cold else 0.0
     fitting = int(budget_s / sum(sample_cost(seconds, threads) + emptying for seconds in spent))
     rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, fitting))

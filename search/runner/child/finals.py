@@ -57,7 +57,7 @@ def finals(
         timed = interleave(contenders, rounds, session.target.threads, cold, until)
         for one, samples in zip([*ours, *theirs], timed, strict=True):
             one.append(samples)
-        rejected += sum(samples.rejected for samples in timed[: len(ours)])
+        rejected += sum(samples.preempted for samples in timed[: len(ours)])
         contenders.clear()  # their buffers go before those of the next placement come
         peak = max(peak, session.peak())
     return FinalsReply(

@@ -47,7 +47,7 @@ def trial(
         times=tuple(paced.samples.times),
         pace=paced.pace,
         takes_over=paced.takes_over,
-        rejected=paced.samples.rejected,
+        rejected=paced.samples.preempted,
         pruned=paced.stopped,
         compile_s=compiled - begin,
         measure_s=time.perf_counter() - compiled,
@@ -71,7 +71,7 @@ def _timed(
     is_long = threads == 1 and cold is None and first.least_s >= LONG_RUN_S
     if is_long and limits and first.least_s > FIRST_RUN * limits.stop_above_s * session.pace:
         # Touching its memory for the first time does not double a run this long.
-        only = Samples(1, times=[first.least_s], rejected=first.rejected)
+        only = Samples(1, times=[first.least_s], preempted=first.preempted)
         return Paced(only, True, session.pace if control else None)
     run = session.on_copies(steps, call)
     samples = Samples(1) if is_long else start(run, threads, cold)

@@ -25,7 +25,7 @@ class TrialCounts(BaseModel):
 
 
 class MeasuredView(BaseModel):
-    """How a speed was had: samples kept and thrown away, placements of the buffers.
+    """How a speed was had: samples, how many were preempted (`rejected`), placements.
 
     `disturbed` rounds count for no median, for everything was slow in them. `cold` says what
     emptied the caches before each sample, null when they were hot. `accuracy` has the rms errors

@@ -7,7 +7,6 @@ import pytest
 
 from search.runner.child import trial as module
 from search.runner.child.trial import BEHIND, CLEARLY_SLOWER, FIRST_RUN, trial
-from search.timing import turns
 from search.timing.measure import LEAST_SAMPLES
 from search.timing.samples import Run
 from tests.search.timing.test_measure import Clocks
@@ -51,8 +50,7 @@ class FakeSession:
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> FakeSession:
     clocks = Clocks(monkeypatch)
-    for other in (turns, module):
-        monkeypatch.setattr(other.time, "perf_counter", lambda: clocks.wall)
+    monkeypatch.setattr(module.time, "perf_counter", lambda: clocks.wall)
     return FakeSession(clocks)
 
 

@@ -9,7 +9,7 @@ import pytest
 from kernels.statistics import median_interval
 from search.timing import measure, samples, summary
 from search.timing.interleave import interleave
-from search.timing.samples import PREEMPTED_S, Samples
+from search.timing.samples import PREEMPTED_S, Samples, waits
 from search.timing.summary import summarise
 
 
@@ -18,8 +18,10 @@ class Clocks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.wall = self.thread = 0.0
-        monkeypatch.setattr(measure.time, "perf_counter", lambda: self.wall)
-        monkeypatch.setattr(measure.time, "thread_time", lambda: self.thread)
+        self.waits = 0
+        monkeypatch.setattr(samples.time, "perf_counter", lambda: self.wall)
+        monkeypatch.setattr(samples.time, "thread_time", lambda: self.thread)
+        monkeypatch.setattr(samples, "waits", lambda: self.waits)
 
     def run_of(self, seconds: float, taken_away: Sequence[float] = ()) -> samples.Run:
         """Runs of so many seconds, the first few of them preempted for so long."""
@@ -32,10 +34,11 @@ class Clocks:
         return run
 
     def waiting(self, seconds: float) -> samples.Run:
-        """Runs that take so many seconds, in which the thread has no processor."""
+        """Runs in which the thread gives up its processor for so many seconds."""
 
         def run(repeat: int) -> None:
             self.wall += repeat * seconds
+            self.waits += 1
 
         return run
 
@@ -75,12 +78,25 @@ def test_summary_in_the_units_it_promises() -> None:
         summarise([], 1)
 
 
-def test_preempted_samples_are_rejected(clocks: Clocks) -> None:
+def test_a_preempted_sample_counts_by_the_time_of_its_thread(clocks: Clocks) -> None:
+    samples = Samples(1)
+    samples.take(clocks.run_of(0.005, [0.150]))
+    assert (samples.times, samples.preempted) == (pytest.approx([0.005]), 1)
+    samples.take(clocks.run_of(0.005))
+    assert (samples.times, samples.preempted) == (pytest.approx([0.005] * 2), 1)
+
+
+def test_a_run_that_waits_for_others_counts_by_the_time_that_passes(clocks: Clocks) -> None:
     samples = Samples(1)
     samples.take(clocks.waiting(0.005))
-    assert (samples.times, samples.rejected) == ([], 1)
-    samples.take(clocks.run_of(0.005))
-    assert (samples.times, samples.rejected) == (pytest.approx([0.005]), 1)
+    assert (samples.times, samples.preempted) == (pytest.approx([0.005]), 0)
+    assert samples.last_s == samples.least_s == pytest.approx(0.005)
+
+
+def test_a_thread_that_sleeps_is_known_to_wait() -> None:
+    before = waits()
+    time.sleep(1e-4)
+    assert waits() > before
 
 
 @pytest.mark.parametrize(("seconds", "away_s"), [(1e-4, PREEMPTED_S), (5e-3, 1.5e-4)])
@@ -88,16 +104,16 @@ def test_a_sample_is_preempted_by_more_than_clocks_differ(
     seconds: float, away_s: float, clocks: Clocks
 ) -> None:
     """A few microseconds pass between the two clocks; of a long sample, a small part may go."""
-    for share, kept in ((0.9, 1), (1.1, 0)):
+    for share, preempted in ((0.9, 0), (1.1, 1)):
         samples = Samples(1)
         samples.take(clocks.run_of(seconds, [share * away_s]))
-        assert (len(samples.times), samples.rejected) == (kept, 1 - kept)
+        assert samples.preempted == preempted
 
 
 def test_a_preempted_sample_still_tells_how_long_the_thread_ran(clocks: Clocks) -> None:
     samples = Samples(4)
     samples.take(clocks.run_of(1e-3, [1.0]))
-    assert samples.rejected == 1
+    assert samples.preempted == 1
     assert samples.last_s == samples.least_s == pytest.approx(1e-3)
     samples.take(clocks.run_of(2e-3))
     assert (samples.last_s, samples.least_s) == pytest.approx((2e-3, 1e-3))
@@ -106,28 +122,34 @@ def test_a_preempted_sample_still_tells_how_long_the_thread_ran(clocks: Clocks) 
 def test_a_caller_that_waits_for_its_other_threads_is_not_preempted(
     clocks: Clocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measure.time, "sleep", lambda _: None)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
     samples = Samples(1, threads=2)
     samples.take(clocks.waiting(0.005))
-    assert (len(samples.times), samples.rejected) == (1, 0)
+    assert (len(samples.times), samples.preempted) == (1, 0)
     found, _ = measure.measure(clocks.waiting(0.002), budget_s=1.0, threads=2)
     assert len(found.times) >= measure.LEAST_SAMPLES
-    assert found.rejected == 0
+    assert found.preempted == 0
 
 
-def test_a_run_that_always_sleeps_still_gets_a_number(clocks: Clocks) -> None:
-    samples, stopped = measure.measure(clocks.waiting(0.002), budget_s=0.2)
-    assert samples.times == [pytest.approx(0.002)]
-    assert samples.rejected >= 5
+def test_other_processes_delay_a_measurement_and_do_not_shorten_it(clocks: Clocks) -> None:
+    run = clocks.run_of(0.014, [0.150] * 99)
+    samples, stopped = measure.measure(run, budget_s=0.08)
+    assert samples.times == pytest.approx([0.014] * measure.FEW_SAMPLES)
     assert not stopped
-    assert clocks.wall < 2 * measure.PATIENCE * 0.2
+
+
+def test_contenders_that_are_always_preempted_have_a_sample_in_every_round(clocks: Clocks) -> None:
+    runs = [clocks.run_of(seconds, [0.1] * 99) for seconds in (0.014, 0.015)]
+    found = interleave(runs, 9)
+    assert [one.rounds for one in found] == [list(range(9))] * 2
+    assert [median(one.times) for one in found] == pytest.approx([0.014, 0.015])
 
 
 def test_slow_candidates_stop_early_and_fast_ones_do_not(clocks: Clocks) -> None:
     samples, stopped = measure.measure(clocks.run_of(0.004), 0.1, stop_above_s=0.001)
-    assert (samples.taken, stopped) == (1, True), "one sample far above the limit says enough"
+    assert (len(samples.times), stopped) == (1, True), "one sample far above the limit says enough"
     samples, stopped = measure.measure(clocks.run_of(0.004), 0.1, stop_above_s=0.003)
-    assert (samples.taken, stopped) == (measure.DECIDE_AFTER, True)
+    assert (len(samples.times), stopped) == (measure.DECIDE_AFTER, True)
     samples, stopped = measure.measure(clocks.run_of(0.0005), 0.05, stop_above_s=1.0)
     assert (len(samples.times), stopped) == (measure.LEAST_SAMPLES, False)
 
@@ -257,7 +279,7 @@ def test_hot_is_a_run_after_one_of_its_own_kind(monkeypatch: pytest.MonkeyPatch)
 def rounds_of_two(threads: int, monkeypatch: pytest.MonkeyPatch) -> str:
     """Who ran in four interleaved rounds, `.` for a pause."""
     calls: list[str] = []
-    monkeypatch.setattr(measure.time, "sleep", lambda _: calls.append("."))
+    monkeypatch.setattr(samples.time, "sleep", lambda _: calls.append("."))
     spin = Clocks(monkeypatch).run_of(1e-3)
     interleave([lambda r, n=n: calls.append(n) or spin(r) for n in "ab"], 4, threads)
     return "".join(calls)
