@@ -5,7 +5,7 @@ Nothing here imports numba or optuna, so that the service and the client stay li
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from kernels.problem import Problem
@@ -116,7 +116,7 @@ class TrialRecord:
         message: what happened, for failures; of a method that is not direct, its rms error.
         measurement: None for failures; at pace 1.
         samples: every time, in seconds, as it was.
-        pace: how many times longer than in the job's first trial everything took meanwhile;
+        pace: how many times longer than on the undisturbed machine everything took meanwhile;
             None where no control told it (`search.timing.turns`), which is taken for 1.
         rejected: samples that were preempted; their thread's time counts.
         compile_s: seconds until the candidate could run.
@@ -252,6 +252,22 @@ class TuneResult:
     def count(self, state: TrialState) -> int:
         """Number of trials that ended in `state`."""
         return sum(t.state == state for t in self.trials)
+
+
+def rescaled(trial: TrialRecord, factor: float) -> TrialRecord:
+    """Return the trial as it is if the machine at pace 1 takes `factor` times as long as assumed.
+
+    Its samples stay as they were measured: its time and its pace change.
+    """
+    if trial.measurement is None:
+        return trial
+    low, high = trial.measurement.interval
+    measurement = Measurement(
+        trial.measurement.gflops / factor,
+        (low / factor, high / factor),
+        trial.measurement.time_us * factor,
+    )
+    return replace(trial, measurement=measurement, pace=(trial.pace or 1.0) / factor)
 
 
 def time_us(trial: TrialRecord) -> float:

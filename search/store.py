@@ -17,6 +17,10 @@ class TrialStore(Protocol):
         """Keep one finished trial durably."""
         ...
 
+    def correct(self, trials: Sequence[TrialRecord]) -> None:
+        """Replace the speed and the pace of trials that are stored; `rescaled` says why."""
+        ...
+
     def earlier(self, operation: str) -> list[Earlier]:
         """The earlier searches for an operation (`matmul`), on any target, the newest first."""
         ...
@@ -68,6 +72,10 @@ class MemoryStore:
         if trial.number in self._trials:
             raise ValueError(f"trial {trial.number} is stored already")
         self._trials[trial.number] = trial
+
+    def correct(self, trials: Sequence[TrialRecord]) -> None:
+        """Replace trials that are kept."""
+        self._trials |= {trial.number: trial for trial in trials}
 
     def earlier(self, operation: str) -> list[Earlier]:
         """The other searches for an operation (`matmul`), in the order they were given."""

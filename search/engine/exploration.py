@@ -1,9 +1,11 @@
 """The trials of one search: proposed ahead, compiled while others are timed, kept, learnt from."""
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import log
 from statistics import median
+from typing import Any
 
 from optuna.samplers import BaseSampler
 from optuna.study import Study
@@ -12,11 +14,11 @@ from search.engine.attempt import attempt
 from search.engine.study import Proposal, SearchStudy
 from search.helpers import Candidate, Helped
 from search.model.analytical import Model
-from search.records import TrialRecord, TuneRequest, time_us
+from search.records import TrialRecord, TuneRequest, rescaled, time_us
 from search.runner.interface import TrialRunner
 from search.space.points import Point
 from search.store import TrialStore
-from search.timing.pace import WORTH, is_near, is_usual
+from search.timing.pace import STEADY, WORTH, is_near, is_usual, quietest
 
 
 def takes_over(trial: TrialRecord, paces: Sequence[float]) -> bool:
@@ -55,6 +57,8 @@ class Exploration:
     _trying: int = 0
     _paces_of: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     _places: dict[int, str] = field(default_factory=dict)
+    _scale: float = 1.0  # of times now, over those that the study has
+    _scales_out: dict[int, float] = field(default_factory=dict)  # that candidates went out with
 
     def __post_init__(self) -> None:
         stored = self.store.trials()
@@ -69,6 +73,7 @@ class Exploration:
         )
         for trial in stored:
             self._take_in(trial)
+        self._rescale(quietest(self.paces))
         if self.best is not None:  # the luckiest is no control, but the first that is about as fast
             near = time_us(self.best) / WORTH
             timed = (trial for trial in self.trials if trial.state == "timed")
@@ -87,6 +92,28 @@ class Exploration:
             self.best = trial
         if is_next or (self.control is None and trial is self.best):
             self.control = trial
+
+    def settled(self, factor: float) -> tuple[TrialRecord, ...]:
+        """Return all trials, corrected by how many times longer the finals took.
+
+        Without a control each trial has a scale of its own, which nothing corrects.
+        """
+        if self.paces and abs(log(factor)) > STEADY:
+            self._rescale(factor)
+        return tuple(self.trials)
+
+    def _rescale(self, factor: float) -> None:
+        """Correct all trials, here and in the store: pace 1 takes `factor` times as long."""
+        if factor == 1.0:
+            return
+        self.trials = [rescaled(trial, factor) for trial in self.trials]
+        by_number = {trial.number: trial for trial in self.trials}
+        self.best = self.best and by_number[self.best.number]
+        self.control = self.control and by_number[self.control.number]
+        for paces in (self.paces, *self._paces_of.values()):
+            paces[:] = [pace / factor for pace in paces]
+        self._scale *= factor
+        self.store.correct([trial for trial in self.trials if trial.measurement])
 
     def ahead(self, runner: TrialRunner) -> Iterator[Proposal]:
         """The proposals, each of them prepared as many trials ahead as the runner can use."""
@@ -138,8 +165,9 @@ class Exploration:
         self._take_in(trial)
         if tried.control is not None and trial.pace is None and trial.state == "timed":
             self.control = None  # it does not run any more; the next to be the best replaces it
-        self._study.tell(proposal, trial)
-        return trial
+        self._study.tell(proposal, rescaled(trial, 1 / self._scale))  # as those that it knows
+        self._rescale(quietest(self.paces))
+        return self.trials[-1]
 
     @property
     def next_number(self) -> int:
@@ -152,7 +180,7 @@ class Exploration:
         if proposal is None:
             return None
         number = proposal.trial.number
-        self.out[number] = proposal
+        self.out[number], self._scales_out[number] = proposal, self._scale
         return self._candidate(number, proposal)
 
     def take_in(self, helped: Helped) -> TrialRecord:
@@ -160,24 +188,23 @@ class Exploration:
 
         It never becomes the control: that is a schedule whose time this machine knows.
         """
-        trial = helped.trial
+        trial, factor = helped.trial, self._scale / self._scales_out.pop(helped.number)
+        if factor != 1.0:
+            trial = rescaled(trial, factor)
+            self.store.correct([trial])
         self._take_in(trial, helped.place)
-        self._study.tell(self.out.pop(helped.number), trial)
+        self._study.tell(self.out.pop(helped.number), rescaled(trial, 1 / self._scale))
         return trial
 
     def take_back(self, number: int, runner: TrialRunner) -> None:
         """Have this machine try a candidate that was for another."""
         proposal = self.out.pop(number)
+        self._scales_out.pop(number)
         self._asked.append(proposal)
         runner.prepare(list(self.model.space.schedule(proposal.point).to_json()))
 
     def _candidate(self, number: int, proposal: Proposal) -> Candidate:
-        control = None
-        if self.control is not None:
-            control = {
-                "steps": list(self.control.schedule.to_json()),
-                "seconds": time_us(self.control) / 1e6,
-            }
+        control = None if self.control is None else as_control(self.control)
         schedule = self.model.space.schedule(proposal.point)
         best_s = self._to_beat_s()
         return Candidate(number, schedule, proposal.point, proposal.origin, best_s, control)
@@ -192,14 +219,23 @@ class Exploration:
             return None
         here = median(self.paces or [1.0])
         usual = {place: median(paces) for place, paces in self._paces_of.items()}
-        timed = (
-            (trial, usual.get(self._places.get(trial.number, ""), here))
-            for trial in self.trials
-            if trial.state == "timed"
+        by_pace = (
+            (trial, usual.get(self._places.get(trial.number, ""), here)) for trial in self.trials
         )
-        steady = (time_us(t) for t, pace in timed if is_near(t.pace or pace, pace))
-        return min(steady, default=time_us(self.best)) / 1e6
+        return min(steady_times_us(by_pace), default=time_us(self.best)) / 1e6
 
     def ranking(self) -> list[TrialRecord]:
         """The trials that ran, the fastest first."""
         return sorted((t for t in self.trials if t.measurement), key=time_us)
+
+
+def as_control(trial: TrialRecord) -> dict[str, Any]:
+    """Return a trial as `Candidate.control`."""
+    return {"steps": list(trial.schedule.to_json()), "seconds": time_us(trial) / 1e6}
+
+
+def steady_times_us(trials: Iterable[tuple[TrialRecord, float]]) -> Iterator[float]:
+    """Yield the times of trials that ended at the usual pace that each comes with."""
+    for trial, usual in trials:
+        if trial.state == "timed" and is_near(trial.pace or usual, usual):
+            yield time_us(trial)

@@ -53,8 +53,7 @@ def tune(
 ) -> TuneResult:
     """Search for the fastest schedule of `problem` on `target`.
 
-    Trials that `store` holds count towards the budget; each new one is in the store before it
-    counts. A budget in seconds is for everything: the search, `before_finals`, the finals.
+    Each trial is stored before it counts. Seconds are for everything, the finals included.
 
     Args:
         problem: what to compute.
@@ -96,7 +95,8 @@ def tune(
             on_phase=on_phase,
         )
         best, peers = finals.run([t for t in search.ranking() if t.state == "timed"])
-    return TuneResult(best, tuple(search.trials), budget.spent_s, complete, peers, finals.failure)
+        trials = search.settled(finals.scale)
+    return TuneResult(best, trials, budget.spent_s, complete, peers, finals.failure)
 
 
 def _begun(

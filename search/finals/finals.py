@@ -9,7 +9,7 @@ in the rounds (`search.finals.rounds`).
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from math import log
+from math import exp, log
 from statistics import median
 
 from kernels.problem import Problem
@@ -55,6 +55,8 @@ class Finals:
         should_stop: asked before there is more waiting; True ends it.
         on_phase: told of each process that times the finalists.
         failure: the last one of a finalist; empty where none failed.
+        scale: how many times longer than in their trials the finalists took, at the pace of the
+            quiet rounds; 1 where the trials met quieter times than the finals.
     """
 
     problem: Problem
@@ -69,6 +71,7 @@ class Finals:
     should_stop: Callable[[], bool] | None = None
     on_phase: OnPhase | None = None
     failure: str = field(default="", init=False)
+    scale: float = field(default=1.0, init=False)
     _timed: list[ByRound] = field(default_factory=list, init=False)
     _peak: float = field(default=0.0, init=False)
     _rejected: int = field(default=0, init=False)
@@ -95,6 +98,8 @@ class Finals:
             self._peak, self._rejected = reply.peak_gflops, reply.rejected
             if afresh and self._time_afresh(finalists, rounds, 1):
                 self._wait_for_quiet(finalists, rounds)
+            if not self._were_disturbed(finalists):
+                self.scale = exp(self._level(finalists, Rounds(tuple(self._timed))))
             return self._rank(finalists, reply)
         return None, {}
 
@@ -219,8 +224,13 @@ class Finals:
 
     def _paces(self, finalists: list[TrialRecord], rounds: Rounds) -> list[float]:
         """The paces of the search over that of the quiet rounds, as logarithms."""
-        quiet = median(
+        level = self._level(finalists, rounds)
+        return [log(pace) - level for pace in self.paces]
+
+    @staticmethod
+    def _level(finalists: list[TrialRecord], rounds: Rounds) -> float:
+        """Return the pace of the quiet rounds by the finalists' trials, as a logarithm."""
+        return median(
             log(1e6 * median(rounds.calm(index).values()) / time_us(trial))
             for index, trial in enumerate(finalists)
         )
-        return [log(pace) - quiet for pace in self.paces]

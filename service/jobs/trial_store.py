@@ -6,7 +6,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Select, and_, delete, func, insert, literal, or_, select
+from sqlalchemy import Select, and_, bindparam, delete, func, insert, literal, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from search.records import (
@@ -31,6 +31,14 @@ MOST_JOBS = 1024  # earlier searches that one search looks at
 PACES_FOR, MOST_PACES = timedelta(hours=1), 8192  # that tell what to expect of a machine
 # By itself: the unit of work of a session takes longer than the row.
 _INSERT = insert(models.Trial)
+_CORRECTED = ("gflops", "low", "high", "time_us", "pace")
+_CORRECT = (
+    update(models.Trial)
+    .where(
+        models.Trial.job_id == bindparam("of_job"), models.Trial.number == bindparam("of_number")
+    )
+    .values({name: bindparam(f"new_{name}") for name in _CORRECTED})
+)
 
 
 class SqlTrialStore:
@@ -97,24 +105,7 @@ class SqlTrialStore:
         """The paces of the trials of the last hour in other jobs on this target, by job."""
         with reading(self._sessions) as session:
             own = session.get_one(models.Job, self._job_id)
-            newest = (
-                select(models.Job.id)
-                .where(models.Job.target == own.target, models.Job.id != own.id)
-                .order_by(models.Job.id.desc())
-                .limit(MOST_JOBS)
-            )
-            query = (
-                select(models.Trial.job_id, models.Trial.pace)
-                .where(
-                    models.Trial.job_id.in_(newest),
-                    models.Trial.pace.is_not(None),
-                    models.Trial.state == "timed",
-                    models.Trial.created_at >= now() - PACES_FOR,
-                )
-                .order_by(models.Trial.job_id.desc(), models.Trial.number)
-                .limit(MOST_PACES)
-            )
-            rows = session.execute(query).all()
+            rows = session.execute(_paces_beside(own)).all()
         return [
             [pace for _, pace in group if is_above_0(pace)]
             for _, group in groupby(rows, key=itemgetter(0))
@@ -144,8 +135,21 @@ class SqlTrialStore:
         except IntegrityError as error:
             raise ValueError(f"trial {trial.number} is stored already") from error
 
+    def correct(self, trials: Sequence[TrialRecord]) -> None:
+        """Commit the speeds and paces of trials that are stored, and extend the lease.
+
+        Raises:
+            LeaseLostError: another run has the job now.
+        """
+        corrections = [_correction(self._job_id, trial) for trial in trials]
+        with writing(self._sessions) as session:
+            if self._held is not None:
+                lease.beat(session, self._held)
+            if corrections:
+                session.connection().execute(_CORRECT, corrections)
+
     def ensure(self, trial: TrialRecord) -> None:
-        """Commit one finished trial, unless just this one is stored already.
+        """Commit one finished trial; where just this one is stored already, its speed.
 
         Raises:
             ConflictError: its number is taken by another trial.
@@ -166,6 +170,8 @@ class SqlTrialStore:
                 raise ConflictError(
                     f"job {self._job_id} has another trial {trial.number} already"
                 ) from error
+            elif (known.measurement, known.pace) != (trial.measurement, trial.pace):
+                self.correct([trial])
 
     def earlier(self, operation: str) -> list[Earlier]:
         """The earlier searches for an operation (`matmul`), on any target, the newest first.
@@ -236,6 +242,34 @@ def _by_number(job_id: int, start: int) -> Select[models.Trial]:
     own = models.Trial.job_id == job_id
     query = select(models.Trial).where(own, models.Trial.number >= start)
     return query.order_by(models.Trial.number)
+
+
+def _correction(job_id: int, trial: TrialRecord) -> dict[str, Any]:
+    """Return what `_CORRECT` takes for one trial."""
+    columns = row(job_id, trial)
+    named = {f"new_{name}": columns[name] for name in _CORRECTED}
+    return {"of_job": job_id, "of_number": trial.number, **named}
+
+
+def _paces_beside(own: models.Job) -> Select[Any]:
+    """Return the query for recent paces of other jobs on the target of one, by job."""
+    newest = (
+        select(models.Job.id)
+        .where(models.Job.target == own.target, models.Job.id != own.id)
+        .order_by(models.Job.id.desc())
+        .limit(MOST_JOBS)
+    )
+    return (
+        select(models.Trial.job_id, models.Trial.pace)
+        .where(
+            models.Trial.job_id.in_(newest),
+            models.Trial.pace.is_not(None),
+            models.Trial.state == "timed",
+            models.Trial.created_at >= now() - PACES_FOR,
+        )
+        .order_by(models.Trial.job_id.desc(), models.Trial.number)
+        .limit(MOST_PACES)
+    )
 
 
 def _told(jobs: list[int]) -> Select[Any]:

@@ -44,7 +44,7 @@ def convergence(problem: str, trials: Sequence[Row], peak: float | None = None) 
 def pace(trials: Sequence[Row]) -> Spec:
     """How many times longer than in the first trial everything took; 1 is as fast."""
     return plot(
-        "pace of the machine; above 1 it was slower than in the first trial",
+        "pace of the machine; above 1 it was slower than undisturbed",
         "The machine's pace by trial",
         height=PACE_HEIGHT,
         data={"name": TRIALS, "values": thinned(trials)},

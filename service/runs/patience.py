@@ -103,5 +103,9 @@ class PatientTrials:
 
         patiently(step, f"job {self._job_id}, trial {trial.number}")
 
+    def correct(self, trials: Sequence[TrialRecord]) -> None:
+        """Replace the speeds and paces of stored trials, once the database can."""
+        patiently(lambda _: self._store.correct(trials), f"job {self._job_id}, speeds of trials")
+
     def _read(self, ask: Callable[[], Answer]) -> Answer:
         return patiently(lambda _: ask(), f"job {self._job_id}")

@@ -25,6 +25,7 @@ class TrialSeen:
         failure: class of the failure, None unless failed.
         gflops: its speed, None for failures.
         interval: of that speed, 95%.
+        best: the fastest so far, by the speed that is known now; None where only trials are told.
     """
 
     number: int
@@ -32,6 +33,7 @@ class TrialSeen:
     failure: str | None = None
     gflops: float | None = None
     interval: tuple[float, float] | None = None
+    best: "TrialSeen | None" = None
 
 
 OnTrialSeen = Callable[[TrialSeen], None]

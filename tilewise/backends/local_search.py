@@ -2,7 +2,7 @@
 
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernels.problem import Problem
 from kernels.system.toolchain import identity
@@ -104,7 +104,8 @@ class LocalSearch:
 
     def _tell(self, event: Event) -> None:
         if isinstance(event, TrialEnded):
-            self.on_trial(_seen(event.trial))
+            best = None if event.best is None else _seen(event.best)
+            self.on_trial(replace(_seen(event.trial), best=best))
         elif isinstance(event, PhaseReached):
             self.on_phase(event.phase)
 

@@ -54,9 +54,10 @@ class Lines(Watcher):
         self._stream = stream
 
     def trial(self, seen: TrialSeen) -> None:
-        """Say so if it is the best."""
+        """Print the best where it, or what is known of its speed, has changed."""
+        before = self.watched.best
         super().trial(seen)
-        if self.watched.best is seen:
+        if self.watched.best != before:
             self._say(f"{counted(self.watched.phases[-1])}: best {speed(seen)}")
 
     def phase(self, phase: Phase) -> None:

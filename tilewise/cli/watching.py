@@ -84,9 +84,11 @@ class Watched:
         if seen.failure is not None:
             self.failures[seen.failure] += 1
         best = 0.0 if self.best is None else self.best.gflops or 0.0
-        if seen.state == "timed" and seen.gflops is not None and seen.gflops > best:
-            self.best = seen
-            self.improvements.append(seen)
+        is_faster = seen.state == "timed" and seen.gflops is not None and seen.gflops > best
+        found = seen.best or (seen if is_faster else self.best)
+        if found is not None and (self.best is None or found.number != self.best.number):
+            self.improvements.append(found)
+        self.best = found
         total = max(self.request.trials, self._ended)
         # What an earlier search left is there from the first trial on, and took no time here.
         since = seen.number if first else None

@@ -70,7 +70,7 @@ class JobPage(Page):
 class TrialView(FiniteView):
     """One finished trial.
 
-    `pace` is how many times longer than in the job's first trial everything took meanwhile, null
+    `pace` is how many times longer than on the undisturbed machine everything took, null
     where nothing told it; `time_us` is the median of `samples_us` over it. `samples_taken` is how
     many samples there were before `tilewise db prune` has left some of them, null where all are
     there.

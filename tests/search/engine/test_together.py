@@ -43,18 +43,16 @@ class Machines:
 
     def tried(self, number, start):
         candidate = self.out.pop(number)
-        trial = attempt(
-            lambda: replace(
-                self.runner.trial(candidate.steps, candidate.best_s, candidate.control),
-                pace=self.pace,
-            ),
-            candidate,
-            SQUARE.flops,
-        )
+        trial = attempt(lambda: self.reply(candidate), candidate, SQUARE.flops)
         trials = self.store.trials()
         stored = replace(trial, number=trials[-1].number + 1 if trials else 0, takes_over=False)
         self.store.add(stored)
         return Helped(number, stored, "there")
+
+    def reply(self, candidate):
+        reply = self.runner.trial(candidate.steps, candidate.best_s, candidate.control)
+        times = tuple(self.pace * seconds for seconds in reply.times)
+        return replace(reply, times=times, pace=self.pace)
 
 
 @pytest.fixture(autouse=True)

@@ -1,9 +1,9 @@
 """Peers: each way of each peer against an oracle of its own, on odd shapes of every kind."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -298,7 +298,8 @@ def test_a_right_way_stands_beside_wrong_and_raising_ones(
 
 def test_clearly_slower_ways_are_not_timed(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
     now = [0.0]
-    monkeypatch.setattr(screen, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    for clock in ("perf_counter", "thread_time"):
+        monkeypatch.setattr(time, clock, lambda: now[0])
 
     def taking(*lengths: float) -> Callable[[Array, Array], Array]:
         """A product that takes so many seconds each time, the first of which is checked."""

@@ -8,6 +8,7 @@ import pytest
 
 from kernels.problem import parse_problem
 from search.progress import Phase
+from search.records import rescaled
 from service.db import reading, writing
 from service.errors import LeaseLostError, ServiceError, UnreachableError
 from service.host.process_identity import me
@@ -145,6 +146,21 @@ def test_what_is_said_twice_counts_once(submit, offer, begin, sessions, machine,
     assert len(SqlTrialStore(sessions, job_id).trials()) == 1
     assert first.failed("no luck") and again.failed("no luck")
     assert job(job_id).error == "no luck"
+
+
+def test_speeds_and_paces_of_stored_trials_are_corrected(submit, offer, begin, sessions, job):
+    job_id = submit()
+    keeper = begin(offer())
+    for number in range(3):
+        keeper.trials.add(fakes.trial(number))
+    right = [rescaled(fakes.trial(number), 0.4) for number in (0, 2)]
+    for _ in range(2):  # the answer may be lost
+        keeper.trials.correct(right)
+    stored = SqlTrialStore(sessions, job_id).trials()
+    assert stored == [right[0], fakes.trial(1), right[1]]
+    assert keeper.trials.trials() == stored
+    assert stored[0].measurement.gflops == pytest.approx(fakes.trial(0).measurement.gflops / 0.4)
+    assert stored[0].pace == pytest.approx(fakes.trial(0).pace / 0.4)
 
 
 def test_only_one_process_begins_with_a_token(submit, offer, begin):

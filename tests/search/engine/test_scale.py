@@ -1,0 +1,123 @@
+"""Speeds are absolute: a disturbed first trial does not set the scale for good."""
+
+from dataclasses import replace
+
+import pytest
+from optuna.samplers import RandomSampler
+
+from kernels.schedule import Schedule
+from search.progress import Phase
+from search.records import TuneRequest
+from search.store import MemoryStore
+from tests.search.engine.fakes import FakeRunner, run
+
+SLOW = 2.5
+
+
+class Disturbed(FakeRunner):
+    """A machine that is `SLOW` times slower for the first trials, and says so where it can."""
+
+    def __init__(self, trials: int, in_finals: bool = False) -> None:
+        super().__init__()
+        self.left, self.in_finals = trials, in_finals
+
+    def trial(self, steps, best_s, control=None):
+        now = SLOW if self.left > 0 else 1.0
+        self.left -= 1
+        if control is None:
+            reply = super().trial(steps, None)
+            return replace(reply, times=tuple(now * t for t in reply.times))
+        true_s = self.seconds(Schedule.from_json(control["steps"]))
+        known = control["seconds"] / true_s  # at what it calls pace 1
+        reply = super().trial(steps, best_s and best_s / known, None)
+        return replace(reply, times=tuple(now * t for t in reply.times), pace=now / known)
+
+    def finals(self, schedules, rounds, peers, placements=1, budget_s=None):
+        reply = super().finals(schedules, rounds, peers, placements, budget_s)
+        if not self.in_finals:
+            return reply
+        slower = tuple(
+            replace(one, times=tuple(tuple(SLOW * t for t in times) for times in one.times))
+            for one in reply.finalists
+        )
+        return replace(reply, finalists=slower)
+
+
+def assert_right(trials) -> None:
+    for trial in trials:
+        if trial.measurement is None:
+            continue
+        true_us = 1e6 * FakeRunner.seconds(trial.schedule)
+        low, high = trial.measurement.interval
+        assert trial.measurement.time_us == pytest.approx(true_us, rel=0.03)
+        assert low == pytest.approx(high) == pytest.approx(trial.measurement.gflops)
+        assert trial.samples[0] / (trial.pace or 1.0) == pytest.approx(true_us / 1e6, rel=0.03)
+
+
+@pytest.mark.parametrize("disturbed", [1, 3, 8])
+def test_trials_are_corrected_once_the_machine_was_undisturbed(disturbed: int) -> None:
+    seen = []
+    result, _, store = run(
+        TuneRequest(trials=20),
+        runner=Disturbed(disturbed),
+        on_trial=lambda trial, best: seen.append((trial, best)),
+    )
+    assert_right(result.trials)
+    assert store.trials() == list(result.trials)
+    fastest = min(1e6 * FakeRunner.seconds(trial.schedule) for trial in result.trials)
+    assert seen[-1][1].measurement.time_us == pytest.approx(fastest, rel=0.03)
+
+
+def test_finals_correct_a_search_that_was_disturbed_to_its_last_trial() -> None:
+    result, _, store = run(TuneRequest(trials=12), runner=Disturbed(12))
+    assert_right(result.trials)
+    assert store.trials() == list(result.trials)
+
+
+def test_disturbed_finals_make_no_trial_slower() -> None:
+    result, *_ = run(TuneRequest(trials=20), runner=Disturbed(0, in_finals=True))
+    assert_right(result.trials)
+
+
+def test_a_search_that_goes_on_inherits_no_wrong_scale() -> None:
+    store, told = MemoryStore(), []
+    with pytest.raises(KeyboardInterrupt):
+        run(TuneRequest(trials=12), store, Disturbed(12), on_phase=interrupt)
+    assert store.trials()[0].measurement.time_us == pytest.approx(
+        SLOW * 1e6 * FakeRunner.seconds(store.trials()[0].schedule)
+    )
+    result, *_ = run(
+        TuneRequest(trials=20), store, Disturbed(0), on_trial=lambda _, best: told.append(best)
+    )
+    assert_right(result.trials)
+    assert_right(told[3:])
+    assert store.trials() == list(result.trials)
+
+
+def interrupt(phase: Phase) -> None:
+    if phase.name == "finals":
+        raise KeyboardInterrupt
+
+
+class Noting(RandomSampler):
+    """A sampler that notes what its study is told."""
+
+    def __init__(self) -> None:
+        super().__init__(seed=1)
+        self.told: list[float] = []
+
+    def after_trial(self, study, trial, state, values):
+        self.told.append(values[0] if values else None)
+
+
+@pytest.mark.parametrize("disturbed", [1, 5])
+def test_a_sampler_is_told_times_of_one_scale(disturbed: int) -> None:
+    sampler = Noting()
+    result, *_ = run(TuneRequest(trials=20), runner=Disturbed(disturbed), sampler=sampler)
+    ratios = [
+        told / FakeRunner.seconds(trial.schedule)
+        for told, trial in zip(sampler.told, result.trials, strict=True)
+        if told is not None
+    ]
+    assert len(ratios) > 5
+    assert ratios == pytest.approx([SLOW * 1e6] * len(ratios))
