@@ -1,8 +1,13 @@
 """Leases of jobs (`service.leases`), and the time that all runs of a job take.
 
 What is the same for every leased table is in `JOBS`.
+
+Every write of a run stores the seconds of all runs so far, by a clock that nobody sets, and when it
+did (`claimed_at`). What follows until the next write, or until a run that died is noticed, is told
+by the clock of the wall, which may be set meanwhile: no more of it counts than a lease lasts.
 """
 
+import time
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -17,7 +22,11 @@ from service.db.models import Job
 from service.errors import LeaseLostError
 from service.host.process_identity import host_of
 from service.leases import giving_up
-from service.leases.table import LeasedTable
+from service.leases.table import LEASE, LeasedTable
+
+MOST_CLOCKS = 1024
+_clocks: dict[tuple[int, int], tuple[float, float]] = {}
+"""By job and epoch: seconds of the job at a moment of `time.monotonic`, and that moment."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +99,7 @@ def beat(session: Session, held: Lease, *, has_trial: bool = False) -> None:
         "owner_is": held.owner,
         "epoch_is": held.epoch,
         "moment": now(),
+        "spent": _clocked_s(session, held),
     }
     if not session.connection().execute(_TRIAL if has_trial else _BEAT, values).rowcount:
         raise LeaseLostError(f"job {held.job_id} was taken over by another process")
@@ -115,16 +125,18 @@ def fail(job: Job, error: str) -> None:
 def _take(session: Session, job: Job, owner: str) -> Lease | None:
     spent = _spent_s(job, job.heartbeat_at)
     of_run = {"host": host_of(owner), "claimed_at": now(), "elapsed_s": spent}
-    is_taken = JOBS.take(session, job, owner, **of_run)
-    return Lease(job.id, owner, job.epoch) if is_taken else None
+    if not JOBS.take(session, job, owner, **of_run):
+        return None
+    _start_clock((job.id, job.epoch), spent)
+    return Lease(job.id, owner, job.epoch)
 
 
 def _left(job: Job, state: str) -> dict[str, Any]:
     """The columns of a job that its run leaves in a state."""
-    moment = now()
+    moment, key = now(), (job.id, job.epoch)
     return {
         "claimed_at": None,
-        "elapsed_s": _spent_s(job, moment),
+        "elapsed_s": _read_clock(key) if key in _clocks else _spent_s(job, moment),
         "finished_at": None if state == "queued" else moment,
         **({"complete": False} if state == "failed" else {}),
     }
@@ -145,13 +157,38 @@ def _last_sign(job: Job) -> datetime | None:
     return job.heartbeat_at
 
 
+def elapsed_s(job: Job) -> float:
+    """Return the seconds of all runs of a job so far, for whoever looks at it."""
+    return _spent_s(job, now() if job.state == "running" else None)
+
+
 def _spent_s(job: Job, until: datetime | None) -> float:
     """Seconds of all runs, the present one up to a moment; a value that is garbled adds nothing."""
     is_number = isinstance(job.elapsed_s, float) and isfinite(job.elapsed_s)
     spent = job.elapsed_s if is_number else 0.0
     if isinstance(job.claimed_at, datetime) and isinstance(until, datetime):
-        spent += max(0.0, (until - job.claimed_at).total_seconds())
+        spent += min(max(0.0, (until - job.claimed_at).total_seconds()), LEASE.total_seconds())
     return spent
+
+
+def _clocked_s(session: Session, held: Lease) -> float:
+    """Return the seconds of all runs of a job; a process that did not claim it reads them first."""
+    key = held.job_id, held.epoch
+    if key not in _clocks:
+        job = session.get(Job, held.job_id)
+        _start_clock(key, 0.0 if job is None else _spent_s(job, now()))
+    return _read_clock(key)
+
+
+def _start_clock(key: tuple[int, int], spent_s: float) -> None:
+    _clocks[key] = spent_s, time.monotonic()
+    while len(_clocks) > MOST_CLOCKS:
+        del _clocks[next(iter(_clocks))]
+
+
+def _read_clock(key: tuple[int, int]) -> float:
+    spent_s, began = _clocks[key]
+    return spent_s + time.monotonic() - began
 
 
 # Made once, since it goes with every trial.
@@ -162,6 +199,10 @@ _BEAT = (
         Job.owner == bindparam("owner_is"),
         Job.epoch == bindparam("epoch_is"),
     )
-    .values(heartbeat_at=bindparam("moment"))
+    .values(
+        heartbeat_at=bindparam("moment"),
+        claimed_at=bindparam("moment"),
+        elapsed_s=bindparam("spent"),
+    )
 )
 _TRIAL = _BEAT.values(crashes=0)

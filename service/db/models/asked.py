@@ -46,7 +46,7 @@ class Job(Base):
         epoch: number of the present run; each claim counts it up, and what a run writes
             carries it, so that a run which lost its claim writes nothing.
         crashes: runs since the last trial that ended with the death of their process.
-        elapsed_s: seconds of the finished runs; the present one counts from `claimed_at`.
+        elapsed_s: seconds of all runs up to `claimed_at`, the last write of the present one.
         complete: whether the whole budget was spent, None until the job has ended.
         phase, phase_done, phase_total: what the present run does now, and how much of it is done;
             None before the first run.
