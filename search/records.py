@@ -93,7 +93,8 @@ class Measurement:
 
     Attributes:
         gflops: from the median time.
-        interval: gflops at the ends of the 95% interval of the median.
+        interval: gflops at the ends of the 95% interval of the median; of one sample, whose
+            spread nobody knows, both are `gflops`.
         time_us: median wall time of one execution, microseconds.
     """
 

@@ -15,10 +15,10 @@ from kernels.system.toolchain import identity
 from kernels.target import described
 from service.api.schemas.suites import SuiteReport
 from service.db import models
-from service.db.base import is_sound, now
+from service.db.base import is_sound
 from service.db.trials import unpack_samples
 from service.errors import DamagedError, TamperedError
-from service.jobs import queue
+from service.jobs import lease, queue
 from service.results import history, integrity, nearest, schedules
 from service.results.nearest import Asked
 from service.results.stored import StoredProof, Work, shown_proofs, why_not_own
@@ -351,9 +351,7 @@ def proof_json(proof: StoredProof) -> Json:
 
 def elapsed(job: models.Job) -> float:
     """Seconds spent on the job by all its runs so far."""
-    if job.state != "running" or job.claimed_at is None:
-        return job.elapsed_s
-    return job.elapsed_s + (now() - job.claimed_at).total_seconds()
+    return lease.elapsed_s(job)
 
 
 def _outcome(session: Session, job: models.Job) -> Json:
@@ -396,4 +394,5 @@ def _finite(value: float | None) -> float | None:
 
 
 def _interval(low: float | None, high: float | None) -> list[float] | None:
-    return None if low is None or high is None else [low, high]
+    """Return the ends of an interval; None of one sample, whose ends are the same."""
+    return None if low is None or high is None or low >= high else [low, high]

@@ -319,10 +319,15 @@ def origins_of(session: Session, job_id: int) -> dict[str, int]:
 
 def _told(session: Session, query: Select[Any]) -> list[Json]:
     return [
-        {**row._mapping, "interval": None if row.low is None else [row.low, row.high]}
+        {**row._mapping, "interval": _interval(row)}
         for row in session.execute(query)
         if not _is_garbled(row)
     ]
+
+
+def _interval(row: Row[Any]) -> list[float] | None:
+    """Return the ends of a trial's interval; None of one sample, whose ends are the same."""
+    return None if row.low is None or row.low >= row.high else [row.low, row.high]
 
 
 def _is_garbled(row: Row[Any]) -> bool:

@@ -71,8 +71,8 @@ toolchain | text | identity of compilers and generator
 _HASH = Column("hash", "text", "names the schedule")
 _SPEED = _columns("""
 gflops  | number | GFLOP/s of the median time
-low     | number | lower end of the 95% interval of `gflops`
-high    | number | upper end of the 95% interval of `gflops`
+low     | number | lower end of the 95% interval of `gflops`; of one sample `gflops`
+high    | number | upper end of the 95% interval of `gflops`; of one sample `gflops`
 time_us | number | median time of one run, us
 """)
 _QUALITY = Column(

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from search.progress import Phase
 from search.records import TuneRequest
 from tests.tilewise.conftest import PROBLEM, Cli
 from tilewise.backends.base import TrialSeen
-from tilewise.cli.progress import Lines, drawn
+from tilewise.cli.progress import Lines, drawn, speed
 from tilewise.cli.watching import Watched
 
 HIDDEN, SHOWN = b"\x1b[?25l", b"\x1b[?25h"
@@ -55,6 +56,21 @@ def watched(clock: Clock, **request: Any) -> Watched:
 
 def timed(number: int, gflops: float) -> TrialSeen:
     return TrialSeen(number, "timed", None, gflops, (gflops - 1, gflops + 1))
+
+
+def test_a_speed_of_one_sample_says_so() -> None:
+    assert speed(TrialSeen(0, "timed", None, 59.81)) == "59.8 GFLOP/s [one sample]"
+
+
+def test_the_best_is_shown_by_the_speed_that_is_known_now() -> None:
+    stream = io.StringIO()
+    shown = Lines(Watched(TuneRequest(trials=3)), stream)
+    wrong, right = timed(0, 60.0), timed(0, 150.0)
+    shown.trial(replace(wrong, best=wrong))
+    shown.trial(replace(timed(1, 140.0), best=right))
+    shown.trial(replace(timed(2, 130.0), best=right))
+    lines = stream.getvalue().splitlines()
+    assert [line.partition("best ")[2].split()[0] for line in lines] == ["60.0", "150.0"]
 
 
 def text(of: Watched, width: int) -> list[str]:

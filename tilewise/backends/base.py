@@ -24,7 +24,7 @@ class TrialSeen:
         state: how it ended.
         failure: class of the failure, None unless failed.
         gflops: its speed, None for failures.
-        interval: of that speed, 95%.
+        interval: of that speed, 95%; None where one sample gave it.
         best: the fastest so far, by the speed that is known now; None where only trials are told.
     """
 

@@ -86,8 +86,8 @@ class LocalSearch:
         with reading(self.sessions) as session:
             found = queue.trials_page(session, job_id, after=seen)
         for row in filter(is_sound, found):
-            interval = None if row.low is None or row.high is None else (row.low, row.high)
-            self.on_trial(TrialSeen(row.number, row.state, row.failure, row.gflops, interval))
+            ends = None if row.low is None or row.high is None else (row.low, row.high)
+            self.on_trial(_trial_seen(row, row.gflops, ends))
         return found[-1].number if found else seen
 
     def _has_ended(self, job_id: int) -> bool:
@@ -114,7 +114,14 @@ def _seen(trial: TrialRecord) -> TrialSeen:
     found = trial.measurement
     if found is None:
         return TrialSeen(trial.number, trial.state, trial.failure)
-    return TrialSeen(trial.number, trial.state, trial.failure, found.gflops, found.interval)
+    return _trial_seen(trial, found.gflops, found.interval)
+
+
+def _trial_seen(
+    trial: TrialRecord | models.Trial, gflops: float | None, ends: tuple[float, float] | None
+) -> TrialSeen:
+    interval = ends if ends is not None and ends[0] < ends[1] else None
+    return TrialSeen(trial.number, trial.state, trial.failure, gflops, interval)
 
 
 def _outcome(job: models.Job) -> JobOutcome:

@@ -57,8 +57,9 @@ class Lines(Watcher):
         """Print the best where it, or what is known of its speed, has changed."""
         before = self.watched.best
         super().trial(seen)
-        if self.watched.best != before:
-            self._say(f"{counted(self.watched.phases[-1])}: best {speed(seen)}")
+        best = self.watched.best
+        if best is not None and best != before:
+            self._say(f"{counted(self.watched.phases[-1])}: best {speed(best)}")
 
     def phase(self, phase: Phase) -> None:
         """Say what begins."""
@@ -169,7 +170,7 @@ def _best(watched: Watched) -> str:
 def speed(seen: TrialSeen) -> str:
     """A trial's speed with its interval."""
     if seen.interval is None:
-        return f"{seen.gflops:.1f} GFLOP/s"
+        return f"{seen.gflops:.1f} GFLOP/s [one sample]"
     low, high = seen.interval
     return f"{seen.gflops:.1f} GFLOP/s [{low:.1f}, {high:.1f}]"
 

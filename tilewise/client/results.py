@@ -233,7 +233,10 @@ class Job(Reply):
 
 @dataclass(frozen=True)
 class Trial(Reply):
-    """One finished trial; `samples_us` are its samples, `time_us` their median at pace 1."""
+    """One finished trial; `samples_us` are its samples, `time_us` their median at pace 1.
+
+    Its `interval` is None where there was one sample.
+    """
 
     number: int
     hash: str

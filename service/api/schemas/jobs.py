@@ -73,7 +73,7 @@ class TrialView(FiniteView):
     `pace` is how many times longer than on the undisturbed machine everything took, null
     where nothing told it; `time_us` is the median of `samples_us` over it. `samples_taken` is how
     many samples there were before `tilewise db prune` has left some of them, null where all are
-    there.
+    there. `interval` is null where there was one sample.
     """
 
     number: int

@@ -39,8 +39,9 @@ function addRow(trial) {
     ? `${trial.failure}: ${trial.message}`
     : Object.entries(trial.params).map(([name, value]) => `${name}=${value}`).join(" ");
   const speed = trial.gflops == null ? "" : trial.gflops.toFixed(1);
-  const [low, high] = trial.interval ?? [0, 0]; // a single sample has none
-  const interval = low < high ? `${low.toFixed(1)} to ${high.toFixed(1)}` : "";
+  const interval = trial.interval
+    ? trial.interval.map((end) => end.toFixed(1)).join(" to ")
+    : trial.gflops == null ? "" : "one sample";
   for (const [text, kind] of [[trial.number, "number"], ["", ""], [speed, "number"],
     [interval, "number faint"], [trial.origin, ""], [told, "told"]]) {
     const cell = row.insertCell();

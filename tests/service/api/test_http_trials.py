@@ -51,6 +51,22 @@ def test_trials_of_all_jobs_are_paged(client, machine, two_problems):
     assert listed[2]["samples_us"] == pytest.approx([1e5, 1e6 / 3, 15.0])
 
 
+def test_a_trial_of_one_sample_has_no_interval(client, sessions, submit, run):
+    def tune(problem, target, request, store, **options):
+        alone = fakes.trial(0)
+        speed = alone.measurement.gflops
+        measurement = fakes.replace(alone.measurement, interval=(speed, speed))
+        store.add(fakes.replace(alone, samples=(0.1,), measurement=measurement))
+        return fakes.tune(problem, target, request, store, **options)
+
+    run(submit(trials=3), tuner=tune)
+    alone, *others = client.get("/v1/trials").json()["trials"]
+    assert alone["interval"] is None and alone["gflops"] > 0
+    assert all(low < high for low, high in (trial["interval"] for trial in others))
+    page = client.get("/jobs/1").text
+    assert page.count("one sample") == 1
+
+
 def test_hot_and_cold_are_told_apart(client, submit, run):
     for cache in ("cold", "hot"):
         run(submit(trials=2, cache=cache))
