@@ -207,6 +207,10 @@ class Best:
         placements: of the buffers, in all processes, over which they were taken.
         rejected: samples of all finalists that were preempted; their thread's time counts.
         disturbed: rounds that count for no median, because everything was slow in them.
+        taken: samples of all finalists, of which `rejected` were preempted.
+        rounds: of the finals, of which `disturbed` were slow.
+        spread: how far the machine's pace went up and down in the trials, the outer tenths left
+            out, as a logarithm; 0 where few paces are known.
         cold: how the caches were emptied before each sample; None if they were hot.
         accuracy: the winner's rms errors in those of the direct method, by the kind of operands
             (`kernels.oracle.accuracy`); none if it is direct.
@@ -221,6 +225,9 @@ class Best:
     placements: int = 1
     rejected: int = 0
     disturbed: int = 0
+    taken: int = 0
+    rounds: int = 0
+    spread: float = 0.0
     cold: str | None = None
     accuracy: dict[str, float] = field(default_factory=dict)
 

@@ -29,6 +29,7 @@ from search.records import Best, Measurement, TrialRecord, time_us
 from search.runner.failures import CandidateFailureError
 from search.runner.interface import FinalsRunner
 from search.runner.protocol import FinalsReply
+from search.timing.pace import FASTER, spread
 from search.timing.summary import summarise
 
 PROCESSES = 2  # that time the finalists, unless there is no time for the second
@@ -78,7 +79,8 @@ class Finals:
 
     @property
     def _plan(self) -> RoundsPlan:
-        return RoundsPlan(self.budget, self.most, self.threads, self.evicting_s)
+        is_noisy = spread(self.paces) > FASTER
+        return RoundsPlan(self.budget, self.most, self.threads, self.evicting_s, is_noisy)
 
     def run(self, ranking: Sequence[TrialRecord]) -> tuple[Best | None, dict[str, Measurement]]:
         """Time the first few of a ranking, and rank them by that."""
@@ -213,6 +215,9 @@ class Finals:
             placements=len({at // PLACEMENT_ROUNDS for at in calm}),
             rejected=self._rejected,
             disturbed=rounds.disturbed,
+            taken=sum(len(timed) for timed in self._timed),
+            rounds=len(rounds.levels),
+            spread=spread(self.paces),
             cold=reply.cold,
             accuracy=reply.accuracy[winner] if reply.accuracy else {},
         )

@@ -11,6 +11,7 @@ from search.timing.samples import SAMPLE_S, sample_cost
 
 FINALISTS = 4
 CONTENDERS = 12
+WHEN_NOISY = 2  # times as many, and times the rounds of a semifinal: trials err by more then
 LEAST_SEMIFINAL_ROUNDS, MOST_SEMIFINAL_ROUNDS, SEMIFINAL_S = 7, 20, 0.5
 BEFORE_ROUNDS, CHECK_S = 4, 0.02  # runs of each before the rounds, and what a check takes
 SEMIFINAL_SHARE = 0.1  # of the time that is left, where that is limited
@@ -29,23 +30,29 @@ class RoundsPlan:
         most: how many take part where runs are long.
         threads: that a run uses.
         evicting_s: that it takes to empty the caches before each sample; 0 where that is not done.
+        is_noisy: whether the machine's pace went far up and down in the trials.
     """
 
     budget: Budget
     most: int
     threads: int
     evicting_s: float
+    is_noisy: bool = False
+
+    @property
+    def _times(self) -> int:
+        return WHEN_NOISY if self.is_noisy else 1
 
     def contenders(self, ranking: Sequence[TrialRecord]) -> list[TrialRecord]:
         """Those who can win: as many as can meet in a semifinal, checked and warmed up."""
         left = self.budget.finals_left_s
-        within_s = FINALS_S if left is None else SEMIFINAL_SHARE * left
+        within_s = self._times * FINALS_S if left is None else SEMIFINAL_SHARE * left
         evicting_s = LEAST_SEMIFINAL_ROUNDS * self.evicting_s
         taken_s = accumulate(
             max(CHECK_S, self._semifinal_s(time_us(trial) / 1e6)) + evicting_s for trial in ranking
         )
         fitting = sum(seconds <= within_s for seconds in taken_s)
-        return list(ranking[: max(self.most, min(CONTENDERS, fitting))])
+        return list(ranking[: max(self.most, min(self._times * CONTENDERS, fitting))])
 
     def _semifinal_s(self, run_s: float) -> float:
         """Seconds that one run of so many takes part for, less what empties the caches."""
@@ -79,7 +86,7 @@ class RoundsPlan:
         budget_s = None if left is None else SEMIFINAL_SHARE * left
         fitting = int(SEMIFINAL_S / self._round_s(contenders))
         rounds = max(LEAST_SEMIFINAL_ROUNDS, min(MOST_SEMIFINAL_ROUNDS, fitting))
-        return rounds, budget_s
+        return self._times * rounds, budget_s
 
     def is_short(self, contenders: list[TrialRecord]) -> bool:
         """Whether all of them can be timed as often as finalists have to be."""

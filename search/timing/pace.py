@@ -23,6 +23,14 @@ def quietest(paces: Sequence[float]) -> float:
     return found if -log(found) > FASTER else 1.0
 
 
+def spread(paces: Sequence[float]) -> float:
+    """Return how far paces lie apart, the outer tenths left out, as a logarithm; 0 of few."""
+    if len(paces) < LEAST_QUIET:
+        return 0.0
+    ordered, tail = sorted(paces), int(QUIETEST * len(paces))
+    return log(ordered[-1 - tail] / ordered[tail])
+
+
 def is_usual(pace: float, others: Sequence[float]) -> bool:
     """Whether the machine ran about as it did in most other trials; so it did in the first."""
     return not others or is_near(pace, median(others))

@@ -89,6 +89,9 @@ class BestWire(Wire):
     placements: Number
     rejected: Number
     disturbed: Number
+    taken: Number = 0
+    rounds: Number = 0
+    spread: Annotated[float, Field(ge=0)] = 0.0
     cold: str | None
     accuracy: dict[str, float]
 

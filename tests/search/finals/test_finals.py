@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from dataclasses import replace
+from math import log
 
 import pytest
 
@@ -10,7 +11,7 @@ from search import budget as budget_module
 from search.budget import Budget
 from search.engine.tune import tune
 from search.finals.finals import ENOUGH_PACES, WAITING
-from search.finals.plan import CONTENDERS, FINALISTS, PLACEMENTS
+from search.finals.plan import CONTENDERS, FINALISTS, PLACEMENTS, WHEN_NOISY
 from search.records import TuneRequest
 from search.runner.failures import CandidateFailureError
 from search.store import MemoryStore
@@ -269,6 +270,31 @@ def test_short_contenders_all_meet_in_the_finals() -> None:
     runner = Seen()
     tune(SQUARE, TARGET, TuneRequest(trials=40), MemoryStore(), make_runner=lambda *_: runner)
     assert runner.met == [CONTENDERS] * 2
+
+
+class Noisy(Seen):
+    """A machine that is half as slow again in every third trial, or never."""
+
+    def __init__(self, most_pace: float) -> None:
+        super().__init__()
+        self.most_pace, self.count = most_pace, 0
+
+    def trial(self, steps, best_s, control=None):
+        reply = super().trial(steps, best_s, control)
+        self.count += 1
+        pace = self.most_pace if control and self.count % 3 == 0 else 1.0
+        times = tuple(pace * seconds for seconds in reply.times)
+        return replace(reply, times=times, pace=pace if control else None)
+
+
+@pytest.mark.parametrize(("most_pace", "times"), [(1.05, 1), (1.5, WHEN_NOISY)])
+def test_more_take_part_where_the_machine_was_noisy(most_pace: float, times: int) -> None:
+    runner = Noisy(most_pace)
+    request = TuneRequest(trials=60)
+    best = tune(SQUARE, TARGET, request, MemoryStore(), make_runner=lambda *_: runner).best
+    assert runner.met[0] == times * CONTENDERS
+    assert best is not None and best.spread == pytest.approx(log(most_pace))
+    assert best.taken > best.rounds > 0
 
 
 def test_of_long_ones_the_best_of_a_semifinal_do() -> None:
