@@ -251,7 +251,7 @@ def _correction(job_id: int, trial: TrialRecord) -> dict[str, Any]:
     return {"of_job": job_id, "of_number": trial.number, **named}
 
 
-def _paces_beside(own: models.Job) -> Select[Any]:
+def _paces_beside(own: models.Job) -> Select[int, float | None]:
     """Return the query for recent paces of other jobs on the target of one, by job."""
     newest = (
         select(models.Job.id)
