@@ -6,10 +6,12 @@ import pytest
 from optuna.samplers import RandomSampler
 
 from kernels.schedule import Schedule
+from search.engine import together
 from search.progress import Phase
 from search.records import TuneRequest
 from search.store import MemoryStore
 from tests.search.engine.fakes import FakeRunner, run
+from tests.search.engine.test_together import Machines
 
 SLOW = 2.5
 
@@ -121,3 +123,24 @@ def test_a_sampler_is_told_times_of_one_scale(disturbed: int) -> None:
     ]
     assert len(ratios) > 5
     assert ratios == pytest.approx([SLOW * 1e6] * len(ratios))
+
+
+class Far(Machines):
+    """Undisturbed machines, which tell times by what they are told of the control."""
+
+    def reply(self, candidate):
+        control = candidate.control
+        known = control["seconds"] / FakeRunner.seconds(Schedule.from_json(control["steps"]))
+        reply = self.runner.trial(candidate.steps, None)
+        return replace(reply, pace=1 / known)
+
+
+def test_what_was_out_when_the_scale_changed_is_corrected_too(monkeypatch) -> None:
+    monkeypatch.setattr(together, "LOOK_S", 0.0)
+    monkeypatch.setattr(together, "WAIT_S", 0.0)
+    store = MemoryStore()
+    request = TuneRequest(trials=60, spread=8)
+    result, *_ = run(request, store, Disturbed(1), helpers=Far(store, 2))
+    assert len(result.trials) == 60
+    assert_right(result.trials)
+    assert store.trials() == list(result.trials)

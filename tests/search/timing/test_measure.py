@@ -38,6 +38,7 @@ class Clocks:
 
         def run(repeat: int) -> None:
             self.wall += repeat * seconds
+            self.thread += repeat * seconds / 100
             self.waits += 1
 
         return run
