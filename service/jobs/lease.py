@@ -158,8 +158,10 @@ def _last_sign(job: Job) -> datetime | None:
 
 
 def elapsed_s(job: Job) -> float:
-    """Return the seconds of all runs of a job so far, for whoever looks at it."""
-    return _spent_s(job, now() if job.state == "running" else None)
+    """Return the seconds of all runs of a job so far; a value that is garbled as it is."""
+    if job.state != "running" or job.claimed_at is None:
+        return job.elapsed_s
+    return job.elapsed_s + _unwritten_s(job, now())
 
 
 def _spent_s(job: Job, until: datetime | None) -> float:
@@ -167,8 +169,14 @@ def _spent_s(job: Job, until: datetime | None) -> float:
     is_number = isinstance(job.elapsed_s, float) and isfinite(job.elapsed_s)
     spent = job.elapsed_s if is_number else 0.0
     if isinstance(job.claimed_at, datetime) and isinstance(until, datetime):
-        spent += min(max(0.0, (until - job.claimed_at).total_seconds()), LEASE.total_seconds())
+        spent += _unwritten_s(job, until)
     return spent
+
+
+def _unwritten_s(job: Job, until: datetime) -> float:
+    """Return the seconds since the last write of a run, by the clock of the wall."""
+    assert job.claimed_at is not None
+    return min(max(0.0, (until - job.claimed_at).total_seconds()), LEASE.total_seconds())
 
 
 def _clocked_s(session: Session, held: Lease) -> float:
