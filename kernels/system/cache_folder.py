@@ -1,8 +1,11 @@
 """Where generated code is kept between processes."""
 
+import functools
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
+from stat import S_ISDIR, S_IWGRP, S_IWOTH
 
 from kernels.errors import CacheError
 
@@ -35,8 +38,24 @@ def cache_dir() -> Path:
         folder = home / "tilewise"
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # a user may have no home
-        return Path(tempfile.gettempdir()) / "tilewise"
+        return _temporary()
     return folder
+
+
+@functools.cache
+def _temporary() -> Path:
+    """Return a folder of this user alone, where every user may make folders.
+
+    What others could write there, this user would run.
+    """
+    folder = Path(tempfile.gettempdir()) / f"tilewise-{os.getuid()}"
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+        is_own = S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+        if is_own and not status.st_mode & (S_IWGRP | S_IWOTH):
+            return folder
+    return Path(tempfile.mkdtemp(prefix="tilewise-"))
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kernels.errors import CacheError
 from kernels.system.cache_folder import require_cache_dir
+from kernels.system.regular_file import read_regular
 from kernels.system.typed_json import from_json, to_json
 
 CPUINFO = Path("/proc/cpuinfo")
@@ -72,7 +73,7 @@ def _path() -> Path:
 
 def _kept(key: str) -> Processor | None:
     try:
-        found = from_json(Processor, json.loads(_path().read_text()))
+        found = from_json(Processor, json.loads(read_regular(_path())))
     except (CacheError, OSError, ValueError):
         return None
     return found if found.key == key and found.name else None

@@ -8,6 +8,7 @@ from pathlib import Path
 from stat import S_ISCHR, S_ISDIR
 
 from kernels.quoting import one_line
+from kernels.system.regular_file import read_regular
 from tilewise.errors import BadInputError, TilewiseError
 
 # What is wrong with a path itself, and not with the disk that it is on.
@@ -28,6 +29,16 @@ def read_text(path: str) -> str:
     except OSError as error:
         raise BadInputError(f"cannot read {_shown(path)}: {error.strerror}") from error
     except UnicodeDecodeError as error:
+        raise BadInputError(f"cannot read {_shown(path)}: it is not text") from error
+
+
+def read_regular_text(path: str) -> str:
+    """Return the text of a regular file, which may be behind a link; the errors of `read_text`."""
+    try:
+        return read_regular(Path(path), follows_links=True).decode("utf-8-sig")
+    except OSError as error:
+        raise BadInputError(f"cannot read {_shown(path)}: {error.strerror}") from error
+    except ValueError as error:
         raise BadInputError(f"cannot read {_shown(path)}: it is not text") from error
 
 

@@ -3,19 +3,24 @@
 import fcntl
 import hashlib
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 
 from kernels.errors import CacheError
+from kernels.quoting import one_line
 from kernels.system.cache_folder import require_cache_dir
+from kernels.system.regular_file import read_regular
 from tilewise.errors import BadInputError, TilewiseError
 
 PREFIX, SUFFIX = ".tilewise-", ".tmp"
 FILLING = ".tilewise-filling"
 KEPT = "fetched"
+DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def sha256(text: str) -> str:
@@ -47,19 +52,24 @@ class Folder:
         """
         with _told(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.path, os.O_RDONLY)
+            handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             for left in self.path.glob(f"{PREFIX}*{SUFFIX}"):
-                left.unlink(missing_ok=True)
+                with _told(left):
+                    left.unlink(missing_ok=True)
             yield
         finally:
             os.close(handle)
 
     def digest(self, name: str) -> str | None:
-        """SHA-256 of a file, hex; None where there is none."""
+        """SHA-256 of a file, hex; None where there is none.
+
+        Raises:
+            BadInputError: there is a link, a device or the like, or it cannot be read.
+        """
         try:
-            return hashlib.sha256((self.path / name).read_bytes()).hexdigest()
+            return hashlib.sha256(read_regular(self.path / name)).hexdigest()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -68,12 +78,11 @@ class Folder:
     @property
     def is_being_filled(self) -> bool:
         """Whether a fill of the folder was broken off."""
-        return (self.path / FILLING).exists()
+        return os.path.lexists(self.path / FILLING)
 
     def begin_fill(self) -> None:
         """Mark the folder, until `end_fill`, as one whose files are on their way."""
-        with _told(self.path):
-            (self.path / FILLING).touch()
+        self.write(FILLING, "")
 
     def end_fill(self) -> None:
         """Take the mark away."""
@@ -95,7 +104,7 @@ class Folder:
         """Keep a file's text in the cache folder, unless that has it."""
         if not is_kept(digest):
             with suppress(OSError, UnicodeDecodeError):
-                keep((self.path / name).read_text(encoding="utf-8"))
+                keep(read_regular(self.path / name).decode())
 
     def remove(self, name: str) -> None:
         """Take a file away."""
@@ -135,14 +144,14 @@ def keep(text: str) -> None:
         folder = require_cache_dir() / KEPT
         folder.mkdir(exist_ok=True)
         path = folder / sha256(text)
-        if not path.exists():
+        if kept(path.name) is None:
             write_whole(path, text)
 
 
 def is_kept(digest: str) -> bool:
     """Whether the cache folder has a text of this SHA-256."""
     try:
-        return (require_cache_dir() / KEPT / digest).exists()
+        return S_ISREG((require_cache_dir() / KEPT / required_digest(digest)).lstat().st_mode)
     except (CacheError, OSError):
         return False
 
@@ -150,10 +159,21 @@ def is_kept(digest: str) -> bool:
 def kept(digest: str) -> str | None:
     """The text of this SHA-256 from the cache folder, if it is there and whole."""
     try:
-        text = (require_cache_dir() / KEPT / digest).read_text(encoding="utf-8")
+        text = read_regular(require_cache_dir() / KEPT / required_digest(digest)).decode()
     except (CacheError, OSError, UnicodeDecodeError):
         return None
     return text if sha256(text) == digest else None
+
+
+def required_digest(text: str) -> str:
+    """Return a SHA-256 in hex, which is safe as the name of a file.
+
+    Raises:
+        BadInputError: the text is something else, such as a path.
+    """
+    if not DIGEST.fullmatch(text):
+        raise BadInputError(f"{one_line(text)[:80]!r} is no SHA-256 of 64 lower-case hex digits")
+    return text
 
 
 def _umask() -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from kernels.target import canonical_target, parse_target, target_kind
 from tilewise.backends.base import Backend
-from tilewise.errors import MissingError, TilewiseError
+from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.fetch.folder import Folder, keep, kept, sha256
 from tilewise.fetch.lock import Entry, Lock
 from tilewise.fetch.update import Wanted
@@ -112,7 +112,11 @@ def _canonical(target: str) -> str | None:
 
 def _of_the_folder(folder: Folder, lock: Lock) -> Iterator[Difference]:
     for path, entry in lock.entries.items():
-        found = folder.digest(path)
+        try:
+            found = folder.digest(path)
+        except BadInputError as error:
+            yield Difference(path, str(error))
+            continue
         if found is None:
             yield Difference(path, "is not in the folder", is_absent=True)
         elif found != entry.sha256:

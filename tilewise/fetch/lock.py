@@ -5,15 +5,23 @@ itself, so that a diff shows what a newer schedule has changed and nothing else.
 """
 
 import json
+import re
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from math import inf
 from pathlib import PurePath
 
+from kernels.quoting import quoted
 from kernels.system.typed_json import from_json
 from tilewise.errors import BadInputError
+from tilewise.fetch.folder import DIGEST
+from tilewise.fetch.names import KERNEL
 
 VERSION = 1
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+=-]{0,254}")
+ENDS = 2  # of an interval
+KINDS = ("cpu", "air", KERNEL)
 HEAD = """\
 # Written by `tilewise fetch`; commit it. `tilewise fetch --frozen` holds a build to it.
 """
@@ -101,10 +109,9 @@ class Lock:
         except (ValueError, TypeError) as error:
             raise BadInputError(f"{name} is no lock file: {error}") from error
         for entry in entries:
-            if PurePath(entry.path).name != entry.path or not entry.path[:1].isalnum():
-                raise BadInputError(
-                    f"{name} is no lock file: path {entry.path!r} is no file's name"
-                )
+            fault = _fault(entry)
+            if fault is not None:
+                raise BadInputError(f"{name} is no lock file: {fault}")
         folder = found.get("folder", "")
         if not isinstance(folder, str):
             raise BadInputError(f"{name} is no lock file: folder={folder!r} is no name")
@@ -117,6 +124,22 @@ class Lock:
             facts += f"folder = {_value(self.folder)}\n"
         blocks = [HEAD, facts, *map(_block, self.entries.values())]
         return "\n".join(blocks)
+
+
+def _fault(entry: Entry) -> str | None:
+    """Return what is wrong with an entry that names or describes no file of a folder."""
+    if PurePath(entry.path).name != entry.path or not FILE_NAME.fullmatch(entry.path):
+        return f"path {quoted(entry.path)} is no file's name"
+    for name in ("sha256", "key"):
+        value = getattr(entry, name)
+        if not DIGEST.fullmatch(value):
+            return f"{entry.path}: {name}={quoted(value)} is no SHA-256 of 64 hex digits"
+    if entry.kind not in KINDS:
+        return f"{entry.path}: kind={quoted(entry.kind)} is not one of {', '.join(KINDS)}"
+    numbers = [one for one in (entry.gflops, *(entry.interval or ())) if one is not None]
+    if not all(0 <= one < inf for one in numbers) or len(entry.interval or (0.0, 0.0)) != ENDS:
+        return f"{entry.path}: gflops and interval are no speed"
+    return None
 
 
 def _block(entry: Entry) -> str:

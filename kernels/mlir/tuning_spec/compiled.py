@@ -16,6 +16,7 @@ from kernels.mlir.tuning_spec.text import Entry, marks_in, spec_text
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.system.cache_folder import cache_dir, write_whole
+from kernels.system.regular_file import read_regular
 from kernels.system.toolchain import identity
 from kernels.target.model import Target
 
@@ -38,7 +39,7 @@ def spec_code(problem: Problem, schedule: Schedule, target: Target) -> bytes:
     said = f"{identity()} {target.cpu} {problem.canonical} {text}"
     path = cache_dir() / "specs" / f"{hashlib.sha256(said.encode()).hexdigest()[:32]}.vmfb"
     with suppress(OSError):
-        return path.read_bytes()
+        return read_regular(path)
     code = compile_with(text, problem)
     with suppress(OSError):  # a full or read-only folder keeps nothing
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -16,6 +16,7 @@ from llvmlite import ir
 
 from kernels.native.jit.object_code import ObjectCode, Passes, compile_module, features
 from kernels.system.cache_folder import cache_dir
+from kernels.system.regular_file import read_regular
 from kernels.system.toolchain import identity
 
 MOST_BYTES = 256 << 20  # of kept objects; the ones used longest ago go first
@@ -38,7 +39,7 @@ def kept_object(name: str) -> ObjectCode | None:
     """The object kept under `name`; None when there is none, or it is not whole."""
     path = _path(name)
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
     except OSError:
         return None
     digest, body = content[:_DIGEST], content[_DIGEST:]

@@ -14,6 +14,7 @@ from typing import Any
 
 from kernels.errors import CacheError
 from kernels.system.cache_folder import require_cache_dir, write_whole
+from kernels.system.regular_file import read_regular
 from service.results.child import answer_of
 
 MOST_KEPT = 1000  # modules, of about 50 kB
@@ -77,7 +78,7 @@ def _folder_if_any() -> Path | None:
 def kept_module(tag: str) -> str | None:
     """The module that `tag` names, if it is kept and not damaged."""
     try:
-        digest, _, text = (_folder() / tag).read_text(encoding="utf-8").partition("\n")
+        digest, _, text = read_regular(_folder() / tag).decode().partition("\n")
     except (CacheError, OSError, UnicodeDecodeError):
         return None
     return text if digest == _digest(text) else None

@@ -1,5 +1,6 @@
 """URLs of databases as people mistype them: refused in one line, without the password."""
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -96,4 +97,6 @@ def test_a_user_without_a_home_is_told_what_to_set(monkeypatch):
         default_database()
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.delenv("TILEWISE_CACHE_DIR", raising=False)
-    assert cache_dir() == Path(tempfile.gettempdir()) / "tilewise"
+    cache = cache_dir()
+    assert cache.parent == Path(tempfile.gettempdir()) and cache.name.startswith("tilewise-")
+    assert cache.stat().st_uid == os.getuid() and not cache.stat().st_mode & 0o022

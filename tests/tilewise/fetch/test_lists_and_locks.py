@@ -107,7 +107,7 @@ def test_a_name_that_would_be_too_long_ends_with_a_piece_of_the_key():
 
 def entry(path="b.cpu.mlir", **changes):
     values = {
-        "path": path, "problem": ONE, "key": "k", "kind": "cpu", "target": "cpu:x,threads=1",
+        "path": path, "problem": ONE, "key": "1" * 64, "kind": "cpu", "target": "cpu:x,threads=1",
         "toolchain": 'a "quoted" one, 2.0', "schedule": "s", "sha256": "0" * 64, "gflops": 12.5,
         "interval": (12.0, 13.0),
     }  # fmt: skip

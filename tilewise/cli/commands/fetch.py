@@ -10,7 +10,7 @@ from kernels.quoting import quoted
 from kernels.target import target_kind
 from search.records import TuneRequest
 from tilewise.cli.command import Command
-from tilewise.cli.files import read_text, require_file
+from tilewise.cli.files import read_regular_text, read_text, require_file
 from tilewise.cli.options import add_db, add_server, backend_of
 from tilewise.cli.tuning import tune_missing
 from tilewise.errors import BadInputError, MissingError
@@ -53,7 +53,7 @@ def _update(options: argparse.Namespace, folder: Folder, place: Path, wanted: Wa
         with folder.taken():
             update.lock = _read_lock(place, folder)  # as whoever had the folder before has left it
             text = update.run().render()
-            if not place.exists() or place.read_text(encoding="utf-8") != text:
+            if not place.exists() or read_regular_text(str(place)) != text:
                 folder.write_beside(place, text)
     _report(options, place, update.outcomes)
 
@@ -114,7 +114,7 @@ def _lock_place(options: argparse.Namespace, folder: Folder) -> Path:
 def _read_lock(place: Path, folder: Folder) -> Lock:
     if not place.exists():
         return Lock.of(())
-    lock = Lock.parse(read_text(str(place)), str(place))
+    lock = Lock.parse(read_regular_text(str(place)), str(place))
     if lock.folder not in ("", folder.name):
         raise BadInputError(
             f"{place} is the lock file of the folder {quoted(lock.folder)}, not of "
