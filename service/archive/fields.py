@@ -7,7 +7,7 @@ import base64
 import hashlib
 import json
 import math
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -24,8 +24,18 @@ from kernels.errors import KernelsError
 from kernels.problem import parse_problem
 from kernels.quoting import quoted
 from kernels.target import parse_target
+from service.db.base import now
+from service.db.trials import unpack_samples
 
 INFINITE = "infinity"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SKEW = timedelta(days=1)
+LONGEST_S = 1e9
+LONGEST_TEXT = 4 << 20
+LONGEST_COLUMN = 100_000
+MOST_SAMPLES = 1 << 20
+BYTES_OF_SAMPLE = 8
+DEEPEST = 32
 _INT_BITS = 31
 
 _compact = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
@@ -61,14 +71,66 @@ def _known_target(text: str) -> str:
 
 
 def _in_utc(moment: datetime) -> datetime:
-    return moment.astimezone(UTC)
+    try:
+        found = moment.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError("is no moment in UTC") from error
+    if not EPOCH <= found <= now() + SKEW:
+        raise ValueError("is before 1970, or more than a day ahead of this machine's clock")
+    return found
+
+
+def printable(text: str) -> str:
+    """Return a text of one line; ValueError if it has characters that cannot be printed."""
+    if not text.isprintable():
+        raise ValueError("has characters that cannot be printed")
+    return text
+
+
+def _plain(value: Any) -> Any:
+    """Return a JSON value that every database keeps and every reader prints.
+
+    Raises:
+        ValueError: it has a number that is not finite or too large, or is nested deeply.
+    """
+    waiting = [(value, 0)]
+    while waiting:
+        part, depth = waiting.pop()
+        if depth > DEEPEST:
+            raise ValueError(f"is nested more than {DEEPEST} deep")
+        if isinstance(part, dict):
+            waiting += [(one, depth + 1) for pair in part.items() for one in pair]
+        elif isinstance(part, list):
+            waiting += [(one, depth + 1) for one in part]
+        elif isinstance(part, float) and not math.isfinite(part):
+            raise ValueError("has a number that is not finite")
+        elif isinstance(part, int) and not -(2**63) <= part < 2**63:
+            raise ValueError("has a number of more than 64 bits")
+        elif isinstance(part, str) and len(part) > LONGEST_TEXT:
+            raise ValueError(f"has a text of more than {LONGEST_TEXT} characters")
+    return value
+
+
+def _few(value: Any) -> Any:
+    """Return a JSON value that is no larger than one of a column needs to be."""
+    if len(_compact(value)) > LONGEST_COLUMN:
+        raise ValueError(f"has more than {LONGEST_COLUMN} characters as JSON")
+    return value
+
+
+def _samples(packed: bytes) -> bytes:
+    if len(packed) % BYTES_OF_SAMPLE:
+        raise ValueError("samples are not whole numbers of 8 bytes")
+    if not all(0 < taken <= LONGEST_S for taken in unpack_samples(packed)):
+        raise ValueError(f"samples are times above 0 and at most {LONGEST_S:g} s")
+    return packed
 
 
 def _deviation(value: object) -> object:
     """JSON has no infinity, and NaN is what a database without it gives back: nothing."""
     if value == INFINITE:
         return math.inf
-    if value == -math.inf:
+    if isinstance(value, int | float) and value < 0:
         raise ValueError("no result is off by less than nothing")
     return None if isinstance(value, float) and math.isnan(value) else value
 
@@ -95,17 +157,48 @@ def is_named(name: str, steps: list[Any]) -> bool:
     return digest_of(steps)[:16] == name
 
 
-Problem = Annotated[str, AfterValidator(_canonical)]
+Problem = Annotated[str, Field(max_length=2000), AfterValidator(_canonical)]
 Target = Annotated[str, Field(max_length=100), AfterValidator(_known_target)]
-Toolchain = Annotated[str, Field(min_length=1, max_length=255)]
+Toolchain = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(printable)]
 Cache = Literal["hot", "cold"]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Hash = Annotated[str, Field(max_length=16)]
-Host = Annotated[str, Field(min_length=1, max_length=255)]
+Hash = Annotated[str, Field(max_length=16), AfterValidator(printable)]
+Host = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(printable)]
+Name = Annotated[str, Field(max_length=64), AfterValidator(printable)]
+Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
+Seconds = Annotated[float, Field(ge=0, le=LONGEST_S)]
+Speed = Annotated[float, Field(gt=0, le=1e9)]
+"""In GFLOP/s, or in GB/s."""
+
+Micros = Annotated[float, Field(gt=0, le=1e6 * LONGEST_S)]
+Sizes = Annotated[dict[Name, Annotated[int, Field(ge=0, lt=2**63)]], Field(max_length=100)]
+"""In bytes, by name."""
+
+Features = Annotated[list[Name], Field(max_length=1000)]
+Speeds = Annotated[dict[Name, Speed], Field(max_length=100)]
 Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 Count = Annotated[int, Field(ge=0, lt=2**_INT_BITS)]
-Base64 = Annotated[bytes, BeforeValidator(_decoded), PlainSerializer(_encoded, when_used="json")]
-Steps = list[dict[str, Any]]
+Samples = Annotated[
+    bytes,
+    BeforeValidator(_decoded),
+    Field(max_length=8 * MOST_SAMPLES),
+    AfterValidator(_samples),
+    PlainSerializer(_encoded, when_used="json"),
+]
+Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Params = Annotated[
+    dict[Name, Whole | Annotated[str, Field(max_length=300)] | bool], Field(max_length=200)
+]
+Document = Annotated[dict[str, Any], AfterValidator(_plain)]
+Column = Annotated[dict[str, Any], AfterValidator(_plain), AfterValidator(_few)]
+"""Of a row that has it beside others."""
+
+Steps = Annotated[
+    list[dict[str, Any]],
+    Field(max_length=200),
+    AfterValidator(_plain),
+    AfterValidator(_few),
+]
 Deviation = Annotated[
     Annotated[float, Field(allow_inf_nan=True)] | None,
     BeforeValidator(_deviation),

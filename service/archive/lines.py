@@ -4,33 +4,52 @@ Rows refer to each other by what they are, and not by the numbers of one databas
 its canonical string, a machine by its host, a job by its `name`.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from kernels.problem import parse_problem
-from search.records import LONGEST_SAMPLER, FailureClass, TrialState
+from search.errors import BudgetError
+from search.records import LONGEST_SAMPLER, FailureClass, TrialState, TuneRequest
 from service.api.schemas.suites import SuiteReport
 from service.archive.fields import (
-    Base64,
     Cache,
+    Column,
     Count,
     Deviation,
+    Document,
+    Features,
     Hash,
     Host,
     Line,
+    Micros,
     Moment,
+    Name,
+    Params,
     Problem,
+    Samples,
+    Seconds,
     Sha256,
+    Sizes,
+    Speed,
+    Speeds,
     Steps,
     Target,
+    Text,
     Toolchain,
     digest_of,
     is_named,
+    printable,
 )
 from service.db.models import JobState
 
-BYTES_OF_SAMPLE = 8
+MOST_OPS = 100_000  # of one model
+
+
+def require_interval(low: float | None, high: float | None) -> None:
+    """Raise ValueError for an interval whose ends are in the wrong order."""
+    if low is not None and high is not None and low > high:
+        raise ValueError(f"its interval {low:g} to {high:g} ends before it begins")
 
 
 class ProblemLine(Line):
@@ -51,13 +70,13 @@ class MachineLine(Line):
     """A machine that has timed something."""
 
     host: Host
-    cpu: Annotated[str, Field(max_length=64)]
+    cpu: Name
     cores: Count
     memory_bytes: Annotated[int, Field(ge=0, lt=2**63)]
-    caches: dict[str, int]
-    features: list[str] | None
-    peaks: dict[str, float] | None
-    bandwidth_gbs: float | None
+    caches: Sizes
+    features: Features | None
+    peaks: Speeds | None
+    bandwidth_gbs: Speed | None
     peaks_at: Moment | None
     seen_at: Moment
 
@@ -78,15 +97,15 @@ class JobLine(Line):
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)]
     created_at: Moment
     trials: Count
-    seconds: float | None
+    seconds: Seconds | None
     sampler: Annotated[str, Field(max_length=LONGEST_SAMPLER)]
     peers: bool
     state: JobState
     host: Host | None
     crashes: Count
-    elapsed_s: float
+    elapsed_s: Seconds
     complete: bool | None
-    error: str | None
+    error: Text | None
     started_at: Moment | None
     finished_at: Moment | None
     phase: Annotated[str, Field(max_length=32)] | None
@@ -97,6 +116,11 @@ class JobLine(Line):
     def _is_named_so(self) -> "JobLine":
         if self.job != name_of(self):
             raise ValueError("job is not the name of what was asked for")
+        if self.state in ("queued", "running"):  # it may be asked for again
+            try:
+                TuneRequest(self.trials, self.seconds, self.seed, self.sampler, self.peers)
+            except BudgetError as error:
+                raise ValueError(str(error)) from error
         return self
 
 
@@ -121,20 +145,20 @@ class TrialLine(Line):
     number: Count
     hash: Hash
     steps: Steps
-    params: dict[str, int | str | bool]
+    params: Params
     state: TrialState
     origin: Annotated[str, Field(max_length=LONGEST_SAMPLER)]
     failure: FailureClass | None
-    message: str
-    gflops: float | None
-    low: float | None
-    high: float | None
-    time_us: float | None
-    samples: Base64
+    message: Text
+    gflops: Speed | None
+    low: Speed | None
+    high: Speed | None
+    time_us: Micros | None
+    samples: Samples
     samples_taken: Count | None
-    pace: float | None
+    pace: Annotated[float, Field(gt=0, le=1e9)] | None
     rejected: Count
-    compile_s: float
+    compile_s: Seconds
     max_error: Deviation
     created_at: Moment
 
@@ -142,13 +166,10 @@ class TrialLine(Line):
     def _is_a_trial(self) -> "TrialLine":
         if not is_named(self.hash, self.steps):
             raise ValueError("its steps do not have its hash")
-        if len(self.samples) % BYTES_OF_SAMPLE:
-            raise ValueError("samples are not whole numbers of 8 bytes")
         speed = (self.gflops, self.low, self.high, self.time_us)
         if None in speed and self.state != "failed":
             raise ValueError(f"it is {self.state} without a speed")
-        if any(value is not None and value <= 0 for value in (*speed, self.pace)):
-            raise ValueError("its time, its speed or its pace is not above 0")
+        require_interval(self.low, self.high)
         return self
 
 
@@ -158,7 +179,7 @@ class ScriptLine(Line):
     flavor: Annotated[str, Field(max_length=16)]
     hash: Hash
     steps: Steps
-    text: str
+    text: Text
     sha256: Sha256
     created_at: Moment
 
@@ -175,14 +196,14 @@ class ProofLine(Line):
     applied: bool
     executed: bool
     max_error: Deviation
-    tolerance: float | None
-    gflops: float | None
-    low: float | None
-    high: float | None
-    time_us: float | None
-    mlir: Annotated[str, Field(max_length=100)]
-    failure: Annotated[str, Field(max_length=64)] | None
-    message: str
+    tolerance: Annotated[float, Field(ge=0)] | None
+    gflops: Speed | None
+    low: Speed | None
+    high: Speed | None
+    time_us: Micros | None
+    mlir: Annotated[str, Field(max_length=100), AfterValidator(printable)]
+    failure: Name | None
+    message: Text
     digest: Sha256
     created_at: Moment
     script: ScriptLine | None
@@ -191,6 +212,7 @@ class ProofLine(Line):
     def _proves_something(self) -> "ProofLine":
         if self.ok and not (self.applied and self.executed and self.script is not None):
             raise ValueError("it proves a script that was not executed, or none")
+        require_interval(self.low, self.high)
         return self
 
 
@@ -211,26 +233,28 @@ class ScheduleLine(Line):
     host: Host
     hash: Hash
     steps: Steps
-    gflops: float
-    low: float
-    high: float
-    time_us: float
-    peak_gflops: float
-    scratch_bytes: dict[str, int] | None
-    peers: dict[str, dict[str, Any]] | None
-    measured: dict[str, Any] | None
+    gflops: Speed
+    low: Speed
+    high: Speed
+    time_us: Micros
+    peak_gflops: Speed
+    scratch_bytes: Sizes | None
+    peers: Annotated[dict[str, Column], Field(max_length=100)] | None
+    measured: Column | None
     budget: Count
-    elapsed_s: float
+    elapsed_s: Seconds
     complete: bool
     digest: Sha256
     created_at: Moment
-    proofs: list[ProofLine]
+    proofs: Annotated[list[ProofLine], Field(max_length=1000)]
 
     @model_validator(mode="after")
     def _peers_have_speeds(self) -> "ScheduleLine":
         for name, speed in (self.peers or {}).items():
-            if not isinstance(speed.get("gflops"), float | int):
-                raise ValueError(f"its peer {name!r:.40} has no gflops")
+            found = speed.get("gflops")
+            if not isinstance(found, float | int) or not found > 0:
+                raise ValueError(f"its peer {name!r:.40} has no gflops above 0")
+        require_interval(self.low, self.high)
         return self
 
 
@@ -249,7 +273,7 @@ class PastLine(ScheduleLine):
 class SuiteLine(Line):
     """A report of `tilewise bench`, whole."""
 
-    report: dict[str, Any]
+    report: Document
     created_at: Moment
 
     @model_validator(mode="after")
@@ -271,14 +295,15 @@ class ModelLine(Line):
     toolchain: Toolchain
     trials: Count
     cache: Cache
-    problems: list[dict[str, Any]]
-    skipped: list[dict[str, Any]]
+    problems: Annotated[list[Document], Field(max_length=MOST_OPS)]
+    skipped: Annotated[list[Document], Field(max_length=MOST_OPS)]
     created_at: Moment
 
     @model_validator(mode="after")
     def _has_problems(self) -> "ModelLine":
         for found in self.problems:
-            if not isinstance(found.get("problem"), str) or not isinstance(found.get("count"), int):
+            count = found.get("count")
+            if not isinstance(found.get("problem"), str) or type(count) is not int or count < 1:
                 raise ValueError("one of its problems has no problem or no count")
             parse_problem(found["problem"])
         return self

@@ -1,5 +1,6 @@
 """What is no archive, or not the one that was written, is refused in one line."""
 
+import base64
 import json
 import random
 import tracemalloc
@@ -9,6 +10,7 @@ import pytest
 
 from service.archive.lines import MEMBERS
 from service.archive.restore import restore
+from service.db.trials import pack_samples
 from service.errors import ArchiveError
 from tests.service.archive.forging import edited, members_of, replaced, sealed, write
 from tests.service.archive.stores import exported, fill, opened_store, rows_of
@@ -185,6 +187,11 @@ def swap(lines):
     lines[0], lines[1] = lines[1], lines[0]
 
 
+def packed(*samples):
+    return base64.b64encode(pack_samples(samples)).decode()
+
+
+ONE = "matmul:m=8,n=8,k=8,dtype=f32"
 HASH_OF_NO_STEPS = "4f53cda18c2baa0c"
 
 
@@ -216,7 +223,7 @@ HASH_OF_NO_STEPS = "4f53cda18c2baa0c"
         ("trials.jsonl", first(number=2**31), "number: "),
         ("trials.jsonl", first(number=10**400), "number: "),
         ("trials.jsonl", first(gflops="fast"), "gflops: "),
-        ("trials.jsonl", first(gflops=0.0), "is not above 0"),
+        ("trials.jsonl", first(gflops=0.0), "gflops: "),
         ("trials.jsonl", first(gflops=None), "timed without a speed"),
         ("trials.jsonl", first(gflops=float("inf")), "line 1: "),
         ("trials.jsonl", first(max_error="-infinity"), "max_error: "),
@@ -252,6 +259,67 @@ HASH_OF_NO_STEPS = "4f53cda18c2baa0c"
         ("models.jsonl", first(problems=[{}]), "has no problem"),
         ("models.jsonl", first(problems=[{"problem": "x", "count": 1}]), "is not a problem"),
         ("models.jsonl", first(sha256="X"), "sha256: "),
+        *(
+            (f"{name}.jsonl", first(created_at=date), "line 1: created_at: ")
+            for name in (
+                "problems",
+                "toolchains",
+                "jobs",
+                "trials",
+                "schedules",
+                "suites",
+                "models",
+            )
+            for date in (
+                "9999-12-31T23:59:59Z",
+                "0001-01-01T00:00:00+14:00",
+                "2026-02-30T00:00:00Z",
+                "1969-12-31T00:00:00Z",
+            )
+        ),
+        ("machines.jsonl", first(seen_at="9999-01-01T00:00:00Z"), "line 1: seen_at: "),
+        ("machines.jsonl", first(seen_at="9999-12-31T23:59:59-14:00"), "line 1: seen_at: "),
+        ("machines.jsonl", first(peaks_at="9999-01-01T00:00:00Z"), "line 1: peaks_at: "),
+        ("machines.jsonl", first(features=["x" * 10 * 2**20]), "features.0: "),
+        ("machines.jsonl", first(features=["x"] * 1001), "features: "),
+        ("machines.jsonl", first(caches={"l1": -1}), "caches.l1: "),
+        ("machines.jsonl", first(peaks={"f32": -1.0}), "peaks.f32: "),
+        ("machines.jsonl", first(peaks={"f32": float("nan")}), "line 1: "),
+        ("machines.jsonl", first(bandwidth_gbs=-1.0), "bandwidth_gbs: "),
+        ("machines.jsonl", first(cpu="a\nb"), "cpu: "),
+        ("machines.jsonl", first(host="a\x1b[2J"), "host: "),
+        ("jobs.jsonl", first(elapsed_s=-1.0), "elapsed_s: "),
+        ("jobs.jsonl", first(seconds=-1.0), "seconds: "),
+        ("jobs.jsonl", first(started_at="9999-01-01T00:00:00Z"), "started_at: "),
+        ("jobs.jsonl", first(state="queued", trials=0), "trials=0 is out of range"),
+        ("jobs.jsonl", first(error="x" * 5 * 2**20), "error: "),
+        ("trials.jsonl", first(time_us=-1.0), "time_us: "),
+        ("trials.jsonl", first(compile_s=-1.0), "compile_s: "),
+        ("trials.jsonl", first(pace=0.0), "pace: "),
+        ("trials.jsonl", first(low=2.0, high=1.0), "ends before it begins"),
+        ("trials.jsonl", first(max_error=-0.5), "max_error: "),
+        ("trials.jsonl", first(samples=packed(float("nan"))), "samples: "),
+        ("trials.jsonl", first(samples=packed(float("inf"))), "samples: "),
+        ("trials.jsonl", first(samples=packed(1e-6, -1e-6)), "samples: "),
+        ("trials.jsonl", first(params={"a": 10**400}), "params.a"),
+        ("trials.jsonl", first(params={"a" * 65: 1}), "params."),
+        ("trials.jsonl", first(steps=[{"step": "x" * 200_000}]), "steps: "),
+        ("trials.jsonl", first(steps=[{"step": float("nan")}]), "steps: "),
+        ("schedules.jsonl", first(gflops=-1.0), "gflops: "),
+        ("schedules.jsonl", first(time_us=0.0), "time_us: "),
+        ("schedules.jsonl", first(peak_gflops=0.0), "peak_gflops: "),
+        ("schedules.jsonl", first(elapsed_s=-1.0), "elapsed_s: "),
+        ("schedules.jsonl", first(scratch_bytes={"A": -1}), "scratch_bytes.A: "),
+        ("schedules.jsonl", first(measured={"samples": float("nan")}), "measured: "),
+        ("schedules.jsonl", first(measured={"samples": "x" * 10**6}), "measured: "),
+        ("schedules.jsonl", first(peers={"x": {"gflops": -1.0}}), "has no gflops above 0"),
+        ("schedules.jsonl", of_proof(tolerance=-1.0), "proofs.0.tolerance: "),
+        ("schedules.jsonl", of_proof(time_us=-1.0), "proofs.0.time_us: "),
+        ("schedules.jsonl", of_proof(created_at="9999-01-01T00:00:00Z"), "proofs.0.created_at: "),
+        ("schedules.jsonl", of_script(created_at="9999-01-01T00:00:00Z"), "script.created_at: "),
+        ("suites.jsonl", lambda lines: lines[0]["report"].update(x=10**400), "report: "),
+        ("models.jsonl", first(problems=[{"problem": ONE, "count": -1}]), "no count"),
+        ("models.jsonl", first(skipped=[{"op": float("inf"), "reason": ""}]), "skipped.0: "),
     ],
 )
 def test_an_edit_that_was_sealed_anew(archive, refused, member, edit, said):
