@@ -1,5 +1,7 @@
 """The errors of `service`: one root, and a class per thing a caller can act on."""
 
+from collections.abc import Sequence
+
 
 class ServiceError(Exception):
     """Root of every error that `service` raises on purpose."""
@@ -74,6 +76,18 @@ class UnknownTokenError(ServiceError):
 
 class UnreachableError(ServiceError):
     """The service, or the scheduler of a cluster, has not answered for long."""
+
+
+class RefusedError(ServiceError):
+    """A message of a worker does not fit the job that the worker was given.
+
+    Attributes:
+        faults: fields of the message, each with what is wrong with it.
+    """
+
+    def __init__(self, faults: Sequence[tuple[str, str]]) -> None:
+        super().__init__("; ".join(f"{field}: {message}" for field, message in faults))
+        self.faults = tuple(faults)
 
 
 class LeaseLostError(ServiceError):

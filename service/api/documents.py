@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from kernels.errors import KernelsError, TargetError
+from kernels.mlir.proof.annotation import prover_of
 from kernels.problem import parse_problem
 from kernels.schedule import Schedule, instruction_of
 from kernels.system.toolchain import identity
@@ -330,7 +331,8 @@ def proof_json(proof: StoredProof) -> Json:
 
     `hash` is that of the script's own schedule, which need not be the fastest native one: `reason`
     says of a single result why that has no script;
-    `sha256` is of the script's text.
+    `sha256` is of the script's text. `by` is the machine of the cluster's worker that reports the
+    proof, null if a process of this service made it.
     """
     return {
         "applied": proof.applied,
@@ -346,6 +348,7 @@ def proof_json(proof: StoredProof) -> Json:
         "reason": None,
         "hash": None if proof.script is None else proof.script.hash,
         "sha256": None if proof.script is None else proof.script.sha256,
+        "by": None if proof.script is None else prover_of(proof.script.text),
     }
 
 

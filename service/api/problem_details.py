@@ -34,6 +34,7 @@ from service.errors import (
     LeaseLostError,
     NotFoundError,
     OutageError,
+    RefusedError,
     TamperedError,
     TooManyJobsError,
     UndoneError,
@@ -73,6 +74,7 @@ _TYPE: dict[type[Exception], str] = {
     DamagedError: "urn:tilewise:damaged-row",
     TamperedError: TAMPERED,
 }
+MOST_FAULTS = 20  # of one message of a worker
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _FIELD: dict[type[Exception], str] = {
     TargetError: "target",
@@ -117,6 +119,7 @@ def install(app: FastAPI, as_page: AsPage) -> None:
         app.add_exception_handler(known, _service_error)
     for bad in (ProblemError, UnsupportedError, ModuleError, PlaceError, BudgetError, *_FIELD):
         app.add_exception_handler(bad, _bad_value)
+    app.add_exception_handler(RefusedError, _refused)
     app.add_exception_handler(UnfinishedError, _unfinished)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, partial(_http_error, as_page))
@@ -232,6 +235,13 @@ async def _unfinished(request: Request, error: Exception) -> JSONResponse:
 async def _bad_value(request: Request, error: Exception) -> JSONResponse:
     """A value that the domain refused; its error names the field."""
     return _unprocessable(request, [FieldError(field=field_of(error), message=str(error))])
+
+
+async def _refused(request: Request, error: Exception) -> JSONResponse:
+    """A message of a worker that does not fit its job."""
+    assert isinstance(error, RefusedError)
+    faults = error.faults[:MOST_FAULTS]
+    return _unprocessable(request, [FieldError(field=at, message=why) for at, why in faults])
 
 
 async def _invalid_request(request: Request, error: Exception) -> JSONResponse:

@@ -63,6 +63,24 @@ def show(session: Session, entry: Entry) -> None:
     row.seen_at = row.machine.seen_at = now()
 
 
+def hosts(session: Session, target: str, toolchain: str) -> set[str]:
+    """Return the machines of the registered processes that can time a target, by name."""
+    query = select(models.Worker).where(models.Worker.toolchain == toolchain)
+    found = filter(is_sound, session.scalars(query))
+    return {row.machine.host for row in found if target in row.targets}
+
+
+def find_machine(session: Session, host: str) -> models.Machine | None:
+    """Return the machine of a registered process by its name; None if there is none."""
+    query = (
+        select(models.Machine)
+        .join(models.Worker, models.Worker.machine_id == models.Machine.id)
+        .where(models.Machine.host == host)
+    )
+    row = session.scalar(query.limit(1))
+    return row if row is not None and is_sound(row) else None
+
+
 def leave(session: Session, owner: str) -> None:
     """Strike a process off."""
     session.execute(delete(models.Worker).where(models.Worker.owner == owner))

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Select, and_, bindparam, delete, func, insert, literal, or_, select, update
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 
 from search.records import (
     MOST_EARLY,
@@ -39,6 +40,18 @@ _CORRECT = (
     )
     .values({name: bindparam(f"new_{name}") for name in _CORRECTED})
 )
+
+
+def extent(session: Session, job_id: int, budget: int) -> tuple[int, int]:
+    """Return how many trials a job has, and their largest number; -1 if it has none.
+
+    Rows that cannot be read do not count: a search tries another candidate in their place.
+    """
+    query = select(func.count(), func.max(models.Trial.number))
+    rows, last = session.execute(query.where(models.Trial.job_id == job_id)).one()
+    if rows >= budget:  # rare enough to read them all
+        rows = sum(readable(row) is not None for row in session.scalars(_by_number(job_id, 0)))
+    return rows, -1 if last is None else last
 
 
 class SqlTrialStore:

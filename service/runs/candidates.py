@@ -20,6 +20,7 @@ from service.db.trials import row as trial_row
 from service.errors import ConflictError
 from service.jobs import lease
 from service.jobs.lease import Lease
+from service.jobs.trial_store import extent
 from service.runs import helping
 from service.runs.wire.candidates import CandidateWire
 from service.runs.wire.trials import TrialWire
@@ -58,6 +59,27 @@ def exchange(
     _put_out(session, held, offered)
     _take_back(session, held, of_run, back, late)
     _store(session, held, answered)
+
+
+def used(session: Session, held: Lease, offered: Collection[int], budget: int) -> tuple[int, int]:
+    """Return how much of a job's budget is used.
+
+    Args:
+        session: an open session.
+        held: the leader's run.
+        offered: numbers of candidates that are offered now.
+        budget: trials that the job may have.
+
+    Returns:
+        Its trials and the candidates that are with helpers, wait for one, or are offered; and the
+        largest number of a trial, -1 if there is none.
+    """
+    known = select(Of.number, Of.trial, Of.taken_by).where(_of_run(held))
+    rows = session.execute(known).all()
+    out = {row.number for row in rows if row.trial is None and row.taken_by != LEADER}
+    new = set(offered) - {row.number for row in rows}
+    trials, last = extent(session, held.job_id, budget)
+    return trials + len(out | new), last
 
 
 def outcome(session: Session, held: Lease, start: int) -> Exchanged:

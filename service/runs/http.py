@@ -11,7 +11,7 @@ from service.host.machine import MachineInfo
 from service.jobs.outcome import Attempt
 from service.runs.calls import RunCalls
 from service.runs.keeper import Order
-from service.runs.wire.base import MeasurementWire
+from service.runs.wire.base import LONGEST_MESSAGE, MeasurementWire
 from service.runs.wire.candidates import CandidateWire, ExchangedWire, ExchangeWire
 from service.runs.wire.ends import (
     AttemptWire,
@@ -182,7 +182,7 @@ class HttpKeeper:
 
     def failed(self, message: str) -> bool:
         """End the job without a result; False where it was cancelled or taken over."""
-        return self._ended("/failed", FailWire(epoch=self.epoch, message=message))
+        return self._ended("/failed", FailWire(epoch=self.epoch, message=message[:LONGEST_MESSAGE]))
 
     def release(self) -> None:
         """Give the job back to the queue; a driver does, where the service does not hear it."""

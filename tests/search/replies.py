@@ -31,7 +31,7 @@ def finals_reply(finalists: Sequence[TimedInTurn], **changes: Any) -> FinalsRepl
     told = {
         "rejected": 0,
         "peers": {},
-        "peak_gflops": 1e3,
+        "peak_gflops": 100.0,
         "scratch_bytes": ({"A": 64, "B": 640},) * len(finalists),
         "cold": None,
     }

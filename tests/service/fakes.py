@@ -9,8 +9,9 @@ from math import inf
 from pathlib import Path
 
 from kernels.errors import UnsupportedError
-from kernels.problem import Problem
-from kernels.schedule import Register, Schedule, Unroll
+from kernels.mlir.cpu.script import emit_script
+from kernels.problem import Matmul, Problem
+from kernels.schedule import Register, Schedule, Tile, Unroll
 from kernels.target import Target
 from search.progress import Phase
 from search.records import Best, Measurement, TrialRecord, TuneRequest, TuneResult
@@ -25,24 +26,35 @@ def schedule(number: int = 0) -> Schedule:
     return Schedule((Register(rows=number % 14 + 1, cols=16), Unroll(number // 14 + 1)))
 
 
-def measurement(gflops: float) -> Measurement:
-    return Measurement(gflops, (gflops * 0.99, gflops * 1.01), 1e3 / gflops)
+FLOPS = 196_608  # of `tests.service.conftest.PROBLEM`
 
 
-def trial(number: int, *, gflops: float = 50.0) -> TrialRecord:
+def measurement(gflops: float, flops: float = FLOPS) -> Measurement:
+    return Measurement(gflops, (gflops * 0.99, gflops * 1.01), flops / gflops / 1e3)
+
+
+def trial(number: int, *, gflops: float = 50.0, flops: float = FLOPS) -> TrialRecord:
     return TrialRecord(
         number=number,
         schedule=schedule(number),
         params={"rows": number + 1, "outer": "cols", "pack": True},
         state="timed",
         origin="prior",
-        measurement=measurement(gflops),
+        measurement=measurement(gflops, flops),
         samples=(0.1, 1 / 3, 1.5e-05),
         pace=1.25,
         rejected=2,
         compile_s=0.25,
         max_error=0.125,
     )
+
+
+def trial_of(problem: Matmul, number: int, *, gflops: float = 50.0) -> TrialRecord:
+    """A trial whose schedule is legal for a product of any batch."""
+    made = trial(number, gflops=gflops, flops=problem.flops)
+    if problem.batch == 1:
+        return made
+    return replace(made, schedule=Schedule((Tile("batch", 1), *made.schedule.steps)))
 
 
 def failed_trial(number: int) -> TrialRecord:
@@ -80,7 +92,7 @@ def tune(
             break
         time.sleep(pause_s)
         _note(number)
-        record = trial(number, gflops=10.0 + number)
+        record = trial(number, gflops=10.0 + number, flops=problem.flops)
         store.add(record)
         if on_trial is not None:
             on_trial(record, record)
@@ -94,7 +106,7 @@ def tune(
     scratch = {"A": 64, "B": 4096}
     others = tuple(finalists[1:])
     best = Best(*finalists[0], peak_of, others, scratch, 21, 6, 2) if finalists else None
-    peers = {"openblas": measurement(97.0)} if request.peers else {}
+    peers = {"openblas": measurement(97.0, problem.flops)} if request.peers else {}
     return TuneResult(best, records, 0.5, len(records) == request.trials, peers)
 
 
@@ -155,7 +167,7 @@ class FakeProof:
     tolerance: float | None = 0.5
     gflops: float | None = 40.0
     interval: tuple[float, float] | None = (39.0, 41.0)
-    time_us: float | None = 25.0
+    time_us: float | None = FLOPS / 40.0 / 1e3
     mlir: str = "iree-base-compiler 3.13.0"
     failure: str | None = None
     message: str = ""
@@ -165,7 +177,8 @@ class FakeProof:
 def prove(
     problem: Problem, schedule: Schedule, *, seed: int, seconds: float = 60.0, threads: int = 1
 ) -> FakeProof:
-    return FakeProof(script=f"// {schedule.hash}\nmodule {{}}\n")
+    proof = FakeProof(time_us=problem.flops / 40.0 / 1e3)
+    return replace(proof, script=emit_script(problem, schedule))
 
 
 def prove_wrong(

@@ -8,13 +8,40 @@ from kernels.mlir.transform.module import HEADER_END
 from kernels.target import detect
 
 
-def annotated(script: str, proof: Proof) -> str:
-    """`script` with what its proof found in the header, so that a stray file explains itself."""
+PROVER = "proven by: "
+
+
+def annotated(script: str, proof: Proof, target: str | None = None, by: str | None = None) -> str:
+    """`script` with what its proof found in the header, so that a stray file explains itself.
+
+    Args:
+        script: without such lines.
+        proof: of it.
+        target: where it was proven; None is this machine.
+        by: the machine that reports the proof; None is this one.
+    """
     found = found_lines(proof)
-    found += [f"target:   {detect().canonical}", f"mlir:     {proof.mlir}"]
+    found += [f"target:   {target or detect().canonical}", f"mlir:     {proof.mlir}"]
+    found += by_lines(by)
     lines = "".join(f"// {line}\n" for line in found)
     head, mark, rest = script.partition(HEADER_END)
     return f"{head}{lines}{mark}{rest}" if mark else f"{lines}{script}"
+
+
+def by_lines(by: str | None) -> list[str]:
+    """Return the header's line on the machine that reports a proof; none for this machine."""
+    return [] if by is None else [f"{PROVER}{by}"]
+
+
+def prover_of(script: str) -> str | None:
+    """Return the machine that reported the proof of a script, from the script's header.
+
+    None if the process that stored the proof made it.
+    """
+    for line in script.partition(HEADER_END)[0].splitlines():
+        if line.startswith(f"// {PROVER}"):
+            return line.removeprefix(f"// {PROVER}")
+    return None
 
 
 def found_lines(proof: Proof, beside: Sequence[str] = ()) -> list[str]:

@@ -6,13 +6,14 @@ One that is slower than the faster of these does not prove, for nobody wants it.
 import json
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from kernels.errors import CompilerError, LoweringError
 from kernels.mlir.iree.compiler import DATA_TILING, compile_module
 from kernels.mlir.iree.module_text import module_text
-from kernels.mlir.proof.annotation import found_lines
+from kernels.mlir.proof.annotation import by_lines, found_lines
 from kernels.mlir.proof.proof import Proof
 from kernels.mlir.proof.run_child import run_child
 from kernels.mlir.transform.module import mlir_version
@@ -81,7 +82,8 @@ def prove(
     # What the child says of the modes' speeds stands in `outline`, a line each.
     proof = Proof.of(replace(found, applied=True, compile_s=known.compile_s),
                      mlir=known.mlir, script=script)  # fmt: skip
-    return replace(proof, script=_told(problem, schedule, threads, proof, found.outline))
+    told = proven_spec(problem, schedule, proof, found.outline, _target(threads))
+    return replace(proof, script=told)
 
 
 def _modes(problem: Problem, until: float) -> dict[str, bytes]:
@@ -101,15 +103,28 @@ def _modes(problem: Problem, until: float) -> dict[str, bytes]:
     return found
 
 
-def _told(
-    problem: Problem, schedule: Schedule, threads: int, proof: Proof, modes: tuple[str, ...]
+def proven_spec(
+    problem: Problem,
+    schedule: Schedule,
+    proof: Proof,
+    modes: Sequence[str],
+    target: str,
+    by: str | None = None,
 ) -> str:
-    """The spec with what was found in its header."""
+    """The spec with what was found in its header.
+
+    Args:
+        problem, schedule: of the spec.
+        proof: of the spec.
+        modes: speeds of IREE's own modes, a line each.
+        target: where it was proven.
+        by: the machine that reports the proof; None is this one.
+    """
     found = found_lines(proof, modes)
     if proof.ok and proof.interval is not None:
         found.append(f"steps:    {json.dumps(schedule.to_json())}")
-    told = [f"problem:  {problem.canonical}", *found, f"target:   {_target(threads)}",
-            f"mlir:     {proof.mlir}"]  # fmt: skip
+    told = [f"problem:  {problem.canonical}", *found, f"target:   {target}",
+            f"mlir:     {proof.mlir}", *by_lines(by)]  # fmt: skip
     return spec_text([Entry(problem, schedule)], told)
 
 

@@ -15,10 +15,13 @@ from service.api.lanes import in_lane
 from service.api.problem_details import responses
 from service.api.services import Services, ServicesDep
 from service.errors import ConflictError, LeaseLostError, TamperedError
-from service.jobs import lease, queue
+from service.jobs import lease, queue, registry
 from service.jobs.lease import Lease
 from service.jobs.trial_store import SqlTrialStore
-from service.runs import offers
+from service.runs import candidates, offers
+from service.runs.checks.ends import check_begin, checked_end, known_machine
+from service.runs.checks.trials import check_trial
+from service.runs.checks.work import JobWork
 from service.runs.sql import SqlKeeper
 from service.runs.wire.base import LARGEST
 from service.runs.wire.ends import CrashWire, EndedWire, EndWire, FailWire
@@ -40,7 +43,9 @@ PREFIX = "/v1/runs"
 GO, STOP = WordWire(word="go"), WordWire(word="stop")
 
 router = APIRouter(
-    prefix=f"{PREFIX}/{{job_id}}", tags=["runs"], responses=responses(HTTPStatus.CONFLICT)
+    prefix=f"{PREFIX}/{{job_id}}",
+    tags=["runs"],
+    responses=responses(HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY),
 )
 
 
@@ -74,6 +79,7 @@ def begin(body: BeginWire, shown: ShownDep, services: ServicesDep) -> OrderWire:
             raise ConflictError(
                 f"job {shown.job_id} is for {wanted}, and this worker has {body.toolchain}"
             )
+        require_registered(session, shown.job_id, body)
         held = offers.begin(session, row, body.owner)
     keeper = SqlKeeper(services.sessions, held)
     try:
@@ -116,6 +122,8 @@ def add_trial(body: AddWire, shown: ShownDep, services: ServicesDep) -> WordWire
     with services.reading() as session:
         held = _held_by(session, shown, body.epoch)
         goes_on = lease.holds(session, held)
+        work = JobWork.of(queue.get(session, shown.job_id))
+        check_trial(work, body.trial, *candidates.used(session, held, (), work.budget))
     SqlTrialStore(services.sessions, shown.job_id, held).ensure(body.trial.record())
     return GO if goes_on else STOP
 
@@ -160,11 +168,15 @@ def note_phase(body: PhaseWire, shown: ShownDep, services: ServicesDep) -> WordW
 @in_lane("writes")
 def end_done(body: EndWire, shown: ShownDep, services: ServicesDep) -> EndedWire:
     """End the job with what the run has found."""
-    held = _held(services, shown, body.epoch)
+    with services.reading() as session:
+        held = _held_by(session, shown, body.epoch)
+        work = JobWork.of(queue.get(session, shown.job_id))
+        known = registry.find_machine(session, body.machine.host)
     keeper = SqlKeeper(services.sessions, held)
-    result = body.result(tuple(keeper.trials.trials()))
-    attempts = [attempt.attempt() for attempt in body.attempts]
-    ended = keeper.done(result, body.best.best(), attempts, body.machine.machine())
+    trials = tuple(keeper.trials.trials())
+    attempts = checked_end(work, body, trials, held.owner, services.toolchain)
+    machine = known_machine(body.machine.machine(), known)
+    ended = keeper.done(body.result(trials), body.best.best(), attempts, machine)
     return EndedWire(ended=ended or _has_ended(services, held, "done"))
 
 
@@ -199,6 +211,12 @@ def crashed(body: CrashWire, shown: ShownDep, services: ServicesDep) -> EndedWir
         if is_run and lease.holds(session, offers.held_by(row)):
             lease.crash(session, offers.held_by(row), body.why)
     return EndedWire(ended=True)
+
+
+def require_registered(session: Session, job_id: int, body: BeginWire) -> None:
+    """Raise RefusedError if a process names a machine that has no worker of the job's target."""
+    job = queue.get(session, job_id)
+    check_begin(body.owner, registry.hosts(session, job.target, body.toolchain))
 
 
 def _held(services: Services, shown: Shown, epoch: int | None = None) -> Lease:

@@ -38,7 +38,9 @@ class TotalsView(BaseModel):
 class PackProofView(BaseModel):
     """The proof of a pack script, and how many packs and unpacks of activations it leaves.
 
-    `reshapes` of them move nothing; `weights` are packs that are done once, at load.
+    `reshapes` of them move nothing; `weights` are packs that are done once, at load. `by` is the
+    machine of the cluster's worker that reports the proof, null if a process of this service made
+    it.
     """
 
     max_error: float | None
@@ -48,6 +50,7 @@ class PackProofView(BaseModel):
     unpacks: int
     reshapes: int
     weights: int
+    by: str | None = None
 
 
 class PlanHeadView(FiniteView):

@@ -88,6 +88,9 @@ class ProofView(BaseModel):
 
     `reason` says why a script of another schedule than the best one is served; null where it is
     the best one's, where nothing is known, and in look-ups.
+
+    `by` is the machine of the cluster's worker that reports the proof: the service made the script
+    of its steps again, and did not run it. It is null if a process of this service ran it.
     """
 
     applied: bool
@@ -103,6 +106,7 @@ class ProofView(BaseModel):
     reason: str | None = None
     hash: str | None
     sha256: str | None
+    by: str | None = None
 
 
 class SpaceView(BaseModel):

@@ -8,7 +8,7 @@ import json
 import logging
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from kernels.errors import KernelsError
@@ -24,6 +24,7 @@ from service.errors import (
 )
 from service.faults import Faults
 from service.plans import endings, lease, orders
+from service.plans.checks import check_made
 from service.plans.lease import PlanLease
 from service.plans.making import CHOOSING, Made
 from service.plans.orders import Order
@@ -69,6 +70,8 @@ class _Given:
 
     held: PlanLease
     worker: str
+    host: str
+    order: Order
     task: PlanTask
     missed: int = 0
 
@@ -153,7 +156,8 @@ class PlanGiving:
             with reading(self._sessions) as session:
                 order, module = orders.read(session, held.plan_id)
             endings.note(self._sessions, held, CHOOSING, None)
-            self._given[address] = _Given(held, address, self._submitted(address, order, module))
+            task = self._submitted(address, order, module)
+            self._given[address] = _Given(held, address, facts.machine.host, order, task)
         except BaseException as error:
             is_of_plan = isinstance(error, OF_PLAN) and not isinstance(error, NOT_OF_PLAN)
             with writing(self._sessions) as session:
@@ -185,6 +189,9 @@ class PlanGiving:
         held = given.held
         try:
             made = _read(given.task.result())
+            if isinstance(made, Made):
+                check_made(given.order, made)
+                made = _marked(made, given.host)
         except (PlanError, ValueError) as error:
             self._paused[given.worker] = time.monotonic() + PAUSE_S
             with writing(self._sessions) as session:
@@ -203,6 +210,14 @@ class PlanGiving:
         with writing(self._sessions) as session:
             lease.release(session, given.held)
         del self._given[given.worker]
+
+
+def _marked(made: Made, host: str) -> Made:
+    """Return what was made, its proof marked with the machine whose word it is."""
+    packed = made.packed
+    if packed.proof is None:
+        return made
+    return replace(made, packed=replace(packed, proof={**packed.proof, "by": host}))
 
 
 def _read(text: str) -> Made | str:

@@ -1,21 +1,28 @@
 """What all that is said has in common, and how large its parts may be."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
 from search.records import Measurement
 
 LARGEST = 2**31 - 1
+LONGEST_MESSAGE = 100_000
 
-Steps = list[dict[str, Any]]
+Label = Annotated[str, Field(max_length=64)]
+Whole = Annotated[StrictInt, Field(ge=-(2**53), le=2**53)]
+Steps = Annotated[list[dict[Label, Whole | Label]], Field(max_length=200)]
 Number = Annotated[int, Field(ge=0, le=LARGEST)]
 Bytes = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Name = Annotated[str, Field(max_length=300)]
+Message = Annotated[str, Field(max_length=LONGEST_MESSAGE)]
 Unbounded = Annotated[float, Field(allow_inf_nan=True)]
 """How far a result is off, which may be infinitely far."""
 
-Params = dict[str, StrictBool | StrictInt | StrictStr]
+Params = Annotated[
+    dict[Label, StrictBool | Whole | Annotated[StrictStr, Field(max_length=300)]],
+    Field(max_length=200),
+]
 
 
 class Wire(BaseModel):

@@ -24,6 +24,10 @@ class ControlWire(Wire):
     steps: Steps
     seconds: Seconds
 
+    def schedule(self) -> Schedule:
+        """Return the schedule; ScheduleError if the steps are not those of one."""
+        return Schedule.from_json(self.steps)
+
 
 class CandidateWire(Wire):
     """A point that is to be tried, as `search.helpers.Candidate` has it."""
@@ -58,7 +62,10 @@ class CandidateWire(Wire):
 
     def candidate(self) -> Candidate:
         """The candidate that was said; ScheduleError where its steps are none."""
-        control = None if self.control is None else self.control.model_dump()
+        control = None
+        if self.control is not None:
+            self.control.schedule()
+            control = self.control.model_dump()
         schedule = Schedule.from_json(self.steps)
         params = dict(self.params)
         return Candidate(self.number, schedule, params, self.origin, self.best_s, control)

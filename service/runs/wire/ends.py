@@ -8,7 +8,24 @@ from kernels.schedule import Schedule
 from search.records import Best, TrialRecord, TuneResult
 from service.host.machine import MachineInfo
 from service.jobs.outcome import Attempt
-from service.runs.wire.base import LARGEST, Bytes, MeasurementWire, Number, Steps, Unbounded, Wire
+from service.runs.wire.base import (
+    LARGEST,
+    LONGEST_MESSAGE,
+    Bytes,
+    Label,
+    MeasurementWire,
+    Message,
+    Number,
+    Steps,
+    Unbounded,
+    Wire,
+)
+
+MOST_ATTEMPTS = 32
+MOST_RUNNERS_UP = 256
+MOST_NAMES = 100
+Seconds = Annotated[float, Field(ge=0, le=1e9)]
+Deviation = Annotated[float, Field(ge=0, allow_inf_nan=True)]
 
 
 class MachineWire(Wire):
@@ -18,8 +35,8 @@ class MachineWire(Wire):
     cpu: Annotated[str, Field(max_length=64)]
     cores: Annotated[int, Field(ge=1, le=LARGEST)]
     memory_bytes: Bytes
-    caches: dict[str, Bytes]
-    features: list[str]
+    caches: Annotated[dict[Label, Bytes], Field(max_length=MOST_NAMES)]
+    features: Annotated[list[Label], Field(max_length=1000)]
 
     @classmethod
     def of(cls, machine: MachineInfo) -> "MachineWire":
@@ -38,13 +55,13 @@ class ProofWire(Wire):
     applied: bool
     executed: bool
     max_error: Unbounded | None
-    tolerance: float | None
+    tolerance: Annotated[float, Field(ge=0)] | None
     gflops: float | None
     interval: tuple[float, float] | None
     time_us: float | None
     mlir: Annotated[str, Field(max_length=100)]
     failure: Annotated[str, Field(max_length=64)] | None
-    message: str
+    message: Message
     script: str | None
 
 
@@ -53,7 +70,7 @@ class AttemptWire(Wire):
 
     steps: Steps
     proof: ProofWire | None
-    error: str = ""
+    error: Message = ""
     failure: Annotated[str, Field(max_length=64)] = "prover"
 
     @classmethod
@@ -61,13 +78,15 @@ class AttemptWire(Wire):
         """An attempt as it is said."""
         proof, steps = attempt.proof, attempt.schedule.to_json()
         if proof is None:
-            return cls(steps=steps, proof=None, error=attempt.error, failure=attempt.failure)
+            error = attempt.error[:LONGEST_MESSAGE]
+            return cls(steps=steps, proof=None, error=error, failure=attempt.failure)
         said = {name: getattr(proof, name) for name in ProofWire.model_fields}
+        said["message"] = said["message"][:LONGEST_MESSAGE]
         return cls(steps=steps, proof=ProofWire(**said))
 
-    def attempt(self) -> Attempt:
-        """The attempt that was said."""
-        return Attempt(Schedule.from_json(self.steps), self.proof, self.error, self.failure)
+    def schedule(self) -> Schedule:
+        """Return the schedule; ScheduleError if the steps are not those of one."""
+        return Schedule.from_json(self.steps)
 
 
 class FinalistWire(Wire):
@@ -83,8 +102,8 @@ class BestWire(Wire):
     steps: Steps
     measurement: MeasurementWire
     peak_gflops: float
-    runners_up: list[FinalistWire]
-    scratch_bytes: dict[str, Bytes]
+    runners_up: Annotated[list[FinalistWire], Field(max_length=MOST_RUNNERS_UP)]
+    scratch_bytes: Annotated[dict[Label, Bytes], Field(max_length=MOST_NAMES)]
     samples: Number
     placements: Number
     rejected: Number
@@ -92,8 +111,8 @@ class BestWire(Wire):
     taken: Number = 0
     rounds: Number = 0
     spread: Annotated[float, Field(ge=0)] = 0.0
-    cold: str | None
-    accuracy: dict[str, float]
+    cold: Annotated[str, Field(max_length=300)] | None
+    accuracy: Annotated[dict[Label, Deviation], Field(max_length=MOST_NAMES)]
 
     @classmethod
     def of(cls, best: Best) -> "BestWire":
@@ -134,10 +153,10 @@ class EndWire(Wire):
 
     epoch: Number
     best: BestWire
-    peers: dict[str, MeasurementWire]
-    elapsed_s: float
+    peers: Annotated[dict[Label, MeasurementWire], Field(max_length=MOST_NAMES)]
+    elapsed_s: Seconds
     complete: bool
-    attempts: list[AttemptWire]
+    attempts: Annotated[list[AttemptWire], Field(max_length=MOST_ATTEMPTS)]
     machine: MachineWire
 
     def result(self, trials: tuple[TrialRecord, ...]) -> TuneResult:
@@ -150,13 +169,13 @@ class FailWire(Wire):
     """Why a run ends without a result."""
 
     epoch: Number
-    message: str
+    message: Message
 
 
 class CrashWire(Wire):
     """How the process of a run has died."""
 
-    why: str
+    why: Message
 
 
 class EndedWire(Wire):

@@ -1,6 +1,8 @@
 """What a run is to do, and how it goes on."""
 
-from typing import Literal
+from typing import Literal, Self
+
+from pydantic import model_validator
 
 from search.progress import Phase, PhaseName
 from search.records import CacheMode, TuneRequest
@@ -66,6 +68,12 @@ class PhaseWire(Wire):
     name: PhaseName
     done: Number
     total: Number
+
+    @model_validator(mode="after")
+    def _is_within_total(self) -> Self:
+        if self.total and self.done > self.total:
+            raise ValueError(f"done={self.done} is above total={self.total}")
+        return self
 
     def phase(self) -> Phase:
         """The phase that was said."""

@@ -16,10 +16,20 @@ from search.records import (
     TrialState,
 )
 from service.db.sound import fault_of
-from service.runs.wire.base import MeasurementWire, Number, Params, Steps, Unbounded, Wire
+from service.runs.wire.base import (
+    LONGEST_MESSAGE,
+    MeasurementWire,
+    Message,
+    Number,
+    Params,
+    Steps,
+    Unbounded,
+    Wire,
+)
 
 TRIALS_A_PAGE = 200
 MOST_SEARCHES = 1024
+MOST_SAMPLES = 100_000
 
 
 class TrialWire(Wire):
@@ -31,9 +41,9 @@ class TrialWire(Wire):
     state: TrialState
     origin: Annotated[str, Field(max_length=LONGEST_SAMPLER)]
     failure: FailureClass | None = None
-    message: str = ""
+    message: Message = ""
     measurement: MeasurementWire | None = None
-    samples: list[float]
+    samples: Annotated[list[float], Field(max_length=MOST_SAMPLES)]
     pace: float | None = None
     rejected: Number = 0
     compile_s: float = 0.0
@@ -60,7 +70,7 @@ class TrialWire(Wire):
             state=trial.state,
             origin=trial.origin,
             failure=trial.failure,
-            message=trial.message,
+            message=trial.message[:LONGEST_MESSAGE],
             measurement=None if speed is None else MeasurementWire.of(speed),
             samples=list(trial.samples),
             pace=trial.pace,

@@ -71,12 +71,15 @@ def simulated_run(
     try:
         keeper = HttpKeeper(calls, me(), toolchain, job_id)
         keeper.note(Phase("search", 0, keeper.order.request.trials))
+        problem = parse_problem(keeper.order.problem)
         for number in range(keeper.order.request.trials):
             time.sleep(trial_s)
-            keeper.trials.add(fakes.trial(number))
+            keeper.trials.add(fakes.trial_of(problem, number))
             if on_trial is not None:
                 on_trial(keeper.order, number)
-        best = Best(fakes.schedule(), fakes.measurement(50.0), 100.0)
+        best = Best(
+            fakes.trial_of(problem, 0).schedule, fakes.measurement(50.0, problem.flops), 100.0
+        )
         keeper.done(TuneResult(best, (), 1.0, True), best, [], machine or examine())
     except LeaseLostError:
         return

@@ -1,12 +1,18 @@
 """Plans that workers of a cluster make: what a driver gives them, and what it makes of each end."""
 
+import copy
 import json
 from datetime import timedelta
 
+import pytest
 from sqlalchemy import text
 
 from kernels.errors import ScheduleError
+from kernels.schedule import Schedule
 from kernels.system.typed_json import from_json, to_json
+from kernels.target import detect
+from search.networks.layouts import plain
+from search.networks.plan import SCHEMA, Plan, PlannedNode, PlannedTensor, PlannedUse, Totals
 from service.cluster.plans import giving
 from service.cluster.plans.giving import MOST_MISSED
 from service.db import models, reading, writing
@@ -18,8 +24,31 @@ from service.plans.making import Made, Packed
 from service.plans.orders import Order
 from tests.service.cluster.conftest import FIRST, FOREIGN, SECOND
 from tests.service.conftest import PROBLEM, TOOLCHAIN
-from tests.service.plans.makers import PLAN, PROOF, SCRIPT
+from tests.service.plan_rows import GRAPH
+from tests.service.plans.makers import PROOF, SCRIPT
 
+
+def planned():
+    """A plan of `GRAPH` on this machine, for which no schedule is stored."""
+    nodes = tuple(
+        PlannedNode(
+            node.kind, node.op, node.where,
+            *(tuple(PlannedUse(one.tensor, one.shape, one.role, plain(one.shape)) for one in uses)
+              for uses in (node.reads, node.makes)),
+            node.found, node.place, node.found.problem, None, "no schedule of it is stored",
+        )
+        for node in GRAPH.nodes
+    )  # fmt: skip
+    tensors = tuple(
+        PlannedTensor(one.shape, one.dtype, one.is_given, one.is_result, plain(one.shape))
+        for one in GRAPH.tensors
+    )
+    target, totals = detect().canonical, Totals(1.0, 2.0, 3.0)
+    made = Plan(SCHEMA, "one.mlir", target, "hot", True, nodes, tensors, (), totals)
+    return json.loads(json.dumps(made.to_json()))
+
+
+PLAN = planned()
 MADE = to_json(Made(PLAN, Packed(SCRIPT, PROOF)))
 
 
@@ -40,6 +69,69 @@ def test_a_worker_makes_a_plan_before_it_runs_a_job(driver, cluster, ready, subm
     row = look(ready)
     assert (row.state, row.plan, row.script, row.source) == ("done", PLAN, SCRIPT, None)
     assert [one.offer.job_id for one in cluster.tasks] == [waiting]
+
+
+def forged(*path, value):
+    """What was made, with another value at a place of the plan."""
+    made = copy.deepcopy(MADE)
+    place = made
+    for part in path[:-1]:
+        place = place[part]
+    place[path[-1]] = value
+    return made
+
+
+STEPS = [{"step": "register", "rows": 4, "cols": 16, "outer": "cols"}]
+TIMED = {"algorithm": "direct", "hash": "0" * 16, "steps": STEPS, "time_us": 1.0}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        forged("plan", "target", value="cpu:vax,threads=1"),
+        forged("plan", "model", value="other.mlir"),
+        forged("plan", "extra", value=1),
+        forged("plan", "nodes", value=[]),
+        forged("plan", "tensors", value=[]),
+        forged("plan", "nodes", 0, "op", value="linalg.conv"),
+        forged("plan", "nodes", 0, "problem", value="matmul:m=8,n=8,k=8,dtype=f32"),
+        forged("plan", "nodes", 0, "problem", value="anything"),
+        forged("plan", "nodes", 0, "schedule", value=TIMED),
+        forged("plan", "nodes", 0, "schedule", value=TIMED | {"steps": STEPS * 2}),
+        forged("plan", "totals", "chosen_us", value=-1.0),
+        forged("plan", "totals", "chosen_us", value=float("nan")),
+        forged("packed", "proof", value=None),
+        forged("packed", "proof", "max_error", value=9.0),
+        forged("packed", "proof", "mlir", value="a\nb"),
+        forged("packed", "script", value=5),
+    ],
+)
+def test_a_plan_of_another_order_is_refused_and_made_again(driver, cluster, ready, look, made):
+    driving = driver()
+    cluster.join(FIRST)
+    driving.tick()
+    cluster.plans[0].end(made)
+    driving.tick()
+    row = look(ready)
+    assert (row.state, row.plan, row.script, row.crashes) == ("queued", None, None, 1)
+    driving._paused.clear()
+    driving.tick()
+    cluster.plans[1].end(MADE)
+    driving.tick()
+    row = look(ready)
+    assert (row.state, row.plan) == ("done", PLAN)
+    assert row.proof == PROOF | {"by": cluster.machine.host}
+
+
+def test_a_plan_may_have_any_legal_schedule(driver, cluster, ready, look):
+    schedule = Schedule.from_json(STEPS)
+    made = forged("plan", "nodes", 0, "schedule", value=TIMED | {"hash": schedule.hash})
+    driving = driver()
+    cluster.join(FIRST)
+    driving.tick()
+    cluster.plans[0].end(made)
+    driving.tick()
+    assert look(ready).state == "done"
 
 
 def test_a_worker_of_another_target_makes_no_plan(driver, cluster, ready):

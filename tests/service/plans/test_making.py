@@ -23,6 +23,7 @@ from service.plans import asked, endings, lease, orders
 from service.plans.lease import PlanLease
 from service.plans.making import Made, Packed
 from service.plans.parts import parts_of
+from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.plan_rows import wanted
 from tests.service.plans.makers import LOG, PLAN, PROOF, SCRIPT
@@ -51,7 +52,7 @@ def test_a_plan_waits_for_its_jobs_and_is_made_once(start, plan, look, sessions,
     assert made(number) == 1 and claim(sessions, machine) is None
     with reading(sessions) as session:
         (part,) = parts_of(session, row).problems
-        assert (part.state, part.time_us) == ("done", 1e3 / 13.0)
+        assert (part.state, part.time_us) == ("done", fakes.measurement(13.0).time_us)
         assert queue.get(session, 1).state == "done"
 
 
@@ -123,7 +124,7 @@ def test_an_order_has_the_best_and_the_fastest_of_each_algorithm(sessions, machi
     timed, slower = order.schedules[PROBLEM]
     assert timed.algorithm == slower.algorithm and timed.time_us <= slower.time_us
     assert timed.hash != slower.hash
-    assert (timed.algorithm, timed.time_us) == ("direct", 1e3 / 13.0)
+    assert (timed.algorithm, timed.time_us) == ("direct", fakes.measurement(13.0).time_us)
 
 
 def test_a_damaged_trial_is_passed_over(sessions, machine, ready, caplog):

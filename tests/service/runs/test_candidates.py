@@ -46,6 +46,11 @@ def tried(asked, gflops=50.0):
     )  # fmt: skip
 
 
+def owner(worker):
+    """The process of a worker at an address."""
+    return f"{worker.removeprefix('tcp://')}:1"
+
+
 class Spread:
     """A job that is spread: its leader, and helpers that join it."""
 
@@ -63,7 +68,7 @@ class Spread:
     def lead(self, worker="tcp://10.0.0.1:1", transport=None):
         with writing(self.sessions) as session:
             self.offer = offers.make(session, worker, self.machine.targets, TOOLCHAIN, DRIVER)
-        made = HttpKeeper(self.calls(self.offer, transport), worker, TOOLCHAIN, self.job_id)
+        made = HttpKeeper(self.calls(self.offer, transport), owner(worker), TOOLCHAIN, self.job_id)
         made.note(Phase("search", 0, 40))
         return made
 
@@ -75,7 +80,7 @@ class Spread:
 
     def join(self, worker="tcp://10.0.0.2:1", transport=None):
         offer = self.offered(worker)
-        joined = HttpLeader(self.calls(offer, transport), worker, TOOLCHAIN, self.job_id)
+        joined = HttpLeader(self.calls(offer, transport), owner(worker), TOOLCHAIN, self.job_id)
         joined.offer = offer
         return joined
 
@@ -174,7 +179,7 @@ def test_a_helper_stops_with_the_search(spread):
     spread.leader.note(Phase("finals", 0, 2))
     assert helper.help(None, 1) is None and not asks.goes_on()
     with pytest.raises(LeaseLostError, match="needs no help"):
-        HttpLeader(asks, "tcp://10.0.0.2:1", TOOLCHAIN, spread.job_id)
+        HttpLeader(asks, owner("tcp://10.0.0.2:1"), TOOLCHAIN, spread.job_id)
 
 
 def test_a_helper_that_is_recalled_gives_its_answer_and_leaves(spread):

@@ -60,6 +60,11 @@ def begin(calls):
     return make
 
 
+def of_worker(machine):
+    """The same machine under the name of the worker's."""
+    return replace(machine, host="worker-host")
+
+
 def told(trials):
     """Trials without what differs from run to run."""
     return [replace(trial, compile_s=0.0, pace=None) for trial in trials]
@@ -77,7 +82,9 @@ def test_the_trials_of_one_seed_are_the_same_as_with_the_database(
         for name in ("script_proofs", "scripts", "schedules", "trials", "jobs"):
             session.connection().exec_driver_sql(f"DELETE FROM {name}")
     there = submit(**request)
-    ended = run_job(begin(offer()), tuner=simulated.tune, prover=fakes.prove, machine=machine)
+    ended = run_job(
+        begin(offer()), tuner=simulated.tune, prover=fakes.prove, machine=of_worker(machine)
+    )
     assert ended.state == "done"
     assert told(SqlTrialStore(sessions, there).trials()) == told(found) and len(found) == 24
 
@@ -95,7 +102,8 @@ def test_what_was_found_is_stored_whole(submit, run, offer, begin, sessions, mac
     second = submit(trials=4, peers=True)
     keeper = begin(offer())
     assert job(second).state == "running" and job(second).host == "worker-host"
-    assert run_job(keeper, tuner=fakes.tune, prover=fakes.prove, machine=machine).state == "done"
+    ended = run_job(keeper, tuner=fakes.tune, prover=fakes.prove, machine=of_worker(machine))
+    assert ended.state == "done"
     assert stored(second, peers=True) == found
     assert job(second).phase == "finals" and job(second).complete
 

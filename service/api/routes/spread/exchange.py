@@ -10,12 +10,16 @@ from service.api.problem_details import responses
 from service.api.routes.runs import PREFIX, ShownDep
 from service.api.services import ServicesDep
 from service.errors import LeaseLostError
-from service.jobs import lease
+from service.jobs import lease, queue
 from service.runs import candidates, offers
+from service.runs.checks.trials import check_candidates
+from service.runs.checks.work import JobWork
 from service.runs.wire.candidates import ExchangedWire, ExchangeWire
 
 router = APIRouter(
-    prefix=f"{PREFIX}/{{job_id}}", tags=["runs"], responses=responses(HTTPStatus.CONFLICT)
+    prefix=f"{PREFIX}/{{job_id}}",
+    tags=["runs"],
+    responses=responses(HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY),
 )
 
 
@@ -29,6 +33,10 @@ def exchange(body: ExchangeWire, shown: ShownDep, services: ServicesDep) -> Exch
         held = offers.held_by(offers.find(session, shown.job_id, shown.token))
         if body.epoch != held.epoch:
             raise LeaseLostError(f"run {body.epoch} of job {shown.job_id} is over")
+        work = JobWork.of(queue.get(session, shown.job_id))
+        numbers = [one.number for one in offered]
+        taken, _ = candidates.used(session, held, numbers, work.budget)
+        check_candidates(work, body.offered, taken)
         candidates.exchange(session, held, offered, body.back, late)
     with services.reading() as session:
         found = candidates.outcome(session, held, body.start)

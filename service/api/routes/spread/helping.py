@@ -10,13 +10,15 @@ from sqlalchemy.orm import Session
 
 from service.api.lanes import in_lane
 from service.api.problem_details import responses
-from service.api.routes.runs import PREFIX, Shown, ShownDep
+from service.api.routes.runs import PREFIX, Shown, ShownDep, require_registered
 from service.api.services import ServicesDep
 from service.db.models import Offer
 from service.errors import ConflictError, LeaseLostError, TamperedError
 from service.jobs import queue
 from service.jobs.lease import Lease
 from service.runs import candidates, helping, offers
+from service.runs.checks.trials import check_answer
+from service.runs.checks.work import JobWork
 from service.runs.sql import SqlKeeper
 from service.runs.wire.candidates import (
     GivenWire,
@@ -25,7 +27,9 @@ from service.runs.wire.candidates import (
 from service.runs.wire.orders import BeginWire, OrderWire
 
 router = APIRouter(
-    prefix=f"{PREFIX}/{{job_id}}", tags=["runs"], responses=responses(HTTPStatus.CONFLICT)
+    prefix=f"{PREFIX}/{{job_id}}",
+    tags=["runs"],
+    responses=responses(HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY),
 )
 
 
@@ -40,6 +44,7 @@ def join(body: BeginWire, shown: ShownDep, services: ServicesDep) -> OrderWire:
             raise ConflictError(
                 f"job {shown.job_id} is for {wanted}, and this worker has {body.toolchain}"
             )
+        require_registered(session, shown.job_id, body)
         job = helping.join(session, row, body.owner)
         joined = Lease(job.id, job.owner or "", job.epoch)
     keeper = SqlKeeper(services.sessions, joined)
@@ -62,6 +67,7 @@ def help_out(body: HelpWire, shown: ShownDep, services: ServicesDep) -> GivenWir
     with services.writing() as session:
         row = _joined(session, shown, body.epoch)
         if body.answer is not None:
+            check_answer(JobWork.of(queue.get(session, shown.job_id)), body.answer)
             candidates.answer(session, row, body.answer)
         if not helping.is_needed(queue.get(session, shown.job_id), row):
             return GivenWire(candidates=[], word="stop")

@@ -1,0 +1,131 @@
+"""Whether a plan that a worker of a cluster made is one of the order that it was given."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from math import isfinite
+from typing import Any
+
+from kernels.errors import KernelsError
+from kernels.problem import parse_problem
+from kernels.schedule import Schedule
+from kernels.schedule.legality import check_legal
+from search.networks.costs import Timed
+from search.networks.plan import Plan, PlannedNode
+from search.networks.variants import in_channel_blocks, problems_of
+from service.plans.making import Made, Packed
+from service.plans.orders import Order
+
+LONGEST_SCRIPT = 64 << 20
+LONGEST_LABEL = 1000
+PROOF = ("max_error", "tolerance", "mlir", "packs", "unpacks", "reshapes", "weights")
+_MLIR = re.compile(r"[A-Za-z0-9 .+_-]{1,100}")
+
+
+def check_made(order: Order, made: Made) -> None:
+    """Refuse what a worker made unless it is a plan of its order.
+
+    The graph, problems and schedules are compared. Times, and that the script packs the module,
+    are the worker's word.
+
+    Raises:
+        ValueError: names the part that is not of the order.
+    """
+    if order.plan is not None and made.plan != order.plan:
+        raise ValueError("the plan is another one than was chosen before")
+    plan = Plan.from_json(made.plan)
+    if json.loads(json.dumps(plan.to_json())) != made.plan:
+        raise ValueError("the plan has fields that no plan has, or lacks some")
+    for fault in (*_plan_faults(order, plan), *_packed_faults(made.packed)):
+        raise ValueError(f"the plan is not of its order: {fault}")
+
+
+def _plan_faults(order: Order, plan: Plan) -> Iterator[str]:
+    named = (plan.model, plan.target, plan.cache, plan.accuracy)
+    if named != (order.name, order.target, order.cache, order.accuracy):
+        yield "model, target, cache or accuracy"
+    graph = order.graph
+    if [_as_in_graph(node) for node in plan.nodes] != [
+        (node.kind, node.op, node.where, node.found, node.place, *_uses(node))
+        for node in graph.nodes
+    ]:
+        yield "nodes"
+        return
+    if [(one.shape, one.dtype, one.is_given, one.is_result) for one in plan.tensors] != [
+        (one.shape, one.dtype, one.is_given, one.is_result) for one in graph.tensors
+    ]:
+        yield "tensors"
+    yield from _schedule_faults(order, plan)
+    if not all(0 <= one.tensor < len(graph.tensors) for one in plan.conversions):
+        yield "conversions"
+    for one in plan.passes:
+        is_of_graph = all(0 <= number < len(graph.nodes) for number in one.nodes)
+        if not is_of_graph or len(one.label) > LONGEST_LABEL:
+            yield "passes"
+    times = [one.time_us for one in (*plan.conversions, *plan.passes)]
+    times += [node.schedule.time_us for node in plan.nodes if node.schedule]
+    times += [plan.totals.chosen_us, plan.totals.plain_us, plan.totals.alone_us]
+    if not all(isfinite(taken) and taken >= 0 for taken in times):
+        yield "times"
+
+
+def _as_in_graph(node: PlannedNode) -> tuple[Any, ...]:
+    return (node.kind, node.op, node.where, node.found, node.place, *_uses(node))
+
+
+def _uses(node: Any) -> Iterator[list[tuple[Any, ...]]]:
+    for uses in (node.reads, node.makes):
+        yield [(use.tensor, use.shape, use.role) for use in uses]
+
+
+def _schedule_faults(order: Order, plan: Plan) -> Iterator[str]:
+    """Yield what is wrong with the problems and schedules of the nodes.
+
+    A schedule is a stored one, or one that is legal: those of images in blocks are stored nowhere.
+    """
+    known = {*order.schedules, *problems_of(order.graph)}
+    for node, planned in zip(order.graph.nodes, plan.nodes, strict=True):
+        if planned.problem is None:
+            if planned.schedule is not None:
+                yield f"node {node.where}: a schedule of no problem"
+            continue
+        own = set() if node.found is None else {
+            node.found.problem, *(one.problem for one in in_channel_blocks(node, order.graph))
+        }  # fmt: skip
+        if node.found is None or planned.problem not in known | own:
+            yield f"node {node.where}: problem {planned.problem!r:.200}"
+        elif planned.schedule is not None:
+            fault = _timed_fault(order, planned.problem, planned.schedule)
+            if fault is not None:
+                yield f"node {node.where}: {fault}"
+
+
+def _timed_fault(order: Order, problem: str, timed: Timed) -> str | None:
+    stored = (replace(one, time_us=timed.time_us) for one in order.schedules.get(problem, ()))
+    if timed in stored:
+        return None
+    try:
+        schedule = Schedule.from_json(list(timed.steps))
+        check_legal(parse_problem(problem), schedule)
+    except KernelsError as error:
+        return str(error)
+    return None if schedule.hash == timed.hash else f"steps do not have the hash {timed.hash!r:.40}"
+
+
+def _packed_faults(packed: Packed) -> Iterator[str]:
+    if (packed.script is None) != (packed.proof is None):
+        yield "a script without a proof, or a proof without a script"
+    if packed.script is not None and len(packed.script) > LONGEST_SCRIPT:
+        yield f"a script of more than {LONGEST_SCRIPT} characters"
+    proof = packed.proof
+    if proof is None:
+        return
+    if set(proof) != set(PROOF) or not _MLIR.fullmatch(str(proof["mlir"])):
+        yield "the fields of the proof"
+        return
+    numbers = [proof[name] for name in PROOF if name != "mlir"]
+    if not all(type(one) in (int, float) and isfinite(one) and one >= 0 for one in numbers):
+        yield "the numbers of the proof"
+    elif not proof["max_error"] <= proof["tolerance"]:
+        yield "a proof that does not hold"

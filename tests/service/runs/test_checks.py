@@ -1,0 +1,297 @@
+"""What a worker of a cluster sends is compared with its job; what does not fit changes nothing."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+
+from kernels.mlir.cpu.script import emit_script
+from kernels.mlir.proof.annotation import prover_of
+from kernels.mlir.transform.module import HEADER_END
+from kernels.problem import parse_problem
+from kernels.schedule import Register, Schedule, Unroll
+from search.helpers import Candidate
+from service.db import models, reading, writing
+from service.host.machine import MachineInfo
+from service.jobs import registry
+from service.jobs.registry import Entry
+from service.jobs.trial_store import SqlTrialStore
+from service.results.schedules import find_schedule
+from service.results.scripts import find_script
+from service.runs import offers
+from service.runs.checks.work import JobWork
+from service.runs.wire.ends import BestWire, EndWire, MachineWire
+from service.runs.wire.trials import TrialWire
+from tests.service import fakes
+from tests.service.conftest import PROBLEM, TOOLCHAIN
+
+OWNER = "worker-host:7:7"
+ILLEGAL = [{"step": "register", "rows": 4, "cols": 16, "outer": "cols"}] * 2
+BUDGET = 5
+
+
+class Worker:
+    """What holds the token of a job."""
+
+    def __init__(self, sessions, machine, client, submit, problem=PROBLEM, **request):
+        self.client, self.problem = client, parse_problem(problem)
+        self.machine = replace(machine, host="worker-host")
+        self.job_id = submit(problem, trials=BUDGET, **request)
+        with writing(sessions) as session:
+            self.offer = offers.make(session, "tcp://a:1", machine.targets, TOOLCHAIN, "d:1:1")
+
+    def post(self, path, body):
+        headers = {"Authorization": f"Bearer {self.offer.token}"}
+        return self.client.post(f"/v1/runs/{self.job_id}/{path}", json=body, headers=headers)
+
+    def begin(self, owner=OWNER):
+        return self.post("begin", {"owner": owner, "toolchain": TOOLCHAIN})
+
+    def trial(self, number=0, **changes):
+        trial = fakes.trial(number, gflops=10.0 + number, flops=self.problem.flops)
+        return {"epoch": 1, "trial": TrialWire.of(trial).model_dump(mode="json") | changes}
+
+    def end(self):
+        """The end of a search of one trial, as an honest worker sends it."""
+        trial = fakes.trial(0, gflops=10.0, flops=self.problem.flops)
+        speed = {"gflops": 10.0, "interval": [9.0, 11.0], "time_us": self.problem.flops / 1e4}
+        steps = trial.schedule.to_json()
+        best = {
+            "steps": steps, "measurement": speed, "peak_gflops": 100.0, "runners_up": [],
+            "scratch_bytes": {}, "samples": 21, "placements": 1, "rejected": 0, "disturbed": 0,
+            "cold": None, "accuracy": {},
+        }  # fmt: skip
+        proof = {
+            "ok": True, "applied": True, "executed": True, "max_error": 0.1, "tolerance": 0.5,
+            "gflops": 10.0, "interval": [9.0, 11.0], "time_us": self.problem.flops / 1e4,
+            "mlir": "iree-base-compiler 3.13.0", "failure": None, "message": "",
+            "script": emit_script(self.problem, trial.schedule),
+        }  # fmt: skip
+        said = EndWire(
+            epoch=1, best=BestWire(**best), peers={}, elapsed_s=1.0, complete=True,
+            attempts=[{"steps": steps, "proof": proof}], machine=MachineWire.of(self.machine),
+        )  # fmt: skip
+        return said.model_dump(mode="json")
+
+
+@pytest.fixture
+def worker(sessions, machine, client, submit):
+    made = Worker(sessions, machine, client, submit)
+    assert made.begin().status_code == 200
+    return made
+
+
+def changed(body, path, value):
+    """The same body with another value at a path such as `best.steps`."""
+    made = copy.deepcopy(body)
+    *way, last = path.split(".")
+    place = made
+    for name in way:
+        place = place[int(name) if name.isdigit() else name]
+    place[int(last) if last.isdigit() else last] = value
+    return made
+
+
+def fields(answer):
+    assert answer.status_code == 422, answer.text
+    return {error["field"] for error in answer.json()["errors"]}
+
+
+SPEED = {"gflops": 1e12, "interval": [1e12, 1e12], "time_us": 1.96608e-10}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"number": 70}, "trial.number"),
+        ({"number": BUDGET}, "trial.number"),
+        ({"steps": ILLEGAL}, "trial.steps"),
+        ({"steps": [{"step": "pipeline", "passes": "CPUDefault", "remainders": "masked"}]}, ""),
+        ({"measurement": SPEED}, "trial.measurement.gflops"),
+        ({"measurement": SPEED | {"gflops": 20.0}}, "trial.measurement.time_us"),
+        ({"samples": [1e-12, 1e-12, 1e-12]}, "trial.samples"),
+        ({"samples": [-1.0]}, "trial.samples"),
+        ({"compile_s": -1.0}, "trial.compile_s"),
+        ({"state": "failed", "failure": "wrong"}, "trial.measurement"),
+        ({"params": {"rows": 10**400}}, ""),
+        ({"message": "x" * 200_000}, "trial.message"),
+    ],
+)
+def test_a_trial_that_is_none_of_the_job_is_refused(worker, sessions, changes, field):
+    answer = worker.post("trials", worker.trial(**changes))
+    found = fields(answer)
+    assert field in found or (not field and found)
+    assert SqlTrialStore(sessions, worker.job_id).trials() == []
+    assert worker.post("trials", worker.trial()).status_code == 200, "the job is not harmed"
+
+
+def test_a_budget_is_spent_once(worker):
+    for number in range(BUDGET):
+        assert worker.post("trials", worker.trial(number)).json() == {"word": "go"}
+    assert fields(worker.post("trials", worker.trial(BUDGET))) == {"trial.number"}
+    assert worker.post("trials", worker.trial(0)).status_code == 200, "sent again"
+
+
+def test_a_damaged_trial_does_not_count(worker, sessions):
+    for number in range(BUDGET):
+        worker.post("trials", worker.trial(number))
+    with writing(sessions) as session:
+        session.query(models.Trial).filter_by(number=2).update({"time_us": -1.0})
+    assert worker.post("trials", worker.trial(BUDGET)).status_code == 200
+    assert fields(worker.post("trials", worker.trial(BUDGET + 1))) == {"trial.number"}
+
+
+def test_a_failed_trial_may_have_steps_that_cannot_be_applied(worker):
+    said = worker.trial(
+        steps=ILLEGAL, state="failed", failure="constraint", measurement=None, samples=[]
+    )
+    assert worker.post("trials", said).status_code == 200
+
+
+OTHER = Schedule((Register(rows=3, cols=16), Unroll(1))).to_json()
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "field"),
+    [
+        ("best.steps", ILLEGAL, "best.steps"),
+        ("best.steps", OTHER, "best.steps"),
+        ("best.measurement", SPEED, "best.measurement.gflops"),
+        ("best.measurement.time_us", 1.0, "best.measurement.time_us"),
+        ("best.measurement.interval", [-5.0, 11.0], "best.measurement.interval"),
+        ("best.peak_gflops", 1e12, "best.peak_gflops"),
+        ("best.peak_gflops", 0.0, "best.peak_gflops"),
+        ("best.runners_up", [{"steps": OTHER, "measurement": SPEED}], "best.runners_up.0.steps"),
+        ("best.accuracy", {"zeros": -1.0}, "best.accuracy.zeros"),
+        ("peers", {"openblas": SPEED}, "peers"),
+        ("elapsed_s", -1.0, "elapsed_s"),
+        ("machine.host", "another-host", "machine.host"),
+        ("machine.cpu", "znver9", "machine.cpu"),
+        ("attempts.0.steps", ILLEGAL, "attempts.0.steps"),
+        ("attempts.0.steps", OTHER, "attempts.0.proof.script"),
+        ("attempts.0.proof.script", "anything\n", "attempts.0.proof.script"),
+        ("attempts.0.proof.script", "", "attempts.0.proof.script"),
+        ("attempts.0.proof.script", None, "attempts.0.proof.script"),
+        ("attempts.0.proof.max_error", 9.0, "attempts.0.proof.ok"),
+        ("attempts.0.proof.executed", False, "attempts.0.proof.ok"),
+        ("attempts.0.proof.gflops", 1e12, "attempts.0.proof.gflops"),
+        ("attempts.0.proof.failure", "bad luck", "attempts.0.proof.failure"),
+        ("attempts.0.proof.mlir", "gcc\n", "attempts.0.proof.mlir"),
+    ],
+)
+def test_an_end_that_is_none_of_the_job_is_refused(worker, sessions, job, path, value, field):
+    worker.post("trials", worker.trial())
+    answer = worker.post("done", changed(worker.end(), path, value))
+    assert field in fields(answer)
+    with reading(sessions) as session:
+        target = worker.offer.target
+        assert find_schedule(session, worker.problem, target, TOOLCHAIN) is None
+    assert job(worker.job_id).state == "running"
+    assert worker.post("done", worker.end()).json() == {"ended": True}, "the job is not harmed"
+
+
+def test_a_changed_body_of_a_script_is_refused_line_by_line(worker):
+    worker.post("trials", worker.trial())
+    text = worker.end()["attempts"][0]["proof"]["script"]
+    for wrong in (text.replace("16", "17", 1), text + "// more\n", text.replace("// ", "", 1)):
+        answer = worker.post("done", changed(worker.end(), "attempts.0.proof.script", wrong))
+        assert wrong != text and "attempts.0.proof.script" in fields(answer)
+
+
+def test_the_stored_script_is_made_here_and_names_who_has_proven_it(worker, sessions, client):
+    worker.post("trials", worker.trial())
+    text = worker.end()["attempts"][0]["proof"]["script"]
+    forged = text.replace(HEADER_END, f"// error:    0, trust me\n{HEADER_END}", 1)
+    body = changed(worker.end(), "attempts.0.proof.script", forged)
+    assert worker.post("done", body).json() == {"ended": True}
+    with reading(sessions) as session:
+        script = find_script(session, worker.problem, worker.offer.target, toolchain=TOOLCHAIN)
+    assert script.text.endswith(text.partition(HEADER_END)[2]) and "trust me" not in script.text
+    assert prover_of(script.text) == "worker-host" and prover_of(text) is None
+    query = {"problem": PROBLEM, "target": worker.offer.target}
+    found = client.get("/v1/schedules", params=query).json()
+    assert found["proof"]["by"] == "worker-host"
+
+
+def test_a_result_that_is_proven_here_names_nobody(tuned, client, machine):
+    query = {"problem": PROBLEM, "target": machine.target}
+    assert client.get("/v1/schedules", params=query).json()["proof"]["by"] is None
+
+
+def test_a_registered_machine_keeps_its_facts_and_lends_its_name_to_nobody(
+    sessions, machine, client, submit
+):
+    made = Worker(sessions, machine, client, submit)
+    with writing(sessions) as session:
+        entry = Entry(OWNER, made.machine, made.machine.targets, TOOLCHAIN, 1)
+        registry.show(session, entry)
+    assert fields(made.begin("elsewhere:8:8")) == {"owner"}
+    assert fields(made.begin("no process")) == {"owner"}
+    assert made.begin().status_code == 200
+    made.post("trials", made.trial())
+    body = changed(made.end(), "machine.memory_bytes", 1)
+    assert made.post("done", body).json() == {"ended": True}
+    with reading(sessions) as session:
+        row = session.query(models.Machine).filter_by(host="worker-host").one()
+        assert row.memory_bytes == made.machine.memory_bytes
+
+
+def test_candidates_and_answers_are_compared_with_the_job(sessions, machine, client, submit):
+    made = Worker(sessions, machine, client, submit, spread=4)
+    made.begin()
+    made.post("trials", made.trial())
+
+    def offered(*candidates):
+        body = {"epoch": 1, "start": 0, "offered": list(candidates), "back": [], "late_s": 60.0}
+        return made.post("candidates", body)
+
+    def candidate(number, **changes):
+        trial = fakes.trial(number)
+        one = Candidate(number, trial.schedule, trial.params, "tpe", 1e-3, None)
+        said = {name: getattr(one, name) for name in ("number", "params", "origin", "best_s")}
+        return said | {"steps": one.steps, "control": None} | changes
+
+    assert fields(offered(candidate(1, steps=ILLEGAL))) == {"offered.0.steps"}
+    control = {"steps": ILLEGAL, "seconds": 1.0}
+    assert fields(offered(candidate(1, control=control))) == {"offered.0.control.steps"}
+    assert fields(offered(*map(candidate, range(1, BUDGET + 1)))) == {"offered"}
+    most = [candidate(number) for number in range(1, BUDGET)]
+    assert offered(*most).status_code == 200
+    assert offered(*most).status_code == 200, "sent again"
+    assert fields(offered(candidate(BUDGET))) == {"offered"}
+    assert fields(made.post("trials", made.trial(1))) == {"trial.number"}, "helpers have the rest"
+
+
+@pytest.mark.parametrize(
+    ("cpu", "dtype", "threads", "reached"),
+    [("emeraldrapids", "f32", 1, 177.0), ("emeraldrapids", "f32", 2, 354.0),
+     ("emeraldrapids", "i8", 1, 700.0), ("znver4", "f64", 1, 90.0),
+     ("neoverse-v2", "f32", 1, 110.0), ("skylake", "i32", 4, 200.0)],
+)  # fmt: skip
+def test_what_processors_reach_is_possible(cpu, dtype, threads, reached):
+    problem = parse_problem(f"matmul:m=64,n=48,k=32,dtype={dtype}")
+    work = JobWork(problem, "cpu", cpu, threads, 1, False, TOOLCHAIN)
+    assert reached < work.most_gflops(fakes.schedule()) < 8 * reached
+
+
+def test_schedules_that_save_multiplications_may_be_faster():
+    problem = parse_problem("matmul:m=512,n=512,k=512,dtype=f32")
+    work = JobWork(problem, "cpu", "znver5", 1, 1, False, TOOLCHAIN)
+    steps = [
+        {"step": "strassen", "levels": 1}, {"step": "pack", "operand": "B"},
+        {"step": "pack", "operand": "A"},
+        {"step": "register", "rows": 4, "cols": 32, "outer": "cols"},
+    ]  # fmt: skip
+    strassen = Schedule.from_json(steps)
+    assert work.steps_fault(strassen) is None
+    assert work.most_gflops(strassen) == pytest.approx(8 / 7 * work.most_gflops(fakes.schedule()))
+
+
+def test_machine_info_of_a_worker_is_bounded(worker):
+    worker.post("trials", worker.trial())
+    assert isinstance(worker.machine, MachineInfo)
+    for path, value in (
+        ("machine.features", ["x" * 1000]), ("machine.features", ["x"] * 2000),
+        ("machine.caches", {"l" * 100: 1}), ("best.scratch_bytes", {"x" * 100: 1}),
+    ):  # fmt: skip
+        assert fields(worker.post("done", changed(worker.end(), path, value)))
