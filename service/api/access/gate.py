@@ -1,8 +1,9 @@
 """The gate: who may pass is decided before anything else happens, also before kept answers."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from urllib.parse import quote
 
@@ -49,6 +50,8 @@ DOCS_POLICY = (
     "img-src 'self' data: https://fastapi.tiangolo.com"
 )
 """Swagger's page of the framework, which loads its scripts from elsewhere."""
+
+STREAM = b"text/event-stream"
 
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -101,9 +104,12 @@ class Gate:
         if refusal is not None:
             await self._shown(scope, refusal)(scope, receive, marked.send)
             return
+        marked.is_allowed = partial(_is_allowed, scope)
         try:
             await self._app(scope, receive, marked.send)
         except Exception:
+            if marked.is_cut_off:  # which its stream is told as if its client had left
+                return
             if not marked.has_begun:  # the framework's own answer would have no marks
                 answer = self._shown(scope, fault_response(scope["path"]))
                 await answer(scope, receive, marked.send)
@@ -259,16 +265,48 @@ class _Marking:
     def __init__(self, send: Send, *, is_docs: bool) -> None:
         self._send = send
         self._marks = _OF_DOCS if is_docs else _OF_API
-        self.has_begun = False
+        self._is_stream = False
+        self.is_allowed: Callable[[], Awaitable[bool]] | None = None
+        self.has_begun = self.is_cut_off = False
 
     async def send(self, message: Message) -> None:
+        """Send a message, or end a stream whose token is worth nothing any more.
+
+        Raises:
+            OSError: the stream was ended, as when a client has left.
+        """
+        if self._is_stream and self.is_allowed and not await self.is_allowed():
+            if not self.is_cut_off:
+                self.is_cut_off = True
+                await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+            raise OSError("the token of the stream was revoked or has expired")
         if message["type"] == "http.response.start":
             self.has_begun = True
             headers = list(message.get("headers", ()))
+            self._is_stream = any(
+                name.lower() == b"content-type" and value.startswith(STREAM)
+                for name, value in headers
+            )
             said = {name for name, _ in headers}  # a page of the dashboard has a policy of its own
             headers += [mark for mark in (*self._marks, _UNKEPT) if mark[0] not in said]
             message = {**message, "headers": headers}
         await self._send(message)
+
+
+async def _is_allowed(scope: Scope) -> bool:
+    """Whether the token of a request that was let in is still worth what the request needs.
+
+    A database that is away ends no stream.
+    """
+    caller, token = scope.get(CALLER), _Sent.of(scope["headers"]).token
+    if caller is None or caller.token_id is None or token is None:
+        return True
+    book: TokenBook = scope["app"].state.services.tokens
+    try:
+        found = await book.caller(token)
+    except DatabaseError:
+        return True
+    return found is not None and _too_small(scope, found) is None
 
 
 def needed(method: str, path: str) -> TokenScope:

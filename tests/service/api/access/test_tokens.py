@@ -1,5 +1,6 @@
 """Who may do what: tokens, scopes, and how often."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -9,6 +10,8 @@ from service.api.access.limits import RequestLimit
 from service.db import models, tokens, writing
 from service.db.base import now
 from service.errors import BusyError, OutageError
+from service.jobs.trial_store import SqlTrialStore
+from tests.service import fakes
 from tests.service.api.access.asking import JOB, SCRIPT, bearer, refused
 from tests.service.conftest import PROBLEM
 
@@ -88,6 +91,46 @@ def test_a_token_that_is_revoked_elsewhere_is_found_out(guarded, make_token, ses
     for known in book._known.values():
         known.until_s -= 1.0  # a second later
     assert refused(client.get(SCRIPT, headers=bearer(token)), 401), "not from what is kept either"
+
+
+@pytest.mark.parametrize("place", ["/v1/jobs/{}/events", "/live"])
+def test_a_stream_ends_when_its_token_is_revoked(guarded, make_token, sessions, submit, place):
+    """Nothing is sent once that is known, and the stream does not go on for an hour."""
+    job_id = submit(PROBLEM + ",bias")
+    client, token = guarded(stream_seconds=60.0), make_token()
+    app, sent = client.app, []
+
+    async def ask():
+        path, known = place.format(job_id), app.state.services.tokens
+        headers = [(b"host", b"testserver"), (b"authorization", f"Bearer {token}".encode())]
+        scope = {
+            "type": "http", "method": "GET", "path": path, "raw_path": path.encode(),
+            "query_string": b"", "headers": headers, "asgi": {"spec_version": "2.4"},
+            "client": ("10.0.0.9", 1), "server": ("testserver", 80), "scheme": "http",
+            "http_version": "1.1",
+        }  # fmt: skip
+
+        async def receive():
+            await asyncio.sleep(3600)
+
+        async def send(message):
+            sent.append(message)
+            if message["type"] == "http.response.body" and message.get("body", b"").count(b"\n"):
+                with writing(sessions) as session:
+                    if not any(one.get("revoked") for one in sent):
+                        tokens.revoke(session, "ci")
+                        message["revoked"] = True
+                known.forget()
+                SqlTrialStore(sessions, job_id).add(fakes.trial(len(sent)))
+
+        async with asyncio.timeout(30):
+            await app(scope, receive, send)
+
+    client.portal.call(ask)
+    bodies = [one for one in sent if one["type"] == "http.response.body"]
+    assert sent[0]["status"] == 200 and bodies[0]["more_body"]
+    assert [one["body"] for one in bodies[1:]] == [b""] and not bodies[-1]["more_body"]
+    assert refused(client.get("/v1/jobs", headers=bearer(token)), 401)
 
 
 CALLS = [
