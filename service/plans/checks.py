@@ -59,11 +59,11 @@ def _plan_faults(order: Order, plan: Plan) -> Iterator[str]:
     yield from _schedule_faults(order, plan)
     if not all(0 <= one.tensor < len(graph.tensors) for one in plan.conversions):
         yield "conversions"
-    for one in plan.passes:
-        is_of_graph = all(0 <= number < len(graph.nodes) for number in one.nodes)
-        if not is_of_graph or len(one.label) > LONGEST_LABEL:
+    for made in plan.passes:
+        is_of_graph = all(0 <= number < len(graph.nodes) for number in made.nodes)
+        if not is_of_graph or len(made.label) > LONGEST_LABEL:
             yield "passes"
-    times = [one.time_us for one in (*plan.conversions, *plan.passes)]
+    times = [one.time_us for one in plan.conversions] + [one.time_us for one in plan.passes]
     times += [node.schedule.time_us for node in plan.nodes if node.schedule]
     times += [plan.totals.chosen_us, plan.totals.plain_us, plan.totals.alone_us]
     if not all(isfinite(taken) and taken >= 0 for taken in times):

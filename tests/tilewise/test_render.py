@@ -73,6 +73,7 @@ def test_what_a_result_is_not_is_said() -> None:
 @pytest.mark.parametrize(
     ("proof", "target", "says"),
     [
+        ({"by": "far-away"}, 1, "reported by the worker on far-away)"),
         ({}, 1, "proven: applied, run, error 1.5e-06 within 4e-05, 33.0 GFLOP/s (iree 3)"),
         ({}, 2, "33.0 GFLOP/s on one thread (iree 3)"),
         ({"hash": "0123"}, 1, "proven of schedule 0123: applied"),

@@ -113,9 +113,10 @@ def _proof_line(found: Json) -> str:
         return f"not proven, so not served ({proof['failure']}: {proof['message']})"
     other = "" if proof["hash"] == found["best"]["hash"] else f" of schedule {proof['hash']}"
     where = "" if found["target"].endswith(",threads=1") else " on one thread"
+    by = f", reported by the worker on {proof['by']}" if proof.get("by") else ""
     return (
         f"proven{other}: applied, run, error {proof['max_error']:.2g} within "
-        f"{proof['tolerance']:.2g}, {proof['gflops']:.1f} GFLOP/s{where} ({proof['mlir']})"
+        f"{proof['tolerance']:.2g}, {proof['gflops']:.1f} GFLOP/s{where} ({proof['mlir']}{by})"
     )
 
 

@@ -112,6 +112,8 @@ class Proof:
         hash: of the schedule that the script spells.
         sha256: of the script's text.
         reason: why it is not the best schedule's, where it is not and that is known.
+        by: the machine of the cluster's worker that reports the proof; None if a process of the
+            service made it.
     """
 
     applied: bool
@@ -127,6 +129,7 @@ class Proof:
     hash: str | None
     sha256: str | None = None
     reason: str | None = None
+    by: str | None = None
 
 
 @dataclass(frozen=True)

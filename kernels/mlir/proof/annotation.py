@@ -7,7 +7,6 @@ from kernels.mlir.proof.proof import Proof
 from kernels.mlir.transform.module import HEADER_END
 from kernels.target import detect
 
-
 PROVER = "proven by: "
 
 

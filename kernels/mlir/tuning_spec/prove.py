@@ -114,7 +114,8 @@ def proven_spec(
     """The spec with what was found in its header.
 
     Args:
-        problem, schedule: of the spec.
+        problem: what is computed.
+        schedule: the sizes that the spec gives.
         proof: of the spec.
         modes: speeds of IREE's own modes, a line each.
         target: where it was proven.

@@ -60,7 +60,7 @@ def proof_faults(work: JobWork, at: str, schedule: Schedule, wire: ProofWire) ->
 
 def _speed_faults(work: JobWork, at: str, schedule: Schedule, wire: ProofWire) -> Iterator[Fault]:
     if wire.gflops is None or wire.interval is None or wire.time_us is None:
-        if not (wire.gflops is wire.interval is wire.time_us is None):
+        if (wire.gflops, wire.interval, wire.time_us) != (None, None, None):
             yield f"{at}.gflops", "gflops, interval and time_us are given together"
         return
     speed = MeasurementWire(gflops=wire.gflops, interval=wire.interval, time_us=wire.time_us)
