@@ -5,11 +5,12 @@ value that a column cannot have stops the reading of a row, or of the rows besid
 as `Garbled`, and `damage` names it.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, ClassVar
 
 from sqlalchemy import JSON, DateTime, Dialect, Double, MetaData, inspect
@@ -30,9 +31,45 @@ UNBOUNDED = ("max_error",)  # of a wrong result it may be infinite
 _SHOWN = 40  # characters of a garbled value
 
 
+_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+@dataclass
+class ServerClock:
+    """The clock of the database server, read once in a while and continued without this host's.
+
+    Hosts whose clocks differ agree on it, so that none takes the lease of another for late.
+
+    Attributes:
+        read: a moment of the server's clock; None if there is no server, or it was not read.
+        read_at_s: when it was read, in seconds since boot.
+    """
+
+    read: datetime | None = None
+    read_at_s: float = -inf
+
+    def set(self, moment: datetime) -> None:
+        """Continue from a moment that the server has just named."""
+        self.read, self.read_at_s = moment.astimezone(UTC), time.clock_gettime(_BOOT)
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the clock was read."""
+        return time.clock_gettime(_BOOT) - self.read_at_s
+
+    def now(self) -> datetime:
+        """Return the present moment: this host's, if there is no server."""
+        if self.read is None:
+            return datetime.now(UTC)
+        return self.read + timedelta(seconds=self.age_s)
+
+
+SERVER_CLOCK = ServerClock()
+
+
 def now() -> datetime:
-    """The present moment, aware, in UTC."""
-    return datetime.now(UTC)
+    """The present moment, aware, in UTC: by the clock of the database server, if there is one."""
+    return SERVER_CLOCK.now()
 
 
 @dataclass(frozen=True)

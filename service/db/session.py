@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from kernels.quoting import quoted, without_password
+from service.db.base import SERVER_CLOCK
 from service.db.driver_errors import RAISED, is_busy, is_read_only, translate
 from service.errors import BusyError, DatabaseError
 
@@ -29,6 +30,7 @@ outlives a loss of power. With NORMAL it outlives the process alone (sqlite.org/
 STATEMENT_S = 60.0
 """For how long a statement of the service or of a worker may take on a server."""
 
+CLOCK_READ_AFTER_S = 60.0  # by which time two clocks are not apart by much
 CONNECTIONS = 15
 
 
@@ -102,7 +104,15 @@ def make_engine(
         raise DatabaseError(f"database {shown(parsed)}: {error}") from error
     if sqlite:
         _configure_sqlite(engine, foreign_keys=foreign_keys, patience_s=patience_s)
+    else:
+        event.listen(engine, "begin", _read_server_clock)
     return engine
+
+
+def _read_server_clock(connection: Connection) -> None:
+    """Read the server's clock now and then, at the start of a transaction."""
+    if SERVER_CLOCK.age_s > CLOCK_READ_AFTER_S:
+        SERVER_CLOCK.set(connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one())
 
 
 def _server_options(url: URL, patience_s: float, statement_s: float | None) -> dict[str, Any]:

@@ -5,14 +5,15 @@ import sys
 import threading
 import time
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import update
 
 from service.api import documents
-from service.db import make_engine, models, reading, writing
+from service.db import base, make_engine, models, reading, writing
+from service.db import session as session_module
 from service.db.session import make_sessions
 from service.errors import LeaseLostError
 from service.host.process_identity import is_dead, me
@@ -104,6 +105,28 @@ def test_what_changed_after_it_was_read_is_not_claimed(sessions, submit, change,
         session.add(seen)
         assert not lease._take(session, seen, me())
     assert row(sessions, job_id).owner == owner
+
+
+def test_a_host_whose_clock_is_ahead_takes_no_job_that_runs(url, submit, machine, monkeypatch):
+    """Two services share a server, and the clock of the second one is an hour ahead."""
+    if url.startswith("sqlite"):
+        pytest.skip("a file has one host, and one clock")
+    job_id, first = submit(), make_sessions(make_engine(url))
+    with writing(first) as session:
+        held = lease.claim_one(session, job_id, ELSEWHERE)
+
+    class Ahead(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.now(tz) + timedelta(hours=1)
+
+    monkeypatch.setattr(base, "datetime", Ahead)
+    monkeypatch.setattr(base, "SERVER_CLOCK", base.ServerClock())
+    monkeypatch.setattr(session_module, "SERVER_CLOCK", base.SERVER_CLOCK)
+    second = make_sessions(make_engine(url))
+    with writing(second) as session:
+        assert claims.claim(session, me(), machine.targets, TOOLCHAIN) is None
+        assert lease.holds(session, held)
 
 
 def test_a_job_whose_owner_has_shown_itself_meanwhile_is_not_claimed(sessions, submit):
