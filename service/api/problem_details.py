@@ -1,5 +1,6 @@
 """Every error of the HTTP API as `application/problem+json` (RFC 9457)."""
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from http import HTTPStatus
@@ -247,6 +248,11 @@ async def _refused(request: Request, error: Exception) -> JSONResponse:
 async def _invalid_request(request: Request, error: Exception) -> JSONResponse:
     """A request that does not have the form that the schema asks for."""
     assert isinstance(error, RequestValidationError)
+    if isinstance(error.body, bytes):  # the framework reads JSON only where the header says so
+        given = request.headers.get("content-type")
+        sent = f"the body was sent as {quoted(given)}" if given else "the body has no content type"
+        message = f"{sent}; send JSON with the header Content-Type: application/json"
+        return _unprocessable(request, [FieldError(field="Content-Type", message=message)])
     return _unprocessable(request, [_field_error(found) for found in error.errors()])
 
 
@@ -300,8 +306,9 @@ def _unprocessable(request: Request, errors: Sequence[FieldError]) -> ProblemRes
 
 
 def _told(error: FieldError) -> str:
-    """An error with its field, which is not named twice."""
-    is_named = error.message.startswith(f"{error.field} ")
+    """Return the message of an error with its field, unless the message itself names the field."""
+    field = re.escape(error.field)
+    is_named = re.search(rf"(^|: ){field} |(?<!\w){field}=", error.message)
     return error.message if is_named else f"{error.field}: {error.message}"
 
 

@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -36,9 +36,10 @@ from tilewise.client.results import (
     Trial,
     read,
 )
-from tilewise.errors import BadInputError, TilewiseError
+from tilewise.errors import BadInputError, MissingError, TilewiseError
 
 Json = dict[str, Any]
+Value = TypeVar("Value")
 Match = Literal["exact", "nearest"]
 OnEvent = Callable[[Event], None]
 OnWait = Callable[[], None]
@@ -150,7 +151,7 @@ class Calls:
         """The proven transform script of a problem's stored best."""
         params = _given(target=target, flavor=flavor, match=_unusual(match))
         path = f"/v1/schedules/{_key(problem)}/script"
-        return (yield from self.text(path, params, None, on_wait))
+        return (yield from _naming(problem, self.text(path, params, None, on_wait)))
 
     def kernel(
         self, problem: str, target: str, match: Match, on_wait: OnWait | None
@@ -158,7 +159,7 @@ class Calls:
         """The kernel of a problem's stored best, as a Python module."""
         params = _given(target=target, match=_unusual(match))
         path = f"/v1/schedules/{_key(problem)}/kernel"
-        return (yield from self.text(path, params, None, on_wait))
+        return (yield from _naming(problem, self.text(path, params, None, on_wait)))
 
     def object_files(
         self, problem: str, target: str, match: Match, on_wait: OnWait | None
@@ -166,7 +167,7 @@ class Calls:
         """The kernel of a problem's stored best, as machine code with its C header."""
         params = _given(target=target, format="json", match=_unusual(match))
         request = Ask("GET", f"/v1/schedules/{_key(problem)}/kernel", params)
-        response = yield from made(request, self.url, on_wait)
+        response = yield from _naming(problem, made(request, self.url, on_wait))
         return read(ObjectFiles, json_of(response, self.url))
 
     def import_module(
@@ -312,6 +313,16 @@ def _text(response: httpx.Response) -> Text:
         target=headers.get("Tilewise-Target", ""),
         toolchain=headers.get("Tilewise-Toolchain", ""),
     )
+
+
+def _naming(problem: str, exchange: Exchange[Value]) -> Exchange[Value]:
+    """Run an exchange whose path has the key of a problem; an error names the problem instead."""
+    try:
+        return (yield from exchange)
+    except MissingError as error:
+        key, name = _key(problem), parse_problem(problem).canonical
+        text = str(error).replace(f"a problem with the key {key}", name).replace(key, name)
+        raise MissingError(text) from error
 
 
 def _known(problems: Sequence[str], known: Mapping[str, Mapping[str, str]]) -> Json:

@@ -1,6 +1,7 @@
 """Bad input: one clear problem document that names the field, and nothing written."""
 
 import json
+import re
 import sqlite3
 
 import pytest
@@ -94,6 +95,30 @@ def test_a_malformed_body_is_refused(client, sessions, body, field, message):
     headers = {"Content-Type": "application/json"}
     assert_refused(client.post("/v1/jobs", content=body, headers=headers), field, message)
     assert_nothing_stored(sessions)
+
+
+@pytest.mark.parametrize("kind", [None, "application/x-www-form-urlencoded", "text/plain"])
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/schedules/lookup", "/v1/suite-reports"])
+def test_json_under_another_content_type_is_refused_by_the_headers_name(client, path, kind):
+    headers = {} if kind is None else {"Content-Type": kind}
+    answer = client.post(path, content=json.dumps({"problem": SQUARE}), headers=headers)
+    assert_refused(answer, "Content-Type", kind or "no content type")
+    assert "Content-Type: application/json" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"problem": "matmul:m=0,n=8,k=8,dtype=f32"}, "m"),
+        ({"problem": "matmul:m=8,n=8,dtype=f32"}, "k"),
+        ({"problem": SQUARE, "trials": 0}, "trials"),
+        ({"problem": SQUARE, "target": "gpu"}, "target"),
+        ({"problem": SQUARE, "trails": 1}, "trails"),
+    ],
+)
+def test_a_detail_names_its_field_once(client, body, field):
+    detail = client.post("/v1/jobs", json=body).json()["detail"]
+    assert len(re.findall(rf"\b{field}\b", detail)) == 1
 
 
 @pytest.mark.parametrize(

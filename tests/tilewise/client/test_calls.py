@@ -8,7 +8,7 @@ import pytest
 
 from tests.tilewise.client import documents
 from tests.tilewise.client.documents import PROBLEM
-from tilewise import Client, TilewiseError
+from tilewise import Client, MissingError, TilewiseError
 from tilewise.client import Event, Found, Job, JobEnded, Result, TrialEnded, calls
 from tilewise.client.results import read
 
@@ -227,3 +227,19 @@ def test_what_a_look_up_found_is_typed() -> None:
     assert isinstance(one, Found) and one.document == found
     assert one.error and one.error.detail == "no"
     assert one.files["cpu"] and one.files["cpu"].etag == "e" and one.files["iree"] is None
+
+
+@pytest.mark.parametrize("method", ["script", "kernel", "object_files"])
+def test_what_is_missing_of_a_problem_is_an_error_with_the_problem_not_its_key(method: str) -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        key = request.url.path.split("/")[3]
+        said = f"no schedule of a problem with the key {key} is stored for cpu:znver4,threads=1"
+        return httpx.Response(404, json={"detail": said})
+
+    spelled = "matmul: k=4, m=1, n=4, dtype=f32"
+    with (
+        Client("http://fake", httpx.MockTransport(refuse)) as client,
+        pytest.raises(MissingError) as raised,
+    ):
+        getattr(client, method)(spelled)
+    assert str(raised.value) == f"no schedule of {A} is stored for cpu:znver4,threads=1"
