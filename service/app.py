@@ -149,9 +149,9 @@ def create_app(
         title="Tilewise",
         summary="Tiling and packing schedules, tuned and proven on real MLIR",
         lifespan=lifespan,
+        docs_url=None,  # the framework's pages load scripts from another host
         redoc_url=None,
         redirect_slashes=False,  # it would redirect to whatever host the client named
-        swagger_ui_oauth2_redirect_url=None,
     )
     _build(app, settings, metrics, tracing)
     return app

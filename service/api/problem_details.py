@@ -45,8 +45,8 @@ from service.errors import (
 
 MEDIA_TYPE = "application/problem+json"
 HTML = "text/html"
-OF_PROGRAMS = ("/v1/", "/openapi.json", "/docs", "/metrics", "/healthz", "/readyz")
-"""Where nothing is a page; `/docs` is the framework's own."""
+OF_PROGRAMS = ("/v1/", "/openapi.json", "/metrics", "/healthz", "/readyz")
+"""Where nothing is a page."""
 
 RETRY_AFTER_S = 2
 OUTAGE_RETRY_AFTER_S = 10  # our clients follow a job through ten of these in a row

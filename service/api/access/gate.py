@@ -38,18 +38,8 @@ SCOPES: tuple[TokenScope, ...] = ("read", "submit", "admin")
 RUNS = "/v1/runs/"
 """What workers say of the jobs that they were given: with tokens of those alone."""
 
-DOCS = "/docs"
-
 NOTHING = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 """No answer of the API is a page that loads or does anything."""
-
-DOCS_POLICY = (
-    "default-src 'none'; frame-ancestors 'none'; connect-src 'self'; "
-    "script-src https://cdn.jsdelivr.net 'unsafe-inline'; "
-    "style-src https://cdn.jsdelivr.net 'unsafe-inline'; "
-    "img-src 'self' data: https://fastapi.tiangolo.com"
-)
-"""Swagger's page of the framework, which loads its scripts from elsewhere."""
 
 STREAM = b"text/event-stream"
 
@@ -59,9 +49,11 @@ HEADERS = (
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-_OF_API = (*HEADERS, (b"content-security-policy", NOTHING.encode()))
-_OF_DOCS = (*HEADERS, (b"content-security-policy", DOCS_POLICY.encode()))
-_UNKEPT = (b"cache-control", b"no-store")
+_MARKS = (
+    *HEADERS,
+    (b"content-security-policy", NOTHING.encode()),
+    (b"cache-control", b"no-store"),
+)
 
 
 @dataclass(frozen=True)
@@ -99,7 +91,7 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        marked = _Marking(send, is_docs=scope["path"].startswith(DOCS))
+        marked = _Marking(send)
         refusal = await self._refusal(scope)
         if refusal is not None:
             await self._shown(scope, refusal)(scope, receive, marked.send)
@@ -262,9 +254,8 @@ _DECIDING = {
 class _Marking:
     """Marks an answer as it is sent."""
 
-    def __init__(self, send: Send, *, is_docs: bool) -> None:
+    def __init__(self, send: Send) -> None:
         self._send = send
-        self._marks = _OF_DOCS if is_docs else _OF_API
         self._is_stream = False
         self.is_allowed: Callable[[], Awaitable[bool]] | None = None
         self.has_begun = self.is_cut_off = False
@@ -288,7 +279,7 @@ class _Marking:
                 for name, value in headers
             )
             said = {name for name, _ in headers}  # a page of the dashboard has a policy of its own
-            headers += [mark for mark in (*self._marks, _UNKEPT) if mark[0] not in said]
+            headers += [mark for mark in _MARKS if mark[0] not in said]
             message = {**message, "headers": headers}
         await self._send(message)
 

@@ -75,6 +75,7 @@ def overview(
 
 
 @router.get("/api")
+@router.get("/docs")
 async def api(request: Request) -> Response:
     """The calls of the HTTP API."""
     return page(request, "api.html", tags=calls_of(request.app.openapi()))

@@ -36,7 +36,7 @@ def paths(job: int, schedule: int) -> list[str]:
         "/", "/?order=share&contains=matmul", "/?order=ratio&page=2", "/jobs", "/jobs?state=done",
         f"/jobs/{job}", f"/jobs/{job}?order=speed&state=timed&page=1", f"/problems/{KEY}",
         f"/problems/{KEY}?schedule={schedule}", f"/compare?left={schedule}&right={schedule}",
-        "/submit", "/sign-in", "/api",
+        "/submit", "/sign-in", "/api", "/docs",
     ]  # fmt: skip
 
 
@@ -227,10 +227,11 @@ def test_the_form_starts_a_search_or_leads_to_the_stored_result(
 
 
 def test_the_page_of_the_api_has_every_call_of_its_document(client: TestClient) -> None:
-    text = client.get("/api").text
-    for path, methods in client.get("/openapi.json").json()["paths"].items():
-        for method in methods:
-            assert f"<code>{method.upper()} {path}</code>" in text
+    for page in ("/api", "/docs"):
+        text = client.get(page).text
+        for path, methods in client.get("/openapi.json").json()["paths"].items():
+            for method in methods:
+                assert f"<code>{method.upper()} {path}</code>" in text
 
 
 def test_a_problem_is_checked_as_it_is_typed(client: TestClient) -> None:
