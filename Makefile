@@ -19,7 +19,7 @@ run: .venv/installed-service
 	$(BIN)/tilewise script $(EXAMPLE)
 
 # A whole model: six layers in bf16, 151 MB of weights; some minutes.
-model: .venv/installed-peers
+model: .venv/installed-service
 	$(BIN)/python -m examples.models mlp -o mlp.mlir
 	$(BIN)/tilewise model mlp.mlir
 

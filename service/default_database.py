@@ -3,26 +3,36 @@
 import os
 from pathlib import Path
 
-from sqlalchemy import URL
-
 from service.errors import DatabaseError
 
 
-def default_database() -> str:
-    """URL of the SQLite file in the user's data folder.
+def default_file() -> Path:
+    """Return the SQLite file in the user's data folder.
 
     Raises:
-        DatabaseError: there is no such folder, or its name is not text.
+        DatabaseError: there is no such folder.
     """
     base = os.environ.get("XDG_DATA_HOME")
     try:
         data = Path(base) if base else Path.home() / ".local" / "share"
     except RuntimeError as error:
         raise DatabaseError("this user has no home folder; set TILEWISE_DB") from error
-    file = data / "tilewise" / "tilewise.db"
+    return data / "tilewise" / "tilewise.db"
+
+
+def default_database() -> str:
+    """Return the URL of the file.
+
+    Raises:
+        DatabaseError: there is no such folder, or its name is not text.
+    """
+    from sqlalchemy import URL  # the command line names the file where this is not installed
+
+    file = default_file()
     try:
         return URL.create("sqlite", database=str(file)).render_as_string()
     except UnicodeEncodeError as error:
         raise DatabaseError(
-            f"the folder of user data {str(data)!r} is not text in UTF-8; set TILEWISE_DB"
+            f"the folder of user data {str(file.parent.parent)!r} is not text in UTF-8; "
+            "set TILEWISE_DB"
         ) from error

@@ -140,7 +140,7 @@ def proven_library(
         CompilerAbsentError: IREE is not installed.
     """
     if missing := missing_packages(NAME):
-        raise CompilerAbsentError(f"{' and '.join(missing)} not installed; install tilewise[peers]")
+        raise CompilerAbsentError(f"{' and '.join(missing)} not installed; install tilewise[kernels]")
     rows = []
     for one in wanted:
         gain = measured(one.problem, one.steps, target)

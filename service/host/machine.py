@@ -81,7 +81,7 @@ class MachineInfo:
         if kind == "iree" and not has_iree():
             raise TargetError(
                 f"target {text!r}: IREE's compiler and runtime are not both installed here; "
-                "install tilewise[kernels,peers]"
+                "install tilewise[kernels]"
             )
         return canonical_target(kind, self.cpu, threads)
 

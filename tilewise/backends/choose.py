@@ -5,7 +5,6 @@ import os
 from kernels.system.children import ONE_THREAD
 from tilewise.backends.base import Backend
 from tilewise.errors import BadInputError
-from tilewise.requirements import needed
 
 
 def open_backend(server: str | None, database: str | None, began: float | None = None) -> Backend:
@@ -18,7 +17,7 @@ def open_backend(server: str | None, database: str | None, began: float | None =
 
     Raises:
         BadInputError: both are given.
-        TilewiseError: the extras that running here needs are not installed.
+        ModuleNotFoundError: the extra that running here needs is not installed.
     """
     server = named_server(server)
     if server and database:
@@ -39,9 +38,9 @@ def remote_backend(url: str) -> Backend:
 
 
 def local_backend(database: str | None, began: float | None = None) -> Backend:
-    """A backend on this machine; TilewiseError when the extras are not installed."""
+    """A backend on this machine; ModuleNotFoundError where the extra is not installed."""
     # The search's own matrices are small: threads would only spin where candidates are timed.
     os.environ.update(ONE_THREAD)
-    with needed("running here", "service", ", or give --server URL"):
-        from tilewise.backends.local import LocalBackend
+    from tilewise.backends.local import LocalBackend
+
     return LocalBackend(database, began)

@@ -1,19 +1,24 @@
 """The command `tilewise`."""
 
+import argparse
 import gc
 import os
 import sys
 import time
 from collections.abc import Sequence
 
-from kernels.errors import KernelsError
+from kernels.errors import CompilerAbsentError, KernelsError
 from kernels.quoting import one_line
 from search.errors import BudgetError, SearchError
+from tilewise.backends.choose import named_server
 from tilewise.cli.clock import process_began
+from tilewise.cli.command import Command
 from tilewise.cli.parser import make_parser
 from tilewise.errors import TilewiseError
+from tilewise.requirements import OR_SERVER, lacking, not_installed
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+OWN = ("kernels", "search", "service", "tilewise", "migrations")
 GARBAGE = 100_000  # objects that a command makes before the first of them are looked at
 
 
@@ -36,6 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except TilewiseError as error:
         return _say(error, error.exit_code)
+    except CompilerAbsentError as error:
+        return _say(error, FAILED)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] in OWN:
+            raise
+        return _say(_not_installed(options, error.name), FAILED)
     except (KernelsError, BudgetError) as error:
         return _say(error, BAD_INPUT)
     except SearchError as error:
@@ -50,6 +61,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _say(f"cannot write the output: {error.strerror or error}", FAILED)
     return OK
+
+
+def _not_installed(options: argparse.Namespace, module: str) -> str:
+    """Say which extra a command lacks; `--server` only where a service does its work."""
+    command: Command = options.command
+    is_at_service = command.at_service is not None and named_server(options.server)
+    extra = command.at_service if is_at_service else command.extra
+    by = command.name
+    if not extra or not lacking(extra):
+        return f"{by} needs {module}, which is not installed"
+    otherwise = OR_SERVER if command.is_light_at_service else ""
+    return not_installed(by, module, extra, otherwise)
 
 
 def _say(error: object, code: int) -> int:

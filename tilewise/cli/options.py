@@ -1,9 +1,13 @@
 """Options that several commands share."""
 
 import argparse
+from pathlib import Path
 
 from kernels.problem import ACCURACIES
+from kernels.quoting import one_line
 from search.records import CACHE_MODES
+from service.default_database import default_file
+from service.errors import DatabaseError
 from tilewise.backends.base import Backend
 from tilewise.backends.choose import open_backend
 
@@ -20,12 +24,24 @@ def add_stored(parser: argparse.ArgumentParser) -> None:
 
 def add_db(parser: argparse.ArgumentParser) -> None:
     """This machine's database."""
-    parser.add_argument("--db", metavar="URL", help="database; default: TILEWISE_DB")
+    parser.add_argument(
+        "--db", metavar="URL", help=f"database; default: TILEWISE_DB, or {_default_file()}"
+    )
 
 
 def add_server(parser: argparse.ArgumentParser) -> None:
     """A service that does what would be done here."""
     parser.add_argument("--server", metavar="URL", help="a service; default: TILEWISE_SERVER")
+
+
+def _default_file() -> str:
+    """Return the file of the default database as `--help` shows it."""
+    try:
+        file, home = default_file(), Path.home()
+    except (DatabaseError, RuntimeError):
+        return "tilewise/tilewise.db in XDG_DATA_HOME"
+    shown = Path("~") / file.relative_to(home) if file.is_relative_to(home) else file
+    return one_line(shown).replace("%", "%%")
 
 
 def add_tuning_of_lacking(parser: argparse.ArgumentParser, *, seeds: str) -> None:

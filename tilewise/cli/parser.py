@@ -44,15 +44,20 @@ def version() -> str:
     return f"tilewise {metadata.version('tilewise')}"
 
 
+def all_commands() -> list[Command]:
+    """Return every command, in the order of `tilewise --help`."""
+    return [one for module in MODULES for one in module.COMMANDS]
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The parser of every command; each sets `run`."""
     parser = OneLineParser(prog="tilewise", description="Tiling and packing schedules, tuned.")
     parser.add_argument("--version", action="version", version=version())
     kinds = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    commands: list[Command] = [one for module in MODULES for one in module.COMMANDS]
+    commands = all_commands()
     for command in commands:
         made = kinds.add_parser(command.name, help=command.help, description=command.help)
         made.add_argument("--json", action="store_true", help="machine-readable result on stdout")
-        made.set_defaults(run=command.run)
+        made.set_defaults(run=command.run, command=command, commands=commands)
         command.add_options(made)
     return parser

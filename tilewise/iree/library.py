@@ -11,7 +11,6 @@ from search.errors import RunnerError
 from tilewise.backends.base import Backend
 from tilewise.errors import MissingError, TilewiseError
 from tilewise.iree.models import Model, Replaced
-from tilewise.requirements import require
 
 if TYPE_CHECKING:  # it loads the compiler of kernels
     from search.libraries.library import ProvenLibrary, Row, Wanted
@@ -50,8 +49,6 @@ def library_of(
         canonical: the target, this machine.
         models: as of `make_library`.
     """
-    require("iree.compiler", "a library for IREE here", "kernels")
-    require("iree.runtime", "the proof of a library for IREE", "peers")
     from kernels.dispatches.cutting.cut import patterns_of
     from search.libraries.library import proven_library
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from kernels.problem import parse_problem
 from kernels.quoting import quoted
 from tilewise.errors import BadInputError
-from tilewise.requirements import needed
 
 if TYPE_CHECKING:  # both load the compiler of kernels
     from search.libraries.library import Wanted
@@ -34,8 +33,8 @@ def read_plan(path: str, text: str) -> "Plan":
     Raises:
         BadInputError: it is none.
     """
-    with needed("--plan", "service"):
-        from search.networks.plan import Plan
+    from search.networks.plan import Plan
+
     try:
         return Plan.from_json(json.loads(text))
     except ValueError as error:

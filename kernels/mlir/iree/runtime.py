@@ -134,7 +134,7 @@ def runtime() -> Any:
         import iree.runtime
     except ModuleNotFoundError as error:
         raise CompilerAbsentError(
-            f"{error.name} is not installed; install tilewise[peers]"
+            f"{error.name} is not installed; install tilewise[kernels]"
         ) from error
     return iree.runtime
 

@@ -262,7 +262,7 @@ RUN = {
 def test_the_result_is_right_and_the_shortcut_stays_as_it_was(
     case: str, by: str, host: Target
 ) -> None:
-    pytest.importorskip("iree.runtime", reason="the extra `peers` installs iree-base-runtime")
+    pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
     lines, last = RUN[case]
     text = module(lines)
     assert problems_of(text)[-1] == last

@@ -21,7 +21,7 @@ from tilewise.cli.files import require_file, require_folder, write_text
 from tilewise.cli.options import add_db, add_server
 from tilewise.cli.progress import progress
 from tilewise.errors import BadInputError, MissingError, TilewiseError
-from tilewise.requirements import needed
+from tilewise.requirements import not_installed
 
 
 def bench(options: argparse.Namespace) -> None:
@@ -147,8 +147,8 @@ def _suite(path: str) -> Suite:
 
 def _peers(given: str | None) -> tuple[str, ...]:
     """The peers asked for, each installed; without a choice, those that are installed."""
-    with needed("bench", "kernels"):
-        from search.peers import PEERS, installed_peers, missing_packages
+    from search.peers import PEERS, installed_peers, missing_packages
+
     if given is None:
         return installed_peers()
     names = tuple(dict.fromkeys(name.strip() for name in given.split(",")))
@@ -157,9 +157,8 @@ def _peers(given: str | None) -> tuple[str, ...]:
             raise BadInputError(f"peer {quoted(name)} is not one of {', '.join(PEERS)}")
         missing = missing_packages(name)
         if missing:
-            raise TilewiseError(
-                f"peer {name} needs {' and '.join(missing)}; install tilewise[peers]"
-            )
+            extra = "peers" if "torch" in missing else "kernels"
+            raise TilewiseError(not_installed(f"peer {name}", " and ".join(missing), extra))
     return names
 
 
@@ -199,4 +198,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_server(parser)
 
 
-COMMANDS = (Command("bench", bench, add_options),)
+COMMANDS = (Command("bench", bench, add_options, at_service="kernels"),)

@@ -1,27 +1,46 @@
 """What this machine is: processor, caches, measured limits, toolchain, and what is missing."""
 
 import argparse
+import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernels.problem import DTYPES
+from kernels.quoting import without_password
+from kernels.system.cache_folder import cache_dir
+from kernels.system.toolchain import identity
+from service.default_database import default_file
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
 from tilewise.cli.options import add_server
 from tilewise.cli.output import print_mapping
-from tilewise.requirements import is_present, require
+from tilewise.requirements import BASE, lacking
 
 if TYPE_CHECKING:
     from tilewise.client import Worker
 
-EXTRAS = {"numba": "kernels", "iree.compiler": "kernels", "optuna": "search", "fastapi": "service"}
-OPTIONAL = {"cmaes": "sampler cmaes", "torch": "sampler gp"}
+FEATURES = {
+    "import FILE.onnx": "onnx",
+    "tune --sampler gp": "gp",
+    "bench --peers onednn": "peers",
+    "--db postgresql+psycopg://": "postgres",
+    "traces": "telemetry",
+}
+"""What options of commands and variables take beyond what the command itself takes."""
 SHOWN_FEATURES = ("avx512f", "avx512vnni", "avx512bf16", "avx2", "fma", "neon")
 
 
 def doctor(options: argparse.Namespace) -> None:
     """Say what this machine, or a service and its machines, is and what is missing."""
     server = named_server(options.server)
-    print_mapping(examine_service(server) if server else examine(), as_json=options.json)
+    if server:
+        found = examine_service(server)
+    else:
+        found = examine(options.commands)
+        if not options.json:
+            lists = ("ready", "with_server")
+            found |= {name: ", ".join(found[name]) for name in lists if name in found}
+    print_mapping(found, as_json=options.json)
 
 
 def examine_service(url: str) -> dict[str, Any]:
@@ -46,13 +65,43 @@ def _worker_text(worker: "Worker") -> str:
     )
 
 
-def examine() -> dict[str, Any]:
-    """Facts by name; speeds are measured now."""
-    missing = [f"{name}: install tilewise[{extra}]" for name, extra in EXTRAS.items()
-               if not is_present(name)]  # fmt: skip
-    require("numba", "doctor", "kernels")
+def examine(commands: Sequence[Command]) -> dict[str, Any]:
+    """Facts by name; speeds are measured now, where there is a compiler to measure them with."""
+    needed = {command.name: command.extra for command in commands}
+    ready = [name for name, extra in needed.items() if not lacking(extra)]
+    at_service = [one.name for one in commands if one.is_light_at_service and one.name not in ready]
+    return {
+        **({} if lacking("kernels") else _measured()),
+        "toolchain": identity(),
+        "database": _database(),
+        "cache": str(cache_dir()),
+        "ready": ready,
+        **({"with_server": at_service} if at_service else {}),
+        "missing": _missing(needed),
+        "optional": _missing(FEATURES),
+    }
+
+
+def _database() -> str:
+    """The URL of this machine's database, without its password."""
+    url = os.environ.get("TILEWISE_DB")
+    return without_password(url) if url else f"sqlite:///{default_file()}"
+
+
+def _missing(needed: dict[str, str]) -> list[str]:
+    """What to install for what does not work yet, a line for each extra."""
+    users: dict[str, list[str]] = {}
+    for name, extra in needed.items():
+        if lacking(extra):
+            users.setdefault(extra, []).append(name)
+    return [
+        f"{', '.join(lacking(extra))} for {', '.join(names)}: install tilewise[{extra}]"
+        for extra, names in users.items()
+    ]
+
+
+def _measured() -> dict[str, Any]:
     from kernels.native.microbench import bandwidth_gbs, measure_rates, peak_gflops
-    from kernels.system.toolchain import identity
     from kernels.target import detect
 
     target = detect()
@@ -66,10 +115,7 @@ def examine() -> dict[str, Any]:
         "peak_gflops": {d: round(peak_gflops(target, d), 1) for d in DTYPES},
         "instruction_gflops": measure_rates(target),
         "bandwidth_gbs": round(bandwidth_gbs(target), 1),
-        "toolchain": identity(),
-        "missing": missing,
-        "optional": [f"{name} for {use}" for name, use in OPTIONAL.items() if not is_present(name)],
     }  # fmt: skip
 
 
-COMMANDS = (Command("doctor", doctor, add_server),)
+COMMANDS = (Command("doctor", doctor, add_server, extra=BASE, at_service=BASE),)

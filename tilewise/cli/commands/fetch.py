@@ -20,6 +20,7 @@ from tilewise.fetch.lock import Lock
 from tilewise.fetch.names import KERNEL
 from tilewise.fetch.problems import read_problems
 from tilewise.fetch.update import Outcome, Update, Wanted
+from tilewise.requirements import BASE
 
 FLAVORS = ("cpu", "air")
 LOCK_NAME = "tilewise.lock"
@@ -167,4 +168,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_server(parser)
 
 
-COMMANDS = (Command("fetch", fetch, add_options),)
+COMMANDS = (Command("fetch", fetch, add_options, at_service=BASE),)

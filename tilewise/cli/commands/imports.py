@@ -10,7 +10,7 @@ from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
 from tilewise.cli.files import read_module_bytes
 from tilewise.cli.options import add_accuracy, add_server
-from tilewise.requirements import require
+from tilewise.requirements import BASE, OR_SERVER, require
 
 Json = dict[str, Any]
 MOST_PLACES = 3
@@ -25,7 +25,7 @@ def import_module(options: argparse.Namespace) -> None:
 
 
 def _here(module: bytes, options: argparse.Namespace) -> Json:
-    require("iree.compiler", "import here", "kernels")
+    require("iree.compiler", "import", "kernels", OR_SERVER)
     from kernels.mlir.frontend.read import Limits, read_module
 
     found = read_module(module, Limits(seconds=options.seconds))
@@ -77,4 +77,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_server(parser)
 
 
-COMMANDS = (Command("import", import_module, add_options),)
+COMMANDS = (Command("import", import_module, add_options, extra="kernels", at_service=BASE),)

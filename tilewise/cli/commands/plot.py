@@ -122,4 +122,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_cache_filter(parser, "hot")
 
 
-COMMANDS = (Command("plot", plot, add_options),)
+COMMANDS = (Command("plot", plot, add_options, at_service="service"),)

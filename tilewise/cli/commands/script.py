@@ -19,7 +19,7 @@ from tilewise.cli.options import add_accuracy, add_db, add_output, add_server, b
 from tilewise.cli.output import named
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.iree.models import ENDINGS
-from tilewise.requirements import require
+from tilewise.requirements import BASE, require
 
 if TYPE_CHECKING:
     from kernels.mlir.air import AirScript
@@ -221,4 +221,4 @@ def add_problems(parser: argparse.ArgumentParser) -> None:
     add_server(parser)
 
 
-COMMANDS = (Command("script", script, add_options),)
+COMMANDS = (Command("script", script, add_options, at_service=BASE),)

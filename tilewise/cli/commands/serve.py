@@ -6,11 +6,9 @@ from tilewise.cli.command import Command
 from tilewise.cli.options import add_db
 from tilewise.cli.output import print_mapping
 from tilewise.errors import BadInputError
-from tilewise.requirements import needed
 
 LARGEST_PORT, MOST_WORKERS = 65535, 64
 MOST_DAYS, LEAST_SAMPLES, MOST_SAMPLES = 36500, 3, 1000
-OTHERWISE = ", or give --server URL"
 
 
 def serve(options: argparse.Namespace) -> None:
@@ -19,15 +17,15 @@ def serve(options: argparse.Namespace) -> None:
         raise BadInputError(f"port={options.port} is out of range; give 0 to {LARGEST_PORT}")
     if not 0 <= options.workers <= MOST_WORKERS:
         raise BadInputError(f"workers={options.workers} is out of range; give 0 to {MOST_WORKERS}")
-    with needed("this command", "service", OTHERWISE):
-        from tilewise.backends import administration
+    from tilewise.backends import administration
+
     administration.serve(options.host, options.port, options.workers, options.db)
 
 
 def database(options: argparse.Namespace) -> None:
     """Bring the database to this version's schema, check that it is, or thin what is old."""
-    with needed("this command", "service", OTHERWISE):
-        from tilewise.backends import administration
+    from tilewise.backends import administration
+
     if options.action != "prune":
         state = administration.database(options.action, options.db)
     else:

@@ -9,7 +9,7 @@ from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
 from tilewise.cli.options import add_db, add_server
 from tilewise.errors import BadInputError
-from tilewise.requirements import needed
+from tilewise.requirements import BASE
 
 SCOPES = ("read", "submit", "admin")
 COLUMNS = ("name", "scope", "created", "expires", "revoked", "used")
@@ -34,8 +34,8 @@ def token(options: argparse.Namespace) -> None:
 
 
 def _here(options: argparse.Namespace) -> Json:
-    with needed("this command", "service", ", or give --server URL"):
-        from tilewise.backends import administration
+    from tilewise.backends import administration
+
     if options.action == "create":
         return administration.create_token(options.name, options.scope, options.days, options.db)
     if options.action == "revoke":
@@ -81,4 +81,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_server(parser)
 
 
-COMMANDS = (Command("token", token, add_options),)
+COMMANDS = (Command("token", token, add_options, at_service=BASE),)

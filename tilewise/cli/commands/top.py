@@ -12,6 +12,7 @@ from tilewise.cli.command import Command
 from tilewise.cli.options import add_server
 from tilewise.cli.snapshot import Snapshot, rendered, take
 from tilewise.errors import BadInputError, TilewiseError
+from tilewise.requirements import BASE
 
 INTERVAL_S = 2.0
 LEAST_S = 0.2
@@ -104,4 +105,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_server(parser)
 
 
-COMMANDS = (Command("top", top, add_options),)
+COMMANDS = (Command("top", top, add_options, extra=BASE, at_service=BASE),)

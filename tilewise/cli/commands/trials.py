@@ -9,7 +9,7 @@ from tilewise.cli.options import add_cache_filter, add_stored, backend_of
 from tilewise.cli.output import print_mapping
 from tilewise.errors import MissingError
 from tilewise.formats.trials import FORMATS, trials_text
-from tilewise.requirements import needed
+from tilewise.requirements import BASE
 
 
 def trials(options: argparse.Namespace) -> None:
@@ -21,8 +21,8 @@ def trials(options: argparse.Namespace) -> None:
 
 def export_study(options: argparse.Namespace) -> None:
     """Write every trial into an Optuna storage, for optuna-dashboard and Optuna's plots."""
-    with needed("export-study here", "search"):
-        from tilewise.formats import optuna_study
+    from tilewise.formats import optuna_study
+
     rows = _stored(options, default="hot")
     told = optuna_study.export(rows, options.storage, options.name)
     print_mapping(told, as_json=options.json)
@@ -59,6 +59,6 @@ def add_study_options(parser: argparse.ArgumentParser) -> None:
 
 
 COMMANDS = (
-    Command("trials", trials, add_trials_options),
-    Command("export-study", export_study, add_study_options),
+    Command("trials", trials, add_trials_options, at_service=BASE),
+    Command("export-study", export_study, add_study_options, at_service="search"),
 )

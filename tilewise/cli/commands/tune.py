@@ -9,6 +9,7 @@ from tilewise.cli.command import Command
 from tilewise.cli.options import add_stored, backend_of
 from tilewise.cli.output import print_result
 from tilewise.cli.progress import progress
+from tilewise.requirements import BASE
 
 
 def tune(options: argparse.Namespace) -> None:
@@ -85,4 +86,7 @@ def add_show_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cache", choices=CACHE_MODES, help="of which state; default: hot if both")
 
 
-COMMANDS = (Command("tune", tune, add_tune_options), Command("show", show, add_show_options))
+COMMANDS = (
+    Command("tune", tune, add_tune_options, at_service=BASE),
+    Command("show", show, add_show_options, at_service=BASE),
+)

@@ -13,7 +13,7 @@ from tilewise.cli.command import Command
 from tilewise.cli.files import read_text, write_text
 from tilewise.cli.options import add_server
 from tilewise.errors import BadInputError, TilewiseError
-from tilewise.requirements import needed
+from tilewise.requirements import require
 
 Json = dict[str, Any]
 MOST_LINES, MOST_CHARACTERS = 12, 200
@@ -36,8 +36,9 @@ def verify(options: argparse.Namespace) -> None:
     problem, payload = _subject(script, options)
     if problem is not None:
         check_memory(problem)
-    with needed("verify", "kernels"):
-        from kernels.mlir.proof.verify import verify as put_to_the_proof
+    require("iree.compiler", "verify", "kernels")
+    from kernels.mlir.proof.verify import verify as put_to_the_proof
+
     verdict = put_to_the_proof(
         script, problem=problem, payload=payload, seed=options.seed, seconds=options.seconds
     )
@@ -129,4 +130,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_server(parser)
 
 
-COMMANDS = (Command("verify", verify, add_options),)
+COMMANDS = (Command("verify", verify, add_options, extra="kernels"),)

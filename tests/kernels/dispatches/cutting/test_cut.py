@@ -96,7 +96,7 @@ def test_modules_of_frameworks_are_replaced_to_the_last_op(dialect: str) -> None
 
 def test_an_op_in_a_form_that_nobody_has_foreseen_is_replaced_and_right(host: Target) -> None:
     """Three dims, the bias as the first input, and relu in one op with it."""
-    pytest.importorskip("iree.runtime", reason="the extra `peers` installs iree-base-runtime")
+    pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
     (cut,) = cut_module(HIGHER.encode())
     assert cut.problem == DENSE
     problem = parse_problem(DENSE)
@@ -159,7 +159,7 @@ def shapes_of(letters: str, sizes: dict[str, int]) -> list[tuple[int, ...]]:
 def test_what_lies_in_another_order_is_turned_for_the_kernel(
     host: Target, letters: str, around: str
 ) -> None:
-    pytest.importorskip("iree.runtime", reason="the extra `peers` installs iree-base-runtime")
+    pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
     long = {"k": 330} | ({"q": 320} if "d" in letters else {})  # else turning takes too long
     shapes = shapes_of(letters, SIZES | long)
     module = contraction("f32", letters, shapes, around)

@@ -32,7 +32,7 @@ def library(passes: tuple[RowPass, ...], target: Target) -> str:
 
 
 def ran(code: bytes, entry: str, *arrays: Array) -> list[Array]:
-    pytest.importorskip("iree.runtime", reason="the extra `peers` installs iree-base-runtime")
+    pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
     given = []
     for array in arrays:
         held = empty_aligned(array.shape, np.float32)

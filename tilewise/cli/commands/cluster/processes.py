@@ -6,7 +6,7 @@ from tilewise.cli.command import Command
 from tilewise.cli.commands.serve import LARGEST_PORT
 from tilewise.cli.options import add_db
 from tilewise.errors import BadInputError
-from tilewise.requirements import needed, require
+from tilewise.requirements import require
 
 EXTRA = "cluster"
 
@@ -16,24 +16,24 @@ def scheduler(options: argparse.Namespace) -> None:
     if not 0 <= options.port <= LARGEST_PORT:
         raise BadInputError(f"port={options.port} is out of range; give 0 to {LARGEST_PORT}")
     require("distributed", "scheduler", EXTRA)
-    with needed("scheduler", EXTRA):
-        from tilewise.backends import cluster
+    from tilewise.backends import cluster
+
     cluster.schedule(options.host, options.port, uses_tls=options.tls)
 
 
 def driver(options: argparse.Namespace) -> None:
     """Give the jobs that wait in the database to the workers of a cluster."""
     require("distributed", "driver", EXTRA)
-    with needed("driver", EXTRA):
-        from tilewise.backends import cluster
+    from tilewise.backends import cluster
+
     cluster.drive(options.scheduler, options.service, options.db)
 
 
 def worker(options: argparse.Namespace) -> None:
     """Time on this machine what a cluster's scheduler gives it."""
     require("distributed", "worker", EXTRA)
-    with needed("worker", EXTRA):
-        from tilewise.backends import cluster
+    from tilewise.backends import cluster
+
     cluster.work(options.scheduler, options.host, measures_peaks=not options.no_peaks)
 
 
@@ -77,7 +77,7 @@ def _add_scheduler(parser: argparse.ArgumentParser) -> None:
 
 
 COMMANDS = (
-    Command("scheduler", scheduler, add_scheduler_options),
-    Command("driver", driver, add_driver_options),
-    Command("worker", worker, add_worker_options),
+    Command("scheduler", scheduler, add_scheduler_options, extra=EXTRA),
+    Command("driver", driver, add_driver_options, extra=EXTRA),
+    Command("worker", worker, add_worker_options, extra=EXTRA),
 )

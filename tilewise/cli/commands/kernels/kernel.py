@@ -11,7 +11,7 @@ from tilewise.cli.files import require_folder, write_bytes, write_text
 from tilewise.cli.options import add_output, add_stored, backend_of
 from tilewise.cli.output import named
 from tilewise.errors import BadInputError
-from tilewise.requirements import needed
+from tilewise.requirements import BASE
 
 MODULE, OBJECT, BITCODE, HEADER = "module", "object", "bitcode", "c-header"
 ENDINGS = {OBJECT: ".o", BITCODE: ".bc"}
@@ -25,8 +25,7 @@ def kernel(options: argparse.Namespace) -> None:
         return
     with backend_of(options) as backend:
         if options.format == HEADER:
-            with needed("c-header here", "kernels"):
-                text, part = backend.object_files(options.problem, options.target).header, "header"
+            text, part = backend.object_files(options.problem, options.target).header, "header"
         else:
             text, part = backend.kernel(options.problem, options.target), "kernel"
     told = named(options.problem, **{part: text}) if options.json else text
@@ -41,7 +40,7 @@ def _machine_code(options: argparse.Namespace) -> None:
         raise BadInputError(f"{place} would be the header's name; end it with another")
     for path in (place, header):
         require_folder(str(path))
-    with backend_of(options) as backend, needed(f"{options.format} here", "kernels"):
+    with backend_of(options) as backend:
         found = backend.object_files(options.problem, options.target)
     is_object = options.format == OBJECT
     write_bytes(str(place), found.object_bytes if is_object else found.bitcode_bytes)
@@ -80,8 +79,8 @@ def asm(options: argparse.Namespace) -> None:
     """Print the inner loop's assembly, its counts, and the bound that they imply."""
     with backend_of(options) as backend:
         found = backend.show(options.problem, options.target)
-    with needed("asm here", "kernels"):
-        from kernels.native.assembly.inner_loop import inspect_result, render
+    from kernels.native.assembly.inner_loop import inspect_result, render
+
     loop = inspect_result(found)
     about = {"problem": found["problem"], "hash": found["best"]["hash"]}
     text = json.dumps(about | loop.to_json(), indent=2) + "\n" if options.json else render(loop)
@@ -100,4 +99,7 @@ def add_kernel_options(parser: argparse.ArgumentParser) -> None:
     add_output(parser)
 
 
-COMMANDS = (Command("kernel", kernel, add_kernel_options), Command("asm", asm, add_stored))
+COMMANDS = (
+    Command("kernel", kernel, add_kernel_options, at_service=BASE),
+    Command("asm", asm, add_stored, at_service="kernels"),
+)

@@ -18,7 +18,6 @@ from tilewise.errors import MissingError
 from tilewise.fetch.folder import Folder
 from tilewise.fetch.problems import read_problems
 from tilewise.library.files import MANIFEST, Library
-from tilewise.requirements import needed
 
 if TYPE_CHECKING:  # it loads httpx
     from tilewise.client.found import ObjectFiles
@@ -29,7 +28,7 @@ def library(options: argparse.Namespace) -> None:
     require_file(options.problems)
     problems = read_problems(options.problems, read_text(options.problems))
     folder = Folder(Path(options.output))
-    with backend_of(options, options.began) as backend, needed("library here", "kernels"):
+    with backend_of(options, options.began) as backend:
         if options.tune_missing:
             missing = _missing(backend, problems, options.target)
             tune_missing(backend, missing, options.target, TuneRequest(options.trials))
@@ -93,4 +92,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_server(parser)
 
 
-COMMANDS = (Command("library", library, add_options),)
+COMMANDS = (Command("library", library, add_options, at_service="kernels"),)

@@ -23,7 +23,7 @@ from tilewise.cli.files import (
 from tilewise.cli.options import add_db, add_server, add_tuning_of_lacking, backend_of
 from tilewise.cli.tuning import missing, tune_missing
 from tilewise.errors import BadInputError, TilewiseError
-from tilewise.requirements import needed, require
+from tilewise.requirements import require
 
 if TYPE_CHECKING:
     from kernels.mlir.frontend.imported import Imported
@@ -39,13 +39,13 @@ def model(options: argparse.Namespace) -> None:
             f"target {quoted(options.target)}: a model is compiled with our kernels; give a target "
             "cpu:NAME"
         )
-    require("iree.compiler", "model", "kernels")
-    require("iree.runtime", "model", "peers")
+    for module in ("iree.compiler", "iree.runtime"):
+        require(module, "model", "service")
     source = Path(options.file)
-    with needed("model", "service"):
-        from tilewise.model.entries import check_entry
-        from tilewise.model.examine import Model, examine
-        from tilewise.model.table import report_text
+    from tilewise.model.entries import check_entry
+    from tilewise.model.examine import Model, examine
+    from tilewise.model.table import report_text
+
     given = read_module_bytes(options.file)
     module = _compilable(source.name, given)
     imported = _imported(source.name, module).with_accuracy(options.accuracy)
@@ -118,4 +118,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_server(parser)
 
 
-COMMANDS = (Command("model", model, add_options),)
+COMMANDS = (Command("model", model, add_options, at_service="service"),)

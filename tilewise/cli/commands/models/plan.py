@@ -19,7 +19,7 @@ from tilewise.cli.files import file_errors, make_folder, read_module_bytes, writ
 from tilewise.cli.options import add_db, add_server, add_tuning_of_lacking, backend_of
 from tilewise.cli.tuning import missing, tune_missing
 from tilewise.errors import BadInputError, TilewiseError
-from tilewise.requirements import needed, require
+from tilewise.requirements import require
 
 if TYPE_CHECKING:
     from kernels.mlir.frontend.graph import Graph
@@ -42,14 +42,13 @@ def plan(options: argparse.Namespace) -> None:
     if server and not (options.executes or options.module or options.times):
         _plan_at(server, module, options)
         return
-    require("iree.compiler", "plan", "kernels")
-    if options.executes:
-        require("iree.runtime", "plan --run", "peers")
-    with needed("plan", "service"):
-        from search.networks.planning import Named, planned
-        from search.networks.variants import problems_of
-        from search.runner.processors import timing_alone
-        from tilewise.plan.table import plan_text
+    for child_needs in ("iree.compiler", "iree.runtime"):
+        require(child_needs, "plan", "service")
+    from search.networks.planning import Named, planned
+    from search.networks.variants import problems_of
+    from search.runner.processors import timing_alone
+    from tilewise.plan.table import plan_text
+
     folder = make_folder(options.output) if options.output else None
     alone = _folder_alone(options.module) if options.module else None
     name = Path(options.file).name
@@ -105,9 +104,9 @@ def _plan_at(server: str, module: bytes, options: argparse.Namespace) -> None:
     if options.json:
         sys.stdout.write(text)
         return
-    with needed("plan", "service"):
-        from search.networks.plan import Plan
-        from tilewise.plan.table import plan_text
+    from search.networks.plan import Plan
+    from tilewise.plan.table import plan_text
+
     sys.stdout.write(plan_text(Plan.from_json(found)))
 
 
@@ -234,4 +233,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_server(parser)
 
 
-COMMANDS = (Command("plan", plan, add_options),)
+COMMANDS = (Command("plan", plan, add_options, at_service="service"),)

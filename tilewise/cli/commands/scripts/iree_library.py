@@ -15,6 +15,7 @@ from tilewise.fetch.problems import read_problems
 from tilewise.iree.library import described, library_of, make_library
 from tilewise.iree.models import ENDINGS, Model, Replaced, read_model, replaced_by
 from tilewise.iree.planned import chosen, read_plan
+from tilewise.requirements import require
 
 if TYPE_CHECKING:  # it loads the compiler of kernels
     from search.libraries.library import ProvenLibrary
@@ -32,6 +33,8 @@ def make_iree(options: argparse.Namespace) -> str:
     """
     if options.with_payload:
         raise BadInputError("--with-payload: a library for IREE is applied to a user's module")
+    for module in ("iree.compiler", "iree.runtime"):
+        require(module, "a library for IREE", "service")
     if options.plan:
         return _of_plan(options)
     given = [one for one in options.problems if not one.endswith(ENDINGS)]

@@ -38,7 +38,7 @@ def make_of_op(options: argparse.Namespace) -> str:
     if len(options.problems) > 1:
         raise BadInputError("a script is of one op; give one module, with --place")
     module = read_module_bytes(options.problems[0])
-    require("iree.compiler", "a script of an op here", "kernels")
+    require("iree.compiler", "a script of an op", "service")
     from kernels.mlir.frontend.read import read_op
     from kernels.mlir.normalised.choice import first_proven, problems_of
     from kernels.mlir.normalised.prove import with_op

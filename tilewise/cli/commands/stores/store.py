@@ -12,7 +12,6 @@ from tilewise.cli.files import file_errors, require_file, require_folder
 from tilewise.cli.options import add_db
 from tilewise.cli.output import print_mapping
 from tilewise.errors import BadInputError
-from tilewise.requirements import needed
 
 SELECTING = ("problem", "kind", "dtype", "target", "since")
 
@@ -29,8 +28,8 @@ def store(options: argparse.Namespace) -> None:
 
 def _export(options: argparse.Namespace) -> Json:
     require_folder(options.file)
-    with needed("this command", "service"):
-        from tilewise.backends import archives
+    from tilewise.backends import archives
+
     wanted = archives.Wanted(
         problems=options.problem or (),
         kinds=options.kind or (),
@@ -44,8 +43,8 @@ def _export(options: argparse.Namespace) -> Json:
 
 def _import(options: argparse.Namespace) -> Json:
     require_file(options.file)
-    with needed("this command", "service"):
-        from tilewise.backends import archives
+    from tilewise.backends import archives
+
     with file_errors("read", options.file):
         return archives.import_store(
             options.file, options.db, resume=options.resume, dry_run=options.dry_run
