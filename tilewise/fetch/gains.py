@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # it loads httpx
     from tilewise.client.found import Found
 
 Interval = tuple[float, ...]
+NOT_STORED = "not stored"
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def _verdict(
 ) -> str:
     file = found.files.get(kind)
     if found.result is None or file is None:
-        return "not stored"
+        return NOT_STORED
     if entry is None:
         return "not locked"
     if file.etag == entry.tag:

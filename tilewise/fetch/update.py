@@ -1,15 +1,15 @@
 """Bringing a folder and its lock file up to what is stored."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from kernels.problem import Problem
 from search.finals.quality import quality_of
 from search.records import Measurement
 from tilewise.backends.base import Backend, Json
-from tilewise.errors import TilewiseError
-from tilewise.fetch.folder import Folder, keep, sha256
+from tilewise.errors import BadInputError, TilewiseError
+from tilewise.fetch.folder import Folder, is_kept, keep, sha256
 from tilewise.fetch.lock import Entry, Lock
 from tilewise.fetch.names import KERNEL, file_name
 
@@ -72,6 +72,8 @@ class Update:
         entries: those of the lock that will be.
         outcomes: what became of each file.
         answers: what is stored of each problem, once it was asked.
+        overwrites: whether files that were edited are replaced.
+        written: the new texts, which are put in place once all of them are there.
     """
 
     backend: Backend
@@ -81,11 +83,15 @@ class Update:
     entries: dict[str, Entry]
     outcomes: list[Outcome]
     answers: "list[tuple[Problem, Found]] | None" = None
+    overwrites: bool = False
+    written: list[tuple[Entry, str]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, backend: Backend, folder: Folder, lock: Lock, wanted: Wanted) -> "Update":
+    def of(
+        cls, backend: Backend, folder: Folder, lock: Lock, wanted: Wanted, *, overwrites: bool
+    ) -> "Update":
         """One that has yet to begin."""
-        return cls(backend, folder, lock, wanted, {}, [])
+        return cls(backend, folder, lock, wanted, {}, [], overwrites=overwrites)
 
     def missing(self) -> list[Problem]:
         """The problems of which not every file is stored, without a change."""
@@ -100,10 +106,21 @@ class Update:
         return self.answers
 
     def run(self) -> Lock:
-        """Write what is new, take away what is not wanted, and give the lock file of the rest."""
+        """Write what is new, take away what is not wanted, and give the lock file of the rest.
+
+        Raises:
+            BadInputError: a file that would be replaced was edited; nothing is changed.
+        """
         for problem, found in self.answers or self.ask():
             for kind in self.wanted.kinds:
                 self._see_to(problem, kind, found)
+        edited = [made.path for made, _ in self.written if self._is_edited(made)]
+        if edited and not self.overwrites:
+            files = ", ".join(str(self.folder.path / path) for path in edited)
+            are = "is not as it was" if len(edited) == 1 else "are not as they were"
+            raise BadInputError(f"{files} {are} fetched; --overwrite replaces what was edited")
+        for made, text in self.written:
+            self.folder.write(made.path, text)
         self._take_away()
         return Lock.of(self.entries.values(), self.folder.name)
 
@@ -121,6 +138,13 @@ class Update:
 
     def _is_there(self, entry: Entry) -> bool:
         return self.folder.digest(entry.path) == entry.sha256
+
+    def _is_edited(self, made: Entry) -> bool:
+        """Whether a file is there whose text no fetch has written, nor is about to."""
+        found = self.folder.digest(made.path)
+        old = self.lock.entries.get(made.path)
+        fetched = (made.sha256, old and old.sha256)
+        return found is not None and found not in fetched and not is_kept(found)
 
     def _see_to(self, problem: Problem, kind: str, found: "Found") -> None:
         path = file_name(problem, kind)
@@ -152,7 +176,7 @@ class Update:
             # it was noisy.
             self._keep(replace(old, etag=made.etag) if old.quality is None else made)
             return
-        self.folder.write(made.path, text)
+        self.written.append((made, text))
         self.entries[made.path] = made
         self.outcomes.append(Outcome(made.path, made.problem, made.kind, "written"))
 

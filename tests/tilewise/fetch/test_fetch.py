@@ -106,13 +106,36 @@ def test_kernels_run_on_their_own(place: Place) -> None:
     assert kernel.kind == "kernel" and kernel.etag and kernel.etag != kernel.sha256
 
 
-def test_what_was_edited_or_lost_is_fetched_again(place: Place) -> None:
+def test_what_was_lost_is_fetched_again(place: Place) -> None:
     place.fetch()
     whole, lock = place.files(), place.lock.read_text()
-    (place.folder / SCRIPT).write_text("edited")
-    assert place.fetch().out.startswith("1 written")
     (place.folder / SCRIPT).unlink()
+    assert place.fetch().out.startswith("1 written")
+    assert place.files() == whole and place.lock.read_text() == lock
+
+
+@pytest.mark.parametrize("is_locked", [True, False])
+def test_an_edited_file_is_replaced_only_where_that_is_said(place: Place, is_locked: bool) -> None:
     place.fetch()
+    whole, lock = place.files(), place.lock.read_text()
+    edited = {**whole, SCRIPT: "edited"}
+    (place.folder / SCRIPT).write_text("edited")
+    if not is_locked:
+        place.lock.unlink()
+    ran = place.fetch("--kernels")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert str(place.folder / SCRIPT) in ran.err and "--overwrite" in ran.err
+    assert place.files() == edited and place.lock.exists() == is_locked
+    assert place.fetch("--overwrite").code == 0
+    assert place.files() == whole and place.lock.read_text() == lock
+
+
+def test_an_earlier_text_of_a_fetch_is_not_edited(place: Place) -> None:
+    place.fetch()
+    whole, lock = place.files(), place.lock.read_text()
+    (entry,) = place.entries().values()
+    place.lock.write_text(lock.replace(entry.sha256, "0" * 64))  # as of another checkout
+    assert place.fetch().code == 0
     assert place.files() == whole and place.lock.read_text() == lock
 
 
@@ -302,7 +325,9 @@ def test_what_newer_schedules_would_gain(place: Place) -> None:
     place.fetch()
     text = place.lock.read_text()
     before = place.files(), text
-    assert "0 of 2 files would be faster" in place.fetch("--check").out
+    checked = place.fetch("--check")
+    assert "0 of 2 files would be faster" in checked.out
+    assert checked.code == 3 and ABSENT in checked.err and "--tune-missing" in checked.err
     (entry,) = place.entries().values()
     speed = f"gflops = {entry.gflops}"
     slow = text.replace(speed, "gflops = 1.0").replace(entry.sha256, "0" * 64)
@@ -310,11 +335,13 @@ def test_what_newer_schedules_would_gain(place: Place) -> None:
                         "interval = [0.9, 1.1]")  # fmt: skip
     place.lock.write_text(slow)
     ran = place.fetch("--check")
-    assert ran.code == 0 and "faster" in ran.out and "1 of 2 files would be faster" in ran.out
+    assert "faster" in ran.out and "1 of 2 files would be faster" in ran.out
     rows = json.loads(place.fetch("--check", "--json").out)["files"]
     found = {row["problem"]: row["verdict"] for row in rows}
     assert found == {PROBLEM: "faster", ABSENT: "not stored"}
     assert place.files() == before[0] and place.lock.read_text() == slow
+    place.list.write_text(f"{PROBLEM}\n")
+    assert place.fetch("--check").code == 0
 
 
 @pytest.mark.parametrize(

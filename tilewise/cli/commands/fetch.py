@@ -9,6 +9,7 @@ from pathlib import Path
 from kernels.quoting import quoted
 from kernels.target import target_kind
 from search.records import TuneRequest
+from tilewise.backends.base import Backend
 from tilewise.cli.command import Command
 from tilewise.cli.files import read_regular_text, read_text, require_file
 from tilewise.cli.options import add_db, add_server, backend_of
@@ -46,10 +47,9 @@ def _update(options: argparse.Namespace, folder: Folder, place: Path, wanted: Wa
         raise BadInputError(f"cannot write {place}: there is no folder {place.parent}")
     with backend_of(options, options.began) as backend:
         if options.tune_missing:
-            update = Update.of(backend, folder, _read_lock(place, folder), wanted)
-            missing = update.missing()
+            missing = _new_update(options, backend, folder, place, wanted).missing()
             tune_missing(backend, missing, wanted.target, TuneRequest(options.trials))
-        update = Update.of(backend, folder, _read_lock(place, folder), wanted)
+        update = _new_update(options, backend, folder, place, wanted)
         update.ask()
         with folder.taken():
             update.lock = _read_lock(place, folder)  # as whoever had the folder before has left it
@@ -57,6 +57,13 @@ def _update(options: argparse.Namespace, folder: Folder, place: Path, wanted: Wa
             if not place.exists() or read_regular_text(str(place)) != text:
                 folder.write_beside(place, text)
     _report(options, place, update.outcomes)
+
+
+def _new_update(
+    options: argparse.Namespace, backend: Backend, folder: Folder, place: Path, wanted: Wanted
+) -> Update:
+    lock = _read_lock(place, folder)
+    return Update.of(backend, folder, lock, wanted, overwrites=options.overwrite)
 
 
 def _hold(options: argparse.Namespace, folder: Folder, lock: Lock, wanted: Wanted) -> None:
@@ -84,6 +91,11 @@ def _check(options: argparse.Namespace, lock: Lock, wanted: Wanted) -> None:
         rows = gains.gains(backend, lock, wanted)
     told = json.dumps({"files": [row.to_json() for row in rows]}, indent=2) + "\n"
     sys.stdout.write(told if options.json else gains.table(rows))
+    missing = [row for row in rows if row.verdict == gains.NOT_STORED]
+    for row in missing:
+        sys.stderr.write(f"tilewise: {row.problem}: no {row.kind} file is stored\n")
+    if missing:
+        raise MissingError(f"{len(missing)} files are not stored; --tune-missing makes them")
 
 
 def _report(options: argparse.Namespace, place: Path, outcomes: Sequence[Outcome]) -> None:
@@ -125,8 +137,9 @@ def _read_lock(place: Path, folder: Folder) -> Lock:
 
 
 def _refuse_contradictions(options: argparse.Namespace) -> None:
-    given = [name for name in ("frozen", "check", "tune_missing") if getattr(options, name)]
-    if len(given) > 1:
+    names = ("frozen", "check", "tune_missing", "overwrite")
+    given = [name for name in names if getattr(options, name)]
+    if len(given) > 1 and given != ["tune_missing", "overwrite"]:
         flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
         raise BadInputError(f"{flags} contradict each other; give one of them")
     if target_kind(options.target) == "iree":
@@ -159,6 +172,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--check", action="store_true", help="say what newer schedules would gain; change nothing"
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace files that were edited since"
     )
     parser.add_argument("--tune-missing", action="store_true", help="search for what is missing")
     parser.add_argument(
