@@ -150,6 +150,6 @@ TABLES = (
 
 BY_HAND = {
     "tuners": "python -m benchmarks.peers.peer_tuners --tvm-python PATH",
-    "emeraldrapids": "tilewise bench benchmarks/data/suites/NAME.json --trials 16 --out FILE",
+    "emeraldrapids": "tilewise bench benchmarks/data/suites/NAME.json --trials 16 -o FILE",
 }
 """Folders of results that take what no command here can install, or another processor."""

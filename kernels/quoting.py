@@ -1,6 +1,7 @@
 """What a user gave, as a message shows it: printable, and short whatever it was."""
 
 import re
+from collections.abc import Iterable
 from reprlib import Repr
 
 _MOST_DIGITS = 40
@@ -40,6 +41,15 @@ def one_line(text: object) -> str:
     if len(line) > _MOST_CHARACTERS:
         line = f"{line[:_MOST_CHARACTERS]}..."
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+
+
+def suggestion(given: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean X?)`, where X is the nearest known name; empty if none is near."""
+    from difflib import get_close_matches  # only errors take it
+
+    names = {name.casefold(): name for name in known}
+    near = get_close_matches(given[:_LONGEST].casefold(), names, n=1)
+    return f" (did you mean {names[near[0]]}?)" if near else ""
 
 
 def without_password(url: str) -> str:

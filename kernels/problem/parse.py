@@ -8,7 +8,7 @@ from typing import Any, cast
 from kernels.errors import ProblemError
 from kernels.problem.base import Problem
 from kernels.problem.model import Accuracy, Conv2d, Matmul
-from kernels.quoting import quoted
+from kernels.quoting import quoted, suggestion
 
 OPERATIONS: dict[str, type[Problem]] = {cls.op: cls for cls in (Matmul, Conv2d)}
 LONGEST_STRING = 1000
@@ -99,7 +99,8 @@ def _operation(op: str) -> type[Problem]:
     operation = OPERATIONS.get(op)
     if operation is None:
         known = ", ".join(OPERATIONS)
-        raise ProblemError(f"unknown operation {quoted(op)}; known are {known}", "op")
+        near = suggestion(op, OPERATIONS)
+        raise ProblemError(f"unknown operation {quoted(op)}{near}; known are {known}", "op")
     return operation
 
 
@@ -109,7 +110,9 @@ def _build(operation: type[Problem], values: dict[str, object]) -> Problem:
         if name not in known:
             keys = ", ".join(known)
             raise ProblemError(
-                f"{operation.op}: unknown key {quoted(name)}; its keys are {keys}", _field(name)
+                f"{operation.op}: unknown key {quoted(name)}{suggestion(name, known)}; "
+                f"its keys are {keys}",
+                _field(name),
             )
     for name, field in known.items():
         if field.default is MISSING and name not in values:

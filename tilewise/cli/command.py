@@ -22,6 +22,7 @@ class Command:
         extra: what has to be installed for it on this machine.
         at_service: what has to be installed where `--server` names a service that does it; None
             where no service does.
+        examples: what may follow `tilewise`.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Command:
     add_options: Callable[[argparse.ArgumentParser], None] = no_options
     extra: str = "service"
     at_service: str | None = None
+    examples: tuple[str, ...] = ()
 
     @property
     def help(self) -> str:

@@ -37,7 +37,8 @@ def _leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser
 
 def _command(parser: argparse.ArgumentParser) -> str:
     """Positional arguments first, then options, `--json` last."""
-    told = [one for one in parser._actions if one.dest != "help"]
+    told = [one for one in parser._actions if one.help != argparse.SUPPRESS]
+    told = [one for one in told if one.dest != "help"]
     told.sort(key=lambda one: (bool(one.option_strings), one.dest == "json"))
     about = table(["argument", "does", "default"], map(_argument, told))
     return f"## {parser.prog}\n\n{parser.description or ''}\n\n{about}"

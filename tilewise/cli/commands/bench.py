@@ -39,8 +39,8 @@ def bench(options: argparse.Namespace) -> None:
 
 
 def _print(found: Json, options: argparse.Namespace) -> None:
-    if options.out:
-        write_text(options.out, json.dumps(found, indent=1) + "\n")
+    if options.output:
+        write_text(options.output, json.dumps(found, indent=1) + "\n")
     if options.plot:
         from tilewise.plots import roofline_of_report
 
@@ -60,7 +60,7 @@ def _store(backend: Backend, found: Json) -> None:
 
 def _require_places(options: argparse.Namespace) -> None:
     """Refuse what cannot be written before hours are spent on it."""
-    for given in (options.out, options.plot):
+    for given in (options.output, options.plot):
         require_folder(given)
     if options.plot:
         from tilewise.plots import format_of
@@ -190,7 +190,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--cache", choices=CACHE_MODES, default="hot",
         help="cold: caches are emptied before every sample; default: hot",
     )  # fmt: skip
-    parser.add_argument("--out", metavar="FILE", help="also write the JSON there")
+    parser.add_argument("-o", "--output", metavar="FILE", help="also write the JSON there")
+    parser.add_argument("--out", dest="output", help=argparse.SUPPRESS)  # its former name
     parser.add_argument(
         "--plot", metavar="FILE", help="also draw a roofline there: .svg, .png, .html"
     )
@@ -198,4 +199,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_server(parser)
 
 
-COMMANDS = (Command("bench", bench, add_options, at_service="kernels"),)
+COMMANDS = (
+    Command(
+        "bench",
+        bench,
+        add_options,
+        at_service="kernels",
+        examples=(
+            "bench benchmarks/data/suites/square.json",
+            "bench suite.json --peers openblas,iree -o report.json --plot roofline.svg",
+        ),
+    ),
+)

@@ -118,4 +118,16 @@ def _measured() -> dict[str, Any]:
     }  # fmt: skip
 
 
-COMMANDS = (Command("doctor", doctor, add_server, extra=BASE, at_service=BASE),)
+COMMANDS = (
+    Command(
+        "doctor",
+        doctor,
+        add_server,
+        extra=BASE,
+        at_service=BASE,
+        examples=(
+            "doctor",
+            "doctor --server http://localhost:8000",
+        ),
+    ),
+)

@@ -184,4 +184,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_server(parser)
 
 
-COMMANDS = (Command("fetch", fetch, add_options, at_service=BASE),)
+COMMANDS = (
+    Command(
+        "fetch",
+        fetch,
+        add_options,
+        at_service=BASE,
+        examples=(
+            "fetch problems.txt -o scripts --server http://localhost:8000",
+            "fetch problems.txt -o scripts --frozen",
+        ),
+    ),
+)

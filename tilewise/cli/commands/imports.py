@@ -77,4 +77,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_server(parser)
 
 
-COMMANDS = (Command("import", import_module, add_options, extra="kernels", at_service=BASE),)
+COMMANDS = (
+    Command(
+        "import",
+        import_module,
+        add_options,
+        extra="kernels",
+        at_service=BASE,
+        examples=(
+            "import model.mlir",
+            "import model.onnx --json",
+        ),
+    ),
+)

@@ -122,4 +122,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_cache_filter(parser, "hot")
 
 
-COMMANDS = (Command("plot", plot, add_options, at_service="service"),)
+COMMANDS = (
+    Command(
+        "plot",
+        plot,
+        add_options,
+        at_service="service",
+        examples=(
+            "plot matmul:m=1024,n=512,k=2048,dtype=f32 -o search.svg",
+            "plot 17 --kind roofline -o job.html",
+        ),
+    ),
+)

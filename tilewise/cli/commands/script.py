@@ -221,4 +221,17 @@ def add_problems(parser: argparse.ArgumentParser) -> None:
     add_server(parser)
 
 
-COMMANDS = (Command("script", script, add_options, at_service=BASE),)
+COMMANDS = (
+    Command(
+        "script",
+        script,
+        add_options,
+        at_service=BASE,
+        examples=(
+            "script matmul:m=1024,n=512,k=2048,dtype=f32 -o matmul.mlir",
+            "script matmul:m=1024,n=512,k=2048,dtype=f32 --with-payload",
+            "script model.mlir --place 0",
+            "script model.mlir --flavor iree -o kernels.mlir",
+        ),
+    ),
+)

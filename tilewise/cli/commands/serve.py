@@ -80,6 +80,22 @@ def add_database_options(parser: argparse.ArgumentParser) -> None:
 
 
 COMMANDS = (
-    Command("serve", serve, add_serve_options),
-    Command("db", database, add_database_options),
+    Command(
+        "serve",
+        serve,
+        add_serve_options,
+        examples=(
+            "serve",
+            "serve --host 0.0.0.0 --port 8000 --workers 2",
+        ),
+    ),
+    Command(
+        "db",
+        database,
+        add_database_options,
+        examples=(
+            "db check",
+            "db prune --older-than 30 --dry-run",
+        ),
+    ),
 )

@@ -81,4 +81,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_server(parser)
 
 
-COMMANDS = (Command("token", token, add_options, at_service=BASE),)
+COMMANDS = (
+    Command(
+        "token",
+        token,
+        add_options,
+        at_service=BASE,
+        examples=(
+            "token create ci --scope submit --days 90",
+            "token list",
+            "token revoke ci",
+        ),
+    ),
+)

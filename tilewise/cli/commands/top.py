@@ -105,4 +105,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_server(parser)
 
 
-COMMANDS = (Command("top", top, add_options, extra=BASE, at_service=BASE),)
+COMMANDS = (
+    Command(
+        "top",
+        top,
+        add_options,
+        extra=BASE,
+        at_service=BASE,
+        examples=("top --server http://localhost:8000",),
+    ),
+)

@@ -59,6 +59,23 @@ def add_study_options(parser: argparse.ArgumentParser) -> None:
 
 
 COMMANDS = (
-    Command("trials", trials, add_trials_options, at_service=BASE),
-    Command("export-study", export_study, add_study_options, at_service="search"),
+    Command(
+        "trials",
+        trials,
+        add_trials_options,
+        at_service=BASE,
+        examples=(
+            "trials matmul:m=1024,n=512,k=2048,dtype=f32",
+            "trials matmul:m=1024,n=512,k=2048,dtype=f32 --format csv",
+        ),
+    ),
+    Command(
+        "export-study",
+        export_study,
+        add_study_options,
+        at_service="search",
+        examples=(
+            "export-study matmul:m=1024,n=512,k=2048,dtype=f32 --storage sqlite:///study.db",
+        ),
+    ),
 )

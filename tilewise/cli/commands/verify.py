@@ -130,4 +130,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_server(parser)
 
 
-COMMANDS = (Command("verify", verify, add_options, extra="kernels"),)
+COMMANDS = (
+    Command(
+        "verify",
+        verify,
+        add_options,
+        extra="kernels",
+        examples=(
+            "verify script.mlir --payload payload.mlir",
+            "verify script.mlir --problem matmul:m=64,n=64,k=64,dtype=f32",
+        ),
+    ),
+)

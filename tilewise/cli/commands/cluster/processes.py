@@ -77,7 +77,25 @@ def _add_scheduler(parser: argparse.ArgumentParser) -> None:
 
 
 COMMANDS = (
-    Command("scheduler", scheduler, add_scheduler_options, extra=EXTRA),
-    Command("driver", driver, add_driver_options, extra=EXTRA),
-    Command("worker", worker, add_worker_options, extra=EXTRA),
+    Command(
+        "scheduler",
+        scheduler,
+        add_scheduler_options,
+        extra=EXTRA,
+        examples=("scheduler --host 0.0.0.0",),
+    ),
+    Command(
+        "driver",
+        driver,
+        add_driver_options,
+        extra=EXTRA,
+        examples=("driver --scheduler tcp://10.0.0.1:8786 --service http://10.0.0.1:8000",),
+    ),
+    Command(
+        "worker",
+        worker,
+        add_worker_options,
+        extra=EXTRA,
+        examples=("worker --scheduler tcp://10.0.0.1:8786",),
+    ),
 )

@@ -100,6 +100,21 @@ def add_kernel_options(parser: argparse.ArgumentParser) -> None:
 
 
 COMMANDS = (
-    Command("kernel", kernel, add_kernel_options, at_service=BASE),
-    Command("asm", asm, add_stored, at_service="kernels"),
+    Command(
+        "kernel",
+        kernel,
+        add_kernel_options,
+        at_service=BASE,
+        examples=(
+            "kernel matmul:m=1024,n=512,k=2048,dtype=f32 -o matmul.py",
+            "kernel matmul:m=1024,n=512,k=2048,dtype=f32 --format object -o matmul.o",
+        ),
+    ),
+    Command(
+        "asm",
+        asm,
+        add_stored,
+        at_service="kernels",
+        examples=("asm matmul:m=1024,n=512,k=2048,dtype=f32",),
+    ),
 )

@@ -92,4 +92,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_server(parser)
 
 
-COMMANDS = (Command("library", library, add_options, at_service="kernels"),)
+COMMANDS = (
+    Command(
+        "library",
+        library,
+        add_options,
+        at_service="kernels",
+        examples=("library problems.txt -o build/kernels --tune-missing",),
+    ),
+)

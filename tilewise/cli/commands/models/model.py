@@ -118,4 +118,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_server(parser)
 
 
-COMMANDS = (Command("model", model, add_options, at_service="service"),)
+COMMANDS = (
+    Command(
+        "model",
+        model,
+        add_options,
+        at_service="service",
+        examples=(
+            "model model.mlir --trials 32",
+            "model model.mlir --entry forward -o results",
+        ),
+    ),
+)

@@ -233,4 +233,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_server(parser)
 
 
-COMMANDS = (Command("plan", plan, add_options, at_service="service"),)
+COMMANDS = (
+    Command(
+        "plan",
+        plan,
+        add_options,
+        at_service="service",
+        examples=(
+            "plan model.mlir -o results",
+            "plan model.mlir --run",
+        ),
+    ),
+)

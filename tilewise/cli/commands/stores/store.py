@@ -92,4 +92,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     taken.add_argument("--dry-run", action="store_true", help="only say what would be done")
 
 
-COMMANDS = (Command("store", store, add_options),)
+COMMANDS = (
+    Command(
+        "store",
+        store,
+        add_options,
+        examples=(
+            "store export results.zip --kind matmul",
+            "store import results.zip --dry-run",
+        ),
+    ),
+)

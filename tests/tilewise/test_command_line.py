@@ -1,0 +1,149 @@
+"""The command line as somebody new meets it: groups, examples, suggestions, completion."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.tilewise.conftest import PROBLEM, Cli
+from tilewise.cli.help import GROUPS
+from tilewise.cli.parser import all_commands, make_parser
+
+NAMES = [command.name for command in all_commands()]
+
+
+def test_help_has_every_command_in_a_group(cli: Cli) -> None:
+    text = cli("--help").out
+    for group, names in GROUPS.items():
+        block = text.partition(f"\n{group}:\n")[2].partition("\n\n")[0]
+        assert [line.split()[0] for line in block.splitlines()] == list(names)
+    assert sorted(NAMES) == sorted(name for names in GROUPS.values() for name in names)
+    assert len(NAMES) == len(set(NAMES))
+
+
+@pytest.mark.parametrize("command", all_commands(), ids=lambda command: command.name)
+def test_help_of_a_command_has_examples_that_can_be_typed(cli: Cli, command) -> None:
+    assert command.examples, f"tilewise {command.name} has no example"
+    text = cli(command.name, "--help").out
+    for example in command.examples:
+        assert f"\n  tilewise {example}\n" in text
+        words = shlex.split(example)
+        assert words[0] == command.name
+        make_parser().parse_args(words)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (("tun",), "tune"),
+        (("verfy", "x.mlir"), "verify"),
+        (("export_study", PROBLEM), "export-study"),
+        (("tune", PROBLEM, "--trails", "5"), "--trials"),
+        (("tune", PROBLEM, "--sedd=1"), "--seed"),
+        (("fetch", "problems.txt", "--ouput", "scripts"), "--output"),
+        (("db", "check", "--dbb", "x"), "--db"),
+        (("--versoin",), "--version"),
+        (("tune", "matmull:m=8,n=8,k=8,dtype=f32"), "matmul"),
+        (("tune", "conv2:n=1"), "conv2d"),
+        (("tune", "matmul:m=8,n=8,k=8,dtyp=f32"), "dtype"),
+        (("tune", "matmul:m=8,n=8,k=8,dtype=f32,transposeb"), "transpose_b"),
+        (("tune", "matmul:M=8,n=8,k=8,dtype=f32"), "m"),
+        (("show", '{"op": "conv2d", "stridee": 2}'), "stride"),
+    ],
+)
+def test_what_is_mistyped_is_answered_with_what_may_be_meant(
+    cli: Cli, typed: tuple[str, ...], meant: str
+) -> None:
+    ran = cli(*typed)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert f"(did you mean {meant}?)" in ran.err
+
+
+@pytest.mark.parametrize("typed", [("qqqqq",), ("tune", PROBLEM, "--qqqqq"), ("tune", "qq:q=1")])
+def test_nothing_is_suggested_for_what_is_like_nothing(cli: Cli, typed: tuple[str, ...]) -> None:
+    ran = cli(*typed)
+    assert ran.code == 2 and "did you mean" not in ran.err and "q" in ran.err
+
+
+@pytest.mark.parametrize("option", ["-o", "--output", "--out"])
+def test_bench_takes_the_option_for_output_that_others_have(
+    cli: Cli, tmp_path: Path, option: str
+) -> None:
+    suite = tmp_path / "suite.json"
+    suite.write_text(json.dumps({"problems": [PROBLEM]}))
+    ran = cli("bench", str(suite), option, str(tmp_path))
+    assert ran.code == 2 and "it is a folder" in ran.err
+    assert "--out " not in cli("bench", "--help").out
+
+
+def test_help_says_where_results_are_stored(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "100%s"))
+    text = "".join(cli("show", "--help").out.split())
+    assert f"TILEWISE_DB,or{tmp_path}/100%s/tilewise/tilewise.db" in text
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_DATA_HOME")
+    assert "~/.local/share/tilewise/tilewise.db" in cli("show", "--help").out
+    monkeypatch.delenv("TILEWISE_DB")
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "cache"))
+    found = json.loads(cli("doctor", "--json").out)
+    assert found["database"] == f"sqlite:///{tmp_path}/.local/share/tilewise/tilewise.db"
+    assert found["cache"] == str(tmp_path / "cache")
+
+
+def completed(script: str, *typed: str) -> set[str]:
+    """What bash offers for the last of the words that are typed after `tilewise`."""
+    words = " ".join(map(shlex.quote, ("tilewise", *typed)))
+    program = (
+        f"{script}\nCOMP_WORDS=({words}); COMP_CWORD={len(typed)}; _tilewise\n"
+        'printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
+    assert not done.stderr
+    return {*done.stdout.split()}
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="this machine has no bash")
+def test_bash_completes_commands_options_and_choices(cli: Cli) -> None:
+    script = cli("completion", "bash").out
+    assert completed(script, "") >= {*NAMES}
+    assert completed(script, "tu") == {"tune"}
+    assert completed(script, "tune", PROBLEM, "--tr") == {"--trials"}
+    assert completed(script, "script", PROBLEM, "--flavor", "") == {
+        *("cpu", "air", "iree", "iree-spec")
+    }
+    assert completed(script, "db", "") == {"upgrade", "check", "prune"}
+    assert completed(script, "verify", "") >= {"--payload", "--json"}
+    assert completed(script, "verify", "x.mlir", "--payload", "") == set(), "left to names of files"
+    assert "--out" not in completed(script, "bench", "suite.json", "--o")
+
+
+def test_zsh_takes_what_bash_takes(cli: Cli) -> None:
+    bash, zsh = cli("completion", "bash").out, cli("completion", "zsh").out
+    assert zsh.endswith(bash) and "bashcompinit" in zsh
+
+
+def test_fish_has_every_command_and_option(cli: Cli, tmp_path: Path) -> None:
+    script = cli("completion", "fish").out
+    for name in NAMES:
+        assert f"__fish_use_subcommand -a {name} -d '" in script
+    lines = script.splitlines()
+    assert any(re.search(r"from script' -l flavor -x -a 'cpu air iree iree-spec'", one)
+               for one in lines)  # fmt: skip
+    assert any("from fetch' -s o -l output -r -d " in one for one in lines)
+    unescaped = [re.sub(r"\\.", "", line) for line in lines]
+    assert all(line.count("'") % 2 == 0 for line in unescaped)
+    file = tmp_path / "tilewise.fish"
+    assert cli("completion", "fish", "-o", str(file)).out == "" and file.read_text() == script
+
+
+def test_completion_of_another_shell_is_refused(cli: Cli) -> None:
+    ran = cli("completion", "tcsh")
+    assert ran.code == 2 and "'bash', 'zsh', 'fish'" in ran.err
+    found = json.loads(cli("completion", "zsh", "--json").out)
+    assert found["shell"] == "zsh" and "bashcompinit" in found["script"]

@@ -1,0 +1,94 @@
+"""The scripts of bash, zsh and fish; names of files are left to the shell."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from tilewise.cli.commands.shells.words import Option, Word
+
+BASH = """\
+# bash completion for tilewise
+_tilewise() {{
+    local cur="${{COMP_WORDS[COMP_CWORD]}}" prev="${{COMP_WORDS[COMP_CWORD-1]}}" words=""
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        words="{commands} --help --version"
+    else
+        case "${{COMP_WORDS[1]}} $prev" in
+{values}
+            *) case "${{COMP_WORDS[1]}}" in
+{options}
+            esac ;;
+        esac
+    fi
+    COMPREPLY=($(compgen -W "$words" -- "$cur"))
+}}
+complete -o default -F _tilewise tilewise
+"""
+ZSH = """\
+# zsh completion for tilewise, by way of bash's
+autoload -U +X compinit && compinit
+autoload -U +X bashcompinit && bashcompinit
+"""
+
+
+def bash(words: Sequence[Word]) -> str:
+    """Return the script that bash sources."""
+    return BASH.format(
+        commands=" ".join(word.name for word in words),
+        values="\n".join(line for word in words for line in _values(word)),
+        options="\n".join(f"                {_case(word.name, _names(word))}" for word in words),
+    )
+
+
+def _values(word: Word) -> Iterator[str]:
+    """What may follow an option, or the command itself; nothing for files and numbers."""
+    indent = " " * 12
+    if word.choices:
+        yield indent + _case(f'"{word.name} {word.name}"', word.choices)
+    for option in word.options:
+        if option.takes_value:
+            typed = "|".join(f'"{word.name} {name}"' for name in option.names)
+            yield indent + _case(typed, option.choices)
+
+
+def _case(pattern: str, words: Sequence[str]) -> str:
+    return f'{pattern}) words="{" ".join(words)}" ;;'
+
+
+def _names(word: Word) -> list[str]:
+    return [name for option in word.options for name in option.names if name.startswith("--")]
+
+
+def zsh(words: Sequence[Word]) -> str:
+    """Return the script that zsh sources."""
+    return ZSH + bash(words)
+
+
+def fish(words: Sequence[Word]) -> str:
+    """Return the script that fish sources."""
+    lines = ["# fish completion for tilewise"]
+    for word in words:
+        seen = f"complete -c tilewise -n '__fish_seen_subcommand_from {word.name}'"
+        told = f"-d {_quoted(word.help)}"
+        lines.append(f"complete -c tilewise -f -n __fish_use_subcommand -a {word.name} {told}")
+        if word.choices:
+            lines.append(f"{seen} -f -a {_quoted(' '.join(word.choices))}")
+        lines += [f"{seen} {_fish_option(option)}" for option in word.options]
+    return "\n".join(lines) + "\n"
+
+
+def _fish_option(option: Option) -> str:
+    parts = [
+        f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in option.names
+    ]
+    if option.choices:
+        parts.append(f"-x -a {_quoted(' '.join(option.choices))}")
+    elif option.takes_value:
+        parts.append("-r")
+    return " ".join([*parts, f"-d {_quoted(option.help)}"])
+
+
+def _quoted(text: str) -> str:
+    """A text between fish's single quotes, in which a backslash and a quote are escaped."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+SCRIPTS: dict[str, Callable[[Sequence[Word]], str]] = {"bash": bash, "zsh": zsh, "fish": fish}
