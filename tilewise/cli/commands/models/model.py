@@ -39,8 +39,8 @@ def model(options: argparse.Namespace) -> None:
             f"target {quoted(options.target)}: a model is compiled with our kernels; give a target "
             "cpu:NAME"
         )
-    for module in ("iree.compiler", "iree.runtime"):
-        require(module, "model", "service")
+    for child_needs in ("iree.compiler", "iree.runtime"):
+        require(child_needs, "model", "service")
     source = Path(options.file)
     from tilewise.model.entries import check_entry
     from tilewise.model.examine import Model, examine
