@@ -93,7 +93,7 @@ def _check(options: argparse.Namespace, lock: Lock, wanted: Wanted) -> None:
     sys.stdout.write(told if options.json else gains.table(rows))
     missing = [row for row in rows if row.verdict == gains.NOT_STORED]
     for row in missing:
-        sys.stderr.write(f"tilewise: {row.problem}: no {row.kind} file is stored\n")
+        sys.stderr.write(f"tilewise: {row.path}: {row.problem} is not stored\n")
     if missing:
         raise MissingError(f"{len(missing)} files are not stored; --tune-missing makes them")
 
