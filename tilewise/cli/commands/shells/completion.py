@@ -1,13 +1,13 @@
 """`tilewise completion`: a script by which a shell completes commands and options."""
 
 import argparse
+import json
 
 from tilewise.cli.command import Command
 from tilewise.cli.commands.shells.scripts import SCRIPTS
 from tilewise.cli.commands.shells.words import words_of
 from tilewise.cli.files import require_folder, write_text
 from tilewise.cli.options import add_output
-from tilewise.cli.output import print_mapping
 from tilewise.requirements import BASE
 
 
@@ -16,9 +16,8 @@ def completion(options: argparse.Namespace) -> None:
     require_folder(options.output)
     text = SCRIPTS[options.shell](words_of(options.parser))
     if options.json:
-        print_mapping({"shell": options.shell, "script": text}, as_json=True)
-    else:
-        write_text(options.output, text)
+        text = json.dumps({"shell": options.shell, "script": text}, indent=2) + "\n"
+    write_text(options.output, text)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
