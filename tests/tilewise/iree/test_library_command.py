@@ -28,8 +28,6 @@ def gains(monkeypatch: pytest.MonkeyPatch) -> dict[str, Gain]:
     """Times are as told; what measures them is tested elsewhere."""
     told: dict[str, Gain] = {}
     monkeypatch.setattr(library, "measured", lambda problem, *_: told.get(problem.canonical, FAST))
-    monkeypatch.setattr(library, "missing_packages", lambda _: [])
-    monkeypatch.setattr("tilewise.iree.library.require", lambda *_: None)
     return told
 
 
