@@ -39,25 +39,35 @@ def _measured(request: dict[str, Any]) -> Measured:
     random = np.random.default_rng(0)
     given = [(random_array(kind, random), HAL[kind.element]) for kind in takes]
     stage("compare")
-    results: dict[str, list[Array]] = {}
-    for name, module in modules.items():
-        results[name] = module.results(entry, given)
-    expected = next(iter(results.values()))
+    found = {name: module.results_and_writes(entry, given) for name, module in modules.items()}
+    expected = _expected(request["reference"], device, entry, given, found)
     if not has_numbers(expected, gives):
         raise TilewiseError(
             f"no result of {entry} has a finite number on random inputs, so the forms cannot be "
             "compared; give a function whose results are finite"
         )
-    deviations = {name: deviation(found, expected, gives) for name, found in results.items()}
     stage("time")
     runs = [module.bind_raw(entry, given, len(gives)) for module in modules.values()]
     until = time.monotonic() + request["budget_s"]
     samples = interleave(runs, request["rounds"], request["threads"], until=until)
     forms = {
-        name: Form(tuple(taken.times), deviations[name])
+        name: Form(tuple(taken.times), deviation(found[name][0], expected, gives), found[name][1])
         for name, taken in zip(modules, samples, strict=True)
     }
     return Measured(entry, tuple(map(str, takes)), tuple(map(str, gives)), forms)
+
+
+def _expected(
+    reference: str | None,
+    device: Any,
+    entry: str,
+    given: list[tuple[Array, str]],
+    found: Mapping[str, tuple[list[Array], tuple[int, ...]]],
+) -> list[Array]:
+    """Return the results of the reference; those of the first form without one."""
+    if reference is None:
+        return next(iter(found.values()))[0]
+    return LoadedModule(Path(reference).read_bytes(), device).results(entry, given)
 
 
 def has_numbers(results: list[Array], kinds: list[TensorType]) -> bool:

@@ -90,7 +90,8 @@ def examine(model: Model, backend: Backend, tell: Callable[[str], None]) -> Repo
     reasons = {cut.problem: cut.reason for cut in pieces.cuts if cut.reason}
     ops = tuple(_placed(op, kernels.get(op.problem), calls, reasons) for op, _ in found)
     tell("runs")
-    forms_run = measure(forms.codes, model.entry, target.threads, declarations=forms.declarations)
+    forms_run = measure(forms.codes, model.entry, target.threads,
+                        declarations=forms.declarations, reference=forms.reference)  # fmt: skip
     allowed = tolerance((parse_problem(op.problem), op.count) for op in ops)
     return Report(
         model.source.name, target.canonical, _machine(), ops, model.imported.skipped, forms_run,

@@ -10,6 +10,7 @@ from kernels.errors import CompilerError
 from kernels.mlir.iree.compiler import DATA_TILING as DATA_TILING_FLAG
 from kernels.mlir.iree.compiler import compile_file
 from tilewise.errors import TilewiseError
+from tilewise.model import reference
 from tilewise.model.report import DATA_TILING, DEFAULT, WITH
 from tilewise.model.signature import declarations_in
 
@@ -31,15 +32,17 @@ class Forms:
 
     Attributes:
         codes: the file of each form that compiles.
-        refused: the compiler's first error, of each form that does not.
+        refused: the compiler's first error, of each form that does not, and of the reference.
         kernels: names of the kernels that the model calls, one for each place.
         declarations: of functions that say nothing of their types in a compiled module.
+        reference: the file of the model with copies of its arguments; None if it takes no tensor.
     """
 
     codes: Mapping[str, Path]
     refused: Mapping[str, str]
     kernels: tuple[str, ...]
     declarations: Mapping[str, str]
+    reference: Path | None = None
 
 
 def compile_forms(source: Path, folder: Path) -> Forms:
@@ -70,4 +73,10 @@ def compile_forms(source: Path, folder: Path) -> Forms:
             raise TilewiseError(f"{source.name}, {needed[0]}: {refused[needed[0]]}")
     text = (folder / LIBRARY).read_text(encoding="utf-8")
     after = preprocessed(source.read_bytes(), text, (), SECONDS)
-    return Forms(codes, refused, calls_in(after), declarations_in(after))
+    code, is_made = folder / reference.FILE, False
+    code.unlink(missing_ok=True)
+    try:
+        is_made = reference.compile_reference(source, code, after, SECONDS)
+    except CompilerError as error:
+        refused[reference.NAME] = f"{error}; the forms are compared with {DEFAULT}"
+    return Forms(codes, refused, calls_in(after), declarations_in(after), code if is_made else None)

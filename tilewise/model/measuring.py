@@ -1,4 +1,4 @@
-"""Compiled forms of a model run on the same inputs, compared with the first, timed in turn.
+"""Compiled forms of a model run on the same inputs, compared with a reference, timed in turn.
 
 They run in a child process, which compiled code may bring down.
 """
@@ -21,12 +21,14 @@ class Form:
 
     Attributes:
         times: seconds of each run that was kept, in rounds with the other forms.
-        deviation: of its results from those of the first form: rms over rms, the largest of all
+        deviation: of its results from those of the reference: rms over rms, the largest of all
             results; infinite where they differ in an integer or in being finite.
+        overwrites: positions of the arguments that it writes over.
     """
 
     times: tuple[float, ...]
     deviation: float
+    overwrites: tuple[int, ...] = ()
 
     @property
     def time_ms(self) -> float:
@@ -74,16 +76,17 @@ def measure(
     limits: Limits | None = None,
     *,
     declarations: Mapping[str, str] | None = None,
+    reference: Path | None = None,
 ) -> Measured:
     """Run and time each compiled form.
 
     Args:
-        codes: a compiled module's file by the form's name; the first is what others are
-            compared with.
+        codes: a compiled module's file by the form's name.
         entry: the function; None for `main`, or the only one there is.
         threads: of IREE's runtime.
         limits: what it may cost.
         declarations: of functions that say nothing of their types in a compiled module.
+        reference: the compiled module that all are compared with; None for the first of `codes`.
 
     Raises:
         TilewiseError: a form does not load or run, or there is no such function.
@@ -91,6 +94,7 @@ def measure(
     limits = limits or Limits()
     request = {
         "codes": {name: str(path) for name, path in codes.items()},
+        "reference": None if reference is None else str(reference),
         "entry": entry,
         "threads": threads,
         "declarations": dict(declarations or {}),

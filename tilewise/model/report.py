@@ -1,17 +1,21 @@
 """What a model came to: each op before and after, the whole before and after, what was left."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 from kernels.mlir.frontend.imported import Skipped
 from kernels.problem import Accuracy
-from tilewise.model.measuring import Measured
+from tilewise.model.measuring import Form, Measured
 
 Json = dict[str, Any]
 
 DEFAULT, DATA_TILING = "default", "data tiling"
 WITH = ("library", "library, data tiling")
 """The compiled forms: as IREE does it alone, in two ways, and with our library before each."""
+
+FAULT = "iree-org/iree#16168"
+CURE = "have the model return no argument that it adds to"
 
 
 @dataclass(frozen=True)
@@ -98,9 +102,9 @@ class Report:
         machine: the processor's name and the versions of those that took part.
         ops: its problems, in its order.
         skipped: what could have been a problem.
-        measured: the compiled forms; the first is IREE's default.
+        measured: the compiled forms.
         tolerance: the deviation that two right results may have.
-        refused: why forms are missing that do not compile, by their names.
+        refused: why forms, or the reference, are missing that do not compile, by their names.
         accuracy: of all its problems.
         passes: over rows, between them.
     """
@@ -118,32 +122,57 @@ class Report:
 
     @property
     def best(self) -> str:
-        """The faster form with our kernels."""
+        """The faster form with our kernels, of those that are right if one is."""
         forms = self.measured.forms
-        return min(forms.keys() & set(WITH), key=lambda name: forms[name].time_ms)
+        ours = forms.keys() & set(WITH)
+        return min(ours - set(self.wrong) or ours, key=lambda name: forms[name].time_ms)
 
     @property
     def is_right(self) -> bool:
-        """Whether all forms agree within the tolerance."""
-        forms = self.measured.forms.values()
-        return all(form.deviation <= self.tolerance for form in forms)
+        """Whether all forms agree with the reference within the tolerance."""
+        return not self.wrong
+
+    @property
+    def wrong(self) -> dict[str, Form]:
+        """The forms that deviate from the reference by more than the tolerance."""
+        forms = self.measured.forms.items()
+        return {name: form for name, form in forms if not form.deviation <= self.tolerance}
 
     @property
     def disagreement(self) -> str:
-        """Which forms deviate from IREE's default, and what is to be done; empty if none does."""
-        wrong = {
-            name: form.deviation
-            for name, form in self.measured.forms.items()
-            if not form.deviation <= self.tolerance
-        }
+        """Return which forms deviate from the reference, and what to use; empty if none does."""
+        wrong = self.wrong
         if not wrong:
             return ""
-        told = "; ".join(f"{name} by {deviation:.2g}" for name, deviation in wrong.items())
-        tiled = {DATA_TILING, WITH[1]}
-        way = "do not use the library"
-        if DATA_TILING in wrong and wrong.keys() <= tiled:
-            way = "IREE's data tiling is wrong without the library, too: use the library without it"
-        return f"forms deviate from {DEFAULT} by more than {self.tolerance:.2g}: {told}; {way}"
+        named = "; ".join(f"{name} by {form.deviation:.2g}" for name, form in wrong.items())
+        return (
+            f"forms deviate from the model's results by more than {self.tolerance:.2g}: {named}; "
+            f"{self._fault}{self._way}"
+        )
+
+    @property
+    def _fault(self) -> str:
+        """The fault of IREE's compiler that explains what is wrong, if it is the known one."""
+        wrong = self.wrong
+        written = sorted({at for form in wrong.values() for at in form.overwrites})
+        if not all(form.overwrites for form in wrong.values()):
+            return ""
+        return f"IREE's compiler{overwritten(written)}; "
+
+    @property
+    def _way(self) -> str:
+        wrong = self.wrong
+        right = [name for name in self.measured.forms if name not in wrong]
+        ours = [name for name in right if name in WITH]
+        if DATA_TILING in wrong and wrong.keys() <= {DATA_TILING, WITH[1]} and ours:
+            return (
+                "IREE's data tiling is wrong without the library, too: use the library without it"
+            )
+        if DEFAULT not in wrong:
+            return "do not use the library" if wrong.keys() & set(WITH) else "use the library"
+        if not right:
+            return f"no form is right: {CURE}" if self._fault else "no form is right"
+        return f"IREE's own code is wrong, too: use {ours[0] if ours else right[0]}"
 
     def speedup(self, over: str) -> float | None:
         """Time of a form over that of our best: medians of the same rounds; None without it."""
@@ -168,7 +197,8 @@ class Report:
             ],
             "forms": {
                 name: {"time_ms": form.time_ms, "runs": len(form.times),
-                       "deviation": form.deviation}
+                       "deviation": form.deviation, "right": name not in self.wrong,
+                       "overwrites": list(form.overwrites)}
                 for name, form in forms.items()
             },
             "refused": self.refused,
@@ -177,3 +207,9 @@ class Report:
             "tolerance": self.tolerance,
             "right": self.is_right,
         }  # fmt: skip
+
+
+def overwritten(positions: Collection[int]) -> str:
+    """Return which arguments were written over, as the end of a message; empty without any."""
+    named = ", ".join(map(str, positions))
+    return f" writes over argument {named}, which is a result too ({FAULT})" if named else ""

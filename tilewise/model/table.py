@@ -73,6 +73,7 @@ def _forms(report: Report) -> list[str]:
         lines.append(
             f"  {name:<21} {duration(1e3 * form.time_ms):>10}   ({duration(1e6 * times[0])} to "
             f"{duration(1e6 * times[-1])} in {len(times)} runs)   deviation {form.deviation:.2g}"
+            f"{'  WRONG' if name in report.wrong else ''}"
         )
     lines += [f"  {name:<21} {why}" for name, why in report.refused.items()]
     ratios = {name: report.speedup(name) for name in (DEFAULT, DATA_TILING)}

@@ -41,14 +41,17 @@ def _ran(request: dict[str, Any]) -> Ran:
     written = json.loads(Path(request["plans"]).read_text(encoding="utf-8"))
     networks = [Network.load(Plan.from_json(one), source) for one in written]
     threads = parse_target(networks[0].plan.target)[1]
-    module = LoadedModule(Path(request["code"]).read_bytes(), open_device(threads))
+    device = open_device(threads)
+    module = LoadedModule(Path(request["code"]).read_bytes(), device)
     entry = entry_of(module.functions(), None)
     takes, gives = types_of(declaration_of(module, entry, request["declarations"]))
     random = np.random.default_rng(0)
     arrays = [random_array(kind, random) for kind in takes]
     given = [(array, HAL[kind.element]) for array, kind in zip(arrays, takes, strict=True)]
     stage("compare")
-    expected = module.results(entry, given)
+    reference = LoadedModule(Path(request["reference"]).read_bytes(), device)
+    expected = reference.results(entry, given)
+    of_iree, overwrites = module.results_and_writes(entry, given)
     apart = [deviation(_results(network, arrays), expected, gives) for network in networks]
     stage("time")
     until = time.monotonic() + BUDGET_S
@@ -60,6 +63,7 @@ def _ran(request: dict[str, Any]) -> Ran:
         kept, network.times(request["rounds"]), tuple(ours[kept].times), tuple(its.times),
         tuple(others[0].times) if others else (), max(apart),
         network.placed.size, network.placed.apart, len(network.memory.weights.bytes),
+        deviation(of_iree, expected, gives), overwrites,
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from kernels.durations import duration
+from tilewise.model.report import overwritten
 from tilewise.plan.running import Ran
 
 MIB = 1 << 20
@@ -43,4 +44,8 @@ def _whole(run: Ran, allowed: float) -> Iterator[str]:
     yield (f"activations     {run.arena_bytes / MIB:.2f} MiB; {run.buffers_bytes / MIB:.2f} MiB "
            "if no buffer shared memory with another")  # fmt: skip
     yield f"weights         {run.weights_bytes / MIB:.2f} MiB"
-    yield f"apart           {run.deviation:.1e} from IREE's results; {allowed:.1e} is allowed"
+    if not run.iree_deviation <= allowed:
+        why = overwritten(run.iree_overwrites)
+        yield (f"IREE is wrong   {run.iree_deviation:.1e} from the model's results"
+               f"{': it' if why else ''}{why}")  # fmt: skip
+    yield f"apart           {run.deviation:.1e} from the model's results; {allowed:.1e} is allowed"

@@ -22,6 +22,7 @@ from search.networks.plan import Plan
 from search.networks.running.checks import check
 from search.networks.running.network import LayerTime
 from tilewise.errors import BadInputError, TilewiseError
+from tilewise.model.reference import FILE, compile_reference
 from tilewise.model.signature import declarations_in
 from tilewise.model.tolerance import tolerance
 
@@ -40,10 +41,13 @@ class Ran:
         parts: each layer, pass and copy by itself, in order.
         times, iree_times: seconds of runs of the whole, ours and IREE's in turn.
         other_times: of the slower plan, in the same rounds; empty with one plan.
-        deviation: of our results from IREE's: rms of the difference over rms.
+        deviation: of our results from those of the model with its arguments copied: rms of the
+            difference over rms.
         arena_bytes: of all activations and scratch memory.
         buffers_bytes: what they would take if none shared memory with another.
         weights_bytes: of what is packed or kept when a network is loaded.
+        iree_deviation: of the results of IREE's own code.
+        iree_overwrites: positions of the arguments that IREE's own code writes over.
     """
 
     kept: int
@@ -55,6 +59,8 @@ class Ran:
     arena_bytes: int
     buffers_bytes: int
     weights_bytes: int
+    iree_deviation: float = 0.0
+    iree_overwrites: tuple[int, ...] = ()
 
     @property
     def time_ms(self) -> float:
@@ -95,13 +101,16 @@ def ran(plans: Sequence[Plan], source: Path) -> Ran:
         model, code, written = (Path(folder) / name for name in names)
         model.write_bytes(module)
         written.write_text(json.dumps([plan.to_json() for plan in plans]), encoding="utf-8")
+        copied = Path(folder) / FILE
         try:
             compile_file(model, code, (), COMPILE_S)
-            declarations = _declarations(module)
+            seen = compiled_text(module, "preprocessing", SHORT_VALUES, COMPILE_S)
+            has_copies = compile_reference(model, copied, seen, COMPILE_S)
         except CompilerError as error:
             raise TilewiseError(f"IREE does not compile {source.name}: {error}") from error
         request = {"plans": str(written), "module": str(model), "code": str(code),
-                   "declarations": declarations, "rounds": ROUNDS, "seconds": RUN_S,
+                   "reference": str(copied if has_copies else code),
+                   "declarations": declarations_in(seen), "rounds": ROUNDS, "seconds": RUN_S,
                    "memory_bytes": MEMORY_BYTES}  # fmt: skip
         ended = run_limited(request, CHILD)
     if ended.reply is None:
@@ -109,13 +118,6 @@ def ran(plans: Sequence[Plan], source: Path) -> Ran:
     if "refused" in ended.reply:
         raise BadInputError(f"{source.name}: {ended.reply['refused']}")
     return from_json(Ran, ended.reply)
-
-
-def _declarations(module: bytes) -> dict[str, str]:
-    """Declarations of functions of torch's tensors, of which IREE's code has none."""
-    if b"torch" not in module:
-        return {}
-    return declarations_in(compiled_text(module, "preprocessing", SHORT_VALUES, COMPILE_S))
 
 
 def allowed(plan: Plan) -> float:

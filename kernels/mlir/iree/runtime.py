@@ -101,14 +101,24 @@ class LoadedModule:
         bf16 comes as uint16. The function gets copies: the compiler's code may write a result into
         the memory of an argument, such as one that sums start from.
         """
+        return self.results_and_writes(entry, arguments)[0]
+
+    def results_and_writes(
+        self, entry: str, arguments: Sequence[tuple[Array, str]]
+    ) -> tuple[list[Array], tuple[int, ...]]:
+        """Return the results as `results` does, and the positions of arguments written over."""
         rt = runtime()
         held = [(_copied(array), element) for array, element in arguments]
         given, taken = self._given(held), rt.VmVariantList(1)
         self._context.invoke(self._module.lookup_function(entry), given, taken)
-        return [
+        results = [
             _taken(rt, self._device, taken.get_as_object(i, rt.HalBufferView))
             for i in range(len(taken))
         ]
+        pairs = enumerate(zip(held, arguments, strict=True))
+        return results, tuple(
+            i for i, ((one, _), (other, _)) in pairs if one.tobytes() != other.tobytes()
+        )
 
     def _given(self, arguments: Sequence[tuple[Array, str]]) -> Any:
         rt = runtime()

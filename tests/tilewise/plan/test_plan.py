@@ -178,7 +178,7 @@ def test_a_planned_network_runs_beside_iree(
     assert 0 < run.arena_bytes < run.buffers_bytes
     told = run_text(run, allowed).splitlines()
     assert told[2].split()[:2] == ["2", "linalg.pooling_nhwc_max"]
-    assert "from IREE's results" in told[-1]
+    assert "from the model's results" in told[-1]
 
 
 def test_an_onnx_model_is_planned_and_run(cli: Cli, tuned: str, tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def _ran(made: "Plan", own: "Plan", options: argparse.Namespace) -> "Ran":
     run = ran([made] if is_own else [made, own], Path(options.file))
     if not run.deviation <= allowed(made):
         raise TilewiseError(
-            f"the results of the network and of IREE's code are {run.deviation:.1e} apart, and "
+            f"the results of the network are {run.deviation:.1e} from the model's, and "
             f"{allowed(made):.1e} is allowed; no plan is written"
         )
     return run

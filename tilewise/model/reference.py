@@ -1,0 +1,107 @@
+"""A model compiled with copies of its arguments: what its other forms are compared with.
+
+IREE's compiler computes a sum in the memory of the argument that it starts from, even if the
+function returns that argument, too (iree-org/iree#16168). All forms may share that fault, so none
+of them can be the reference.
+"""
+
+import re
+import tempfile
+from pathlib import Path
+
+from kernels.dispatches.library import FLAG
+from kernels.mlir.iree.compiler import compile_file
+from tilewise.model.signature import NUMPY
+
+NAME, FILE = "reference", "reference.vmfb"
+_IMPORTED = re.compile(r"hal\.tensor\.import\b.* -> tensor<((?:\d+x)*)([a-z]+[0-9]+)>")
+_HANDLE = "!transform.any_op"
+_VALUE = "!transform.any_value"
+
+
+def compile_reference(source: Path, code: Path, module: str, seconds: float) -> bool:
+    """Write a model's code with all arguments copied; False if no argument is a tensor.
+
+    Args:
+        source: the model's file.
+        code: the file to write.
+        module: the model as IREE's compiler has it before it makes dispatches.
+        seconds: that the compiler may take.
+
+    Raises:
+        CompilerAbsentError: IREE's compiler is not installed.
+        CompilerError: it failed, or took too long.
+    """
+    script = copying_script(module)
+    if script is None:
+        return False
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "copies.mlir"
+        path.write_text(script, encoding="utf-8")
+        compile_file(source, code, (f"{FLAG}={path}",), seconds)
+    return True
+
+
+def copying_script(module: str) -> str | None:
+    """Return the script that copies each tensor that a module takes; None if it takes none."""
+    found = {
+        (tuple(size for size in shape.split("x") if size), element): None
+        for shape, element in _IMPORTED.findall(module)
+        if element in NUMPY
+    }
+    if not found:
+        return None
+    functions = "".join(_function(i, shape, element) for i, (shape, element) in enumerate(found))
+    steps = "".join(_step(i, shape, element) for i, (shape, element) in enumerate(found))
+    return f"""module attributes {{transform.with_named_sequence}} {{{functions}
+  transform.named_sequence @__transform_main(%module: {_HANDLE} {{transform.consumed}}) {{{steps}
+    %inlined = transform.apply_registered_pass "inline" to %module : ({_HANDLE}) -> {_HANDLE}
+    transform.yield
+  }}
+}}
+"""
+
+
+def _function(number: int, shape: tuple[str, ...], element: str) -> str:
+    """Return a function that copies a tensor by max(x, min(x, 1)), which no pass folds to x."""
+    tensor = _tensor(shape, element)
+    dims = ", ".join(f"d{i}" for i in range(len(shape)))
+    same, loops = f"affine_map<({dims}) -> ({dims})>", ", ".join(['"parallel"'] * len(shape))
+    is_integer = element.startswith("i")
+    least, most, one = (
+        ("arith.minsi", "arith.maxsi", "1") if is_integer
+        else ("arith.minimumf", "arith.maximumf", "1.0")
+    )  # fmt: skip
+    return f"""
+  util.func private @tilewise_copy{number}(%given: {tensor}) -> {tensor} {{
+    %empty = tensor.empty() : {tensor}
+    %one = arith.constant {one} : {element}
+    %copy = linalg.generic {{indexing_maps = [{same}, {same}], iterator_types = [{loops}]}} \
+ins(%given : {tensor}) outs(%empty : {tensor}) {{
+    ^bb0(%x: {element}, %out: {element}):
+      %least = {least} %x, %one : {element}
+      %same = {most} %x, %least : {element}
+      linalg.yield %same : {element}
+    }} -> {tensor}
+    util.return %copy : {tensor}
+  }}"""
+
+
+def _step(number: int, shape: tuple[str, ...], element: str) -> str:
+    """Return the lines that have all ops read a copy of each argument of one type."""
+    return f"""
+    %imports{number} = transform.structured.match ops{{["hal.tensor.import"]}} \
+filter_result_type = {_tensor(shape, element)} in %module : ({_HANDLE}) -> {_HANDLE}
+    transform.foreach %imports{number} : {_HANDLE} {{
+    ^bb0(%import: {_HANDLE}):
+      %value = transform.get_result %import[0] : ({_HANDLE}) -> {_VALUE}
+      %table = transform.util.get_nearest_symbol_table %import : ({_HANDLE}) -> {_HANDLE}
+      %copy = transform.util.import_symbol @tilewise_copy{number} into %table if undefined \
+: ({_HANDLE}) -> {_HANDLE}
+      transform.util.cast_and_call %copy(%value) -> %value after %import \
+: ({_HANDLE}, {_VALUE}, {_VALUE}, {_HANDLE}) -> {_HANDLE}
+    }}"""
+
+
+def _tensor(shape: tuple[str, ...], element: str) -> str:
+    return f"tensor<{'x'.join((*shape, element))}>"
