@@ -46,7 +46,7 @@ def test_the_schedule_of_the_problems_own_script_comes_first(
     backend.trials.return_value = [
         {**told[n], "state": "timed", "gflops": 9.0 - n} for n in (3, 1, 2)
     ]
-    found = list(_schedules(backend, [parse_problem(PROBLEM)], "host"))
+    found = list(_schedules(backend, [parse_problem(PROBLEM)], "host", lambda _, one: one))
     assert found == [rows[n] for n in wanted]
 
 
@@ -151,4 +151,33 @@ def test_what_import_names_is_what_has_to_be_tuned(cli: Cli, tmp_path: Path) -> 
     assert cli("tune", named, "--trials", "4").code == 0
     told = json.loads(cli("script", str(path), "--json").out)
     assert told["problem"] == alone
+    assert told["proof"]["max_error"] <= told["proof"]["tolerance"]
+
+
+CHANNELS_FIRST = """
+func.func @f(%x: tensor<1x8x6x6xf32>, %w: tensor<16x8x3x3xf32>) -> tensor<1x16x4x4xf32> {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<1x16x4x4xf32>
+  %z = linalg.fill ins(%zero : f32) outs(%e : tensor<1x16x4x4xf32>) -> tensor<1x16x4x4xf32>
+  %r = linalg.conv_2d_nchw_fchw ins(%x, %w : tensor<1x8x6x6xf32>, tensor<16x8x3x3xf32>)
+      outs(%z : tensor<1x16x4x4xf32>) -> tensor<1x16x4x4xf32>
+  return %r : tensor<1x16x4x4xf32>
+}
+"""
+
+
+def test_the_problem_that_import_prints_of_an_image_with_channels_first_has_a_script(
+    cli: Cli, tmp_path: Path
+) -> None:
+    """The script's loops are those of pixels first, of which nothing is stored."""
+    path = tmp_path / "conv.mlir"
+    path.write_text(CHANNELS_FIRST)
+    named = json.loads(cli("import", str(path), "--json").out)["problems"][0]["problem"]
+    assert "layout=nchw_fchw" in named
+    missing = cli("script", str(path))
+    assert missing.code == 3 and named in missing.err
+    assert cli("tune", named, "--trials", "2").code == 0
+    ran = cli("script", str(path), "--json")
+    assert ran.code == 0, ran.err
+    told = json.loads(ran.out)
     assert told["proof"]["max_error"] <= told["proof"]["tolerance"]

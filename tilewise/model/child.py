@@ -13,7 +13,7 @@ from kernels.system.typed_json import to_json
 from search.timing.interleave import interleave
 from tilewise.errors import TilewiseError
 from tilewise.model.measuring import Form, Measured
-from tilewise.model.signature import HAL, TensorType, random_array, types_of
+from tilewise.model.signature import ASYNC, HAL, TensorType, random_array, types_of
 
 
 def measure_here(request: dict[str, Any]) -> dict[str, Any]:
@@ -78,12 +78,12 @@ def has_numbers(results: list[Array], kinds: list[TensorType]) -> bool:
 
 
 def declaration_of(module: LoadedModule, entry: str, others: Mapping[str, str]) -> str:
-    """A function's declaration; `others` has what the compiler told where the module does not.
+    """A function's declaration: of `others`, which the compiler told, or else of the module.
 
     Raises:
         TilewiseError: neither says it.
     """
-    found = module.declaration(entry) or others.get(entry)
+    found = others.get(entry) or module.declaration(entry)
     if found is None:
         raise TilewiseError(f"the function {entry} does not say what it takes; wrap it in one "
                             "of tensors")  # fmt: skip
@@ -96,7 +96,10 @@ def entry_of(functions: list[str], asked: str | None) -> str:
     Raises:
         TilewiseError: there is no such function, or there are several.
     """
-    names = [name for name in functions if not name.startswith("__") and "$" not in name]
+    names = [
+        name for name in functions
+        if not name.startswith("__") and name.removesuffix(ASYNC) not in {*functions} - {name}
+    ]  # fmt: skip
     if not names:
         raise TilewiseError("the model has no public function, which alone can be run")
     if asked is not None:

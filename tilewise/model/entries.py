@@ -1,16 +1,11 @@
 """The functions of a model as IREE will export them, looked at before anything is tuned."""
 
-import re
-
 from kernels.errors import KernelsError
 from kernels.mlir.iree.compiler import SHORT_VALUES, compiled_text
 from tilewise.errors import BadInputError, TilewiseError
 from tilewise.model.child import entry_of
 from tilewise.model.forms import SECONDS
-from tilewise.model.signature import declarations_in, plain_name, types_of
-
-_PUBLIC = re.compile(r'^  util\.func public @("[^"\n]*"|[^\s("]+)\((.*)', re.MULTILINE)
-_SAID = re.compile(r'iree\.abi\.declaration = "((?:[^"\\]|\\.)*)"')
+from tilewise.model.signature import declarations_in, types_of
 
 
 def check_entry(name: str, module: bytes, asked: str | None) -> None:
@@ -26,24 +21,7 @@ def check_entry(name: str, module: bytes, asked: str | None) -> None:
     """
     try:
         seen = compiled_text(module, "preprocessing", SHORT_VALUES, SECONDS)
-        found = functions_in(seen)
-        declaration = found[entry_of(list(found), asked)]
-        if declaration is not None:
-            types_of(declaration)
+        found = declarations_in(seen)
+        types_of(found[entry_of(list(found), asked)])
     except (KernelsError, TilewiseError) as error:
         raise BadInputError(f"{name}: {error}") from error
-
-
-def functions_in(module: str) -> dict[str, str | None]:
-    """The declaration of each function that a module exports; None where nothing says it.
-
-    Args:
-        module: as IREE's compiler has it before it makes dispatches.
-    """
-    others = declarations_in(module)
-    found: dict[str, str | None] = {}
-    for quoted, rest in _PUBLIC.findall(module):
-        said = _SAID.search(rest)
-        name = plain_name(quoted)
-        found[name] = said[1] if said else others.get(name)
-    return found

@@ -34,7 +34,7 @@ class Forms:
         codes: the file of each form that compiles.
         refused: the compiler's first error, of each form that does not, and of the reference.
         kernels: names of the kernels that the model calls, one for each place.
-        declarations: of functions that say nothing of their types in a compiled module.
+        declarations: of its functions.
         reference: the file of the model with copies of its arguments; None if it takes no tensor.
     """
 

@@ -85,7 +85,7 @@ def measure(
         entry: the function; None for `main`, or the only one there is.
         threads: of IREE's runtime.
         limits: what it may cost.
-        declarations: of functions that say nothing of their types in a compiled module.
+        declarations: of its functions.
         reference: the compiled module that all are compared with; None for the first of `codes`.
 
     Raises:

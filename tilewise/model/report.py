@@ -165,9 +165,7 @@ class Report:
         right = [name for name in self.measured.forms if name not in wrong]
         ours = [name for name in right if name in WITH]
         if DATA_TILING in wrong and wrong.keys() <= {DATA_TILING, WITH[1]} and ours:
-            return (
-                "IREE's data tiling is wrong without the library, too: use the library without it"
-            )
+            return "IREE's data tiling alone is wrong, too: use the library without it"
         if DEFAULT not in wrong:
             return "do not use the library" if wrong.keys() & set(WITH) else "use the library"
         if not right:

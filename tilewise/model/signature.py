@@ -26,13 +26,18 @@ _TENSOR = re.compile(r"tensor<((?:\d+x)*)([a-z]+[0-9]+)>")
 _VALUE = re.compile(r"%(?:input|output)\d+: ([^,)]+(?:<[^>]*>)?)")
 
 
-_ASYNC = re.compile(
-    r'util\.func public @("[^"\n]*|[^\s"(]*)\$async"?\((?:(?!\n  }\n).)*\n  }\n', re.DOTALL
+ASYNC, FENCE = "$async", "!hal.fence"
+
+_FUNCTION = re.compile(
+    r'util\.func public @("[^"\n]*"|[^\s"(]+)\(([^)]*)\)((?:(?!\n  }\n).)*\n  }\n)', re.DOTALL
 )
-_VIEW = re.compile(r"(%\w+): !hal\.buffer_view")
-_IMPORT = re.compile(r"hal\.tensor\.import.*?(%\w+) : !hal\.buffer_view -> (tensor<\S*>)")
+_ARGUMENT = re.compile(r"(%\w+): ([^,{\s]+)")
+_SAID = re.compile(r'iree\.abi\.declaration = "((?:[^"\\]|\\.)*)"')
+_IMPORT = re.compile(
+    r"hal\.tensor\.import.*?(%\w+)(?: \"[^\"\n]*\")? : !hal\.buffer_view -> (tensor<\S*>)"
+)
 _EXPORT = re.compile(r"(%\w+) = hal\.tensor\.export.*? : (tensor<\S*>) -> !hal\.buffer_view")
-_RETURN = re.compile(r"util\.return ([^:\n]*) :")
+_RETURN = re.compile(r"util\.return ([^:\n]*) : ([^\n]*)")
 
 
 @dataclass(frozen=True)
@@ -62,16 +67,29 @@ def types_of(declaration: str) -> tuple[list[TensorType], list[TensorType]]:
 
 
 def declarations_in(module: str) -> dict[str, str]:
-    """Declarations of functions for which IREE writes none: those of torch's own tensors.
+    """Return the declaration of each function that a module exports.
+
+    IREE's own has no tensors for a function of torch's tensors or of buffer views: their types are
+    those of the imports and exports in its body, or in that of the asynchronous function of its
+    name.
 
     Args:
         module: as IREE's compiler has it before it makes dispatches.
     """
-    return {name: _declaration(name, body) for name, body in _stubs(module)}
-
-
-def _stubs(module: str) -> list[tuple[str, str]]:
-    return [(plain_name(found[1]), found[0]) for found in _ASYNC.finditer(module)]
+    functions = {plain_name(found[1]): found.groups()[1:] for found in _FUNCTION.finditer(module)}
+    made: dict[str, str] = {}
+    for name, (taken, body) in functions.items():
+        plain = name.removesuffix(ASYNC)
+        said = _SAID.search(body.partition("\n")[0])
+        if name != plain and plain in functions:
+            continue
+        if said is not None and VIEW not in said[1]:
+            made[name] = said[1]
+        elif f"{name}{ASYNC}" in functions:
+            made[name] = _declaration(name, *functions[f"{name}{ASYNC}"], without=FENCE)
+        else:
+            made[name] = _declaration(name, taken, body)
+    return made
 
 
 def plain_name(symbol: str) -> str:
@@ -79,14 +97,16 @@ def plain_name(symbol: str) -> str:
     return symbol.strip('"')
 
 
-def _declaration(name: str, stub: str) -> str:
-    """As IREE's reflection has it; a value that is no tensor is named as such."""
-    head = stub.partition(" -> ")[0]
-    taken, given = dict(_IMPORT.findall(stub)), dict(_EXPORT.findall(stub))
-    returned = _RETURN.search(stub)
-    names = returned[1].split(", ") if returned else []
-    takes = [f"%input{i}: {taken.get(view, VIEW)}" for i, view in enumerate(_VIEW.findall(head))]
-    gives = [f"%output{i}: {given.get(value, VIEW)}" for i, value in enumerate(names)]
+def _declaration(name: str, arguments: str, body: str, without: str = "") -> str:
+    """As IREE's reflection has it, without arguments of one type; others keep their own types."""
+    imported, exported = dict(_IMPORT.findall(body)), dict(_EXPORT.findall(body))
+    taken = [imported.get(value, kind) for value, kind in _ARGUMENT.findall(arguments)
+             if kind != without]  # fmt: skip
+    returned = _RETURN.search(body)
+    pairs = zip(*(part.split(", ") for part in returned.groups()), strict=False) if returned else ()
+    given = [exported.get(value) or imported.get(value, kind) for value, kind in pairs]
+    takes = [f"%input{i}: {kind}" for i, kind in enumerate(taken)]
+    gives = [f"%output{i}: {kind}" for i, kind in enumerate(given)]
     return f"sync func @{name}({', '.join(takes)}) -> ({', '.join(gives)})"
 
 

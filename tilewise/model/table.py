@@ -25,19 +25,32 @@ def _ops(ops: Sequence[Op]) -> list[str]:
             f"{op.problem:<{width}} {op.count:>5} {op.replaced:>8} {duration(alone[0]):>10} "
             f"{duration(alone[1]):>11} {duration(op.library_us):>10} {_ratio(op):>6}"
         )
-    counted = [op for op in ops if op.library_us is not None and len(op.alone_us) > 1]
-    if counted:
-        before = [sum(op.count * op.alone_us[name] for op in counted)
-                  for name in (DEFAULT, DATA_TILING)]  # fmt: skip
-        after = sum(op.count * (op.library_us or 0.0) for op in counted)
-        count = sum(op.count for op in counted)
-        replaced = sum(op.replaced for op in ops)
-        lines.append(
-            f"{'all of them, by count':<{width}} {count:>5} {replaced:>8} "
-            f"{duration(before[0]):>10} {duration(before[1]):>11} {duration(after):>10} "
-            f"{min(before) / after:>6.2f}"
-        )
-    return lines
+    return [*lines, *_sums(ops, width)]
+
+
+def _sums(ops: Sequence[Op], width: int) -> list[str]:
+    """Return the row of sums, all of which are over the same rows: those that were measured.
+
+    A form that was not measured for each of them has no sum.
+    """
+    counted = [op for op in ops if op.library_us is not None and op.alone_us]
+    if not counted:
+        return []
+    before = [
+        sum(op.count * op.alone_us[name] for op in counted)
+        if all(name in op.alone_us for op in counted) else None
+        for name in (DEFAULT, DATA_TILING)
+    ]  # fmt: skip
+    after = sum(op.count * (op.library_us or 0.0) for op in counted)
+    known = [sum_ for sum_ in before if sum_ is not None]
+    ratio = f"{min(known) / after:.2f}" if known and after else "-"
+    named = "all of them, by count" if len(counted) == len(ops) else "measured ones, by count"
+    count, replaced = (sum(column) for column in zip(*((op.count, op.replaced) for op in counted),
+                                                     strict=True))  # fmt: skip
+    return [
+        f"{named:<{width}} {count:>5} {replaced:>8} {duration(before[0]):>10} "
+        f"{duration(before[1]):>11} {duration(after):>10} {ratio:>6}"
+    ]
 
 
 def _passes(passes: Sequence[RowsOp]) -> list[str]:

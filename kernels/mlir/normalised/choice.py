@@ -58,15 +58,35 @@ def problems_of(lone: LoneOp) -> tuple[Problem, ...]:
     """The problems whose schedules may be an op's: as its module has it, and by itself.
 
     Weights that are constants, a bias, relu and padding are no matter of loops, so that a schedule
-    of the first speaks of the op's loops unless there are others.
+    of the first speaks of the op's loops unless there are others, as in another layout. Then its
+    schedules come second, as far as `fitting` can use them.
 
     Raises:
         UnsupportedError: no script can be of the op.
     """
     problem, around = schedulable(lone), parse_problem(lone.within.problem)
-    spaces = iteration_space(around), iteration_space(problem)
-    is_alike = around.op == problem.op and spaces[0].extents == spaces[1].extents
-    return tuple(dict.fromkeys((around, problem) if is_alike else (problem,)))
+    if around.op != problem.op:
+        return (problem,)
+    order = (around, problem) if _has_loops(around, problem) else (problem, around)
+    return tuple(dict.fromkeys(order))
+
+
+def fitting(lone: LoneOp, problem: Problem, schedule: Schedule) -> Schedule:
+    """Return what an op can use of a schedule: all of it, or the register tile if loops differ.
+
+    Args:
+        lone: the op.
+        problem: one of `problems_of`.
+        schedule: of the problem.
+    """
+    if _has_loops(problem, schedulable(lone)):
+        return schedule
+    return Schedule((schedule.register,))
+
+
+def _has_loops(one: Problem, other: Problem) -> bool:
+    """Whether schedules of two problems speak of the same loops."""
+    return iteration_space(one).extents == iteration_space(other).extents
 
 
 def first_proven(

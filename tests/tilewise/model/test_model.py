@@ -111,6 +111,64 @@ def test_a_function_that_writes_over_its_argument_is_compared_on_equal_ones(
     assert max(form["deviation"] for form in found["forms"].values()) <= found["tolerance"]
 
 
+VIEWS = """
+util.func public @views(%x: !hal.buffer_view, %y: !hal.buffer_view) -> !hal.buffer_view {
+  %zero = arith.constant 0.0 : f32
+  %a = hal.tensor.import %x : !hal.buffer_view -> tensor<8x64xf32>
+  %b = hal.tensor.import %y : !hal.buffer_view -> tensor<64x96xf32>
+  %e = tensor.empty() : tensor<8x96xf32>
+  %z = linalg.fill ins(%zero : f32) outs(%e : tensor<8x96xf32>) -> tensor<8x96xf32>
+  %r = linalg.matmul ins(%a, %b : tensor<8x64xf32>, tensor<64x96xf32>)
+      outs(%z : tensor<8x96xf32>) -> tensor<8x96xf32>
+  %v = hal.tensor.export %r : tensor<8x96xf32> -> !hal.buffer_view
+  util.return %v : !hal.buffer_view
+}
+"""
+OUT = "%v = hal.tensor.export "
+BARRIER = "%f = hal.tensor.barrier join(%r : tensor<8x96xf32>) => %s : !hal.fence\n  "
+FENCED = (
+    VIEWS.replace("@views(", "@views$async(%w: !hal.fence, %s: !hal.fence, ")
+    .replace("import ", "import wait(%w) => ")
+    .replace(f"{OUT}%r", f"{BARRIER}{OUT}%f")
+)
+BENCHMARK = """
+util.func public @benchmark(%n: i32) attributes {
+    iree.abi.stub, iree.reflection = {iree.benchmark = "dispatch"}} {
+  util.return
+}
+func.func private @dispatch(%a: tensor<8x64xf32>, %b: tensor<64x96xf32>, %c: tensor<8x96xf32>)
+    -> tensor<8x96xf32> {
+  %r = linalg.matmul ins(%a, %b : tensor<8x64xf32>, tensor<64x96xf32>)
+      outs(%c : tensor<8x96xf32>) -> tensor<8x96xf32>
+  return %r : tensor<8x96xf32>
+}
+"""
+
+
+def test_a_function_of_views_runs_as_one_of_tensors(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "views.mlir"
+    path.write_text(VIEWS)
+    made = ("-o", str(tmp_path / "made"))
+    done = cli("model", str(path), *made, "--trials", "1", "--no-ops", "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["arguments"] == ["tensor<8x64xf32>", "tensor<64x96xf32>"]
+    assert found["results"] == ["tensor<8x96xf32>"] and found["right"]
+    assert found["ops"][0]["replaced"] == 1
+
+
+@pytest.mark.parametrize(("text", "said"), [(FENCED, "!hal.fence"), (BENCHMARK, "i32")])
+def test_types_of_arguments_are_the_reason_before_anything_is_tuned(
+    text: str, said: str, cli: Cli, tmp_path: Path
+) -> None:
+    path = tmp_path / "one.mlir"
+    path.write_text(text)
+    assert json.loads(cli("import", str(path), "--json").out)["problems"]
+    done = cli("model", str(path), "-o", str(tmp_path / "made"))
+    assert done.code == 2 and f"takes or gives {said}" in done.err, done.err
+    assert "tunes" not in done.err and not (tmp_path / "made").exists()
+
+
 @pytest.mark.parametrize(
     ("entry", "more", "said"),
     [

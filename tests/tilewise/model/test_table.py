@@ -93,3 +93,20 @@ def test_a_model_without_a_kernel_has_no_gain() -> None:
     report = replace(report, ops=tuple(replace(op, replaced=0) for op in report.ops))
     text = report_text(report)
     assert "with tuned kernels: none is in use" in text and "2.00x default" not in text
+
+
+def test_all_sums_are_over_the_rows_that_were_measured() -> None:
+    """A form that lacks on one of them has no sum."""
+    both = {DEFAULT: 30.0, DATA_TILING: 20.0}
+    row = Op(FAST, 2, ("@main 1:1",) * 2, "a" * 16, both, 10.0, replaced=2)
+    plain = Op(SLOW, 1, ("@main 2:1",), "b" * 16, {DEFAULT: 15.0}, 5.0, replaced=1)
+    left = Op(SLOW, 3, ("@main 3:1",) * 3, reason="no schedule is stored")
+
+    def sums(*ops: Op) -> str:
+        text = report_text(replace(a_report(1e-6), ops=ops))
+        (line,) = (line for line in text.splitlines() if ", by count" in line)
+        return " ".join(line.split())
+
+    assert sums(row, plain) == "all of them, by count 3 3 75.0 us - 25.0 us 3.00"
+    assert sums(row) == "all of them, by count 2 2 60.0 us 40.0 us 20.0 us 2.00"
+    assert sums(row, left).startswith("measured ones, by count 2 2 ")

@@ -2,7 +2,8 @@
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from kernels.errors import ProofError, UnsupportedError
 from kernels.problem import Problem
@@ -40,7 +41,7 @@ def make_of_op(options: argparse.Namespace) -> str:
     module = read_module_bytes(options.problems[0])
     require("iree.compiler", "a script of an op", "service")
     from kernels.mlir.frontend.read import read_op
-    from kernels.mlir.normalised.choice import first_proven, problems_of
+    from kernels.mlir.normalised.choice import first_proven, fitting, problems_of
     from kernels.mlir.normalised.prove import with_op
 
     lone = read_op(module, options.place).with_accuracy(options.accuracy or "standard")
@@ -50,7 +51,8 @@ def make_of_op(options: argparse.Namespace) -> str:
         raise MissingError(str(error)) from error
     with backend_of(options) as backend:
         try:
-            found = first_proven(lone, _schedules(backend, problems, options.target))
+            fit = partial(fitting, lone)
+            found = first_proven(lone, _schedules(backend, problems, options.target, fit))
         except ProofError as error:
             raise TilewiseError(str(error)) from error
     script = found.proof.script
@@ -58,12 +60,23 @@ def make_of_op(options: argparse.Namespace) -> str:
     return json.dumps(found.to_json(text), indent=2) + "\n" if options.json else text
 
 
-def _schedules(backend: Backend, problems: Sequence[Problem], target: str) -> Iterator[Schedule]:
+def _schedules(
+    backend: Backend,
+    problems: Sequence[Problem],
+    target: str,
+    fit: Callable[[Problem, Schedule], Schedule],
+) -> Iterator[Schedule]:
     """The stored schedules of each problem in turn: that of its own script, then the fastest.
 
     The fastest native kernel is not the fastest script, and a proof of the problem's chose one.
+
+    Args:
+        backend: where they are stored.
+        problems: in the order in which they are tried.
+        target: as it was given.
+        fit: what the op can use of a problem's schedule; equal ones are given once.
     """
-    missing = []
+    missing, given = [], set()
     for one in problems:
         try:
             found = backend.show(one.canonical, target)
@@ -79,7 +92,10 @@ def _schedules(backend: Backend, problems: Sequence[Problem], target: str) -> It
         timed.sort(key=lambda trial: -trial["gflops"])
         of_script = proof and not proof["failure"] and proof["hash"]
         for each in sorted([best, *timed], key=lambda each: each["hash"] != of_script):
-            yield Schedule.from_json(each["steps"])
+            schedule = fit(one, Schedule.from_json(each["steps"]))
+            if schedule.hash not in given:
+                given.add(schedule.hash)
+                yield schedule
     if len(missing) == len(problems):
         raise MissingError(
             f"no schedule of {' or '.join(missing)} is stored; tilewise tune makes one"
