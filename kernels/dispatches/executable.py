@@ -100,6 +100,10 @@ def call_text(kernel: Compiled, name: str, pattern: Pattern) -> str:
     names = tuple("B" if name == _READY else name for name in main.reads)
     *given, result = _turned((*names, "C"), pattern)
     types = {one.name: one.type for one in (*given, result)}
+    bias = ()
+    if pattern.bias:
+        types["bias"] = tensor_type(kernel.found.operand_shapes["bias"], _element(kernel, "bias"))
+        bias = (f"%bias = arith.constant dense<{pattern.bias}> : {types['bias']}",)
     arguments = ", ".join(f"%{one.given}: {one.value.type}" for one in given)
     held = laid(kernel.found, kernel.problem, names, types)
     first = "#0" if len(main.writes) > 1 else ""
@@ -107,6 +111,7 @@ def call_text(kernel: Compiled, name: str, pattern: Pattern) -> str:
     last, back = result.turned_back(value)
     made = [
         *(line for one in given for line in one.lines),
+        *bias,
         *held.lines,
         *(f"%{_PACKED} = arith.constant dense<0> : {_tensor(kernel, _PACKED)}" for _ in prepares),
         *(_dispatch_line(kernel, dispatch, held) for dispatch in (*prepares, main)),
@@ -138,6 +143,7 @@ def _turned(names: tuple[str, ...], pattern: Pattern) -> list[Turned]:
     """A pattern's operands and result by the names that dispatches have for them."""
     values = (*pattern.operands, pattern.result)
     turns = pattern.turns or ((),) * len(values)
+    names = tuple(name for name in names if not (pattern.bias and name == "bias"))
     return [Turned(*one) for one in zip(names, values, turns, strict=True)]
 
 

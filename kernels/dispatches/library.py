@@ -10,13 +10,13 @@ from kernels.dispatches.executable import aliases_text, call_text, executable_te
 from kernels.dispatches.passes.code import CompiledPass
 from kernels.dispatches.passes.text import (
     counts_text,
-    inner_ops,
     inner_text,
     pass_call,
     pass_executable,
     pass_pairs,
     pass_sequences,
 )
+from kernels.dispatches.patterns.inner import Inner
 from kernels.dispatches.patterns.pattern import Pattern, patterns
 from kernels.dispatches.patterns.relu import Limit, limits_of
 from kernels.dispatches.replacement import (
@@ -102,11 +102,14 @@ def text_of(
     bodies = "".join([*map(executable_text, unique), *map(pass_executable, passes)])
     codes = {kernel.name: kernel.made.bitcode for kernel in unique}
     codes |= {one.name: one.bitcode for one in passes}
-    relus = "".join(relu_text(relu, element) for relu, element in _relus(uses, passes))
+    scalars = [
+        *(relu_text(relu, element) for relu, element in _relus(uses, passes)),
+        *map(inner_text, _inner_ops(uses, passes)),
+    ]
     return (
         f"{_head(calls, target, notes, passes)}{aliases_text(codes)}"
         f"module attributes {{transform.with_named_sequence}} {{\n{bodies}{_calls(uses)}"
-        f"{_of_passes(passes)}{relus}{_main(uses, passes)}}}\n"
+        f"{_of_passes(passes)}{''.join(scalars)}{_main(uses, passes)}}}\n"
     )
 
 
@@ -225,9 +228,14 @@ def _of_passes(passes: Sequence[CompiledPass]) -> str:
             *map(pass_call, passes),
             counts_text(passes),
             *map(pass_sequences, passes),
-            *map(inner_text, inner_ops(passes)),
         ]
     )
+
+
+def _inner_ops(uses: Sequence[_Use], passes: Sequence[CompiledPass]) -> list[Inner]:
+    """The ops of bodies whose constants are moved there, each once."""
+    patterns = [*(use.pattern.inner for use in uses), *(one.found.inner for one in passes)]
+    return list({inner.name: inner for moved in patterns for inner in moved}.values())
 
 
 def _relus(uses: Sequence[_Use], passes: Sequence[CompiledPass]) -> list[tuple[Limit, str]]:
@@ -273,7 +281,7 @@ def _main(uses: Sequence[_Use], passes: Sequence[CompiledPass]) -> str:
     """
     has_pads = any("tensor.insert_slice" in use.pattern.text for use in uses)
     scalars = [relu.symbol(element) for relu, element in _relus(uses, passes)]
-    scalars += [inner.name for inner in inner_ops(passes)]
+    scalars += [inner.name for inner in _inner_ops(uses, passes)]
     given, before = _before(scalars, has_pads=has_pads)
     is_laid = any(use.kernel.found != use.kernel.problem for use in uses)
     steps, after = "", _CANCEL if is_laid else ""

@@ -6,7 +6,7 @@ from typing import Any
 
 from iree.compiler import ir
 
-from kernels.dispatches.passes.row_pass import Inner
+from kernels.dispatches.patterns.inner import Inner
 
 MOST_OPS = 60
 MOVED = (
@@ -14,9 +14,10 @@ MOVED = (
     *(f"arith.{name}" for name in ("maximumf", "maxnumf", "minimumf", "minnumf")),
     "math.powf",
     "math.fpowi",
+    "arith.addi",
 )
 """Ops of bodies whose constants a library moves into the body."""
-COPIED = ("linalg.", "tensor.", "arith.constant")
+COPIED = ("linalg.", "tensor.", "arith.constant", "arith.addf", "arith.addi")
 ANY = "match.operation_name_only"
 
 

@@ -7,8 +7,9 @@ from typing import Any
 from kernels.dispatches.cutting.argmax import maximum_of
 from kernels.dispatches.cutting.joined import Member, Node, Writer, with_quick_maxima
 from kernels.dispatches.cutting.print import UnseenError, printed
-from kernels.dispatches.passes.row_pass import MOST_ON_STACK, Inner, RowPass, Uses
+from kernels.dispatches.passes.row_pass import MOST_ON_STACK, RowPass, Uses
 from kernels.dispatches.patterns.graph import Value
+from kernels.dispatches.patterns.inner import Inner
 from kernels.dispatches.patterns.pattern import Pattern
 from kernels.mlir.frontend.child.dataflow.tensors import Tensors, root_of
 from kernels.mlir.frontend.child.program.constants import Constants

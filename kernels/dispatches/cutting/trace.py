@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
 from kernels.dispatches.cutting.cut import Cut
 from kernels.dispatches.cutting.print import UnseenError, between, printed
 from kernels.dispatches.patterns.graph import Value
+from kernels.dispatches.patterns.inner import Inner
 from kernels.dispatches.patterns.pattern import Pattern
 from kernels.mlir.frontend.child.endings import Ending
 from kernels.mlir.frontend.child.recognise import recognised
@@ -37,8 +38,12 @@ PLAIN = ("arith.constant", "util.global.load", "flow.tensor.constant")
 
 @dataclass(frozen=True)
 class _Traced:
-    """The values that a pattern reads, in the call's order, and the op's users up to the root."""
+    """The values that a pattern reads, in the call's order, and the op's users up to the root.
 
+    A bias that is a number is none of the values.
+    """
+
+    names: tuple[str, ...]
     operands: tuple[Any, ...]
     steps_to_b: int
     users: tuple[Any, ...]
@@ -84,7 +89,8 @@ def _pattern(
     op: Structured, occurrence: Occurrence, problem: Problem, traced: _Traced, ending: Ending
 ) -> Pattern:
     root = traced.users[-1]
-    text, size = printed(root, traced.operands)
+    moved: dict[str, Inner] = {}
+    text, size = printed(root, traced.operands, moved)
     path = _path(op, traced.users)
     b = 0 if occurrence.is_swapped else 1
     maker = owner(traced.operands[1])
@@ -99,6 +105,8 @@ def _pattern(
         constant="" if name in PLAIN else name,
         added=None if ending.added is None else _path_to(ending.added, traced.users, path),
         turns=_turns(op, occurrence, traced, problem),
+        bias=_number(problem, ending),
+        inner=tuple(moved.values()),
     )
 
 
@@ -120,7 +128,7 @@ def _turns(
         raise UnseenError("its result lies in another order, and is reshaped")
     arrangements = {"A": occurrence.a, "B": occurrence.b, "C": occurrence.c}
     turns, moved = [], 0
-    for name, value in zip((*_names(problem), "C"), (*traced.operands, result), strict=True):
+    for name, value in zip((*traced.names, "C"), (*traced.operands, result), strict=True):
         if name == "bias" and occurrence.c.moves and len(value.type.shape) > 1:
             raise UnseenError("its result lies in another order, and the bias has several dims")
         one = arrangements.get(name)
@@ -145,10 +153,13 @@ def _has_one_sum(op: Structured) -> bool:
     return not nest.has_windows and len(contraction_roles(nest)[-1]) <= 1
 
 
-def _names(problem: Problem) -> list[str]:
-    """A call's operands in their order."""
-    bias, held = ["bias"] * problem.has_bias, ["C"] * problem.accumulates
-    return ["A", "B", *bias, *held]
+def _number(problem: Problem, ending: Ending) -> str:
+    """The number that is the bias, as MLIR writes it; empty where a tensor is, or there is none."""
+    if not problem.has_bias or ending.bias is not None:
+        return ""
+    if not isfinite(ending.number):
+        raise UnseenError(f"the bias is {ending.number}")
+    return f"{ending.number:.17e}" if problem.element.is_float else str(ending.number)
 
 
 def _traced(op: Structured, occurrence: Occurrence, problem: Problem, ending: Ending) -> _Traced:
@@ -163,7 +174,7 @@ def _traced(op: Structured, occurrence: Occurrence, problem: Problem, ending: En
     b, steps = _source(op.inputs[at_b], {"broadcast_b", "transpose_b"} & set(occurrence.fused))
     users = _users(op, ending.value)
     operands = {"A": a, "B": b}
-    if problem.has_bias:
+    if problem.has_bias and ending.bias is not None:
         operands["bias"] = _bias(op, users, problem, ending.added)
     if problem.accumulates:
         operands["C"] = op.init if ending.added is None else ending.added
@@ -173,7 +184,7 @@ def _traced(op: Structured, occurrence: Occurrence, problem: Problem, ending: En
     values = tuple(operands.values())
     if any(one in values[:at] for at, one in enumerate(values)):
         raise UnseenError("one value is two of its operands")
-    return _Traced(values, steps, users)
+    return _Traced(tuple(operands), values, steps, users)
 
 
 def _source(value: Any, taken: set[str]) -> tuple[Any, int]:

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from kernels.dispatches.executable import Dispatch, executable_of
 from kernels.dispatches.passes.code import CompiledPass
-from kernels.dispatches.passes.row_pass import Inner, Uses
+from kernels.dispatches.passes.row_pass import Uses
+from kernels.dispatches.patterns.inner import Inner
 from kernels.dispatches.replacement import (
     JUMPS,
     OWN,
@@ -113,11 +114,6 @@ def counts_text(passes: Iterable[CompiledPass]) -> str:
   }}"""
         for count in counts
     )
-
-
-def inner_ops(passes: Iterable[CompiledPass]) -> Sequence[Inner]:
-    """The ops of bodies whose constants are moved there, each once."""
-    return list({inner.name: inner for one in passes for inner in one.found.inner}.values())
 
 
 def inner_text(inner: Inner) -> str:

@@ -13,6 +13,7 @@ from kernels.dispatches.patterns.contraction import (
 )
 from kernels.dispatches.patterns.finish import Addition, bias_as_init, finished
 from kernels.dispatches.patterns.graph import Graph, Value
+from kernels.dispatches.patterns.inner import Inner
 from kernels.dispatches.patterns.spelling import OF_RELU6, SPELLINGS, Spelling
 from kernels.oracle.operands import operand_type
 from kernels.problem import Conv2d, Problem
@@ -38,6 +39,9 @@ class Pattern:
             what that starts from, or there is none.
         turns: of each operand, and at last of the result, its axes in the problem's order; empty
             for one that lies as the problem's does. Without any, all do.
+        bias: the number that each element of the bias is, as MLIR writes it; empty where the bias
+            is one of the operands, or there is none.
+        inner: ops of bodies whose constants have to be moved into the body first.
     """
 
     operands: tuple[Value, ...]
@@ -49,15 +53,18 @@ class Pattern:
     constant: str = ""
     added: tuple[int, ...] | None = None
     turns: tuple[tuple[int, ...], ...] = ()
+    bias: str = ""
+    inner: tuple[Inner, ...] = ()
 
     @property
     def signature(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """The types of operands and result, each with its axes in the problem's order."""
+        """The types of operands and result, each with its axes in the problem's order.
+
+        A bias that is a number is one of them: the function that is called has it inside.
+        """
         values = (*self.operands, self.result)
-        return tuple(
-            (value.type, turn)
-            for value, turn in zip(values, self.turns or [()] * len(values), strict=True)
-        )
+        typed = zip(values, self.turns or [()] * len(values), strict=True)
+        return (*((value.type, turn) for value, turn in typed), (self.bias, ()))
 
 
 def patterns(problem: Problem) -> tuple[Pattern, ...]:

@@ -120,10 +120,12 @@ class Step:
     Attributes:
         name: `add`, `relu`, or `ceiling` for what is cut off above 6.
         argument: that is added; None if it is a number.
+        number: that is added, then.
     """
 
     name: str
     argument: int | None = None
+    number: Number = 0
 
 
 def steps_on(body: Expr, this: int) -> tuple[Step, ...] | None:
@@ -161,7 +163,7 @@ def _last_step(body: Expr, this: int) -> tuple[Expr | None, Step | None]:
     if body.name in _ADD:
         for value, added in (body.of, body.of[::-1]):
             if added.name == "const":
-                return value, Step("add")
+                return value, Step("add", number=added.value)
             if added.name == "arg" and added.value != this:
                 return value, Step("add", int(added.value))
     return None, None

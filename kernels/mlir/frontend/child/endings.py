@@ -20,6 +20,7 @@ from kernels.mlir.frontend.child.values import (
     MOST_STEPS,
     RESHAPES,
     Axes,
+    Number,
     is_copy,
     long_axes,
     only_user,
@@ -44,6 +45,7 @@ class Ending:
         value: the result after all of it.
         added: a tensor of the result's shape that is added before relu, as a residual is.
         bias: a tensor with an element for each column; None where the bias is a number.
+        number: the bias, then.
         repeated: values that only repeat the bias for the op that adds it, or for the sums.
     """
 
@@ -54,6 +56,7 @@ class Ending:
     axes: tuple[int, ...] | None = None
     added: Any = None
     bias: Any = None
+    number: Number = 0
     repeated: tuple[Any, ...] = ()
 
 
@@ -134,7 +137,7 @@ def _taken_in(state: _State, user: Any, transposes: bool) -> Ending | None:
         elif step.name != "add" or ending.has_relu:
             return None
         elif not ending.has_bias and step.argument is None:
-            ending = replace(ending, has_bias=True)
+            ending = replace(ending, has_bias=True, number=step.number)
         elif not ending.has_bias and (found := _bias(user, step, state)) is not None:
             ending = replace(ending, has_bias=True, bias=found[0], repeated=found[1])
         else:

@@ -198,7 +198,7 @@ def _begun(op: Structured, columns: Axes) -> Ending | None:
     """
     init = op.init
     if (number := splat(init)) is not None:
-        return Ending(op.result, has_bias=bool(number))
+        return Ending(op.result, has_bias=bool(number), number=number)
     maker = owner(init)
     if maker is not None and maker.name == "tensor.empty":
         raise RefusedError("adds to a tensor that nothing has filled")
