@@ -19,9 +19,10 @@ from kernels.system.limited_child import run_limited
 from kernels.system.typed_json import from_json
 from search.errors import NetworkError
 from search.networks.plan import Plan
-from search.networks.running.checks import check
+from search.networks.running.checks import check, check_ops
 from search.networks.running.network import LayerTime
 from tilewise.errors import BadInputError, TilewiseError
+from tilewise.model.entries import check_entry
 from tilewise.model.reference import FILE, compile_reference
 from tilewise.model.signature import declarations_in
 from tilewise.model.tolerance import tolerance
@@ -76,6 +77,26 @@ class Ran:
     def other_ms(self) -> float | None:
         """Median of the slower plan; None with one plan."""
         return 1e3 * median(self.other_times) if self.other_times else None
+
+
+def check_runs(name: str, module: bytes, *, beside_iree: bool) -> None:
+    """Refuse a model whose network does not run here, before anything is tuned for it.
+
+    Args:
+        name: of the model's file.
+        module: text or bytecode, or an ONNX model.
+        beside_iree: whether IREE's own code of it is to run, too.
+
+    Raises:
+        BadInputError: an op, a weight, or a type of its function is none that runs here.
+    """
+    try:
+        module = as_module(module)
+        check_ops(read_program(module))
+    except (NetworkError, ModuleError) as error:
+        raise BadInputError(f"{name}: {error}") from error
+    if beside_iree:
+        check_entry(name, module, None)
 
 
 def ran(plans: Sequence[Plan], source: Path) -> Ran:

@@ -1,6 +1,6 @@
 """Whether a plan is of a program, node by node, and whether each op is one that runs here."""
 
-from kernels.mlir.frontend.graph import Use
+from kernels.mlir.frontend.graph import Node, Use
 from kernels.mlir.frontend.program import Program
 from search.errors import NetworkError
 from search.networks.plan import Plan, PlannedNode, PlannedUse
@@ -13,13 +13,23 @@ def check(plan: Plan, program: Program) -> None:
         NetworkError: names the first node or tensor.
     """
     _check_same(plan, program)
-    for node, action in zip(plan.nodes, program.outline.actions, strict=True):
+    check_ops(program)
+
+
+def check_ops(program: Program) -> None:
+    """Refuse a program with an op that does not run here, before there is a plan of it.
+
+    Raises:
+        NetworkError: names the first op.
+    """
+    outline = program.outline
+    for node, action in zip(outline.graph.nodes, outline.actions, strict=True):
         if action.refused:
             is_pool = node.kind == "pool"  # whose reason says that it multiplies nothing
             raise refused(node, action.refused if is_pool else node.reason or action.refused)
 
 
-def refused(node: PlannedNode, reason: str) -> NetworkError:
+def refused(node: Node | PlannedNode, reason: str) -> NetworkError:
     """What is said of a node that does not run here."""
     place = node.where.rpartition(" ")[0]
     return NetworkError(f"{node.op} at {place} {reason}; `tilewise model` runs the whole model")

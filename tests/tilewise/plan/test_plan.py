@@ -195,17 +195,54 @@ def test_an_onnx_model_is_planned_and_run(cli: Cli, tuned: str, tmp_path: Path) 
     assert 0 <= both["run"]["deviation"] <= both["run"]["allowed"]
 
 
-def test_a_network_with_an_op_that_nobody_runs_is_refused(
-    cli: Cli, tuned: str, tmp_path: Path
+@pytest.mark.parametrize("way", ["--run", "--module"])
+def test_a_network_with_an_op_that_nobody_runs_is_refused_before_anything_is_tuned(
+    cli: Cli, tuned: str, tmp_path: Path, way: str
 ) -> None:
     pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
-    path = tmp_path / "net.mlir"
+    path, folder = tmp_path / "net.mlir", tmp_path / "made"
     path.write_text(OF_A_LOGARITHM)
-    done = cli("plan", str(path), "--trials", "2", "--run")
+    done = cli("plan", str(path), "--trials", "2", way, *([str(folder)] * (way == "--module")))
     assert done.code == 2
-    last = done.err.strip().splitlines()[-1]
-    assert last.startswith("tilewise: net.mlir: math.log at @main")
-    assert last.endswith("`tilewise model` runs the whole model")
+    (only,) = done.err.strip().splitlines()
+    assert only.startswith("tilewise: net.mlir: math.log at @main")
+    assert only.endswith("`tilewise model` runs the whole model")
+    assert not folder.exists()
+
+
+def quantized(onnx: Any) -> Any:
+    """A product of tensors that are quantized and back, as converters write it."""
+    node, weights = onnx.helper.make_node, dict[str, Any]()
+    for name in ("x", "w", "y"):
+        weights |= {f"{name}s": np.float32(0.1), f"{name}z": np.int8(0)}
+    weights["v"] = np.random.default_rng(1).integers(-9, 9, (16, 16)).astype(np.int8)
+    nodes = [
+        node("QuantizeLinear", ["x", "xs", "xz"], ["q"]),
+        node("DequantizeLinear", ["q", "xs", "xz"], ["d"]),
+        node("DequantizeLinear", ["v", "ws", "wz"], ["w"]),
+        node("MatMul", ["d", "w"], ["p"]),
+        node("QuantizeLinear", ["p", "ys", "yz"], ["r"]),
+        node("DequantizeLinear", ["r", "ys", "yz"], ["y"]),
+    ]
+    arrays = {name: np.asarray(value) for name, value in weights.items()}
+    return model(onnx, nodes, arrays, [4, 16], [4, 16], 17)
+
+
+def test_a_quantized_model_is_one_problem_to_import_and_to_plan(
+    cli: Cli, tuned: str, tmp_path: Path
+) -> None:
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
+    path = tmp_path / "net.onnx"
+    path.write_bytes(quantized(onnx).SerializeToString())
+    (found,) = json.loads(cli("import", str(path), "--json").out)["problems"]
+    assert found["problem"].endswith("weights=constant")
+    refused = cli("plan", str(path), "--trials", "1", "--layouts", "model", "--run")
+    assert refused.code == 2 and refused.err.count("\n") == 1, refused.err
+    done = cli("plan", str(path), "--trials", "1", "--layouts", "model", "--json")
+    assert done.code == 0, done.err
+    (node,) = (one for one in json.loads(done.out)["nodes"] if one["found"])
+    assert node["found"]["problem"] == found["problem"]
 
 
 def test_what_cannot_be_tuned_is_planned_around(cli: Cli, tuned: str, tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ _CONSTANTS = ("arith.constant", "flow.tensor.constant", "util.unfoldable_constan
               "ml_program.global_load_const", "torch.vtensor.literal", "tosa.const",
               "stablehlo.constant")  # fmt: skip
 _LOADS = ("util.global.load",)
+_DEQUANTIZED = "iree_linalg_ext.dequantize_affine"
+"""Of a tensor, its scale and its zero point; other lowerings have a linalg op in its place."""
 Number = int | float
 
 
@@ -96,7 +98,9 @@ def is_constant(value: Any) -> bool:
 
 
 def _is_of_one(op: Any) -> bool:
-    """Whether a linalg op computes from one input alone: a transposition, a cast."""
+    """Whether an op computes from one tensor alone: a transposition, a cast, a scale for all."""
+    if op.name == _DEQUANTIZED:
+        return all(not rank(one) and is_constant(one) for one in list(op.operands)[1:-1])
     seen = structured(op)
     return seen is not None and len(seen.inputs) == 1 and not list(islice(
         seen.body.arguments[-1].uses, 1))  # fmt: skip

@@ -49,11 +49,15 @@ def plan(options: argparse.Namespace) -> None:
     from search.runner.processors import timing_alone
     from tilewise.plan.table import plan_text
 
-    folder = make_folder(options.output) if options.output else None
-    alone = _folder_alone(options.module) if options.module else None
     name = Path(options.file).name
     target = resolve(options.target).canonical  # what a service takes `host` for is elsewhere
     graph, outline = _graph(name, module, options.accuracy)
+    if options.executes or options.module:
+        from tilewise.plan.running import check_runs
+
+        check_runs(name, module, beside_iree=options.executes)
+    folder = make_folder(options.output) if options.output else None
+    alone = _folder_alone(options.module) if options.module else None
     request = TuneRequest(options.trials, seed=options.seed, cache=options.cache)
     problems = list(map(parse_problem, problems_of(graph, options.layouts)))
     with backend_of(options) as backend:
