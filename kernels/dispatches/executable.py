@@ -100,7 +100,7 @@ def call_text(kernel: Compiled, name: str, pattern: Pattern) -> str:
     names = tuple("B" if name == _READY else name for name in main.reads)
     *given, result = _turned((*names, "C"), pattern)
     types = {one.name: one.type for one in (*given, result)}
-    bias = ()
+    bias: tuple[str, ...] = ()
     if pattern.bias:
         types["bias"] = tensor_type(kernel.found.operand_shapes["bias"], _element(kernel, "bias"))
         bias = (f"%bias = arith.constant dense<{pattern.bias}> : {types['bias']}",)

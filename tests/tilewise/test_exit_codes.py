@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -88,3 +89,15 @@ def test_an_error_is_short_whatever_was_typed(cli: Cli) -> None:
         ran = cli(*arguments)
         assert (ran.code, ran.err.count("\n")) == (2, 1)
         assert len(ran.err) < 3000
+
+
+@pytest.mark.parametrize("command", ["fetch", "library"])
+def test_a_folder_that_cannot_be_is_refused_before_anything_is_tuned(
+    cli: Cli, tmp_path: Path, command: str
+) -> None:
+    listed, file = tmp_path / "list.txt", tmp_path / "file"
+    listed.write_text("matmul:m=8,n=8,k=8,dtype=f32\n")
+    file.write_text("")
+    ran = cli(command, str(listed), "-o", str(file), "--tune-missing", "--trials", "1")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.count("\n") == 1 and "cannot write" in ran.err, ran.err

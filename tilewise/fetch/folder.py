@@ -1,5 +1,6 @@
 """The folder on disk: what is in it, and files that appear whole or not at all."""
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -61,6 +62,16 @@ class Folder:
             yield
         finally:
             os.close(handle)
+
+    def require(self) -> None:
+        """Refuse a path that cannot be written to as a folder, before work is spent on it.
+
+        Raises:
+            BadInputError: there can be no such folder, or its files cannot be written.
+        """
+        with self.taken():
+            if not os.access(self.path, os.W_OK):
+                raise BadInputError(f"cannot write {self.path}: {os.strerror(errno.EACCES)}")
 
     def digest(self, name: str) -> str | None:
         """SHA-256 of a file, hex; None where there is none.

@@ -76,7 +76,7 @@ def declarations_in(module: str) -> dict[str, str]:
     Args:
         module: as IREE's compiler has it before it makes dispatches.
     """
-    functions = {plain_name(found[1]): found.groups()[1:] for found in _FUNCTION.finditer(module)}
+    functions = {plain_name(found[1]): (found[2], found[3]) for found in _FUNCTION.finditer(module)}
     made: dict[str, str] = {}
     for name, (taken, body) in functions.items():
         plain = name.removesuffix(ASYNC)
@@ -85,10 +85,10 @@ def declarations_in(module: str) -> dict[str, str]:
             continue
         if said is not None and VIEW not in said[1]:
             made[name] = said[1]
-        elif f"{name}{ASYNC}" in functions:
-            made[name] = _declaration(name, *functions[f"{name}{ASYNC}"], without=FENCE)
         else:
-            made[name] = _declaration(name, taken, body)
+            arguments, lines = functions.get(f"{name}{ASYNC}", (taken, body))
+            is_wrapper = f"{name}{ASYNC}" in functions
+            made[name] = _declaration(name, arguments, lines, without=FENCE if is_wrapper else "")
     return made
 
 

@@ -47,6 +47,7 @@ def _update(options: argparse.Namespace, folder: Folder, place: Path, wanted: Wa
         raise BadInputError(f"cannot write {place}: there is no folder {place.parent}")
     with backend_of(options, options.began) as backend:
         if options.tune_missing:
+            folder.require()
             missing = _new_update(options, backend, folder, place, wanted).missing()
             tune_missing(backend, missing, wanted.target, TuneRequest(options.trials))
         update = _new_update(options, backend, folder, place, wanted)

@@ -30,6 +30,7 @@ def library(options: argparse.Namespace) -> None:
     folder = Folder(Path(options.output))
     with backend_of(options, options.began) as backend:
         if options.tune_missing:
+            folder.require()
             missing = _missing(backend, problems, options.target)
             tune_missing(backend, missing, options.target, TuneRequest(options.trials))
         if missing := _missing(backend, problems, options.target):
