@@ -6,8 +6,8 @@ Each is a contraction as `numpy.einsum` spells it, a module of its own. IREE's d
 tiling, and the default with a library of the one kernel run in turns on the same operands; printed
 are medians in microseconds, the gain over the faster of IREE's two, and the share of the turning:
 what the op takes beyond the kernel on operands that lie as the problem's. The schedule is the one
-that the analytical model puts first. Results are compared with NumPy's. An op that is left to IREE,
-since little is computed for each byte that is turned, has a row that says so.
+that the analytical model puts first. Results are compared with NumPy's. An op that has no
+pattern has a row with the reason.
 """
 
 import argparse

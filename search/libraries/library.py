@@ -1,19 +1,21 @@
 """The library of several problems: those whose kernels make IREE faster, and what of the others."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from kernels.dispatches.entry import Entry, compiled
 from kernels.dispatches.library import Cuts, text_of
 from kernels.dispatches.passes.row_pass import RowPass
+from kernels.dispatches.patterns.pattern import Pattern
 from kernels.durations import duration
 from kernels.errors import CompilerAbsentError, ProofError
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.target import resolve
-from search.libraries.gain import Gain, measured
+from search.libraries.as_found import measured_as_found
+from search.libraries.gain import BUDGET_S, Gain, measured
 from search.libraries.passes import PassRow, measured_passes
 from search.peers import missing_packages
 from search.peers.iree_library import NAME
@@ -88,6 +90,51 @@ class Row:
         )
 
 
+@dataclass(frozen=True)
+class Judged:
+    """What a kernel is worth for the ops of one problem.
+
+    Attributes:
+        gain: where operands lie as the problem's do; without such an op the best of the others.
+        patterns: of the ops for which it is used.
+        reasons: why it is not for the others.
+    """
+
+    gain: Gain
+    patterns: tuple[Pattern, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+
+def judged(
+    wanted: Wanted, patterns: Sequence[Pattern], target: str, budget_s: float = BUDGET_S
+) -> Judged:
+    """Measure a kernel inside IREE, once for each order of axes that ops of its problem have.
+
+    Args:
+        wanted: the problem and its schedule.
+        patterns: of a model's own ops.
+        target: canonical; this machine.
+        budget_s: about how long the rounds of each take.
+
+    Raises:
+        RunnerError: no child could be started.
+        KernelsError: the schedule cannot be compiled.
+    """
+    plain = tuple(one for one in patterns if not any(one.turns))
+    others = [
+        (one, measured_as_found(wanted.entry, one, target, budget_s))
+        for one in patterns
+        if any(one.turns)
+    ]
+    kept = plain + tuple(one for one, gain in others if gain.is_served)
+    rows = [Row(wanted.problem, gain, wanted.found) for _, gain in others]
+    reasons = tuple(row.reason for row in rows if row.reason)
+    if plain or not others:
+        return Judged(measured(wanted.problem, wanted.steps, target, budget_s), kept, reasons)
+    best = max((gain for _, gain in others), key=lambda gain: (gain.is_served, gain.ratio or 0))
+    return Judged(best, kept, reasons)
+
+
 class NotServedError(ProofError):
     """None of the problems has a kernel that makes IREE faster.
 
@@ -109,12 +156,14 @@ class ProvenLibrary:
         rows: of every problem, served or not.
         names: the kernel's name of each problem that is served.
         passes: over rows of the models, served or not.
+        reasons: why ops are left to IREE whose operands lie in another order, by problem.
     """
 
     text: str
     rows: tuple[Row, ...]
     names: dict[str, str]
     passes: tuple[PassRow, ...] = ()
+    reasons: dict[str, str] = field(default_factory=dict)
 
 
 def proven_library(
@@ -141,11 +190,15 @@ def proven_library(
     """
     if missing := missing_packages(NAME):
         raise CompilerAbsentError(f"{' and '.join(missing)} not installed; install tilewise[kernels]")
-    rows = []
+    rows, own, reasons = list[Row](), dict[str, Sequence[Pattern]](), dict[str, str]()
     for one in wanted:
-        gain = measured(one.problem, one.steps, target)
-        rows.append(Row(one.problem, gain, one.found))
+        name = (one.found or one.problem).canonical
+        worth = judged(one, cuts.get(name, ()), target)
+        rows.append(Row(one.problem, worth.gain, one.found))
         on_row(rows[-1])
+        own[name] = worth.patterns
+        if worth.reasons:
+            reasons[name] = worth.reasons[0]
     served = [one.entry for one, row in zip(wanted, rows, strict=True) if row.gain.is_served]
     if not served:
         raise NotServedError(rows)
@@ -153,7 +206,9 @@ def proven_library(
     names = {kernel.found.canonical: kernel.name for kernel in kernels}
     of_rows = measured_passes(passes, names.keys(), resolve(target))
     notes = [f"Left out: {row.problem.canonical}: {row.reason}" for row in rows if row.reason]
+    notes += [f"Left out, operands in another order: {name}: {why}"
+              for name, why in reasons.items() if name in names]  # fmt: skip
     notes += [f"Left out: {row.found.label}: {row.reason}" for row in of_rows if row.reason]
     codes = [row.served for row in of_rows if row.served is not None]
-    text = text_of(kernels, resolve(target), notes, cuts, codes)
-    return ProvenLibrary(text, tuple(rows), names, tuple(of_rows))
+    text = text_of(kernels, resolve(target), notes, own, codes)
+    return ProvenLibrary(text, tuple(rows), names, tuple(of_rows), reasons)

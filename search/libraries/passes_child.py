@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.dispatches.passes.alone import ENTRY, expected
+from kernels.dispatches.passes.alone import expected
 from kernels.dispatches.passes.row_pass import RowPass
+from kernels.dispatches.patterns.alone import ENTRY
 from kernels.mlir.iree.runtime import LoadedModule, open_device
 from kernels.oracle.operands import Array, empty_aligned, poison, to_bf16
 from kernels.system.limited_child import reply_to_request, stage

@@ -13,6 +13,7 @@ from tilewise.errors import BadInputError, TilewiseError
 if TYPE_CHECKING:  # it loads the compiler of kernels
     from kernels.dispatches.cutting.cut import Cut
     from kernels.dispatches.passes.row_pass import RowPass
+    from search.libraries.library import ProvenLibrary
 
 ENDINGS = (".mlir", ".mlirbc", ".onnx")
 
@@ -86,25 +87,25 @@ def read_model(path: str, module: bytes, accuracy: Accuracy = "standard") -> Mod
     return Model(path, module, found.cuts, found.passes)
 
 
-def replaced_by(library: str, names: dict[str, str], models: Sequence[Model]) -> list[Replaced]:
+def replaced_by(made: "ProvenLibrary", models: Sequence[Model]) -> list[Replaced]:
     """What a library does to each model.
 
     Args:
-        library: its text.
-        names: the kernel's name of each problem that it serves.
+        made: the library.
         models: what it was made for.
     """
     from kernels.dispatches.compilation import replaced_in
 
     return [
-        _replaced(model, Counter(replaced_in(model.module, library)), names) for model in models
+        _replaced(model, Counter(replaced_in(model.module, made.text)), made) for model in models
     ]
 
 
-def _replaced(model: Model, calls: Counter[str], names: dict[str, str]) -> Replaced:
+def _replaced(model: Model, calls: Counter[str], made: "ProvenLibrary") -> Replaced:
     from kernels.dispatches.passes.code import PREFIX
 
-    reasons = {cut.problem: cut.reason for cut in model.cuts if cut.reason}
+    names = made.names
+    reasons = made.reasons | {cut.problem: cut.reason for cut in model.cuts if cut.reason}
     left = []
     for problem, count in Counter(cut.problem for cut in model.cuts).items():
         missing = count - calls[names[problem]] if problem in names else count

@@ -5,9 +5,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernels.dispatches.cutting.cut import Pieces, cut_apart, patterns_of
+from kernels.dispatches.cutting.cut import Pieces, patterns_of
 from kernels.dispatches.entry import Compiled, Entry, compiled
 from kernels.dispatches.library import text_of
+from kernels.dispatches.patterns.pattern import Pattern
 from kernels.errors import KernelsError
 from kernels.mlir.frontend.imported import Imported
 from kernels.problem import Accuracy, parse_problem
@@ -15,8 +16,8 @@ from kernels.schedule import Schedule
 from kernels.target import resolve
 from kernels.target.model import Target
 from search.errors import RunnerError
-from search.libraries.gain import Gain, measured
-from search.libraries.library import Row
+from search.libraries.gain import Gain
+from search.libraries.library import Judged, Row, Wanted, judged
 from search.libraries.passes import PassRow, compiled_passes, measured_passes
 from search.networks.costing.retimed import Retimed, bytes_of_weights
 from search.networks.costs import RETIMED
@@ -24,8 +25,8 @@ from search.records import CacheMode
 from tilewise.backends.base import Backend, Json
 from tilewise.backends.costs import StoredCosts
 from tilewise.bench.machine import processor
-from tilewise.errors import MissingError, TilewiseError
-from tilewise.model.forms import LIBRARY, SECONDS, compile_forms
+from tilewise.errors import MissingError
+from tilewise.model.forms import LIBRARY, compile_forms
 from tilewise.model.measuring import measure
 from tilewise.model.report import Op, Report, RowsOp
 from tilewise.model.tolerance import tolerance
@@ -40,6 +41,7 @@ class Model:
     Attributes:
         source: its MLIR.
         imported: what was found in it.
+        pieces: its ops in the form that they have where IREE's compiler looks for patterns.
         folder: where the files go; it exists.
         target: as it was given.
         cache: which schedules of a problem are taken.
@@ -50,6 +52,7 @@ class Model:
 
     source: Path
     imported: Imported
+    pieces: Pieces
     folder: Path
     target: str = "host"
     cache: CacheMode | None = None
@@ -72,22 +75,22 @@ def examine(model: Model, backend: Backend, tell: Callable[[str], None]) -> Repo
     target = resolve(model.target)
     costs = _costs(model, backend, target)
     found = [_known(backend, model, op, costs) for op in _ops(model.imported)]
+    cuts = dict(patterns_of(model.pieces.cuts))
+    reasons = {cut.problem: cut.reason for cut in model.pieces.cuts if cut.reason}
     if model.with_ops:
-        found = [_timed(op, best, target, tell) for op, best in found]
+        found = [_timed(op, best, target, cuts, reasons, tell) for op, best in found]
     kernels: dict[str, Compiled] = {}
     found = [_with_kernel(op, best, target, kernels) for op, best in found]
     counted = "1 kernel" if len(kernels) == 1 else f"{len(kernels)} kernels"
     tell(f"compiles with {counted} and without")
-    pieces = _pieces(model)
-    rows = _passes(model, pieces, kernels.keys(), target, tell)
+    rows = _passes(model, kernels.keys(), target, tell)
     notes = [*_notes(found), *(f"left to IREE: {one.found.label}: {one.reason}"
                                for one in rows if one.reason)]  # fmt: skip
     passes = [one.served for one in rows if one.served is not None]
-    text = text_of(list(kernels.values()), target, notes, patterns_of(pieces.cuts), passes)
+    text = text_of(list(kernels.values()), target, notes, cuts, passes)
     (model.folder / LIBRARY).write_text(text, encoding="utf-8")
     forms = compile_forms(model.source, model.folder)
     calls = Counter(forms.kernels)
-    reasons = {cut.problem: cut.reason for cut in pieces.cuts if cut.reason}
     ops = tuple(_placed(op, kernels.get(op.problem), calls, reasons) for op, _ in found)
     tell("runs")
     forms_run = measure(forms.codes, model.entry, target.threads,
@@ -128,23 +131,36 @@ def _known(backend: Backend, model: Model, op: Op, costs: Retimed) -> tuple[Op, 
 
 
 def _timed(
-    op: Op, best: Json | None, target: Target, tell: Callable[[str], None]
+    op: Op,
+    best: Json | None,
+    target: Target,
+    cuts: dict[str, Sequence[Pattern]],
+    reasons: dict[str, str],
+    tell: Callable[[str], None],
 ) -> tuple[Op, Json | None]:
-    """The op with the times of its problem alone; without its schedule where IREE is faster."""
+    """The op with the times of its problem alone; without its schedule where IREE is faster.
+
+    `cuts` and `reasons` lose and get what IREE computes faster for the order of the operands.
+    """
     if best is None:
         return op, None
     tell(f"measures {op.problem}")
-    row = Row(parse_problem(op.problem), _gain(op, best, target))
+    problem = parse_problem(op.problem)
+    worth = _judged(Wanted(problem, best["steps"]), cuts.get(op.problem, ()), target)
+    cuts[op.problem] = worth.patterns
+    if worth.reasons:
+        reasons.setdefault(op.problem, f"operands in another order: {worth.reasons[0]}")
+    row = Row(problem, worth.gain)
     gain = row.gain
     op = replace(op, alone_us=dict(gain.alone_us or {}), library_us=gain.library_us)
     return (replace(op, reason=row.reason), None) if row.reason else (op, best)
 
 
-def _gain(op: Op, best: Json, target: Target) -> Gain:
+def _judged(wanted: Wanted, patterns: Sequence[Pattern], target: Target) -> Judged:
     try:
-        return measured(parse_problem(op.problem), best["steps"], target.canonical, BUDGET_S)
-    except RunnerError as error:
-        return Gain(matched=False, failure=f"not measured: {error}")
+        return judged(wanted, patterns, target.canonical, BUDGET_S)
+    except (KernelsError, RunnerError) as error:
+        return Judged(Gain(matched=False, failure=f"not measured: {error}"))
 
 
 def _with_kernel(
@@ -161,23 +177,14 @@ def _with_kernel(
     return op, best
 
 
-def _pieces(model: Model) -> Pieces:
-    """The model's own ops, whatever form they have where IREE's compiler looks for patterns."""
-    try:
-        found = cut_apart(model.source.read_bytes(), SECONDS)
-    except KernelsError as error:
-        raise TilewiseError(f"{model.source.name}: {error}") from error
-    return found.with_accuracy(model.accuracy)
-
-
 def _passes(
     model: Model,
-    pieces: Pieces,
     served: Collection[str],
     target: Target,
     tell: Callable[[str], None],
 ) -> list[PassRow]:
     """The passes over rows between the model's problems; each alone is measured as its ops are."""
+    pieces = model.pieces
     if not model.with_ops:
         return compiled_passes(pieces.passes, served, target)
     if pieces.passes:

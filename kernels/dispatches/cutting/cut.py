@@ -28,16 +28,19 @@ class Cut:
         where: function and op.
         pattern: what stands there; None where no pattern can.
         reason: why, then.
+        whole: the problem with all that is around the op, where no pattern has that; else empty.
     """
 
     problem: str
     where: str
     pattern: Pattern | None = None
     reason: str = ""
+    whole: str = ""
 
     def with_accuracy(self, accuracy: Accuracy) -> "Cut":
         """The same op, its problem of another accuracy: no module says which is wanted."""
-        return replace(self, problem=with_accuracy(self.problem, accuracy))
+        whole = with_accuracy(self.whole, accuracy) if self.whole else ""
+        return replace(self, problem=with_accuracy(self.problem, accuracy), whole=whole)
 
 
 @dataclass(frozen=True)

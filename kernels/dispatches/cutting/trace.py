@@ -1,8 +1,8 @@
 """One op and what its problem takes in, followed to the operands and to the result."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
 from math import isfinite, prod
 from typing import Any
 
@@ -12,27 +12,22 @@ from kernels.dispatches.patterns.graph import Value
 from kernels.dispatches.patterns.inner import Inner
 from kernels.dispatches.patterns.pattern import Pattern
 from kernels.mlir.frontend.child.endings import Ending
-from kernels.mlir.frontend.child.recognise import recognised
-from kernels.mlir.frontend.child.structured import Structured, extents, rank, structured
+from kernels.mlir.frontend.child.recognise import PARTS, recognised
+from kernels.mlir.frontend.child.structured import Structured, rank, structured
 from kernels.mlir.frontend.child.values import (
     RESHAPES,
-    is_constant,
     is_copy,
     only_user,
     owner,
     splat,
 )
-from kernels.mlir.frontend.contraction import contraction_roles
 from kernels.mlir.frontend.imported import Occurrence
-from kernels.mlir.frontend.nest import Nest, RefusedError
+from kernels.mlir.frontend.nest import RefusedError
 from kernels.problem import Problem, parse_problem
 
 PADS = ("tensor.insert_slice", "tensor.pad")
 COPIES = {f"{word}_{of}" for word in ("broadcast", "transpose") for of in "ab"}
 MOST_STEPS = 64
-LEAST_WORK = 80
-"""FLOPs of an op for each byte that is turned at every call, from which the kernel with the turning
-is faster than IREE alone (experiment 0042)."""
 PLAIN = ("arith.constant", "util.global.load", "flow.tensor.constant")
 
 
@@ -63,7 +58,10 @@ class Taken:
 
 
 def cut_out(op: Any, where: str) -> Taken | None:
-    """An op's problem with its pattern; None if it is no problem."""
+    """An op's problem with its pattern; None if it is no problem.
+
+    An op that no pattern has with all that is around it loses as little of that as it can.
+    """
     seen = structured(op)
     if seen is None:
         return None
@@ -73,13 +71,46 @@ def cut_out(op: Any, where: str) -> Taken | None:
         return None
     if found is None:
         return None
+    try:
+        return _taken(seen, where, found)
+    except UnseenError as error:
+        whole = found[0].problem
+        less = _with_less(seen, where, found[0].fused)
+        if less is not None:
+            return replace(less, cut=replace(less.cut, whole=whole))
+        return Taken(Cut(whole, where, reason=str(error)), (seen.result,))
+
+
+def _with_less(op: Structured, where: str, fused: Collection[str]) -> Taken | None:
+    """An op with as many as possible of the parts that its problem takes in; None if with none."""
+    parts = [part for part in PARTS if any(_part(name) == part for name in fused)]
+    for count in range(1, len(parts) + 1):
+        for without in combinations(parts, count):
+            try:
+                found = recognised(op, where, without)
+                if found is not None:
+                    return _taken(op, where, found)
+            except (RefusedError, UnseenError):
+                continue
+    return None
+
+
+def _part(name: str) -> str:
+    """Which of `PARTS` something is that a problem takes in."""
+    is_copy_of_one = name.startswith(("transpose", "broadcast"))
+    return "copies" if is_copy_of_one else "relu" if name == "relu6" else name
+
+
+def _taken(op: Structured, where: str, found: tuple[Occurrence, Ending]) -> Taken:
+    """An op with its pattern.
+
+    Raises:
+        UnseenError: it has none.
+    """
     occurrence, ending = found
     problem = parse_problem(occurrence.problem)
-    try:
-        traced = _traced(seen, occurrence, problem, ending)
-        pattern = _pattern(seen, occurrence, problem, traced, ending)
-    except UnseenError as error:
-        return Taken(Cut(occurrence.problem, where, reason=str(error)), (seen.result,))
+    traced = _traced(op, occurrence, problem, ending)
+    pattern = _pattern(op, occurrence, problem, traced, ending)
     ops = between(traced.users[-1], traced.operands)
     results = tuple(value for one in ops for value in one.results)
     return Taken(Cut(occurrence.problem, where, pattern), results)
@@ -116,41 +147,21 @@ def _turns(
     """The axes of each operand, and of the result, in the problem's order; empty where they lie so.
 
     Raises:
-        UnseenError: what is around the op lies in an order of its own, too, or the turning takes
-            longer than what the kernel gains.
+        UnseenError: what follows the op lies in an order of its own, too.
     """
     if occurrence.is_plain:
         return ()
-    if around := sorted(COPIES.union({"pad", "transpose_c"}).intersection(occurrence.fused)):
-        raise UnseenError(f"its operands lie in another order, and it takes in a {around[0]}")
     result = traced.users[-1].results[0]
-    if result.type.shape != op.result.type.shape:
+    if occurrence.c.moves and any(user.name in RESHAPES for user in traced.users):
         raise UnseenError("its result lies in another order, and is reshaped")
     arrangements = {"A": occurrence.a, "B": occurrence.b, "C": occurrence.c}
-    turns, moved = [], 0
+    turns = []
     for name, value in zip((*traced.names, "C"), (*traced.operands, result), strict=True):
         if name == "bias" and occurrence.c.moves and len(value.type.shape) > 1:
             raise UnseenError("its result lies in another order, and the bias has several dims")
         one = arrangements.get(name)
         turns.append(one.axes if one is not None and one.moves else ())
-        moved += _bytes(value) if turns[-1] and not is_constant(value) else 0
-    if problem.flops < LEAST_WORK * moved and _has_one_sum(op):
-        raise UnseenError("its operands lie in another order, and to turn them takes longer than "
-                          "IREE alone")  # fmt: skip
     return tuple(turns)
-
-
-def _bytes(value: Any) -> int:
-    """Of a tensor's elements."""
-    found: int = prod(value.type.shape) * value.type.element_type.width // 8
-    return found
-
-
-def _has_one_sum(op: Structured) -> bool:
-    """Whether one loop alone reduces: IREE has vectors for those ops, in any order of axes."""
-    operands = op.operand(0), op.operand(1), op.operand(len(op.inputs))
-    nest = Nest(extents(operands), *operands)
-    return not nest.has_windows and len(contraction_roles(nest)[-1]) <= 1
 
 
 def _number(problem: Problem, ending: Ending) -> str:

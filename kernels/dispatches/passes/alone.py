@@ -8,13 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.dispatches.passes.row_pass import Reading, RowPass
+from kernels.dispatches.patterns.alone import function_of
 from kernels.dispatches.patterns.graph import Value
 from kernels.native.passes.rows.program import COMPARE, NUMBER, READ, REDUCTIONS, SELECT
 
 Array = NDArray[Any]
-ENTRY = "main"
 NEGATED = "%negated"
-_ANY = " {match.operation_name_only}"
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "add": np.add,
@@ -73,16 +72,7 @@ def _module(one: RowPass, own: int | None) -> str:
         (NEGATED if at == own else value.name, value.type)
         for at, value in enumerate(pattern.operands)
     ]
-    arguments = ", ".join(f"{name}: {kind}" for name, kind in given)
-    lines = [line for line in pattern.text.splitlines() if line.startswith("  %")]
-    root, kind = lines[-1].strip().partition(" ")[0], pattern.result.type
-    out = f"%out: {kind} {{iree.abi.output = 0 : index}}"
-    made = "" if own is None else _negation(pattern.operands[own])
-    return f"""func.func @{ENTRY}({arguments}, {out}) -> {kind} {{
-{made}{pattern.text.replace(_ANY, "")}
-  func.return {root} : {kind}
-}}
-"""
+    return function_of(pattern, given, "" if own is None else _negation(pattern.operands[own]))
 
 
 def _negation(value: Value) -> str:

@@ -120,6 +120,21 @@ class Imported:
         found = tuple(one.with_accuracy(accuracy) for one in self.occurrences)
         return replace(self, occurrences=found)
 
+    def with_problems(self, others: Sequence[tuple[str, str]]) -> "Imported":
+        """The same with some ops as other problems.
+
+        Args:
+            others: of each such op the problem here, and the one that takes its place.
+        """
+        left = list(others)
+        found = []
+        for one in self.occurrences:
+            pair = next((pair for pair in left if pair[0] == one.problem), None)
+            if pair is not None:
+                left.remove(pair)
+            found.append(one if pair is None else replace(one, problem=pair[1]))
+        return replace(self, occurrences=tuple(found))
+
     def to_json(self) -> dict[str, Any]:
         """The object that `tilewise import --json` prints."""
         return {

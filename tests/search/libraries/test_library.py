@@ -30,7 +30,7 @@ def wanted(text: str) -> Wanted:
 def made(monkeypatch: pytest.MonkeyPatch, gains: dict[str, Gain]) -> library.ProvenLibrary:
     """The library of problems with these gains, as if they had been measured."""
 
-    def told(problem: Any, _steps: Any, _target: str) -> Gain:
+    def told(problem: Any, _steps: Any, _target: str, _budget_s: float) -> Gain:
         return gains[problem.canonical]
 
     monkeypatch.setattr(library, "measured", told)

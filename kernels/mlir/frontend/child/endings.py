@@ -4,7 +4,7 @@ Each value on the way has one user. What follows is followed through views in ot
 the axes along which a bias may vary.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,6 +68,7 @@ class _State:
     columns: Axes
     may_add: IsFree
     is_reshaped: bool = False
+    without: Collection[str] = ()
 
 
 def following_transpose(value: Any) -> tuple[int, ...] | None:
@@ -85,7 +86,14 @@ def following_transpose(value: Any) -> tuple[int, ...] | None:
     return None
 
 
-def ending_of(begun: Ending, columns: Axes, *, may_add: IsFree, transposes: bool = False) -> Ending:
+def ending_of(
+    begun: Ending,
+    columns: Axes,
+    *,
+    may_add: IsFree,
+    transposes: bool = False,
+    without: Collection[str] = (),
+) -> Ending:
     """What may be taken in after a result.
 
     Args:
@@ -93,8 +101,9 @@ def ending_of(begun: Ending, columns: Axes, *, may_add: IsFree, transposes: bool
         columns: its axes along which a bias may lie, longer than one, in the problem's order.
         may_add: which tensors of the result's shape may be added; with a transposition, none.
         transposes: whether a transposition is taken in, too.
+        without: what is not taken in, of `relu`, `addition` and `bias`.
     """
-    state = _State(begun, columns, may_add)
+    state = _State(begun, columns, may_add, without=without)
     for _ in range(MOST_STEPS):
         user = only_user(state.ending.value)
         following = None if user is None else _after(state, user, transposes)
@@ -129,19 +138,27 @@ def _taken_in(state: _State, user: Any, transposes: bool) -> Ending | None:
     steps = _steps(user, value)
     if steps is None:
         return None
+    may_have_bias = "bias" not in state.without
     for step in steps:
+        if step.name in ("relu", "ceiling") and "relu" in state.without:
+            return None
         if step.name == "relu" and not ending.has_relu:
             ending = replace(ending, has_relu=True)
         elif step.name == "ceiling" and ending.has_relu and not ending.has_ceiling:
             ending = replace(ending, has_ceiling=True)
         elif step.name != "add" or ending.has_relu:
             return None
-        elif not ending.has_bias and step.argument is None:
+        elif may_have_bias and not ending.has_bias and step.argument is None:
             ending = replace(ending, has_bias=True, number=step.number)
-        elif not ending.has_bias and (found := _bias(user, step, state)) is not None:
+        elif (
+            may_have_bias
+            and not ending.has_bias
+            and (found := _bias(user, step, state)) is not None
+        ):
             ending = replace(ending, has_bias=True, bias=found[0], repeated=found[1])
         else:
-            added = None if transposes or state.is_reshaped else _whole(user, step, value)
+            is_kept = transposes or state.is_reshaped or "addition" in state.without
+            added = None if is_kept else _whole(user, step, value)
             if added is None or ending.added is not None or not state.may_add(added):
                 return None
             if _is_left(user, step, value) and _is_summed(added):

@@ -94,12 +94,16 @@ class _Trail:
     at: tuple[int | None, ...]
 
 
-def zeros_around(image: Any, spatial: Sequence[int | None]) -> int:
+def zeros_around(
+    image: Any, spatial: Sequence[int | None], *, transposes: bool, reshapes: bool
+) -> int:
     """Zeros that an op before pads an image with, as many on each side of both windows; else 0.
 
     Args:
         image: what the convolution reads.
         spatial: the axes of its windows; None for a window of one.
+        transposes: whether the problem takes in a transposition of the image.
+        reshapes: whether the image may be reshaped after it is padded.
     """
     trail = _Trail(image, tuple(spatial))
     for _ in range(MOST_STEPS):
@@ -110,10 +114,12 @@ def zeros_around(image: Any, spatial: Sequence[int | None]) -> int:
             return _padding(_pads_zeros(op), trail.at)
         if op.name == "tensor.insert_slice":
             return _padding(_inserted(op), trail.at)
+        if not (reshapes if op.name in RESHAPES else transposes):
+            return 0
         before = _before(op, trail)
         if before is None:
             return 0
-        trail = before
+        trail, transposes = before, transposes and op.name in RESHAPES
     return 0
 
 

@@ -1,6 +1,6 @@
 """One linalg op and what is around it: a problem, or why there is none."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -14,7 +14,12 @@ from kernels.mlir.frontend.child.endings import (
     following_transpose,
     repeated_bias,
 )
-from kernels.mlir.frontend.child.producers import befores, transposed_source, zeros_around
+from kernels.mlir.frontend.child.producers import (
+    Before,
+    befores,
+    transposed_source,
+    zeros_around,
+)
 from kernels.mlir.frontend.child.structured import Structured, element, extents, rank
 from kernels.mlir.frontend.child.values import (
     Axes,
@@ -31,6 +36,8 @@ from kernels.mlir.frontend.nest import Layout, Nest, RefusedError, moves
 from kernels.problem import DTYPES, Conv2d, Matmul, Problem
 
 INPUTS = 2
+PARTS = ("pad", "relu", "addition", "bias", "copies")
+"""What a problem may take in around its op. `recognised` leaves out what its caller names."""
 ELSEWHERE = {
     "linalg.mmt4d": "is packed already",
     "linalg.batch_mmt4d": "is packed already",
@@ -61,8 +68,16 @@ def recognise(op: Structured, where: str) -> Occurrence | None:
     return None if found is None else found[0]
 
 
-def recognised(op: Structured, where: str) -> tuple[Occurrence, Ending] | None:
-    """The same, with what follows the op and belongs to the problem; errors as above."""
+def recognised(
+    op: Structured, where: str, without: Collection[str] = ()
+) -> tuple[Occurrence, Ending] | None:
+    """The same, with what follows the op and belongs to the problem; errors as above.
+
+    Args:
+        op: a linalg op.
+        where: its place.
+        without: those of `PARTS` that the problem must not take in.
+    """
     if (reason := _refusal(op)) is not None:
         raise RefusedError(reason)
     if len(op.inputs) < INPUTS or not _may_be(op):
@@ -76,8 +91,8 @@ def recognised(op: Structured, where: str) -> tuple[Occurrence, Ending] | None:
     if not is_multiply_add(body_of(op, knows_tensors=False), len(op.inputs)):
         raise RefusedError(_other_body(op))
     dtype = _dtype(op)
-    seen = min(_ways(op, nest), key=_rank)
-    return _occurrence(op, seen, dtype, where), seen.ending
+    seen = min(_ways(op, nest, without), key=_rank)
+    return _occurrence(op, seen, dtype, where, may_pad="pad" not in without), seen.ending
 
 
 def _rank(seen: _Seen) -> tuple[int, int]:
@@ -132,10 +147,12 @@ def _dtype(op: Structured) -> str:
     return a
 
 
-def _ways(op: Structured, nest: Nest) -> Iterator[_Seen]:
+def _ways(op: Structured, nest: Nest, without: Collection[str]) -> Iterator[_Seen]:
     """Every way to see an op; the first refusal if there is none."""
-    before = [befores(value, may_repeat=not nest.has_windows) for value in op.inputs[:INPUTS]]
-    after = following_transpose(op.result)
+    before, after = [[Before()]] * INPUTS, None
+    if "copies" not in without:
+        before = [befores(value, may_repeat=not nest.has_windows) for value in op.inputs[:INPUTS]]
+        after = following_transpose(op.result)
     refusal, found = None, False
     for first, second, last in product(before[0], before[1], (False, True) if after else (False,)):
         try:
@@ -146,7 +163,7 @@ def _ways(op: Structured, nest: Nest) -> Iterator[_Seen]:
                 nest.c.transposed(after) if last and after else nest.c,
             )
             taken = first.is_transposed, second.is_transposed, last
-            way = _way(op, seen, taken, after)
+            way = _way(op, seen, taken, after, without)
         except RefusedError as error:
             refusal = refusal or error
             continue
@@ -158,20 +175,30 @@ def _ways(op: Structured, nest: Nest) -> Iterator[_Seen]:
 
 
 def _way(
-    op: Structured, nest: Nest, taken: tuple[bool, bool, bool], after: tuple[int, ...] | None
+    op: Structured,
+    nest: Nest,
+    taken: tuple[bool, bool, bool],
+    after: tuple[int, ...] | None,
+    without: Collection[str],
 ) -> _Seen | None:
     costs = (0 if is_constant(op.inputs[0]) else 1, 0 if is_constant(op.inputs[1]) else 1, 1)
     layout = (convolution_layout if nest.has_windows else matmul_layout)(nest, costs)
     columns = tuple(i for i in layout.axes[2] if i in layout.columns and nest.c.shape[i] > 1)
     if taken[2] and after is not None:
         columns = tuple(after[i] for i in columns)
-    begun = _begun(op, columns)
+    begun = _begun(op, columns, may_have_bias="bias" not in without)
     may_add = partial(_may_add, op) if layout.is_convolution and begun is not None else _never
     if dict(layout.sizes).get("groups", 1) != 1:
         if begun is None:
             raise RefusedError("starts from a tensor that is no bias, in several groups")
         may_add = _never
-    ending = ending_of(begun or Ending(op.result), columns, may_add=may_add, transposes=taken[2])
+    ending = ending_of(
+        begun or Ending(op.result),
+        columns,
+        may_add=may_add,
+        transposes=taken[2],
+        without=without,
+    )
     if taken[2] and (ending.axes is None or begun is None):  # what sums start from is not moved
         return None
     accumulates = begun is None or ending.added is not None
@@ -190,29 +217,32 @@ def _never(_value: Any) -> bool:
     return False
 
 
-def _begun(op: Structured, columns: Axes) -> Ending | None:
+def _begun(op: Structured, columns: Axes, *, may_have_bias: bool) -> Ending | None:
     """A result with what its sums start from: zero or a bias; None where that is a tensor.
 
     A constant as output operand is split: into a fill where it is zero, into a bias where it
     varies along the columns alone.
     """
     init = op.init
-    if (number := splat(init)) is not None:
+    number = splat(init)
+    if number == 0 or (number is not None and may_have_bias):
         return Ending(op.result, has_bias=bool(number), number=number)
     maker = owner(init)
     if maker is not None and maker.name == "tensor.empty":
         raise RefusedError("adds to a tensor that nothing has filled")
     is_broadcast = set(columns) < {i for i, size in enumerate(init.type.shape) if size > 1}
     found = repeated_bias(init, long_axes(init), columns)
-    if found is None or not (is_broadcast or is_constant(init)):
+    if not may_have_bias or found is None or not (is_broadcast or is_constant(init)):
         return None
     return Ending(op.result, has_bias=True, bias=found[0], repeated=found[1])
 
 
-def _occurrence(op: Structured, seen: _Seen, dtype: str, where: str) -> Occurrence:
+def _occurrence(
+    op: Structured, seen: _Seen, dtype: str, where: str, *, may_pad: bool
+) -> Occurrence:
     layout = seen.layout
     inputs = (1, 0) if layout.is_swapped else (0, 1)
-    pad = zeros_around(op.inputs[inputs[0]], _spatial(op, seen)) if layout.is_convolution else 0
+    pad = _pad(op, seen, inputs[0]) if may_pad and layout.is_convolution else 0
     sizes = dict(layout.sizes)
     if pad:
         sizes |= {"pad": pad, "h": int(sizes["h"]) - 2 * pad, "w": int(sizes["w"]) - 2 * pad}
@@ -237,6 +267,20 @@ def _occurrence(op: Structured, seen: _Seen, dtype: str, where: str) -> Occurren
         c,
         is_swapped=layout.is_swapped,
         fused=_fused(seen, pad, inputs),
+    )
+
+
+def _pad(op: Structured, seen: _Seen, image: int) -> int:
+    """Zeros around the image that the problem takes in.
+
+    The image's axes must be known in the problem's order before the zeros, too.
+    """
+    operand = (seen.nest.a, seen.nest.b)[image]
+    return zeros_around(
+        op.inputs[image],
+        _spatial(op, seen),
+        transposes=seen.taken[image],
+        reshapes=not moves(seen.layout.axes[0], operand.shape),
     )
 
 

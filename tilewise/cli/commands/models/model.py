@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernels.errors import ModuleError
+from kernels.errors import KernelsError, ModuleError
 from kernels.problem import parse_problem
 from kernels.quoting import quoted
 from kernels.target import resolve, target_kind
@@ -26,6 +26,7 @@ from tilewise.errors import BadInputError, TilewiseError
 from tilewise.requirements import require
 
 if TYPE_CHECKING:
+    from kernels.dispatches.cutting.cut import Pieces
     from kernels.mlir.frontend.imported import Imported
 
 PROBLEMS, REPORT = "problems.txt", "report.json"
@@ -50,6 +51,10 @@ def model(options: argparse.Namespace) -> None:
     module = _compilable(source.name, given)
     imported = _imported(source.name, module).with_accuracy(options.accuracy)
     check_entry(source.name, module, options.entry)
+    pieces = _pieces(source.name, module).with_accuracy(options.accuracy)
+    imported = imported.with_problems(
+        [(one.whole, one.problem) for one in pieces.cuts if one.whole]
+    )
     folder = make_folder(options.output or f"{source.stem}.tilewise")
     if module is not given:
         source = folder / f"{source.stem}.mlirbc"
@@ -61,7 +66,7 @@ def model(options: argparse.Namespace) -> None:
     if named_server(options.server):  # what a service takes `host` for is another machine
         options.target = resolve(options.target).canonical
     request = TuneRequest(options.trials, seed=options.seed, cache=options.cache)
-    asked = Model(source, imported, folder, options.target, options.cache, options.entry,
+    asked = Model(source, imported, pieces, folder, options.target, options.cache, options.entry,
                   not options.no_ops, options.accuracy)  # fmt: skip
     with backend_of(options) as backend:
         lacking = missing(backend, problems, options.target, options.cache)
@@ -97,6 +102,17 @@ def _imported(name: str, module: bytes) -> "Imported":
         why = why_none(found.skipped)
         raise BadInputError(f"{name}: nothing in it multiplies or convolves what we know{why}")
     return found
+
+
+def _pieces(name: str, module: bytes) -> "Pieces":
+    """The model's ops in the form that they have where IREE's compiler looks for patterns."""
+    from kernels.dispatches.cutting.cut import cut_apart
+    from tilewise.model.forms import SECONDS
+
+    try:
+        return cut_apart(module, SECONDS)
+    except KernelsError as error:
+        raise BadInputError(f"{name}: {error}") from error
 
 
 def _note(text: str) -> None:

@@ -71,7 +71,7 @@ def _told(
     made: "ProvenLibrary", target: str, models: Sequence[Model], options: argparse.Namespace
 ) -> str:
     """The library's text, or its JSON; on stderr what it does to models."""
-    replaced = replaced_by(made.text, made.names, models)
+    replaced = replaced_by(made, models)
     for one in replaced:
         sys.stderr.write(f"tilewise: {one.path}: {one.calls} of {one.ops} ops call a kernel"
                          f"{_and_passes(one)}\n")  # fmt: skip

@@ -1,0 +1,77 @@
+"""The process that runs an op as a module has it: `python -m search.libraries.as_found_child`."""
+
+import time
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from kernels.dispatches.patterns.alone import ENTRY, SCOPE, WEIGHTS
+from kernels.dispatches.patterns.pattern import Pattern
+from kernels.mlir.iree.runtime import LoadedModule, Parameters, open_device
+from kernels.oracle.methods import expected_by
+from kernels.oracle.operands import Array, empty_aligned, make_operands, poison
+from kernels.oracle.reference import reference
+from kernels.oracle.tolerance import compare
+from kernels.problem import Problem, parse_problem
+from kernels.schedule import Schedule
+from kernels.system.limited_child import reply_to_request, stage
+from kernels.system.typed_json import from_json, to_json
+from search.libraries.as_found import Timed
+from search.timing.interleave import interleave
+
+ROUNDS = 30
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Compare the form with the kernel with what is right, and time all forms."""
+    stage("load")
+    problem, pattern = parse_problem(request["problem"]), from_json(Pattern, request["pattern"])
+    operands = make_operands(problem)
+    given = _as_found(problem, pattern, operands)
+    weights = None
+    if problem.has_constant_weights:
+        weights = Parameters(SCOPE, {WEIGHTS: given.pop(1)[0]})
+    out = empty_aligned(pattern.result.shape or (), operands["C"].dtype.type)
+    given.append((out, pattern.result.element))
+    device = open_device(request["threads"])
+    modules = {
+        name: LoadedModule(bytes.fromhex(code), device, weights)
+        for name, code in request["codes"].items()
+    }
+    stage("compare")
+    schedule = Schedule.from_json(request["steps"])
+    expected = expected_by(problem, operands, reference(problem, operands),
+                           output=schedule.winograd, levels=schedule.strassen)  # fmt: skip
+    poison(out)
+    modules[""].bind(ENTRY, given)(1)
+    axes = pattern.turns[-1] or tuple(range(out.ndim))
+    result = out.transpose(axes).reshape(problem.operand_shapes["C"])
+    error, tolerance = compare(problem, result, expected)
+    stage("time")
+    runs = [module.bind(ENTRY, given) for module in modules.values()]
+    until = time.monotonic() + request["budget_s"]
+    samples = interleave(runs, ROUNDS, request["threads"], until=until)
+    times = {name: tuple(one.times) for name, one in zip(modules, samples, strict=True)}
+    return to_json(Timed(error, tolerance, times))
+
+
+def _as_found(
+    problem: Problem, pattern: Pattern, operands: dict[str, Array]
+) -> list[tuple[Array, str]]:
+    """The problem's operands in the order of axes that the pattern has."""
+    names = ["A", "B", *["bias"] * problem.has_bias, *["C"] * problem.accumulates]
+    found = []
+    for name, value, axes in zip(names, pattern.operands, pattern.turns, strict=False):
+        shape = value.shape or ()
+        order = axes or tuple(range(len(shape)))
+        plain = operands[name].reshape([shape[axis] for axis in order])
+        array = empty_aligned(shape, plain.dtype.type)
+        assert prod(shape) == plain.size
+        array[...] = plain.transpose(np.argsort(order)) if shape else plain
+        found.append((array, value.element))
+    return found
+
+
+if __name__ == "__main__":
+    reply_to_request(answer)

@@ -1,0 +1,65 @@
+"""Ops whose operands lie in another order are measured as a module has them."""
+
+import numpy as np
+import pytest
+
+from kernels.dispatches.cutting.cut import cut_module
+from kernels.dispatches.entry import Entry
+from kernels.dispatches.patterns.pattern import Pattern
+from kernels.problem import parse_problem
+from kernels.schedule import Register, Schedule, Tile
+from kernels.target import resolve
+from search.libraries import library
+from search.libraries.as_found import measured_as_found
+from search.libraries.gain import Gain
+from search.libraries.library import Wanted, judged
+from tests.kernels.dispatches.cutting.test_cut import contraction, shapes_of
+from tests.search.peers.test_peers import require
+
+LETTERS = "hik,kj->ihj"
+
+
+def entry(around: str, *, is_constant: bool = False) -> tuple[Entry, Pattern]:
+    """A kernel that is no good, and the pattern of an op that it stands for."""
+    module = contraction("f32", LETTERS, shapes_of(LETTERS), around)
+    if is_constant:
+        weights, values = "tensor<19x32xf32>", np.arange(19 * 32, dtype=np.float32).tobytes().hex()
+        module = module.replace(f"%b: {weights}, ", "").replace(
+            "%zero =",
+            f'%b = arith.constant dense<"0x{values}"> : {weights}\n%zero =',
+        )
+    (cut,) = cut_module(module.encode())
+    assert cut.pattern is not None, cut.reason
+    assert any(cut.pattern.turns)
+    problem = parse_problem(cut.problem)
+    assert problem.has_constant_weights == is_constant
+    steps = [Tile("batch", 1)] if "batch=" in cut.problem else []
+    lanes = resolve("host").lanes("f32")
+    return Entry(problem, Schedule((*steps, Register(1, lanes)))), cut.pattern
+
+
+@pytest.mark.parametrize(("around", "is_constant"), [("%z", False), ("%c", False), ("%z", True)])
+def test_all_forms_are_timed_and_the_kernels_result_is_right(
+    around: str, *, is_constant: bool
+) -> None:
+    require("iree+tilewise")
+    kernel, pattern = entry(around, is_constant=is_constant)
+    gain = measured_as_found(kernel, pattern, resolve("host").canonical, 0.05)
+    assert not gain.failure
+    assert gain.matched and gain.library_us and gain.max_error is not None
+    assert set(gain.alone_us or {}) == {"default", "data tiling"}
+
+
+def test_the_faster_of_kernel_and_iree_is_taken_and_both_times_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernel, pattern = entry("%z")
+    wanted = Wanted(kernel.problem, kernel.schedule.to_json())
+    for kernel_us, reasons in ((9.0, ()), (11.0, ("IREE alone is faster: 10.0 us (data tiling), "
+                                                  "11.0 us with the kernel",))):  # fmt: skip
+        gain = Gain(True, 0.0, 1.0, kernel_us, None, {"default": 30.0, "data tiling": 10.0})
+        monkeypatch.setattr(library, "measured_as_found", lambda *_, found=gain: found)
+        worth = judged(wanted, [pattern], resolve("host").canonical)
+        assert worth.gain == gain
+        assert worth.patterns == (() if reasons else (pattern,))
+        assert worth.reasons == reasons
