@@ -95,7 +95,7 @@ class Judged:
     """What a kernel is worth for the ops of one problem.
 
     Attributes:
-        gain: where operands lie as the problem's do; without such an op the best of the others.
+        gain: of the problem's own module; of the best op of a model where that decides.
         patterns: of the ops for which it is used.
         reasons: why it is not for the others.
     """
@@ -108,7 +108,10 @@ class Judged:
 def judged(
     wanted: Wanted, patterns: Sequence[Pattern], target: str, budget_s: float = BUDGET_S
 ) -> Judged:
-    """Measure a kernel inside IREE, once for each order of axes that ops of its problem have.
+    """Measure a kernel inside IREE, and for some ops of a model as the model has them.
+
+    These are ops whose operands lie in another order, and all ops if IREE alone is faster on the
+    problem's own module: IREE may be slower on the form that the model has.
 
     Args:
         wanted: the problem and its schedule.
@@ -121,18 +124,22 @@ def judged(
         KernelsError: the schedule cannot be compiled.
     """
     plain = tuple(one for one in patterns if not any(one.turns))
-    others = [
-        (one, measured_as_found(wanted.entry, one, target, budget_s))
-        for one in patterns
-        if any(one.turns)
-    ]
-    kept = plain + tuple(one for one, gain in others if gain.is_served)
-    rows = [Row(wanted.problem, gain, wanted.found) for _, gain in others]
+    gain = None
+    if plain or not patterns:
+        gain = measured(wanted.problem, wanted.steps, target, budget_s)
+        if gain.is_served or gain.failure or not patterns:
+            patterns = [one for one in patterns if any(one.turns)]
+        else:
+            plain, gain = (), None
+    found = [(one, measured_as_found(wanted.entry, one, target, budget_s)) for one in patterns]
+    kept = plain + tuple(one for one, own in found if own.is_served)
+    rows = (Row(wanted.problem, own, wanted.found) for _, own in found)
     reasons = tuple(row.reason for row in rows if row.reason)
-    if plain or not others:
-        return Judged(measured(wanted.problem, wanted.steps, target, budget_s), kept, reasons)
-    best = max((gain for _, gain in others), key=lambda gain: (gain.is_served, gain.ratio or 0))
-    return Judged(best, kept, reasons)
+    best = max((own for _, own in found), key=lambda own: (own.is_served, own.ratio or 0),
+               default=None)  # fmt: skip
+    worth = gain or best
+    assert worth is not None
+    return Judged(worth, kept, reasons)
 
 
 class NotServedError(ProofError):
@@ -156,7 +163,7 @@ class ProvenLibrary:
         rows: of every problem, served or not.
         names: the kernel's name of each problem that is served.
         passes: over rows of the models, served or not.
-        reasons: why ops are left to IREE whose operands lie in another order, by problem.
+        reasons: why ops are left to IREE in the form that a model has, by problem.
     """
 
     text: str
@@ -206,7 +213,7 @@ def proven_library(
     names = {kernel.found.canonical: kernel.name for kernel in kernels}
     of_rows = measured_passes(passes, names.keys(), resolve(target))
     notes = [f"Left out: {row.problem.canonical}: {row.reason}" for row in rows if row.reason]
-    notes += [f"Left out, operands in another order: {name}: {why}"
+    notes += [f"Left out, in the form of a model: {name}: {why}"
               for name, why in reasons.items() if name in names]  # fmt: skip
     notes += [f"Left out: {row.found.label}: {row.reason}" for row in of_rows if row.reason]
     codes = [row.served for row in of_rows if row.served is not None]

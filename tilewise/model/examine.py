@@ -140,7 +140,7 @@ def _timed(
 ) -> tuple[Op, Json | None]:
     """The op with the times of its problem alone; without its schedule where IREE is faster.
 
-    `cuts` and `reasons` lose and get what IREE computes faster for the order of the operands.
+    `cuts` and `reasons` lose and get ops that IREE computes faster as the model has them.
     """
     if best is None:
         return op, None
@@ -149,7 +149,7 @@ def _timed(
     worth = _judged(Wanted(problem, best["steps"]), cuts.get(op.problem, ()), target)
     cuts[op.problem] = worth.patterns
     if worth.reasons:
-        reasons.setdefault(op.problem, f"operands in another order: {worth.reasons[0]}")
+        reasons.setdefault(op.problem, f"as the model has it: {worth.reasons[0]}")
     row = Row(problem, worth.gain)
     gain = row.gain
     op = replace(op, alone_us=dict(gain.alone_us or {}), library_us=gain.library_us)

@@ -22,7 +22,7 @@ HAL = {
 
 VIEW = "!hal.buffer_view"
 
-_TENSOR = re.compile(r"tensor<((?:\d+x)*)([a-z]+[0-9]+)>")
+_TENSOR = re.compile(r"tensor<((?:\d+x)*)([a-z]+[0-9]+|complex<\w+>)>")
 _VALUE = re.compile(r"%(?:input|output)\d+: ([^,)]+(?:<[^>]*>)?)")
 
 
@@ -131,7 +131,10 @@ def _types(part: str) -> list[TensorType]:
 
 def _tensor(text: str) -> TensorType:
     found = _TENSOR.fullmatch(text.strip())
-    if found is None or found[2] not in NUMPY:
+    if found is None:
         raise TilewiseError(f"the model takes or gives {text}; only tensors of static shape run")
+    if found[2] not in NUMPY:
+        raise TilewiseError(f"the model takes or gives {text.strip()}; {found[2]} cannot be run "
+                            f"here; known are {', '.join(NUMPY)}")  # fmt: skip
     shape = tuple(int(size) for size in found[1].split("x") if size)
     return TensorType(shape, found[2])

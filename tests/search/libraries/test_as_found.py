@@ -63,3 +63,25 @@ def test_the_faster_of_kernel_and_iree_is_taken_and_both_times_are_told(
         assert worth.gain == gain
         assert worth.patterns == (() if reasons else (pattern,))
         assert worth.reasons == reasons
+
+
+def test_iree_alone_on_the_problems_own_module_does_not_decide_for_a_models_op(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """IREE is slow where products are added by `math.fma`, and fast on a matmul."""
+    module = contraction("f32", "mk,kn->mn", [(8, 16), (16, 32), (8, 32)], "%z")
+    added = "%p = arith.mulf %x, %y : f32\n          %s = arith.addf %w, %p : f32"
+    assert added in module
+    module = module.replace(added, "%s = math.fma %x, %y, %w : f32")
+    (cut,) = cut_module(module.encode())
+    assert cut.pattern is not None and not any(cut.pattern.turns)
+    schedule = Schedule((Register(1, resolve("host").lanes("f32")),)).to_json()
+    wanted = Wanted(parse_problem(cut.problem), schedule)
+    for iree_us, kept in ((200.0, (cut.pattern,)), (6.0, ())):
+        slower = Gain(True, 0.0, 1.0, 7.0, 6.5, {"default": 6.0})
+        found = Gain(True, 0.0, 1.0, 7.0, None, {"default": iree_us})
+        monkeypatch.setattr(library, "measured", lambda *_, gain=slower: gain)
+        monkeypatch.setattr(library, "measured_as_found", lambda *_, gain=found: gain)
+        worth = judged(wanted, [cut.pattern], resolve("host").canonical)
+        assert worth.patterns == kept
+        assert worth.gain.is_served == bool(kept)

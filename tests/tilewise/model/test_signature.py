@@ -16,9 +16,17 @@ def test_types_are_read() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["tensor<?x8xf32>", "i32", "tensor<4xcomplex<f32>>"])
-def test_what_does_not_run_is_refused(text: str) -> None:
-    with pytest.raises(TilewiseError, match="static shape"):
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("tensor<?x8xf32>", "static shape"),
+        ("i32", "static shape"),
+        ("tensor<4xcomplex<f32>>", "complex<f32> cannot be run"),
+        ("tensor<4x8xi4>", "i4 cannot be run"),
+    ],
+)
+def test_what_does_not_run_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(TilewiseError, match=reason):
         types_of(f"sync func @main(%input0: {text}) -> (%output0: tensor<4xf32>)")
 
 

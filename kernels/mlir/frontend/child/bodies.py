@@ -1,9 +1,11 @@
 """What the body of a linalg op computes for each element, as an expression."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from iree.compiler import ir
 
 from kernels.mlir.frontend.child.structured import Structured, element, rank
 from kernels.mlir.frontend.child.values import Number, owner, splat
@@ -12,6 +14,9 @@ MOST_OPS = 64
 HUGE_FLOAT, HUGE_INTEGER = 3.4e38, 2**31 - 1
 _ADD = ("arith.addf", "arith.addi")
 _MULTIPLY = ("arith.mulf", "arith.muli")
+_FUSED = "math.fma"
+MULTIPLICATIONS = (*_MULTIPLY, _FUSED, "complex.mul", "arith.mulsi_extended",
+                   "arith.mului_extended")  # fmt: skip
 _SUBTRACT = ("arith.subf", "arith.subi")
 _EXTEND = ("arith.extf", "arith.extsi")
 _MAXIMUM = ("arith.maximumf", "arith.maxnumf", "arith.maxsi")
@@ -84,6 +89,62 @@ def _seen(known: dict[Any, Expr], value: Any) -> Expr:
     return OTHER if number is None else Expr("const", (), number)
 
 
+def reduces(op: Any) -> bool:
+    """Whether a linalg op with a body of its own has a loop that is no axis of its result."""
+    if op.name == "linalg.reduce":
+        return True
+    if "iterator_types" not in op.attributes:
+        return False
+    kinds = op.attributes["iterator_types"]
+    return any("reduction" in str(kind) for kind in kinds)
+
+
+def multiplies(op: Any) -> bool:
+    """Whether the body of a linalg op multiplies elements of two different tensors.
+
+    Squares, and products with a number, are not such products.
+    """
+    block, count = op.regions[0].blocks[0], int(op.attributes["operandSegmentSizes"][0])
+    sources: dict[Any, frozenset[int]] = {}
+    for number, argument in enumerate(block.arguments):
+        has_elements = number < count and _has_elements(op.operands[number])
+        sources[argument] = frozenset([number] if has_elements else [])
+    for inner in _inside(block):
+        first, *others = [sources.get(value, frozenset()) for value in inner.operands] or [
+            frozenset[int]()
+        ]
+        made = first.union(*others)
+        if inner.name == "tensor.extract":
+            made = frozenset([len(sources) + count])  # an element of a tensor that is no operand
+        elif inner.name in MULTIPLICATIONS and inner.operands[0] != inner.operands[1]:
+            both = first | others[0] if first and others[0] else frozenset[int]()
+            if len(both) > 1:
+                return True
+        sources |= dict.fromkeys(inner.results, made)
+    return False
+
+
+def _inside(block: Any) -> Iterator[Any]:
+    """The operations of a block, and those of their regions after them."""
+    for view in block.operations:
+        yield view.operation
+        for region in view.operation.regions:
+            for inner in region.blocks:
+                yield from _inside(inner)
+
+
+def _has_elements(value: Any) -> bool:
+    kind = value.type
+    return isinstance(kind, ir.ShapedType) and kind.has_rank and bool(kind.rank)
+
+
+def others_in(op: Structured) -> list[str]:
+    """The operations of a body that no sum of products has."""
+    known = (*_ADD, *_MULTIPLY, _FUSED, *_EXTEND, *_SUBTRACT, "linalg.yield", "arith.constant")
+    names = (inner.name for inner in _inside(op.body))
+    return list(dict.fromkeys(name for name in names if name not in known))
+
+
 def is_multiply_add(body: Expr, out: int) -> bool:
     """Whether a body adds the product of the first two inputs to the result.
 
@@ -91,12 +152,16 @@ def is_multiply_add(body: Expr, out: int) -> bool:
         body: the expression.
         out: number of the argument that is the result so far.
     """
-    if body.name not in _ADD:
-        return False
-    sums = _without(body.of, Expr("arg", (), out))
-    if sums is None or sums.name not in _MULTIPLY:
-        return False
-    return {_factor(one) for one in sums.of} == {0, 1}
+    factors = _factors(body, Expr("arg", (), out))
+    return factors is not None and {_factor(one) for one in factors} == {0, 1}
+
+
+def _factors(body: Expr, sums: Expr) -> tuple[Expr, ...] | None:
+    """What is multiplied and then added to `sums`; None if a body does something else."""
+    if body.name == _FUSED:
+        return body.of[:2] if body.of[2] == sums else None
+    product = _without(body.of, sums) if body.name in _ADD else None
+    return None if product is None or product.name not in _MULTIPLY else product.of
 
 
 def _without(pair: tuple[Expr, ...], one: Expr) -> Expr | None:
@@ -200,7 +265,8 @@ def _limited(
 
 def first_factor(expr: Expr) -> int:
     """The number of the argument that comes first in a product, in a body that adds products."""
-    product = next(one for one in expr.of if one.name in _MULTIPLY)
-    number = _factor(product.of[0])
+    if expr.name != _FUSED:
+        expr = next(one for one in expr.of if one.name in _MULTIPLY)
+    number = _factor(expr.of[0])
     assert number is not None
     return number

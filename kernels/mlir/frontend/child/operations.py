@@ -5,10 +5,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from kernels.mlir.frontend.child.bodies import MULTIPLICATIONS, multiplies, reduces
+from kernels.mlir.frontend.child.structured import rank
+from kernels.mlir.frontend.child.values import owner
+
 FUNCTIONS = ("func.func", "util.func", "util.initializer")
 _PLACE = re.compile(r'"([^"]*)":(\d+):(\d+)')
 _LEFT = re.compile(r"(?:stablehlo|tosa|torch\.aten|tm_tensor|iree_linalg_ext|chlo)\.\w*"
                    r"(?:conv|dot|matmul|attention|mm$|linear|pool|scaled)")  # fmt: skip
+_NAMES = ("matmul", "conv", "attention", "pooling", "contract", "matvec", "vecmat", "dot", "mmt4d")
+_LOW = re.compile(r"vector\.(?:contract|outerproduct|fma|matrix_multiply)$|"
+                  r"\w+\.(?:intr\.)?\w*(?:mma|mfma|wmma|tile_mul|matrix_multiply)\w*$")  # fmt: skip
+_LOAD = re.compile(r"(?:memref|affine|vector|tensor)\.(?:(?:vector_|masked)?load|extract|gather|"
+                   r"transfer_read)")  # fmt: skip
+CHOSEN = "is a part of an algorithm that was chosen already"
 MOST_SEARCHED = 2000  # characters of a location
 LONGEST_NAME = 120
 
@@ -60,9 +70,36 @@ def where(op: Any, function: str, number: int) -> str:
 def why_left(op: Any) -> str | None:
     """Why an operation that is no linalg op with one result should have been one."""
     if op.name.startswith(("linalg.", "iree_linalg_ext.")) and len(op.results) != 1:
-        if any(word in op.name for word in ("matmul", "conv", "attention", "pooling", "contract")):
-            return "works on buffers; give the model before bufferization, on tensors"
-        return None
+        return _why_not_one_result(op)
+    if "winograd" in op.name:
+        return CHOSEN
     if _LEFT.match(op.name):
         return "has no form of its own in linalg"
+    if _LOW.match(op.name) or _multiplies_in_loops(op):
+        return "multiplies numbers or vectors in loops; give the model on tensors"
     return None
+
+
+def _why_not_one_result(op: Any) -> str | None:
+    """The same of an op on buffers, or with several results."""
+    is_named = any(word in op.name for word in _NAMES)
+    has_body = op.name in ("linalg.generic", "linalg.reduce")
+    if not is_named and not (has_body and reduces(op) and multiplies(op)):
+        return None
+    if not op.results:
+        return "works on buffers; give the model before bufferization, on tensors"
+    return f"has {len(op.results)} results; a problem has one"
+
+
+def _multiplies_in_loops(op: Any) -> bool:
+    """Whether an op multiplies what is read from memory, element by element."""
+    is_one = op.name in MULTIPLICATIONS and not rank(op.results[0])
+    return is_one and any(_is_loaded(value) for value in op.operands)
+
+
+def _is_loaded(value: Any) -> bool:
+    maker = owner(value)
+    while maker is not None and maker.name.startswith(("arith.ext", "arith.trunc", "arith.sitofp",
+                                                       "arith.uitofp")):  # fmt: skip
+        maker = owner(maker.operands[0])
+    return maker is not None and bool(_LOAD.fullmatch(maker.name))

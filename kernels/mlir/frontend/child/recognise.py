@@ -7,13 +7,20 @@ from itertools import product
 from typing import Any
 
 from kernels.errors import ProblemError
-from kernels.mlir.frontend.child.bodies import body_of, is_multiply_add
+from kernels.mlir.frontend.child.bodies import (
+    body_of,
+    is_multiply_add,
+    multiplies,
+    others_in,
+    reduces,
+)
 from kernels.mlir.frontend.child.endings import (
     Ending,
     ending_of,
     following_transpose,
     repeated_bias,
 )
+from kernels.mlir.frontend.child.operations import CHOSEN
 from kernels.mlir.frontend.child.producers import (
     Before,
     befores,
@@ -41,7 +48,9 @@ PARTS = ("pad", "relu", "addition", "bias", "copies")
 ELSEWHERE = {
     "linalg.mmt4d": "is packed already",
     "linalg.batch_mmt4d": "is packed already",
-    "linalg.winograd_filter_transform": "is a part of an algorithm that was chosen already",
+    "linalg.winograd_filter_transform": CHOSEN,
+    "linalg.winograd_input_transform": CHOSEN,
+    "linalg.winograd_output_transform": CHOSEN,
 }
 
 
@@ -80,17 +89,23 @@ def recognised(
     """
     if (reason := _refusal(op)) is not None:
         raise RefusedError(reason)
-    if len(op.inputs) < INPUTS or not _may_be(op):
+    is_product = op.name != "linalg.generic" or (reduces(op.op) and multiplies(op.op))
+    if len(op.inputs) < INPUTS:
+        if is_product and op.name == "linalg.generic":
+            raise RefusedError("multiplies elements that its body reads by tensor.extract")
+        return None
+    if not _may_be(op) and not (is_product and op.name == "linalg.generic"):
         return None
     operands = op.operand(0), op.operand(1), op.operand(len(op.inputs))
     if not operands[2].shape:
         raise RefusedError("makes a single number")
     nest = Nest(extents(operands), *operands)
-    if not nest.has_windows and not is_contraction(nest) and op.name == "linalg.generic":
+    if not nest.has_windows and not is_contraction(nest) and not is_product:
         return None
+    dtype = _dtype(op) if is_product and len(op.inputs) == INPUTS else ""
     if not is_multiply_add(body_of(op, knows_tensors=False), len(op.inputs)):
         raise RefusedError(_other_body(op))
-    dtype = _dtype(op)
+    dtype = dtype or _dtype(op)
     seen = min(_ways(op, nest, without), key=_rank)
     return _occurrence(op, seen, dtype, where, may_pad="pad" not in without), seen.ending
 
@@ -133,7 +148,9 @@ def _uses_result(op: Structured) -> bool:
 def _other_body(op: Structured) -> str:
     if len(op.inputs) > INPUTS:
         return "has zero points, or inputs besides the two that are multiplied"
-    return "does not add products of its signed or floating-point inputs to its result"
+    others = others_in(op)
+    has = f": its body has {', '.join(others)}" if others else ""
+    return f"does not add products of its signed or floating-point inputs to its result{has}"
 
 
 def _dtype(op: Structured) -> str:

@@ -55,8 +55,15 @@ class Structured:
         axes = self.maps[number]
         value = self.inputs[number] if number < len(self.inputs) else self.init
         if axes is None:
-            raise RefusedError("reads an operand at an index that is no sum of loop indices")
+            raise RefusedError(self._other_index(number))
         return Operand(axes, static_shape(value))
+
+    def _other_index(self, number: int) -> str:
+        """Why an operand is none of a problem's: an index with a constant or a division."""
+        found = _MAP.fullmatch(str(linalg.get_indexing_maps(self.op)[number].value))
+        at = [one for one in found[2].split(", ") if _axis(one) is None] if found else ["?"]
+        what = "writes its result" if number == len(self.inputs) else f"reads input {number + 1}"
+        return f"{what} at {', '.join(at)}; known are sums of loop indices times constants"
 
     def is_identity(self, number: int) -> bool:
         """Whether an operand is read as the result is written, axis by axis."""

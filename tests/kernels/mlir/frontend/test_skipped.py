@@ -1,0 +1,159 @@
+"""Ops that multiply two tensors and are no problem are listed with the true reason."""
+
+import pytest
+
+from kernels.mlir.frontend.read import read_graph, read_module
+
+pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
+
+A, B, C = "(m, k)", "(k, n)", "(m, n)"
+TYPE = "tensor<8x8xf32>"
+PRODUCT = """%p = arith.mulf %x, %y : f32
+    %t = arith.addf %o, %p : f32
+    linalg.yield %t : f32"""
+
+
+def generic(
+    body: str = PRODUCT,
+    *,
+    a: str = A,
+    b: str = B,
+    loops: str = "m, n, k",
+    kinds: tuple[str, str, str] = (TYPE, TYPE, TYPE),
+    sums: int = 1,
+) -> str:
+    """A function with a generic of two inputs, which starts from an argument."""
+    maps = ", ".join(f"affine_map<({loops}) -> {one}>" for one in (a, b, C))
+    each = ["parallel"] * 2 + ["reduction"] * sums
+    iterators = ", ".join(f'"{one}"' for one in each)
+    elements = [kind.partition("x8x")[2].removesuffix(">") for kind in kinds]
+    given = ", ".join(f"%{name}: {kind}" for name, kind in zip("xyo", elements, strict=True))
+    arguments = ", ".join(f"%{name}: {kind}" for name, kind in zip("abc", kinds, strict=True))
+    return f"""func.func @f({arguments}) -> {kinds[2]} {{
+  %r = linalg.generic {{indexing_maps = [{maps}], iterator_types = [{iterators}]}}
+    ins(%a, %b : {kinds[0]}, {kinds[1]}) outs(%c : {kinds[2]}) {{
+  ^bb0({given}):
+    {body}
+  }} -> {kinds[2]}
+  return %r : {kinds[2]}
+}}"""
+
+
+def typed(kind: str, wide: str | None = None, other: str | None = None) -> tuple[str, str, str]:
+    return f"tensor<8x8x{kind}>", f"tensor<8x8x{other or kind}>", f"tensor<8x8x{wide or kind}>"
+
+
+FMA = "%t = math.fma %x, %y, %o : f32\n    linalg.yield %t : f32"
+COMPLEX = """%p = complex.mul %x, %y : complex<f32>
+    %t = complex.add %o, %p : complex<f32>
+    linalg.yield %t : complex<f32>"""
+MIXED = f"%y1 = arith.sitofp %y : i8 to f32\n    {PRODUCT.replace('%y ', '%y1 ')}"
+UNSIGNED = """%x1 = arith.extui %x : i8 to i32
+    %y1 = arith.extui %y : i8 to i32
+    %p = arith.muli %x1, %y1 : i32
+    %t = arith.addi %o, %p : i32
+    linalg.yield %t : i32"""
+TWO = f"""func.func @f(%a: {TYPE}, %b: {TYPE}, %c: {TYPE}) -> ({TYPE}, {TYPE}) {{
+  %r:2 = linalg.generic {{indexing_maps = [affine_map<(m, n, k) -> (m, k)>,
+    affine_map<(m, n, k) -> (k, n)>, affine_map<(m, n, k) -> (m, n)>,
+    affine_map<(m, n, k) -> (m, n)>], iterator_types = ["parallel", "parallel", "reduction"]}}
+    ins(%a, %b : {TYPE}, {TYPE}) outs(%c, %c : {TYPE}, {TYPE}) {{
+  ^bb0(%x: f32, %y: f32, %o: f32, %q: f32):
+    %p = arith.mulf %x, %y : f32
+    %t = arith.addf %o, %p : f32
+    %u = arith.maximumf %q, %p : f32
+    linalg.yield %t, %u : f32, f32
+  }} -> ({TYPE}, {TYPE})
+  return %r#0, %r#1 : {TYPE}, {TYPE}
+}}"""
+GATHERED = f"""func.func @f(%a: {TYPE}, %b: {TYPE}, %c: {TYPE}) -> {TYPE} {{
+  %r = linalg.generic {{indexing_maps = [affine_map<(m, n, k) -> (k, n)>,
+    affine_map<(m, n, k) -> (m, n)>], iterator_types = ["parallel", "parallel", "reduction"]}}
+    ins(%b : {TYPE}) outs(%c : {TYPE}) {{
+  ^bb0(%y: f32, %o: f32):
+    %i = linalg.index 0 : index
+    %k = linalg.index 2 : index
+    %x = tensor.extract %a[%i, %k] : {TYPE}
+    {PRODUCT}
+  }} -> {TYPE}
+  return %r : {TYPE}
+}}"""
+BUFFERS = f"""func.func @f(%a: memref<8x8xf32>, %b: memref<8x8xf32>, %c: memref<8x8xf32>) {{
+  linalg.generic {{indexing_maps = [affine_map<(m, n, k) -> (m, k)>,
+    affine_map<(m, n, k) -> (k, n)>, affine_map<(m, n, k) -> (m, n)>],
+    iterator_types = ["parallel", "parallel", "reduction"]}}
+    ins(%a, %b : memref<8x8xf32>, memref<8x8xf32>) outs(%c : memref<8x8xf32>) {{
+  ^bb0(%x: f32, %y: f32, %o: f32):
+    {PRODUCT}
+  }}
+  return
+}}"""
+VECTORS = """func.func @f(%a: vector<8x8xf32>, %b: vector<8x8xf32>) -> vector<8x8xf32> {
+  %z = arith.constant dense<0.0> : vector<8x8xf32>
+  %r = vector.contract {indexing_maps = [affine_map<(m, n, k) -> (m, k)>,
+    affine_map<(m, n, k) -> (k, n)>, affine_map<(m, n, k) -> (m, n)>],
+    iterator_types = ["parallel", "parallel", "reduction"], kind = #vector.kind<add>}
+    %a, %b, %z : vector<8x8xf32>, vector<8x8xf32> into vector<8x8xf32>
+  return %r : vector<8x8xf32>
+}"""
+LOOPS = """func.func @f(%a: memref<8xf32>, %b: memref<8xf32>, %z: f32) -> f32 {
+  %0 = arith.constant 0 : index
+  %1 = arith.constant 1 : index
+  %8 = arith.constant 8 : index
+  %r = scf.for %i = %0 to %8 step %1 iter_args(%s = %z) -> f32 {
+    %x = memref.load %a[%i] : memref<8xf32>
+    %y = memref.load %b[%i] : memref<8xf32>
+    %p = arith.mulf %x, %y : f32
+    %t = arith.addf %s, %p : f32
+    scf.yield %t : f32
+  }
+  return %r : f32
+}"""
+SQUARES = PRODUCT.replace("arith.mulf %x, %y", "arith.mulf %x, %x")
+
+LISTED = {
+    "division": (generic(a="(m, k floordiv 2)"), "reads input 1 at d2 floordiv 2;"),
+    "remainder": (generic(b="(k mod 4, n)"), "reads input 2 at d2 mod 4;"),
+    "offset": (
+        generic(a="(m + 1, k)", kinds=("tensor<9x8xf32>", TYPE, TYPE)), "reads input 1 at d0 + 1;",
+    ),
+    "two results": (TWO, "has 2 results"),
+    "two types": (generic(MIXED, kinds=typed("f32", None, "i8")), "multiplies f32 by i8"),
+    "complex": (generic(COMPLEX, kinds=typed("complex<f32>")), "multiplies complex<f32>"),
+    "unsigned": (generic(UNSIGNED, kinds=typed("i8", "i32")), "its body has arith.extui"),
+    "sums of one input": (
+        generic(b="(l, n)", loops="m, n, k, l", sums=2), "sums the first input alone",
+    ),
+    "gathered": (GATHERED, "tensor.extract"),
+    "buffers": (BUFFERS, "works on buffers"),
+    "vectors": (VECTORS, "multiplies numbers or vectors in loops"),
+    "loops": (LOOPS, "multiplies numbers or vectors in loops"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_a_product_that_is_no_problem_has_its_reason(name: str) -> None:
+    text, reason = LISTED[name]
+    imported = read_module(text.encode())
+    assert not imported.occurrences
+    assert [one.reason for one in imported.skipped if reason in one.reason], imported.skipped
+    assert len(imported.skipped) == 1
+    (node,) = (node for node in read_graph(text.encode()).nodes if node.reason)
+    assert reason in node.reason
+
+
+def test_products_added_by_fma_are_a_matmul() -> None:
+    problem = "matmul:m=8,n=8,k=8,dtype=f32,init=accumulate"
+    (found,) = read_module(generic(FMA).encode()).occurrences
+    assert found.problem == problem
+    other = FMA.replace("%x, %y, %o", "%x, %o, %y")
+    (skipped,) = read_module(generic(other).encode()).skipped
+    assert "does not add products" in skipped.reason
+
+
+def test_sums_of_squares_and_products_by_element_are_not_listed() -> None:
+    by_element = generic(a="(m, n)", b="(m, n)", loops="m, n", sums=0)
+    for text in (generic(SQUARES, b="(m, n)"), by_element):
+        imported = read_module(text.encode())
+        assert not imported.occurrences
+        assert not imported.skipped
