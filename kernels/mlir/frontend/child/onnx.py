@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from kernels.mlir.frontend.child.onnx_graph.explicit_pads import PaddingError, rewrite
 from kernels.mlir.frontend.source import is_onnx
 from kernels.system.limited_child import reply_to_request, stage
 
@@ -63,7 +64,7 @@ def bytecode_of(model: bytes) -> bytes:
         proto = onnx.load_model_from_string(model)
         _require_whole(onnx, proto)
         onnx.checker.check_model(proto)
-        proto = onnx.shape_inference.infer_shapes(_converted(onnx, proto), data_prop=True)
+        proto = _with_explicit_pads(onnx, _converted(onnx, proto))
         with ir.Context() as context:
             info = onnx_importer.ModelInfo(proto)
             module = info.create_module(context=context).operation
@@ -73,15 +74,34 @@ def bytecode_of(model: bytes) -> bytes:
             module.write_bytecode(file)
     except OnnxError:
         raise
+    except PaddingError as error:
+        raise OnnxError(f"the ONNX model cannot be imported: {error}") from error
     except Exception as error:  # whatever parser, checker and importer raise, without a common root
         raise OnnxError(f"the ONNX model cannot be imported: {_told(error)}") from error
     return file.getvalue()
 
 
+def _with_explicit_pads(onnx: Any, proto: Any) -> Any:
+    """The model with inferred shapes and with the paddings that the importer knows."""
+    inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    if not rewrite(onnx, inferred.graph, _opset(proto)):
+        return inferred
+    for name in ("value_info", "output"):  # before version 22 ONNX counts windows beyond the input
+        inferred.graph.ClearField(name)
+        getattr(inferred.graph, name).extend(getattr(proto.graph, name))
+    return onnx.shape_inference.infer_shapes(inferred, data_prop=True)
+
+
+def _opset(proto: Any) -> int:
+    """The version of ONNX's own operators; 0 of a model that has none."""
+    names = {"", "ai.onnx"}
+    return max((one.version for one in proto.opset_import if one.domain in names), default=0)
+
+
 def _converted(onnx: Any, proto: Any) -> Any:
     """The model in a set of operators that the importer knows; as it is where that fails."""
-    versions = [one.version for one in proto.opset_import if one.domain in {"", "ai.onnx"}]
-    if not versions or max(versions) >= OPSET:
+    version = _opset(proto)
+    if not version or version >= OPSET:
         return proto
     try:
         return onnx.version_converter.convert_version(proto, OPSET)

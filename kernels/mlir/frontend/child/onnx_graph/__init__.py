@@ -1,0 +1,1 @@
+"""What becomes of an ONNX graph before IREE's importer sees it."""

@@ -1,0 +1,259 @@
+"""Paddings of ONNX models as IREE's importer takes them: numbers, as many before as behind an axis.
+
+`auto_pad` becomes `pads`. Pads that differ before and behind become a `Pad` in front of the node;
+of a transposed convolution, whose pads cut its result, they become a `Slice` behind it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.mlir.frontend.child.onnx_graph.types import TypeOf, attributes, types_of
+from kernels.mlir.frontend.child.onnx_graph.windows import Window, halves, same_padding
+
+LEAST_OPSET = 11
+"""From which the pads of `Pad` are an input; older models that cannot be converted stay."""
+SAME = ("SAME_UPPER", "SAME_LOWER")
+_FILTER = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "QLinearConv": 3}
+_ZERO_POINT = {"ConvInteger": 2, "QLinearConv": 2}
+_WITH_WINDOWS = (*_FILTER, "MaxPool", "AveragePool")
+_END = 2**63 - 1
+
+
+class PaddingError(Exception):
+    """A padding cannot be resolved; says why."""
+
+
+def rewrite(onnx: Any, graph: Any, opset: int, outer: dict[str, TypeOf] | None = None) -> bool:
+    """Rewrite the paddings of a graph in place, and of those inside; whether there was one.
+
+    Args:
+        onnx: the package.
+        graph: whose shapes are inferred.
+        opset: the version of ONNX's own operators.
+        outer: types of the values that the graph sees beside its own.
+
+    Raises:
+        PaddingError: a padding depends on a size that is not known, or cannot be expressed.
+    """
+    types = defaultdict(TypeOf, {**(outer or {}), **types_of(graph)})
+    nodes, has_changed = list[Any](), False
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                has_changed |= bool(inner.node) and rewrite(onnx, inner, opset, types)
+        made = [type(node).FromString(node.SerializeToString())]
+        if node.op_type in _WITH_WINDOWS and node.domain in ("", "ai.onnx"):
+            made = list(_Node(onnx, graph, made[0], types).resolved(opset))
+            has_changed |= made != [node]
+        nodes += made
+    if has_changed:
+        del graph.node[:]
+        graph.node.extend(nodes)
+    return has_changed
+
+
+class _Node:
+    """A convolution or a pooling of a graph, which may get nodes and constants around."""
+
+    def __init__(self, onnx: Any, graph: Any, node: Any, types: dict[str, TypeOf]) -> None:
+        self._onnx, self._graph, self._node, self._types = onnx, graph, node, types
+        self._given = attributes(onnx, node)
+        self._auto = str(self._given.get("auto_pad", "NOTSET"))
+
+    def resolved(self, opset: int) -> Iterator[Any]:
+        """The nodes that take its place."""
+        windows = self._windows()
+        if windows is None:  # the importer says what the node lacks
+            yield self._node
+        elif self._node.op_type == "ConvTranspose":
+            yield from self._transposed(windows, opset)
+        elif all(one.begin == one.end for one in windows) or opset < LEAST_OPSET:
+            if "auto_pad" in self._given:
+                self._set_pads([(one.begin, one.end) for one in windows])
+            yield self._node
+        else:
+            yield from self._padded(windows)
+
+    def _windows(self) -> list[Window] | None:
+        """One for each axis; None where neither attribute nor filter has their lengths."""
+        taps = self._given.get("kernel_shape")
+        if taps is None and self._node.op_type in _FILTER:
+            taps = self._types[self._node.input[_FILTER[self._node.op_type]]].spatial
+        if not taps or None in taps:
+            return None
+        sizes = self._types[self._node.input[0]].spatial or [None] * len(taps)
+        ones = [1] * len(taps)
+        found = [
+            Window(*one)
+            for one in zip(
+                sizes, taps, self._given.get("strides", ones), self._given.get("dilations", ones),
+                strict=True,
+            )
+        ]  # fmt: skip
+        if self._node.op_type == "ConvTranspose":
+            return found
+        return [self._with_pads(one, at, len(taps)) for at, one in enumerate(found)]
+
+    def _with_pads(self, window: Window, at: int, axes: int) -> Window:
+        pads = self._given.get("pads", [0] * 2 * axes) if self._auto == "NOTSET" else [0] * 2 * axes
+        begin, end = pads[at], pads[axes + at]
+        if self._auto in SAME:
+            pair = same_padding(window, is_upper=self._auto == SAME[0])
+            if pair is None:
+                self._refuse_size(f"auto_pad={self._auto}")
+            else:
+                begin, end = pair
+        return replace(window, begin=begin, end=end)
+
+    def _padded(self, windows: list[Window]) -> Iterator[Any]:
+        """The node without pads behind a `Pad`; an average times what its counts make of it."""
+        node, given = self._node, self._given
+        if node.op_type == "MaxPool" and len(node.output) > 1 and node.output[1]:
+            raise PaddingError(f"{self._name}: pads differ before and behind an axis, and the "
+                               "indices of the maxima are a result")  # fmt: skip
+        rounds_up = bool(given.get("ceil_mode")) and self._auto not in SAME
+        is_average = node.op_type == "AveragePool"
+        pairs = [(one.begin, one.end) for one in windows]
+        means, counts = node.output[0], None
+        if rounds_up or is_average:
+            if any(one.size is None for one in windows):
+                self._refuse_size("pads that differ before and behind an axis")
+            outputs = [one.outputs(rounds_up=rounds_up) for one in windows]
+            if rounds_up:
+                pairs = [(one.begin, one.needed_end(count))
+                         for one, count in zip(windows, outputs, strict=True)]  # fmt: skip
+            counts = _counts(windows, outputs, with_padding=bool(given.get("count_include_pad")))
+        padded = self._new("padded")
+        yield self._pad(padded, pairs)
+        node.input[0] = padded
+        self._set_pads([(0, 0)] * len(windows))
+        self._drop("ceil_mode")
+        if not is_average or counts is None:
+            yield node
+            return
+        self._set(count_include_pad=1)
+        node.output[0] = self._new("means")
+        yield node
+        weights = self._constant("weights", counts.shape, counts.reshape(-1).tolist())
+        yield self._onnx.helper.make_node("Mul", [node.output[0], weights], [means])
+
+    def _pad(self, padded: str, pairs: list[tuple[int, int]]) -> Any:
+        """What makes `padded` of the node's input."""
+        node = self._node
+        ends = [0, 0, *(begin for begin, _ in pairs), 0, 0, *(end for _, end in pairs)]
+        at = _ZERO_POINT.get(node.op_type)
+        fill = node.input[at] if at is not None and len(node.input) > at else ""
+        if not fill:
+            least = self._least() if node.op_type == "MaxPool" else 0
+            fill = self._constant("fill", (), [least])
+        inputs = [node.input[0], self._integers("pads", ends), fill]
+        return self._onnx.helper.make_node("Pad", inputs, [padded], mode="constant")
+
+    def _least(self) -> float | int:
+        kind = self._onnx.helper.tensor_dtype_to_np_dtype(self._types[self._node.input[0]].element)
+        return int(np.iinfo(kind).min) if np.issubdtype(kind, np.integer) else float("-inf")
+
+    def _transposed(self, windows: list[Window], opset: int) -> Iterator[Any]:
+        """A transposed convolution with as many pads on both sides, and a slice for the others."""
+        node, count = self._node, len(windows)
+        more = list(self._given.get("output_padding", [0] * count))
+        shape, pairs = self._given.get("output_shape"), list[tuple[int, int]]()
+        pads = (
+            self._given.get("pads", [0] * 2 * count) if self._auto == "NOTSET" else [0] * 2 * count
+        )
+        for at, one in enumerate(windows):
+            if shape is None and self._auto not in SAME:
+                pairs.append((pads[at], pads[count + at]))
+                continue
+            total = one.span - one.stride + more[at]
+            if shape is not None:
+                if one.size is None:
+                    self._refuse_size("output_shape")
+                    return
+                total += one.size * one.stride - shape[-count:][at]
+            more[at] += max(-total, 0)
+            pairs.append(halves(max(total, 0), is_upper=self._auto == SAME[0]))
+        common = [min(pair) for pair in pairs]
+        if opset < LEAST_OPSET:
+            yield node
+            return
+        self._set_pads([(least, least) for least in common])
+        if any(more):
+            self._set(output_padding=more)
+        result = node.output[0]
+        is_cut = any(begin != end for begin, end in pairs)
+        if is_cut:
+            node.output[0] = self._new("uncut")
+        yield node
+        if is_cut:
+            starts = [begin - least for (begin, _), least in zip(pairs, common, strict=True)]
+            ends = [least - end if end > least else _END
+                    for (_, end), least in zip(pairs, common, strict=True)]  # fmt: skip
+            names = [self._integers("starts", starts), self._integers("ends", ends),
+                     self._integers("axes", list(range(2, 2 + count)))]  # fmt: skip
+            yield self._onnx.helper.make_node("Slice", [node.output[0], *names], [result])
+
+    @property
+    def _name(self) -> str:
+        return f"{self._node.op_type} {self._node.name or self._node.output[0]}"
+
+    def _refuse_size(self, what: str) -> None:
+        sizes = self._types[self._node.input[0]].spatial
+        told = "unknown" if sizes is None else "x".join(str(one or "?") for one in sizes)
+        raise PaddingError(f"{self._name}: {what} needs the size of {self._node.input[0]}, and "
+                           f"that is {told}; give the model static shapes")  # fmt: skip
+
+    def _set_pads(self, pairs: list[tuple[int, int]]) -> None:
+        """Numbers in place of `auto_pad`, and of what else leads to pads."""
+        self._drop("auto_pad", "output_shape", *(["ceil_mode"] if self._auto in SAME else []))
+        has_pads = "pads" in self._given or any(map(any, pairs))
+        if has_pads:
+            self._set(pads=[*(begin for begin, _ in pairs), *(end for _, end in pairs)])
+
+    def _set(self, **values: Any) -> None:
+        self._drop(*values)
+        make = self._onnx.helper.make_attribute
+        self._node.attribute.extend(make(name, value) for name, value in values.items())
+
+    def _drop(self, *names: str) -> None:
+        kept = [one for one in self._node.attribute if one.name not in names]
+        kept = [type(one).FromString(one.SerializeToString()) for one in kept]
+        del self._node.attribute[:]
+        self._node.attribute.extend(kept)
+
+    def _new(self, what: str) -> str:
+        """A name that no value has."""
+        name = f"{self._node.output[0]}/{what}"
+        while name in self._types:
+            name += "_"
+        self._types[name] = TypeOf()
+        return name
+
+    def _constant(self, what: str, shape: tuple[int, ...], values: list[Any]) -> str:
+        """A constant of the input's type."""
+        element = self._types[self._node.input[0]].element
+        return self._held(self._onnx.helper.make_tensor(self._new(what), element, shape, values))
+
+    def _integers(self, what: str, values: list[int]) -> str:
+        kind = self._onnx.TensorProto.INT64
+        shape = [len(values)]
+        return self._held(self._onnx.helper.make_tensor(self._new(what), kind, shape, values))
+
+    def _held(self, tensor: Any) -> str:
+        self._graph.initializer.append(tensor)
+        return str(tensor.name)
+
+
+def _counts(windows: list[Window], outputs: list[int], *, with_padding: bool) -> NDArray[Any]:
+    """By what averages over whole windows are multiplied: taps over those that count."""
+    ratios = np.ones((1, 1), np.float64)
+    for window, count in zip(windows, outputs, strict=True):
+        counted = np.array(window.counts(count, with_padding=with_padding), np.float64)
+        with np.errstate(divide="ignore"):
+            ratios = ratios[..., np.newaxis] * (window.taps / counted)
+    return ratios

@@ -1,0 +1,148 @@
+"""Paddings of ONNX models are resolved: every form computes what ONNX's own evaluator does."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels.errors import ModuleError
+from kernels.mlir.frontend.onnx import as_module
+from kernels.mlir.frontend.read import read_module
+from kernels.oracle.operands import Array, empty_aligned
+
+pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
+
+Case = tuple[str, dict[str, Any]]
+AUTO = ("SAME_UPPER", "SAME_LOWER", "VALID", "NOTSET")
+FILTER = {"Conv": (4, 3), "ConvTranspose": (3, 4)}
+SHAPES = {1: (1, 3, 9), 2: (1, 3, 7, 8), 3: (1, 3, 4, 5, 6)}
+TAPS = {1: [3], 2: [3, 2], 3: [3, 2, 2]}
+LOPSIDED = {1: [0, 1], 2: [1, 0, 0, 1], 3: [1, 0, 0, 0, 1, 1]}
+EVERYWHERE: list[Case] = [
+    ("Conv", {"lopsided": True, "strides": 2}),
+    ("Conv", {"auto_pad": "SAME_LOWER"}),
+    ("Conv", {"auto_pad": "SAME_UPPER", "strides": 2}),
+    ("ConvTranspose", {"lopsided": True, "strides": 2}),
+    ("AveragePool", {"lopsided": True, "strides": 2}),
+    ("AveragePool", {"lopsided": True, "count_include_pad": 1}),
+]
+CASES: dict[int, list[Case]] = {
+    1: [*EVERYWHERE, ("MaxPool", {"lopsided": True, "strides": 2})],
+    2: [
+        *EVERYWHERE,
+        *(("Conv", {"auto_pad": auto, "strides": 1}) for auto in AUTO),
+        *(("ConvTranspose", {"auto_pad": auto, "strides": 2}) for auto in AUTO),
+        *(("AveragePool", {"auto_pad": auto, "strides": 2}) for auto in AUTO),
+        *(("MaxPool", {"auto_pad": auto}) for auto in AUTO),
+        ("Conv", {"lopsided": True, "dilations": 2}),
+        ("ConvTranspose", {"lopsided": True, "strides": 2, "output_padding": 1}),
+        ("MaxPool", {"lopsided": True, "strides": 2, "ceil_mode": 1}),
+        ("MaxPool", {"lopsided": True, "dilations": 2}),
+        ("AveragePool", {"lopsided": True, "strides": 2, "ceil_mode": 1}),
+    ],
+    3: EVERYWHERE,
+}
+
+
+@pytest.fixture(scope="module")
+def onnx() -> Any:
+    return pytest.importorskip("onnx", reason="onnx is not installed")
+
+
+def model(onnx: Any, cases: list[Case], axes: int, shape: tuple[Any, ...] = ()) -> bytes:
+    """A model with a node, and a result, for each case; all read `x`, which is negative."""
+    make, rng = onnx.helper, np.random.default_rng(3)
+    nodes, weights, results = [], [], []
+    for at, (op, said) in enumerate(cases):
+        given = {name: [value] * axes for name, value in said.items()
+                 if name in ("strides", "dilations", "output_padding")}  # fmt: skip
+        given |= {name: said[name] for name in said
+                  if name in ("auto_pad", "count_include_pad", "ceil_mode")}  # fmt: skip
+        if "lopsided" in said:
+            given["pads"] = LOPSIDED[axes]
+        names = ["x"]
+        if op in FILTER:
+            names.append(f"w{at}")
+            value = rng.uniform(-1, 1, (*FILTER[op], *TAPS[axes])).astype(np.float32)
+            weights.append(onnx.numpy_helper.from_array(value, f"w{at}"))
+        else:
+            given["kernel_shape"] = TAPS[axes]
+        nodes.append(make.make_node(op, names, [f"y{at}"], **given))
+        results.append(make.make_tensor_value_info(f"y{at}", 1, [None] * (2 + axes)))
+    x = make.make_tensor_value_info("x", 1, shape or SHAPES[axes])
+    graph = make.make_graph(nodes, "net", [x], results, weights)
+    proto = make.make_model(graph, opset_imports=[make.make_opsetid("", 19)], ir_version=9)
+    made: bytes = proto.SerializeToString()
+    return made
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_all_forms_compute_what_onnx_says(onnx: Any, axes: int) -> None:
+    pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
+    from onnx.reference import ReferenceEvaluator
+
+    from kernels.mlir.iree.compiler import compile_module
+    from kernels.mlir.iree.runtime import LoadedModule, open_device
+
+    x: Array = empty_aligned(SHAPES[axes], np.float32)
+    x[...] = np.random.default_rng(5).uniform(-2, -1, x.shape)  # a pad of 0 would be the largest
+    source = model(onnx, CASES[axes], axes)
+    expected = ReferenceEvaluator(onnx.load_model_from_string(source)).run(None, {"x": x})
+    code = compile_module(as_module(source))
+    found = LoadedModule(code, open_device(1)).results("net", [(x, "FLOAT_32")])
+    for case, one, other in zip(CASES[axes], found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4, err_msg=str(case))
+
+
+def test_a_maximum_of_integers_has_the_least_of_them_around(onnx: Any) -> None:
+    from kernels.mlir.frontend.child.onnx_graph.explicit_pads import rewrite
+
+    proto = onnx.load_model_from_string(model(onnx, [("MaxPool", {"lopsided": True})], 2))
+    proto.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.INT8
+    assert rewrite(onnx, proto.graph, 19)
+    filled = {one.name: one for one in proto.graph.initializer}[proto.graph.node[0].input[2]]
+    assert onnx.numpy_helper.to_array(filled) == np.int8(-128)
+
+
+def test_nodes_inside_of_others_are_resolved(onnx: Any) -> None:
+    from kernels.mlir.frontend.child.onnx_graph.explicit_pads import rewrite
+
+    make = onnx.helper
+    whole = onnx.load_model_from_string(model(onnx, [("Conv", {"auto_pad": "SAME_UPPER"})], 2))
+    whole.graph.ClearField("input")
+    node = make.make_node("If", ["c"], ["y"], then_branch=whole.graph, else_branch=whole.graph)
+    values = [
+        make.make_tensor_value_info("x", 1, SHAPES[2]),
+        make.make_tensor_value_info("c", 9, []),
+    ]
+    graph = make.make_graph([node], "net", values, [])
+    assert rewrite(onnx, graph, 19)
+    for branch in graph.node[0].attribute:
+        assert [one.op_type for one in branch.g.node] == ["Pad", "Conv"]
+
+
+def test_a_symmetric_padding_is_the_problems_own(onnx: Any) -> None:
+    node = onnx.helper.make_node("Conv", ["x", "w"], ["y"], auto_pad="SAME_UPPER")
+    weights = onnx.numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "w")
+    x, y = (onnx.helper.make_tensor_value_info(name, 1, shape)
+            for name, shape in (("x", [1, 3, 8, 8]), ("y", [1, 4, 8, 8])))  # fmt: skip
+    graph = onnx.helper.make_graph([node], "net", [x], [y], [weights])
+    (found,) = read_module(onnx.helper.make_model(graph).SerializeToString()).occurrences
+    assert found.problem == (
+        "conv2d:n=1,h=8,w=8,ci=3,co=4,kh=3,kw=3,pad=1,layout=nchw_fchw,dtype=f32,weights=constant"
+    )
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        (("Conv", {"auto_pad": "SAME_UPPER", "strides": 2}), "auto_pad=SAME_UPPER needs the size"),
+        (("AveragePool", {"lopsided": True}), "needs the size of x, and that is"),
+    ],
+)
+def test_a_padding_that_depends_on_an_unknown_size_is_refused(
+    onnx: Any, case: Case, reason: str
+) -> None:
+    source = model(onnx, [case], 2, (1, 3, "h", 8))
+    with pytest.raises(ModuleError, match=f"{case[0]} y0: .*{reason}"):
+        as_module(source)
