@@ -14,8 +14,8 @@ MOST_OPS = 64
 HUGE_FLOAT, HUGE_INTEGER = 3.4e38, 2**31 - 1
 _ADD = ("arith.addf", "arith.addi")
 _MULTIPLY = ("arith.mulf", "arith.muli")
-_FUSED = "math.fma"
-MULTIPLICATIONS = (*_MULTIPLY, _FUSED, "complex.mul", "arith.mulsi_extended",
+FUSED = "math.fma"
+MULTIPLICATIONS = (*_MULTIPLY, FUSED, "complex.mul", "arith.mulsi_extended",
                    "arith.mului_extended")  # fmt: skip
 _SUBTRACT = ("arith.subf", "arith.subi")
 _EXTEND = ("arith.extf", "arith.extsi")
@@ -140,7 +140,7 @@ def _has_elements(value: Any) -> bool:
 
 def others_in(op: Structured) -> list[str]:
     """The operations of a body that no sum of products has."""
-    known = (*_ADD, *_MULTIPLY, _FUSED, *_EXTEND, *_SUBTRACT, "linalg.yield", "arith.constant")
+    known = (*_ADD, *_MULTIPLY, FUSED, *_EXTEND, *_SUBTRACT, "linalg.yield", "arith.constant")
     names = (inner.name for inner in _inside(op.body))
     return list(dict.fromkeys(name for name in names if name not in known))
 
@@ -158,7 +158,7 @@ def is_multiply_add(body: Expr, out: int) -> bool:
 
 def _factors(body: Expr, sums: Expr) -> tuple[Expr, ...] | None:
     """What is multiplied and then added to `sums`; None if a body does something else."""
-    if body.name == _FUSED:
+    if body.name == FUSED:
         return body.of[:2] if body.of[2] == sums else None
     product = _without(body.of, sums) if body.name in _ADD else None
     return None if product is None or product.name not in _MULTIPLY else product.of
@@ -265,8 +265,7 @@ def _limited(
 
 def first_factor(expr: Expr) -> int:
     """The number of the argument that comes first in a product, in a body that adds products."""
-    if expr.name != _FUSED:
-        expr = next(one for one in expr.of if one.name in _MULTIPLY)
-    number = _factor(expr.of[0])
+    product = next(one for one in expr.of if one.name in _MULTIPLY)
+    number = _factor(product.of[0])
     assert number is not None
     return number

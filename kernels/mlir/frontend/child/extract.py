@@ -5,7 +5,7 @@ from typing import Any
 
 from iree.compiler import ir
 
-from kernels.mlir.frontend.child.bodies import body_of, first_factor
+from kernels.mlir.frontend.child.bodies import FUSED, body_of, first_factor
 from kernels.mlir.frontend.child.operations import operations, where
 from kernels.mlir.frontend.child.recognise import recognise
 from kernels.mlir.frontend.child.structured import Structured, element, extents, structured
@@ -29,6 +29,10 @@ def extract(module: Any, place: str) -> LoneOp:
         RefusedError: there is none, there are several, or it cannot stand alone.
     """
     op, within = _at(list(_problems(module)), place)
+    body = body_of(op, knows_tensors=False)
+    if body.name == FUSED:
+        raise RefusedError(f"adds products by {FUSED}, which no script takes; "
+                           "give arith.mulf and arith.addf")  # fmt: skip
     payload = _alone(op)
     found = recognise(_contraction(payload), within.where)
     assert found is not None
@@ -39,7 +43,7 @@ def extract(module: Any, place: str) -> LoneOp:
         found,
         within,
         starts_from_fill=splat(op.init) == 0,
-        first_factor=first_factor(body_of(op, knows_tensors=False)),
+        first_factor=first_factor(body),
     )
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from kernels.mlir.frontend.read import read_graph, read_module
+from kernels.errors import PlaceError
+from kernels.mlir.frontend.read import read_graph, read_module, read_op
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
@@ -146,6 +147,8 @@ def test_products_added_by_fma_are_a_matmul() -> None:
     problem = "matmul:m=8,n=8,k=8,dtype=f32,init=accumulate"
     (found,) = read_module(generic(FMA).encode()).occurrences
     assert found.problem == problem
+    with pytest.raises(PlaceError, match=r"math\.fma, which no script takes"):
+        read_op(generic(FMA).encode())
     other = FMA.replace("%x, %y, %o", "%x, %o, %y")
     (skipped,) = read_module(generic(other).encode()).skipped
     assert "does not add products" in skipped.reason
