@@ -11,6 +11,7 @@ from examples.models.spellings import spelled
 from kernels.schedule import Pack, Prefetch, Register, Schedule
 from search.networks.costing.retimed import Retimed
 from search.networks.costs import Timed
+from tests.kernels.dispatches.cutting.test_combined import reshaped_result
 from tests.tilewise.conftest import Cli
 from tilewise.errors import TilewiseError
 from tilewise.model.child import entry_of
@@ -51,6 +52,18 @@ def test_a_model_is_tuned_compiled_and_compared(cli: Cli, source: Path, tmp_path
     assert found["forms"]["default"]["right"] and found["forms"]["default"]["overwrites"] == []
     assert found["forms"]["library"]["deviation"] <= found["tolerance"] < 1e-4
     assert {path.name for path in (tmp_path / "made").iterdir()} == FILES
+
+
+def test_an_op_that_loses_a_part_is_tuned_and_called_without_it(cli: Cli, tmp_path: Path) -> None:
+    """Its result lies in another order, and relu follows a reshape."""
+    source = tmp_path / "reshaped.mlir"
+    source.write_text(reshaped_result())
+    done = cli("model", str(source), "-o", str(tmp_path / "made"), "--trials", "1", "--no-ops",
+               "--json")  # fmt: skip
+    assert done.code == 0, done.err
+    (op,) = json.loads(done.out)["ops"]
+    assert (op["problem"], op["replaced"]) == ("matmul:batch=5,m=3,n=16,k=8,dtype=f32", 1)
+    assert (tmp_path / "made" / "problems.txt").read_text().startswith(f"{op['problem']} ")
 
 
 def test_kernels_are_those_that_are_fastest_with_weights_of_other_layers_between(
