@@ -196,7 +196,8 @@ def proven_library(
         CompilerAbsentError: IREE is not installed.
     """
     if missing := missing_packages(NAME):
-        raise CompilerAbsentError(f"{' and '.join(missing)} not installed; install tilewise[kernels]")
+        lacking = " and ".join(missing)
+        raise CompilerAbsentError(f"{lacking} not installed; install tilewise[kernels]")
     rows, own, reasons = list[Row](), dict[str, Sequence[Pattern]](), dict[str, str]()
     for one in wanted:
         name = (one.found or one.problem).canonical

@@ -287,7 +287,7 @@ def test_refusals(host: Target) -> None:
     split = inner_products(host, "f32", 2, 2, 1)
     with pytest.raises(LoweringError, match="add the step pack operand=B"):
         lower(parse_problem("matmul:m=4,n=4,k=4,dtype=f32"), split, host)
-    with pytest.raises(ScheduleError, match="contiguous rows of A.*drop the step"):
+    with pytest.raises(ScheduleError, match=r"contiguous rows of A.*drop the step"):
         lower(parse_problem("matmul:m=4,n=1,k=4,dtype=f32,transpose_a"), split, host)
 
 

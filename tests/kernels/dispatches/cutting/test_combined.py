@@ -127,7 +127,7 @@ def random(*shapes: tuple[int, ...]) -> list[Array]:
 
 def run_with_kernel(module: str, host: Target, inputs: list[Array]) -> tuple[Cut, Array]:
     """The only op of a module, and what the module computes with the op's kernel."""
-    pytest.importorskip("iree.runtime", reason="the extra `peers` installs iree-base-runtime")
+    pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
     (cut,) = cut_module(module.encode())
     assert cut.pattern is not None, cut.reason
     steps = [

@@ -175,7 +175,7 @@ def test_unknown_flavor_is_refused() -> None:
 
 def test_a_split_reduction_of_a_transposed_factor_is_refused() -> None:
     steps = schedule("register rows=4 cols=1 outer=cols", "split dim=k lanes=16")
-    with pytest.raises(ScheduleError, match="contiguous rows of A.*drop the step"):
+    with pytest.raises(ScheduleError, match=r"contiguous rows of A.*drop the step"):
         emit_script(parse_problem("matmul:m=4,n=1,k=64,dtype=f32,transpose_a"), steps)
 
 
