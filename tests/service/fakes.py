@@ -92,7 +92,7 @@ def tune(
             break
         time.sleep(pause_s)
         _note(number)
-        record = trial(number, gflops=10.0 + number, flops=problem.flops)
+        record = trial(number, gflops=10.0 + number)
         store.add(record)
         if on_trial is not None:
             on_trial(record, record)
@@ -106,7 +106,7 @@ def tune(
     scratch = {"A": 64, "B": 4096}
     others = tuple(finalists[1:])
     best = Best(*finalists[0], peak_of, others, scratch, 21, 6, 2) if finalists else None
-    peers = {"openblas": measurement(97.0, problem.flops)} if request.peers else {}
+    peers = {"openblas": measurement(97.0)} if request.peers else {}
     return TuneResult(best, records, 0.5, len(records) == request.trials, peers)
 
 
