@@ -14,6 +14,7 @@ from typing import Protocol
 from kernels.errors import KernelsError
 from kernels.system.typed_json import from_json, to_json
 from service.cluster.facts import Facts
+from service.cluster.plans.checks import check_made
 from service.db.session import Sessions, reading, writing
 from service.errors import (
     DatabaseError,
@@ -24,7 +25,6 @@ from service.errors import (
 )
 from service.faults import Faults
 from service.plans import endings, lease, orders
-from service.plans.checks import check_made
 from service.plans.lease import PlanLease
 from service.plans.making import CHOOSING, Made
 from service.plans.orders import Order
