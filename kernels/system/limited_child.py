@@ -35,6 +35,7 @@ MOST_PRINTED = 64 << 20  # bytes of what a child prints, and of its reply
 LIBRARIES = 2 << 30  # address space of compilers themselves, most of it never resident
 POLL_SECONDS = 0.02
 TAIL = 2000
+TRACEBACK = "Traceback (most recent call last):"
 OUT_OF_MEMORY = ("bad_alloc", "out of memory", "MemoryError", "Cannot allocate memory")
 
 
@@ -117,7 +118,8 @@ def _outcome(code: int, stopped: str | None, reply: IO[str], errors: IO[str]) ->
         return Ended(failure=stopped, message=f"killed at {what} in stage {where}")
     if code == 0:
         return _read(reply, where)
-    tail = "\n".join(line for line in said.splitlines() if not line.startswith(STAGE))[-TAIL:]
+    lines = [line for line in said.splitlines() if not line.startswith(STAGE)]
+    tail = "\n".join(lines if TRACEBACK not in lines else lines[-1:])[-TAIL:]
     if code == -signal.SIGXFSZ:
         message = f"killed in stage {where}: more than {MOST_PRINTED >> 20} MiB were printed"
         return Ended(failure="output", message=message)

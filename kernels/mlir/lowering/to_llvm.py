@@ -9,6 +9,7 @@ from iree.compiler.dialects import llvm, memref
 from iree.compiler.passmanager import PassManager
 
 from kernels.mlir.lowering.apply import Diagnostics, StageError
+from kernels.mlir.lowering.bf16_words import compute_in_f32
 from kernels.mlir.lowering.structure import walk
 
 _BEFORE_SCRATCH = (
@@ -17,7 +18,7 @@ _BEFORE_SCRATCH = (
     "builtin.module(func.func(iree-codegen-forall-to-for),canonicalize,cse)",
     "builtin.module(func.func(convert-linalg-to-loops),fold-memref-alias-ops,canonicalize,cse)",
 )
-_WITHOUT_LIBRARY = {"math.erf", "math.asinh", "math.acosh", "math.atanh", "math.cbrt"}
+_WITHOUT_LIBRARY = {"math.erf", "math.fpowi", "math.asinh", "math.acosh", "math.atanh", "math.cbrt"}
 _APPROXIMATED = "builtin.module(func.func(iree-codegen-math-transform))"
 _AFTER_SCRATCH = (
     "builtin.module(expand-strided-metadata,canonicalize,cse,affine-expand-index-ops-as-affine,"
@@ -53,6 +54,7 @@ def lower(module: Any, diagnostics: Diagnostics) -> tuple[str, tuple[Scratch, ..
     try:
         for pipeline in _BEFORE_SCRATCH:
             PassManager.parse(pipeline).run(module.operation)
+        compute_in_f32(module)
         scratch = _scratch_to_arguments(function_of(module))
         if any(op.name in _WITHOUT_LIBRARY for op, _ in walk(module.operation)):
             PassManager.parse(_APPROXIMATED).run(module.operation)

@@ -1,13 +1,18 @@
 """bf16 as words: the same numbers, and nothing left of the type."""
 
 import ctypes
+from collections.abc import Callable
 
 import numpy as np
 import pytest
+from iree.compiler import ir
 
+from kernels.mlir.lowering.apply import Diagnostics, StageError
 from kernels.mlir.lowering.bf16_words import bf16_as_words
+from kernels.mlir.lowering.functions import compile_function
 from kernels.mlir.lowering.jit import compile_ir
-from kernels.oracle.operands import to_bf16
+from kernels.mlir.lowering.signature import signature_of
+from kernels.oracle.operands import Array, to_bf16, widened
 
 WIDENS = """
 define void @f(ptr %0, ptr %1) {
@@ -74,8 +79,84 @@ def test_numbers_are_rounded_to_the_nearest_and_of_two_to_the_even_one() -> None
     ]
 
 
-def test_what_computes_on_bf16_is_left_alone() -> None:
+def test_a_module_that_computes_in_bf16_is_refused() -> None:
     text = WIDENS.replace("CONSTANT", "1.0").replace(
         "ret void", "%8 = fadd bfloat %5, %5\n  ret void"
     )
-    assert bf16_as_words(text) == text
+    with pytest.raises(StageError, match="cannot compute in bf16: %8 = fadd bfloat %5, %5"):
+        bf16_as_words(text)
+
+
+POINTWISE = """
+func.func @f(%a: memref<{n}xbf16>, %b: memref<{n}xbf16>) {{
+  %k = arith.constant 1.5 : bf16
+  linalg.generic {{indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>],
+      iterator_types = ["parallel"]}} ins(%a : memref<{n}xbf16>) outs(%b : memref<{n}xbf16>) {{
+  ^bb0(%x: bf16, %y: bf16):
+    {body}
+    linalg.yield %r : bf16
+  }}
+  return
+}}"""
+VECTORS = """
+func.func @f(%a: memref<{n}xbf16>, %b: memref<{n}xbf16>) {{
+  %i = arith.constant 0 : index
+  %z = arith.constant 0.0 : bf16
+  %m = vector.constant_mask [3] : vector<4xi1>
+  %x = vector.maskedload %a[%i], %m, %w : memref<{n}xbf16>, vector<4xi1>, vector<4xbf16>
+      into vector<4xbf16>
+  {body}
+  vector.maskedstore %b[%i], %m, %r : memref<{n}xbf16>, vector<4xi1>, vector<4xbf16>
+  return
+}}""".replace("  %z =", "  %w = arith.constant dense<1.0> : vector<4xbf16>\n  %z =")
+
+
+def computed(template: str, body: str, a: Array, b: Array) -> Array:
+    """Words of the second argument after a call."""
+    with ir.Context() as context, ir.Location.unknown():
+        module = ir.Module.parse(template.format(body=body, n=a.size))
+        function = compile_function(module, signature_of(module), Diagnostics(context))
+    bound = function.bind([a, b])
+    bound.call()
+    return bound.results()[1].array
+
+
+@pytest.mark.parametrize(
+    ("body", "exact"),
+    [
+        ("%r = arith.addf %x, %y : bf16", lambda x, y: x + y),
+        ("%r = arith.mulf %x, %k : bf16", lambda x, y: x * 1.5),
+        ("%r = arith.divf %x, %y : bf16", lambda x, y: x / y),
+        ("%r = arith.maximumf %x, %y : bf16", np.maximum),
+        ("%r = math.exp %x : bf16", lambda x, y: np.exp(x)),
+        ("%r = arith.negf %x : bf16", lambda x, y: -x),
+        ("%c = arith.cmpf olt, %x, %y : bf16\n%r = arith.select %c, %x, %y : bf16", np.minimum),
+        ("%i = arith.fptosi %y : bf16 to i32\n%r = arith.sitofp %i : i32 to bf16",
+         lambda x, y: np.trunc(y) + 0),
+        ("%d = arith.extf %x : bf16 to f64\n%r = arith.truncf %d : f64 to bf16", lambda x, y: x),
+    ],
+)  # fmt: skip
+def test_each_operation_is_rounded_once(body: str, exact: Callable[..., Array]) -> None:
+    random = np.random.default_rng(0)
+    a, b = (to_bf16(random.uniform(-4, 4, 61).astype(np.float32)) for _ in range(2))
+    wide = [widened(one, "bf16").astype(np.float32) for one in (a, b)]
+    expected = exact(*wide).astype(np.float32).view(np.uint32)
+    rounded = (expected + 0x7FFF + (expected >> 16 & 1) >> 16).astype(np.uint16)
+    off = np.abs(computed(POINTWISE, body, a, b).astype(int) - rounded.astype(int))
+    assert off.max() <= ("exp" in body), "numpy has another exponential"
+
+
+@pytest.mark.parametrize(
+    ("body", "value"),
+    [
+        ("%r = vector.fma %x, %x, %x : vector<4xbf16>", 6.0),
+        ("%s = vector.reduction <add>, %x : vector<4xbf16> into bf16\n"
+         "%r = vector.broadcast %s : bf16 to vector<4xbf16>", 7.0),
+        ("%p = vector.outerproduct %x, %x : vector<4xbf16>, vector<4xbf16>\n"
+         "%r = vector.extract %p[1] : vector<4xbf16> from vector<4x4xbf16>", 4.0),
+    ],
+)  # fmt: skip
+def test_vectors_and_masks_of_bf16(body: str, value: float) -> None:
+    a, b = (to_bf16(np.full(5, one, np.float32)) for one in (2.0, 9.0))
+    found = widened(computed(VECTORS, body, a, b), "bf16")
+    assert found.tolist() == [value, value, value, 9.0, 9.0]

@@ -62,6 +62,15 @@ def test_a_child_that_ends_without_a_reply_has_crashed() -> None:
     assert (reply.failure, "without a reply" in reply.message) == ("crash", True)
 
 
+def test_a_child_that_raises_an_error_is_reported_without_a_traceback() -> None:
+    reply = asked("nothing that it can do")
+    assert reply.failure == "crash"
+    assert reply.message.splitlines() == [
+        "the child ended with exit code 1 in stage start",
+        "KeyError: 'nothing that it can do'",
+    ]
+
+
 PRINTS = """
 module attributes {transform.with_named_sequence} {
   transform.named_sequence @p0(%r: !transform.any_op {transform.readonly}) {

@@ -205,6 +205,32 @@ def test_payloads_of_a_network_are_verified(payload: str) -> None:
     assert verdict.proof.max_error == 0
 
 
+BF16 = PAYLOAD.replace("f32", "bf16")
+BF16_CONV = """
+func.func @f(%x: tensor<1x6x7x3xbf16>, %w: tensor<3x2x3x5xbf16>) -> tensor<1x4x6x5xbf16> {
+  %z = arith.constant 0.0 : bf16
+  %e = tensor.empty() : tensor<1x4x6x5xbf16>
+  %f = linalg.fill ins(%z : bf16) outs(%e : tensor<1x4x6x5xbf16>) -> tensor<1x4x6x5xbf16>
+  %r = linalg.conv_2d_nhwc_hwcf ins(%x, %w : tensor<1x6x7x3xbf16>, tensor<3x2x3x5xbf16>)
+      outs(%f : tensor<1x4x6x5xbf16>) -> tensor<1x4x6x5xbf16>
+  return %r : tensor<1x4x6x5xbf16>
+}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "payload"),
+    [
+        (script(), BF16),
+        (script(), BF16_CONV),
+        (tiled("[3, 0, 4]", 2), BF16),
+        (script(), softmax().replace("f32", "bf16").replace("0xFF800000", "0xFF80")),
+    ],
+)
+def test_payloads_that_compute_in_bf16_are_verified(text: str, payload: str) -> None:
+    verdict = verify(text, payload=payload)
+    assert verdict.proof.ok, verdict.proof.message
+
+
 def test_a_softmax_of_one_op_is_verified() -> None:
     payload = """
 func.func @f(%a: tensor<7x131xf32>, %b: tensor<7x131xf32>) -> tensor<7x131xf32> {
