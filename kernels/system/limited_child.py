@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
 from kernels.errors import LimitError
@@ -47,11 +47,13 @@ class Ended:
         reply: what it answered; None where it failed.
         failure: timeout, memory, output or crash; empty where it answered.
         message: what it failed of, and in which stage.
+        printed: what it wrote to standard error besides its stages.
     """
 
     reply: dict[str, Any] | None = None
     failure: str = ""
     message: str = ""
+    printed: str = ""
 
 
 def run_limited(request: dict[str, Any], module: str) -> Ended:
@@ -116,9 +118,9 @@ def _outcome(code: int, stopped: str | None, reply: IO[str], errors: IO[str]) ->
     if stopped:
         what = "the time limit" if stopped == "timeout" else "the memory limit"
         return Ended(failure=stopped, message=f"killed at {what} in stage {where}")
+    lines = [line for line in said.splitlines() if line and not line.startswith(STAGE)]
     if code == 0:
-        return _read(reply, where)
-    lines = [line for line in said.splitlines() if not line.startswith(STAGE)]
+        return replace(_read(reply, where), printed="\n".join(lines))
     tail = "\n".join(lines if TRACEBACK not in lines else lines[-1:])[-TAIL:]
     if code == -signal.SIGXFSZ:
         message = f"killed in stage {where}: more than {MOST_PRINTED >> 20} MiB were printed"
@@ -165,5 +167,5 @@ def limit(seconds: float, memory_bytes: int) -> None:
 
 def stage(name: str) -> float:
     """Announce a stage; the time at which it began."""
-    print(f"{STAGE}{name}", file=sys.stderr, flush=True)
+    print(f"\n{STAGE}{name}", file=sys.stderr, flush=True)  # MLIR may end in the midst of a line
     return time.perf_counter()

@@ -8,7 +8,9 @@ from iree.compiler.dialects.transform import interpreter
 
 MAIN = "__transform_main"
 SCHEDULE_ATTRIBUTE = "transform.with_named_sequence"
-_LOCATION = re.compile(r'"[^"]*":(\d+):\d+')
+SCRIPT, PAYLOAD = "-", "payload"
+"""The files that MLIR's locations name: text that was parsed, and that of a payload of its own."""
+_LOCATION = re.compile(r'"([^"]*)":(\d+):(\d+)')
 
 
 class StageError(Exception):
@@ -37,15 +39,19 @@ class Diagnostics:
             self._errors.append("\n".join([f"{diagnostic.location}: {diagnostic.message}", *notes]))
         return True
 
-    def explain(self, error: Exception, text: str = "") -> str:
-        """The errors seen, `error` itself, and the line of `text` that they point at."""
+    def explain(self, error: Exception, text: str = "", payload: str = "") -> str:
+        """Return the errors seen, `error` itself, and the lines of both texts that they name."""
         message = "\n".join([*self._errors, str(error)]).strip()
-        lines = text.splitlines()
-        for match in _LOCATION.finditer(message):
-            number = int(match.group(1))
-            if number <= len(lines):
-                return f"line {number}: {lines[number - 1].strip()}\n{message}"
-        return message
+        sources = {
+            SCRIPT: ("", text.splitlines()),
+            PAYLOAD: (" of the payload", payload.splitlines()),
+        }
+        quoted = []
+        for file, row, _ in _LOCATION.findall(message):
+            where, lines = sources.pop(file, ("", []))
+            if int(row) <= len(lines):
+                quoted.append(f"line {row}{where}: {lines[int(row) - 1].strip()}")
+        return "\n".join([*quoted, message])
 
 
 def apply_script(text: str, diagnostics: Diagnostics) -> Any:
@@ -55,7 +61,7 @@ def apply_script(text: str, diagnostics: Diagnostics) -> Any:
         StageError: `apply` or `verify`.
     """
     module = _parse(text, diagnostics)
-    _interpret(module, module, text, diagnostics)
+    _interpret(module, module, diagnostics, text)
     for op in list(module.body.operations):
         if op.operation.name.startswith("transform."):
             op.operation.erase()
@@ -68,11 +74,19 @@ def apply_to(payload: str, script: str, diagnostics: Diagnostics) -> Any:
     """Run the script of one module on the payload of another; the payload, verified.
 
     Raises:
-        StageError: `apply` or `verify`; a line that is quoted is one of the script.
+        StageError: `apply` or `verify`; it quotes the lines of both that MLIR names.
     """
     module = _parse(payload, diagnostics, "payload: ")
-    _interpret(module, _parse(script, diagnostics), script, diagnostics)
+    module.operation.walk(_located_in_payload)
+    _interpret(module, _parse(script, diagnostics), diagnostics, script, payload)
     return module
+
+
+def _located_in_payload(operation: Any) -> Any:
+    """Name the payload in an operation's location, which would else name no file."""
+    if found := _LOCATION.search(str(operation.location)):
+        operation.location = ir.Location.file(PAYLOAD, int(found[2]), int(found[3]))
+    return ir.WalkResult.ADVANCE
 
 
 def _parse(text: str, diagnostics: Diagnostics, what: str = "") -> Any:
@@ -82,21 +96,21 @@ def _parse(text: str, diagnostics: Diagnostics, what: str = "") -> Any:
         raise StageError("apply", f"{what}{diagnostics.explain(error, text)}") from error
 
 
-def _interpret(module: Any, sequences: Any, text: str, diagnostics: Diagnostics) -> None:
+def _interpret(module: Any, sequences: Any, diagnostics: Diagnostics, *texts: str) -> None:
     """Run the main sequence of one module on another, and verify what comes out.
 
     Raises:
-        StageError: `apply` or `verify`, with the line of `text` that is to blame.
+        StageError: `apply` or `verify`, with the lines of `texts` that MLIR names.
     """
     try:
         main = _main_sequence(sequences)
         interpreter.apply_named_sequence(module.operation, main, sequences.operation)
     except (ir.MLIRError, ValueError) as error:
-        raise StageError("apply", diagnostics.explain(error, text)) from error
+        raise StageError("apply", diagnostics.explain(error, *texts)) from error
     try:
         module.operation.verify()
     except (ir.MLIRError, ValueError) as error:
-        raise StageError("verify", diagnostics.explain(error, text)) from error
+        raise StageError("verify", diagnostics.explain(error, *texts)) from error
 
 
 def _main_sequence(module: Any) -> Any:

@@ -11,10 +11,18 @@ from iree.compiler.passmanager import PassManager
 from kernels.mlir.lowering.apply import Diagnostics, StageError
 from kernels.mlir.lowering.jit import Call, Compiled, compile_ir
 from kernels.mlir.lowering.packs_to_loops import lower_packs
-from kernels.mlir.lowering.signature import Signature, poisoned, require_same, signature_of
+from kernels.mlir.lowering.signature import (
+    Signature,
+    entry_of,
+    poisoned,
+    require_same,
+    signature_of,
+)
+from kernels.mlir.lowering.structure import walk
 from kernels.mlir.lowering.to_llvm import Scratch, lower
 from kernels.oracle.operands import Array, empty_aligned
 
+INLINE = "builtin.module(inline,symbol-dce)"
 BUFFERIZE = (
     "builtin.module(func.func(iree-codegen-decompose-softmax,convert-elementwise-to-linalg),"
     "eliminate-empty-tensors,one-shot-bufferize{bufferize-function-boundaries=1 "
@@ -33,9 +41,8 @@ class Function:
     def bind(self, inputs: list[Array], *more: Array) -> "Bound":
         """The function on copies of `inputs`, poisoned scratch, and `more` between them."""
         arrays = [_aligned(array) for array in inputs]
-        result = self.signature.result
-        like = np.empty(result.shape, result.dtype) if result else None
-        call = Call(self.compiled, [*arrays, *more, *poisoned(self.scratch)], like)
+        likes = [np.empty(result.shape, result.dtype) for result in self.signature.results]
+        call = Call(self.compiled, [*arrays, *more, *poisoned(self.scratch)], *likes)
         return Bound(self.signature, call, arrays)
 
 
@@ -54,17 +61,23 @@ class Bound:
     arguments: list[Array]
 
     def results(self) -> "list[Result]":
-        """What the last run left: the value returned and every argument but writable ones.
+        """What the last run left: the values returned and every argument but writable ones.
 
         Where nothing is returned the arguments are the result, writable or not.
         """
-        returned, found = self.signature.result, []
-        if returned is not None:
-            found.append(Result("the result", returned.element, self.call.returned()))
+        returned = self.signature.results
+        found = [
+            Result(
+                "the result" if len(returned) == 1 else f"result {number}",
+                one.element,
+                self.call.returned(number),
+            )
+            for number, one in enumerate(returned)
+        ]
         for number, (kind, array) in enumerate(
             zip(self.signature.arguments, self.arguments, strict=True)
         ):
-            if returned is None or not kind.writable:
+            if not returned or not kind.writable:
                 found.append(Result(f"argument {number}", kind.element, array))
         return found
 
@@ -91,7 +104,7 @@ def compile_function(
     *changes: Callable[[Any], None],
     effort: int = 3,
 ) -> Function:
-    """Compile the only function of a module, which is changed.
+    """Compile the function of a module with those that it calls; the module is changed.
 
     Args:
         module: on tensors or buffers.
@@ -103,6 +116,7 @@ def compile_function(
     Raises:
         StageError: `lower` or `compile`; `verify` where its arguments are not the payload's.
     """
+    _inline(module, diagnostics)
     bufferize(module, diagnostics)
     require_same(signature, signature_of(module))
     lower_packs(module)
@@ -110,6 +124,24 @@ def compile_function(
         change(module)
     text, scratch = lower(module, diagnostics)
     return Function(signature, compile_ir(text, signature.name, effort), scratch)
+
+
+def _inline(module: Any, diagnostics: Diagnostics) -> None:
+    """Leave one function in a module: what it calls becomes part of it.
+
+    Raises:
+        StageError: `lower`; a call is recursive, or of a function that is only declared.
+    """
+    if sum(op.operation.name == "func.func" for op in module.body.operations) < 2:
+        return
+    entry_of(module).attributes["sym_visibility"] = ir.StringAttr.get("public")
+    try:
+        PassManager.parse(INLINE).run(module.operation)
+    except (ir.MLIRError, ValueError) as error:
+        raise StageError("lower", diagnostics.explain(error)) from error
+    for operation, _ in walk(module.operation):
+        if operation.name == "func.call":
+            raise StageError("lower", f"a call that cannot be made part of its caller: {operation}")
 
 
 def bufferize(module: Any, diagnostics: Diagnostics) -> None:

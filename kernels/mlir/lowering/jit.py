@@ -120,35 +120,36 @@ class Call:
     """Calls of a compiled function on given arrays, ready to be repeated.
 
     Args:
-        compiled: the function; it takes memref descriptors, and returns one or nothing.
+        compiled: the function; it takes and returns memref descriptors.
         arrays: the arguments, C-contiguous.
-        like: an array of the rank and element type of the memref that it returns.
+        likes: arrays of the rank and element type of each memref that it returns.
     """
 
-    def __init__(self, compiled: Compiled, arrays: list[Array], like: Array | None) -> None:
+    def __init__(self, compiled: Compiled, arrays: list[Array], *likes: Array) -> None:
         self._words = np.array([word for a in arrays for word in descriptor_words(a)], np.int64)
-        rank = 0 if like is None else like.ndim
-        self._returned = np.zeros(ALLOCATED + 1 + 2 * rank, np.int64)
+        sizes = [ALLOCATED + 1 + 2 * like.ndim for like in likes]
+        self._starts = [sum(sizes[:number]) for number in range(len(sizes))]
+        self._returned = np.zeros(max(sum(sizes), 1), np.int64)
         self._keep = (compiled, arrays)
         self._function = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)(compiled.address)
         self._addresses = self._words.ctypes.data, self._returned.ctypes.data
-        self._like = like
+        self._likes = likes
 
     def __call__(self, repeat: int = 1) -> None:
         """Run `repeat` times in one entry, so that short runs can be timed."""
         self._function(*self._addresses, repeat)
 
-    def returned(self) -> Array:
-        """A copy of what the descriptor that the last run returned points at.
+    def returned(self, number: int = 0) -> Array:
+        """A copy of what one of the descriptors that the last run returned points at.
 
         Raises:
             ValueError: the function returns nothing.
         """
-        if self._like is None:
+        if not self._likes:
             raise ValueError("the function returns nothing to copy")
-        kind, rank = self._like.dtype, self._like.ndim
-        aligned, offset, *rest = map(int, self._returned[1:])
-        sizes, strides = rest[:rank], rest[rank:]
+        kind, rank = self._likes[number].dtype, self._likes[number].ndim
+        aligned, offset, *rest = map(int, self._returned[self._starts[number] + 1 :])
+        sizes, strides = rest[:rank], rest[rank : 2 * rank]
         reach = offset + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True)) + 1
         memory = (ctypes.c_char * (reach * kind.itemsize)).from_address(aligned)
         flat = np.frombuffer(memoryview(memory).cast("B"), kind)

@@ -7,7 +7,7 @@ import numpy as np
 from iree.compiler import ir
 
 from kernels.mlir.lowering.apply import StageError
-from kernels.mlir.lowering.to_llvm import Scratch
+from kernels.mlir.lowering.to_llvm import Scratch, definitions, is_private
 from kernels.oracle.operands import NUMPY_TYPES, Array, empty_aligned, poison
 
 TYPES: dict[str, type] = {**NUMPY_TYPES, "i16": np.int16, "i64": np.int64}
@@ -47,34 +47,44 @@ class Signature:
     Attributes:
         name: without the `@`.
         arguments: what it takes.
-        result: what it returns, or None where what it computes is in its arguments.
+        results: what it returns; nothing where what it computes is in its arguments.
     """
 
     name: str
     arguments: tuple[Shaped, ...]
-    result: Shaped | None
+    results: tuple[Shaped, ...]
+
+
+def entry_of(module: Any) -> Any:
+    """Return the only public function, or the only one.
+
+    Declarations do not count, and private functions are parts of what calls them.
+
+    Raises:
+        StageError: `lower`; there are several, or none.
+    """
+    functions = definitions(module)
+    public = [one for one in functions if not is_private(one)]
+    if len(functions) != 1 and len(public) != 1:
+        raise StageError("lower", f"the payload has {len(functions)} functions; give one")
+    return functions[0] if len(functions) == 1 else public[0]
 
 
 def signature_of(module: Any) -> Signature:
-    """The signature of the only function.
+    """Return the signature of `entry_of` a module.
 
     Raises:
-        StageError: there are several, or it takes more than static tensors and memrefs.
+        StageError: there is none, or it takes more than static tensors and memrefs.
     """
-    functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
-    if len(functions) != 1:
-        raise StageError("lower", f"the payload has {len(functions)} functions; give one")
-    (function,) = functions
+    function = entry_of(module)
     kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
     name = ir.StringAttr(function.attributes["sym_name"]).value
-    if len(kind.results) > 1:
-        raise StageError("lower", f"@{name} returns {len(kind.results)} values; one is supported")
     arguments = [
         _shaped(name, argument, writable)
         for argument, writable in zip(kind.inputs, _writable(function), strict=True)
     ]
-    result = _shaped(name, kind.results[0]) if kind.results else None
-    return Signature(name, tuple(arguments), result)
+    results = tuple(_shaped(name, result) for result in kind.results)
+    return Signature(name, tuple(arguments), results)
 
 
 def require_same(payload: Signature, scripted: Signature) -> None:
@@ -84,9 +94,7 @@ def require_same(payload: Signature, scripted: Signature) -> None:
         StageError: `verify`.
     """
     told = [
-        " ".join(
-            f"{a.element}{list(a.shape)}" for a in (*one.arguments, *filter(None, [one.result]))
-        )
+        " ".join(f"{a.element}{list(a.shape)}" for a in (*one.arguments, *one.results))
         for one in (payload, scripted)
     ]
     if told[0] != told[1] or payload.name != scripted.name:

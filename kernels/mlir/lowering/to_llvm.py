@@ -65,11 +65,26 @@ def lower(module: Any, diagnostics: Diagnostics) -> tuple[str, tuple[Scratch, ..
         raise StageError("lower", diagnostics.explain(error)) from error
 
 
+def definitions(module: Any) -> list[Any]:
+    """Return the functions of a module that have a body."""
+    return [
+        op.operation
+        for op in module.body.operations
+        if op.operation.name == "func.func" and len(op.operation.regions[0].blocks)
+    ]
+
+
+def is_private(function: Any) -> bool:
+    """Return whether nothing outside of its module can call a function."""
+    attributes = function.attributes
+    name = "sym_visibility"
+    return name in attributes and ir.StringAttr(attributes[name]).value == "private"
+
+
 def function_of(module: Any) -> Any:
     """The first function of a module; ValueError where it has none."""
-    for op in module.body.operations:
-        if op.operation.name == "func.func":
-            return op.operation
+    for function in definitions(module):
+        return function
     raise ValueError("the module has no func.func")
 
 

@@ -34,7 +34,7 @@ def stored(element: str, words: list[int], store: str) -> list[int]:
         module = ir.Module.parse(f"{source}  llvm.return\n}}")
         text = llvm.translate_module_to_llvmir(module.operation)
     memory = np.zeros(2 * len(words), INTEGERS[element])
-    Call(compile_ir(text, "f"), [memory], None)()
+    Call(compile_ir(text, "f"), [memory])()
     return [int(word) for word in memory]
 
 

@@ -30,7 +30,7 @@ def result(function: Function, kind: str = "uniform", *more: Array) -> Array:
     inputs = make_inputs(kind, function.signature.arguments, 0)
     bound = function.bind(inputs, *more)
     bound.call()
-    return bound.results()[1 if function.signature.result is None else 0].array
+    return bound.results()[1 if function.signature.results == () else 0].array
 
 
 @pytest.mark.parametrize("payload", ALL)

@@ -36,7 +36,7 @@ def test_many_calls_are_one_entry() -> None:
         }
     """
     cell = np.zeros(1, np.int64)
-    call = Call(compile_ir(text, "count"), [cell], None)
+    call = Call(compile_ir(text, "count"), [cell])
     call()
     call(41)
     assert cell[0] == 42
