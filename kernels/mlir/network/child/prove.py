@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernels.mlir.network.child.inputs import KINDS, network_inputs
-from kernels.mlir.proof.child.any_payload import compare_runs, payload_alone
+from kernels.mlir.proof.child.any_payload import Functions, compare_runs, payload_alone
 from kernels.mlir.proof.child.stages import Finding, establish, serve
 from kernels.mlir.proof.found import Found
 from kernels.system.limited_child import stage
@@ -42,11 +42,12 @@ def prove_here(request: dict[str, Any]) -> Found:
             compiled(payload_alone(payload), put_parallel_innermost, *changes)
             for changes in ([], [perturb])
         )
+        functions = Functions(scripted, reference, perturbed)
         finding.note(compile_s=stage("run") - begin)
         compared = []
         for kind in KINDS:
             inputs = network_inputs(kind, signature.arguments, request["depths"], request["seed"])
-            compared.append(compare_runs(kind, inputs, scripted, reference, perturbed))
+            compared.append(compare_runs(kind, inputs, functions))
         worst = max(compared, key=lambda one: one.difference.share)
         if not any(np.isfinite(one.difference.expected) for one in compared):
             raise StageError("wrong", "no kind of inputs gives finite results to compare")

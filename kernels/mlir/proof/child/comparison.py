@@ -3,7 +3,7 @@
 Integers are equal or wrong. NaNs and infinities are where the payload has them, infinities of
 the same sign. A float may be as far off as a right script can take it: the order of sums and
 products is free, so each may be off by a multiple of how far it moves when the payload's
-operations are perturbed (`perturb`).
+operations are perturbed (`perturb`). `Rules` says where a payload is held to less or more.
 """
 
 from collections.abc import Sequence
@@ -18,6 +18,28 @@ MARGIN = 8.0  # of an element's move
 LEAST_SHARE = 1 / 8  # of its neighbours' median move; one may have stood still by chance
 FEWEST_UNITS = 4  # in the last place, of an element that is computed
 NEIGHBOURS = 1 << 16  # elements that are looked at together
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a right script of a payload keeps.
+
+    Attributes:
+        has_sums: floats are summed in loops, in an order that is free. An element may move as far
+            as its neighbours, and a zero has any sign: -0.0 + 0.0 depends on where a sum begins.
+        has_signed_zeros: zeros have the payload's sign.
+        may_spread: infinities and NaNs may appear at more elements than the payload's. Sums of
+            inputs before the products (Winograd) subtract an infinity from itself.
+    """
+
+    has_sums: bool = True
+    has_signed_zeros: bool = False
+    may_spread: bool = False
+
+
+ORDER_IS_FREE = Rules()
+Moves = Sequence[tuple[Array, Array]]
+"""Results of perturbed runs, each with that of the run without."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +66,11 @@ class Difference:
         return not self.error <= self.allowed
 
     @property
+    def is_inexact(self) -> bool:
+        """Whether the result is further off than allowed, where some deviation is."""
+        return self.is_wrong and bool(np.isfinite(self.error)) and self.allowed > 0
+
+    @property
     def share(self) -> float:
         """The error as a share of what is allowed; above one where it is wrong."""
         if self.allowed:
@@ -51,7 +78,14 @@ class Difference:
         return np.inf if self.error else 0.0
 
 
-def difference(found: Array, expected: Array, moved: Sequence[Array], element: str) -> Difference:
+def difference(
+    found: Array,
+    expected: Array,
+    moved: Sequence[Array],
+    element: str,
+    rules: Rules = ORDER_IS_FREE,
+    own: Sequence[Array] = (),
+) -> Difference:
     """Compare a result with the payload's own.
 
     Args:
@@ -59,14 +93,17 @@ def difference(found: Array, expected: Array, moved: Sequence[Array], element: s
         expected: the payload's own.
         moved: those of perturbed payloads.
         element: MLIR's name of the element type of all of them.
+        rules: what is compared.
+        own: results of what was found, perturbed, where its own roundings are allowed for.
     """
     worst = Difference()
-    flat = [array.reshape(-1) for array in (found, expected, *moved)]
+    flat = [array.reshape(-1) for array in (found, expected, *moved, *own)]
     for start in range(0, expected.size, NEIGHBOURS):
         parts = [array[start : start + NEIGHBOURS] for array in flat]
         if is_float(element):
             wide = [_wide(part, element) for part in parts]
-            one = _close(wide[0], wide[1], wide[2:], spacing(element))
+            bases = [wide[1]] * len(moved) + [wide[0]] * len(own)
+            one = _close(*wide[:2], list(zip(wide[2:], bases, strict=True)), element, rules)
         else:
             one = _exact(parts[0], parts[1])
         if one.share >= worst.share:
@@ -78,6 +115,11 @@ def difference(found: Array, expected: Array, moved: Sequence[Array], element: s
 def spacing(element: str) -> float:
     """The distance of the floats of a type at 1."""
     return 2.0**-7 if element == "bf16" else float(np.finfo(TYPES[element]).eps)
+
+
+def smallest(element: str) -> float:
+    """Return the smallest float above zero of a type."""
+    return 2.0**-133 if element == "bf16" else float(np.finfo(TYPES[element]).smallest_subnormal)
 
 
 def _wide(array: Array, element: str) -> Array:
@@ -93,10 +135,10 @@ def _exact(found: Array, expected: Array) -> Difference:
     return Difference(float(error[at]), 0.0, (at,), int(found[at]), int(expected[at]))
 
 
-def _close(found: Array, expected: Array, moved: Sequence[Array], spaced: float) -> Difference:
+def _close(found: Array, expected: Array, moves: Moves, element: str, rules: Rules) -> Difference:
     with np.errstate(all="ignore"):
-        error = _distance(found, expected)
-        allowed = _allowed(expected, moved, spaced)
+        error = _distance(found, expected, rules)
+        allowed = _allowed(expected, moves, element, rules)
         share = np.where(error > 0, error / allowed, 0.0)
     at = int(np.argmax(share))
     return Difference(
@@ -104,23 +146,31 @@ def _close(found: Array, expected: Array, moved: Sequence[Array], spaced: float)
     )
 
 
-def _distance(found: Array, expected: Array) -> Array:
+def _distance(found: Array, expected: Array, rules: Rules) -> Array:
     """How far apart each element is: infinitely where one is infinite or a NaN, and not both."""
     distance = np.abs(found - expected)
+    distance = np.where(np.isnan(distance), np.inf, distance)
     same = (found == expected) | (np.isnan(found) & np.isnan(expected))
-    return np.where(same, 0.0, np.where(np.isnan(distance), np.inf, distance))
+    if rules.may_spread:
+        same |= np.isnan(found) | (np.isinf(found) & np.isfinite(expected))
+    distance = np.where(same, 0.0, distance)
+    if rules.has_signed_zeros:
+        is_other = (found == 0) & (expected == 0) & (np.signbit(found) != np.signbit(expected))
+        distance = np.where(is_other, np.inf, distance)
+    return distance
 
 
-def _allowed(expected: Array, moved: Sequence[Array], spaced: float) -> Array:
+def _allowed(expected: Array, moves: Moves, element: str, rules: Rules) -> Array:
     """How far off each element may be, finite; 0 where no perturbation moved any of them."""
     furthest = np.zeros(expected.shape)
-    for one in moved:
-        move = np.abs(one - expected)
+    for moved, unmoved in moves:
+        move = np.abs(moved - unmoved)
         np.maximum(furthest, np.where(np.isfinite(move), move, 0.0), out=furthest)
     computed = furthest[furthest > 0]
     if not computed.size:
         return furthest
-    least = LEAST_SHARE * float(np.median(computed))
+    least = LEAST_SHARE * float(np.median(computed)) if rules.has_sums else 0.0
     size = np.abs(np.where(np.isfinite(expected), expected, 0.0))
-    allowed = np.maximum(MARGIN * np.maximum(furthest, least), FEWEST_UNITS * spaced * size)
+    unit = np.maximum(spacing(element) * size, smallest(element))
+    allowed = np.maximum(MARGIN * np.maximum(furthest, least), FEWEST_UNITS * unit)
     return np.minimum(allowed, np.finfo(np.float64).max)

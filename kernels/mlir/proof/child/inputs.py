@@ -1,15 +1,22 @@
 """Inputs for payloads that nothing is known of: each kind shows what another one hides."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from kernels.mlir.lowering.signature import Shaped, is_float
+from kernels.mlir.proof.child.comparison import smallest, spacing
+from kernels.mlir.proof.child.traits import Traits
 from kernels.oracle.operands import Array, to_bf16
 
 LARGEST_WHOLE = 3
 _NARROW = {"f16": (-6, 2)}  # 65504 is its largest; sums of products have to stay below
 _WIDE = (-20, 20)
+_LARGE = {"f16": (2, 5), "f64": (20, 400)}
+_LARGER = (20, 50)
+_DENORMAL_BITS = {"f64": 52, "f32": 23, "f16": 10, "bf16": 7}
+_LARGEST_EXPONENT = {"f64": 1023, "f16": 15}
+_FEWEST_SPECIAL, _SPECIAL_SHARE = 8, 64
 Generator = np.random.Generator
 
 
@@ -42,15 +49,86 @@ def whole(random: Generator, kind: Shaped) -> Array:
     return random.integers(-LARGEST_WHOLE, LARGEST_WHOLE + 1, kind.shape)
 
 
-KINDS: dict[str, Callable[[Generator, Shaped], Array]] = {
-    kind.__name__: kind for kind in (uniform, wide, positive, whole)
+def extreme(random: Generator, kind: Shaped) -> Array:
+    """Floats so large that few of their products overflow; the ends of the range of integers."""
+    if is_float(kind.element):
+        low, high = _LARGE.get(kind.element, _LARGER)
+        return random.choice([-1.0, 1.0], kind.shape) * np.exp2(
+            random.uniform(low, high, kind.shape)
+        )
+    limits = np.iinfo(kind.dtype)
+    ends = [limits.min, limits.min + 1, -1, 0, 1, limits.max - 1, limits.max]
+    return random.choice(np.array(ends, kind.dtype), kind.shape)
+
+
+def denormal(random: Generator, kind: Shaped) -> Array:
+    """Floats below the smallest normal one, in whole units of the smallest of all."""
+    if not is_float(kind.element):
+        return uniform(random, kind)
+    units = random.integers(1, 1 << _DENORMAL_BITS[kind.element], kind.shape)
+    return random.choice([-1.0, 1.0], kind.shape) * units * smallest(kind.element)
+
+
+def infinite(random: Generator, kind: Shaped) -> Array:
+    """As `uniform`, with infinities and zeros of both signs at a few places."""
+    return _sprinkled(random, kind, [np.inf, -0.0, -np.inf, 0.0])
+
+
+def largest(random: Generator, kind: Shaped) -> Array:
+    """As `infinite`, with the largest numbers too, whose sums depend on their order."""
+    end = (2 - spacing(kind.element)) * 2.0 ** _LARGEST_EXPONENT.get(kind.element, 127)
+    return _sprinkled(random, kind, [np.inf, -0.0, end, -np.inf, 0.0, -end])
+
+
+def nan(random: Generator, kind: Shaped) -> Array:
+    """As `uniform`, with NaNs at a few places."""
+    return _sprinkled(random, kind, [np.nan])
+
+
+def _sprinkled(random: Generator, kind: Shaped, values: list[float]) -> Array:
+    """Uniform floats with each of `values` in turn at a few random places; integers are any."""
+    found = uniform(random, kind)
+    if not is_float(kind.element):
+        return found
+    flat = found.reshape(-1)
+    count = min(max(_FEWEST_SPECIAL, flat.size // _SPECIAL_SHARE), -(-flat.size // 2))
+    places = random.permutation(flat.size)[:count]
+    flat[places] = np.resize(values, count)
+    return found
+
+
+Kind = Callable[[Generator, Shaped], Array]
+KINDS: dict[str, Kind] = {kind.__name__: kind for kind in (uniform, wide, positive, whole)}
+SPECIAL: dict[str, Kind] = {
+    kind.__name__: kind for kind in (extreme, denormal, infinite, largest, nan)
 }
+"""Values that a payload may not be made for (`kinds_of`)."""
+SCALED = "scaled denormal"
+"""The first array of floats as `positive`, all others as `denormal`: products do not vanish."""
+
+
+def kinds_of(arguments: Sequence[Shaped], traits: Traits) -> list[str]:
+    """Return the kinds of inputs that a payload is run on."""
+    floats = [one for one in arguments if is_float(one.element)]
+    if not floats:
+        return [*KINDS, "extreme"]
+    found = [*KINDS, "denormal"] + ([SCALED] if len(floats) > 1 else [])
+    if not traits.makes_integers:
+        found.append("extreme")
+        if not traits.assumes_finite:
+            found += ["infinite" if traits.has_sums else "largest", "nan"]
+    return found
 
 
 def make_inputs(kind: str, arguments: Iterable[Shaped], seed: int) -> list[Array]:
-    """Random values of one of `KINDS` for every argument, those that are written to as well."""
+    """Random values of one kind for every argument, those that are written to as well."""
     random = np.random.default_rng([seed, *kind.encode()])
-    return [in_type(KINDS[kind](random, argument), argument) for argument in arguments]
+    made, is_first = [], True
+    for one in arguments:
+        make = {**KINDS, **SPECIAL}.get(kind, positive if is_first else denormal)
+        made.append(in_type(make(random, one), one))
+        is_first &= not is_float(one.element)
+    return made
 
 
 def in_type(values: Array, kind: Shaped) -> Array:

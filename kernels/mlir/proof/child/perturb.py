@@ -3,8 +3,8 @@
 Monte Carlo arithmetic (Parker, 1997; Denis, de Oliveira Castro and Petit, Verificarlo, 2016)
 finds how much of a result is rounding by adding random errors to each operation, whatever the
 program is: chains, loops, functions that no bound is known of. Here each operation that
-rounds gets an error of one or three units in the last place of the type in which it computes,
-that is, of some eight times what rounding does. The error is a hash of the value and of the run.
+rounds gets an error of one or three units in the last place of its result, that is, of some eight
+times what rounding does. The error is a hash of the value and of the run.
 """
 
 from typing import Any
@@ -15,6 +15,14 @@ from iree.compiler.passmanager import PassManager
 
 from kernels.mlir.lowering.structure import walk
 from kernels.mlir.lowering.to_llvm import function_of
+from kernels.mlir.proof.child.building import (
+    UNSIGNED_LESS,
+    add_argument,
+    compare,
+    constant,
+    like,
+    make,
+)
 from kernels.oracle.operands import Array
 
 SEEDS = "memref<1xi64>"
@@ -29,6 +37,8 @@ _EXACT = {
 _VECTORS = {"vector.contract", "vector.fma", "vector.outerproduct", "vector.reduction",
             "vector.multi_reduction"}  # fmt: skip
 _FLOATS = {"f64": 64, "f32": 32, "f16": 16, "bf16": 16}
+_INFINITIES = {"f64": 0x7FF << 52, "f32": 0xFF << 23, "f16": 0x1F << 10, "bf16": 0xFF << 7}
+LEAST_MOVED = 4  # units above zero, and below infinity
 
 
 def seeds(runs: int) -> list[Array]:
@@ -37,28 +47,38 @@ def seeds(runs: int) -> list[Array]:
     return list(2 * drawn + 1)
 
 
-def perturb(module: Any) -> None:
+def computed_in(module: Any) -> set[str]:
+    """Return the float types whose rounding a module's results depend on."""
+    kinds = (r.type for op, _ in walk(module.operation) if _rounds(op) for r in op.results)
+    return {_element(kind) for kind in kinds} & set(_FLOATS)
+
+
+def perturb(module: Any, element: str | None = None) -> None:
     """Give the only function a last argument, its seed, and each rounding operation its error.
 
     Args:
         module: on buffers; it is changed.
+        element: the float type of the operations that get an error; None for every type.
     """
     # The ops of linalg check what is in their bodies.
     PassManager.parse(_LOOPS).run(module.operation)
     function = function_of(module)
-    block = function.regions[0].blocks[0]
     rounding = [op for op, _ in walk(function) if _rounds(op)]
     with ir.Location.unknown():
-        argument = block.add_argument(ir.Type.parse(SEEDS), ir.Location.unknown())
-        _extend(function, argument.type)
-        with ir.InsertionPoint.at_block_begin(block):
-            zero = _constant(ir.IndexType.get(), 0)
-            seed = _op("memref.load", [argument, zero], ir.IntegerType.get_signless(64))
+        argument = add_argument(function, SEEDS)
+        with ir.InsertionPoint.at_block_begin(function.regions[0].blocks[0]):
+            zero = constant(ir.IndexType.get(), 0)
+            seed = make("memref.load", [argument, zero], ir.IntegerType.get_signless(64))
         for number, operation in enumerate(rounding):
             with ir.InsertionPoint.after(operation):
                 for result in operation.results:
-                    if _width(result.type):
+                    if _width(result.type) and element in (None, _element(result.type)):
                         _add_error(result, seed, 2 * number + 1)
+
+
+def width_of(element: str) -> int:
+    """Return the bits of a float type; 0 for any other type."""
+    return _FLOATS.get(element, 0)
 
 
 def _rounds(operation: Any) -> bool:
@@ -69,21 +89,17 @@ def _rounds(operation: Any) -> bool:
 
 def _width(kind: Any) -> int:
     """Bits of a float or of a vector's floats; 0 for anything else."""
-    element = ir.VectorType(kind).element_type if isinstance(kind, ir.VectorType) else kind
-    return _FLOATS.get(str(element), 0)
+    return width_of(_element(kind))
 
 
-def _extend(function: Any, kind: Any) -> None:
-    signature = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
-    function.attributes["function_type"] = ir.TypeAttr.get(
-        ir.FunctionType.get([*signature.inputs, kind], signature.results)
-    )
-    if "arg_attrs" in function.attributes:
-        del function.attributes["arg_attrs"]
+def _element(kind: Any) -> str:
+    return str(kind.element_type if isinstance(kind, ir.VectorType) else kind)
 
 
 def _add_error(value: Any, seed: Any, factor: int) -> None:
-    """Multiply a float by 1 plus -3, -1, 1 or 3 units in the last place of 1, wherever it is used.
+    """Move a float by 1 or 3 units in its last place, up or down, wherever it is used.
+
+    Zeros, infinities and NaNs stay, and so does what lies within 4 units of them.
 
     Args:
         value: a float, or a vector of floats.
@@ -91,70 +107,26 @@ def _add_error(value: Any, seed: Any, factor: int) -> None:
         factor: odd, and another one for each operation.
     """
     kind, width = value.type, _width(value.type)
-    words = _like(kind, ir.IntegerType.get_signless(width))
-    bits = _op("arith.bitcast", [value], words)
-    hashed = _op("arith.muli", [bits, _multiplier(seed, factor, words, width)], words)
-    upper = _op("arith.shrsi", [hashed, _constant(words, width - 2)], words)  # -2 to 1
-    one = _constant(words, 1)
-    units = _op("arith.ori", [_op("arith.shli", [upper, one], words), one], words)
-    # Below 1 the floats lie twice as close.
-    below = _op("arith.minsi", [units, _constant(words, 0)], words)
-    steps = _op("arith.addi", [units, below], words)
-    unity = _op("arith.bitcast", [_one(kind)], words)
-    share = _op("arith.bitcast", [_op("arith.addi", [unity, steps], words)], kind)
-    reader, moved = _product(value, share)
-    value.replace_all_uses_except(moved, [bits.owner.operation, reader])
-
-
-def _product(value: Any, share: Any) -> tuple[Any, Any]:
-    """The op that reads a float to multiply it, and the product; that of bf16 is made in f32.
-
-    A product of two bf16 would be rounded by a function that code in memory does not have.
-    """
-    kind = value.type
-    if "bf16" not in str(kind):
-        product = _op("arith.mulf", [value, share], kind)
-        return product.owner.operation, product
-    wide = _like(kind, ir.F32Type.get())
-    widened = [_op("arith.extf", [one], wide) for one in (value, share)]
-    product = _op("arith.mulf", widened, wide)
-    return widened[0].owner.operation, _op("arith.truncf", [product], kind)
+    words = like(kind, ir.IntegerType.get_signless(width))
+    bits = make("arith.bitcast", [value], words)
+    hashed = make("arith.muli", [bits, _multiplier(seed, factor, words, width)], words)
+    upper = make("arith.shrsi", [hashed, constant(words, width - 2)], words)  # -2 to 1
+    one = constant(words, 1)
+    units = make("arith.ori", [make("arith.shli", [upper, one], words), one], words)
+    magnitude = make("arith.andi", [bits, constant(words, (1 << (width - 1)) - 1)], words)
+    above = make("arith.subi", [magnitude, constant(words, LEAST_MOVED)], words)
+    below = constant(words, _INFINITIES[_element(kind)] - 2 * LEAST_MOVED)
+    is_moved = compare(UNSIGNED_LESS, above, below)
+    steps = make("arith.select", [is_moved, units, constant(words, 0)], words)
+    moved = make("arith.bitcast", [make("arith.addi", [bits, steps], words)], kind)
+    value.replace_all_uses_except(moved, [bits.owner.operation])
 
 
 def _multiplier(seed: Any, factor: int, words: Any, width: int) -> Any:
     """The seed times the factor, in all the lanes that `words` has."""
     wide = ir.IntegerType.get_signless(64)
-    product = _op("arith.muli", [seed, _constant(wide, factor)], wide)
+    product = make("arith.muli", [seed, constant(wide, factor)], wide)
     narrow = ir.IntegerType.get_signless(width)
     if width < 64:
-        product = _op("arith.trunci", [product], narrow)
-    return product if words == narrow else _op("vector.broadcast", [product], words)
-
-
-def _like(kind: Any, element: Any) -> Any:
-    """`element`, as often as `kind` has it."""
-    return ir.VectorType.get(kind.shape, element) if isinstance(kind, ir.VectorType) else element
-
-
-def _constant(kind: Any, value: int) -> Any:
-    element = kind.element_type if isinstance(kind, ir.VectorType) else kind
-    return _splat(kind, ir.IntegerAttr.get(element, value))
-
-
-def _one(kind: Any) -> Any:
-    element = kind.element_type if isinstance(kind, ir.VectorType) else kind
-    return _splat(kind, ir.FloatAttr.get(element, 1.0))
-
-
-def _splat(kind: Any, value: Any) -> Any:
-    if isinstance(kind, ir.VectorType):
-        value = ir.DenseElementsAttr.get_splat(kind, value)
-    return _op("arith.constant", [], kind, value=value)
-
-
-def _op(name: str, operands: list[Any], result: Any, **attributes: Any) -> Any:
-    """The result of a new operation at the insertion point."""
-    made = ir.Operation.create(
-        name, results=[result], operands=operands, attributes=attributes or None
-    )
-    return made.results[0]
+        product = make("arith.trunci", [product], narrow)
+    return product if words == narrow else make("vector.broadcast", [product], words)

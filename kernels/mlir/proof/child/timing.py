@@ -12,6 +12,7 @@ FEWEST = 5
 MOST = 10_000
 SHORTEST = 50e-6  # seconds of a sample; entering a call costs about a microsecond
 CLOCK = 1e-7
+MOST_REPEATS = 1 << 20  # of a call that LLVM leaves out when it is repeated
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Turn:
     def __init__(self, call: Callable[[int], object], seconds: float) -> None:
         self.samples: list[float] = []
         self._call, self._seconds, self._spent, self._repeats = call, seconds, 0.0, 1
-        while (taken := self._run()) < SHORTEST:
+        while (taken := self._run()) < SHORTEST and self._repeats < MOST_REPEATS:
             self._repeats = max(2 * self._repeats, math.ceil(self._repeats * SHORTEST / taken))
         if taken > FEWEST * seconds:  # too slow for a second run, and being cold is little of it
             self.samples.append(taken / self._repeats)

@@ -11,6 +11,7 @@ from kernels.mlir.transform.module import with_payload
 from kernels.problem import parse_problem
 from tests.kernels.mlir.build import PACKED, schedule
 from tests.kernels.mlir.payloads import gelu, layer_norm, softmax
+from tests.kernels.mlir.proof.test_any_payload import compared
 
 PAYLOAD = """
 func.func @product(%a: tensor<16x24xf32>, %b: tensor<24x40xf32>, %c: tensor<16x40xf32>)
@@ -254,3 +255,99 @@ def test_a_payload_that_cannot_be_run_is_refused_with_the_reason(payload: str, s
     verdict = verify(tiled("[2]", 1), payload=payload)
     assert not verdict.proof.ok
     assert says in verdict.proof.message
+
+
+CONVOLUTION = """
+func.func @conv(%x: tensor<1x14x10x8xf32>, %w: tensor<5x3x3x8xf32>) -> tensor<1x12x8x5xf32> {
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<1x12x8x5xf32>
+  %f = linalg.fill ins(%z : f32) outs(%e : tensor<1x12x8x5xf32>) -> tensor<1x12x8x5xf32>
+  %r = linalg.conv_2d_nhwc_fhwc {dilations = dense<1> : tensor<2xi64>,
+      strides = dense<1> : tensor<2xi64>}
+      ins(%x, %w : tensor<1x14x10x8xf32>, tensor<5x3x3x8xf32>)
+      outs(%f : tensor<1x12x8x5xf32>) -> tensor<1x12x8x5xf32>
+  return %r : tensor<1x12x8x5xf32>
+}"""
+
+
+def winograd(size: str) -> str:
+    """A script of Winograd's transforms, down to loops and products."""
+    match = 'transform.structured.match ops{["linalg.%s"]} in %%root : (!transform.any_op)'
+    lines = [
+        f"%c = {match % 'conv_2d_nhwc_fhwc'} -> !transform.any_op",
+        f"%w = transform.structured.winograd_conv2d %c fmr({size})"
+        " : (!transform.any_op) -> !transform.any_op",
+    ]
+    for part in ("input", "filter", "output"):
+        lines += [
+            f"%{part} = {match % f'winograd_{part}_transform'} -> !transform.any_op",
+            f"%d{part} = transform.structured.decompose_winograd_op %{part}"
+            " : (!transform.any_op) -> !transform.any_op",
+        ]
+    return script(*lines)
+
+
+@pytest.mark.parametrize("size", ["F_2_3", "F_4_3"])
+def test_winograd_holds_within_its_own_roundings(size: str) -> None:
+    for seed in range(3):
+        verdict = verify(winograd(size), payload=CONVOLUTION, seed=seed)
+        assert verdict.proof.ok, verdict.proof.message
+        assert verdict.proof.max_error and verdict.proof.tolerance
+
+
+TWO_RESULTS = """
+func.func @f(%a: tensor<5x7xf32>, %b: tensor<5x7xi32>) -> (tensor<5x7xf32>, tensor<5xf32>) {
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<5xf32>
+  %s = linalg.fill ins(%z : f32) outs(%e : tensor<5xf32>) -> tensor<5xf32>
+  %r = linalg.reduce ins(%a : tensor<5x7xf32>) outs(%s : tensor<5xf32>) dimensions = [1]
+      (%x: f32, %y: f32) { %t = arith.OPf %x, %y : f32
+                           linalg.yield %t : f32 }
+  return %a, %r : tensor<5x7xf32>, tensor<5xf32>
+}"""
+
+
+def test_every_result_is_compared() -> None:
+    right, wrong = (TWO_RESULTS.replace("OPf", op) for op in ("addf", "mulf"))
+    assert verify(NOTHING, payload=right).proof.ok
+    assert compared(right, wrong)["message"].startswith("result 1 is off by")
+
+
+HELPED = (
+    PAYLOAD.replace("return %0", "%1 = call @copy(%0) : (R) -> R\n  return %1").replace(
+        "R", "tensor<16x40xf32>"
+    )
+    + """
+func.func private @unused(tensor<4xf32>) -> tensor<4xf32>
+func.func private @copy(%a: tensor<16x40xf32>) -> tensor<16x40xf32> {
+  %e = tensor.empty() : tensor<16x40xf32>
+  %r = linalg.copy ins(%a : tensor<16x40xf32>) outs(%e : tensor<16x40xf32>) -> tensor<16x40xf32>
+  return %r : tensor<16x40xf32>
+}"""
+)
+
+
+def test_declarations_do_not_count_and_private_functions_are_part_of_their_caller() -> None:
+    declared = PAYLOAD + "func.func private @other(tensor<4xf32>) -> tensor<4xf32>\n"
+    assert verify(tiled("[2]", 1), payload=declared).proof.ok
+    assert verify(NOTHING, payload=HELPED).proof.ok
+    calls = HELPED.partition("func.func private @copy")[0]
+    calls += "func.func private @copy(tensor<16x40xf32>) -> tensor<16x40xf32>\n"
+    proof = verify(NOTHING, payload=calls).proof
+    assert proof.failure == "lower" and "call @copy" in proof.message
+
+
+DEPTHWISE = """
+func.func @dw(%x: tensor<1x4x6x7xf32>, %w: tensor<3x3x7xf32>, %o: tensor<1x2x4x7xf32>)
+    -> tensor<1x2x4x7xf32> {
+  %r = linalg.depthwise_conv_2d_nhwc_hwc ins(%x, %w : tensor<1x4x6x7xf32>, tensor<3x3x7xf32>) outs(%o : tensor<1x2x4x7xf32>) -> tensor<1x2x4x7xf32>
+  return %r : tensor<1x2x4x7xf32>
+}"""  # noqa: E501
+
+
+def test_an_error_at_an_op_of_the_payload_quotes_the_payload() -> None:
+    text = script("transform.structured.vectorize %op vector_sizes [1, 4] : !transform.any_op")
+    proof = verify(text, payload=DEPTHWISE).proof
+    assert proof.failure == "apply"
+    assert "line 4 of the payload: %r = linalg.depthwise_conv_2d_nhwc_hwc" in proof.message
+    assert not any(line.startswith("line 4: ") for line in proof.message.splitlines())

@@ -1,0 +1,204 @@
+"""Modules that are right on ordinary numbers alone, and right ones that special numbers tempt."""
+
+import re
+
+import numpy as np
+import pytest
+
+from kernels.mlir.lowering.signature import TYPES, Shaped, is_float
+from kernels.mlir.proof.child.inputs import kinds_of, make_inputs
+from kernels.mlir.proof.child.traits import Traits
+from kernels.oracle.operands import widened
+from tests.kernels.mlir import payloads
+from tests.kernels.mlir.payloads import layer_norm, matmul, softmax
+from tests.kernels.mlir.proof.test_any_payload import compared
+
+POINTWISE = """
+func.func @f(%a: tensor<61xT>, %b: tensor<61xT>) -> tensor<61xT> {
+  %o = tensor.empty() : tensor<61xT>
+  %0 = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>,
+      affine_map<(i) -> (i)>], iterator_types = ["parallel"]}
+      ins(%a, %b : tensor<61xT>, tensor<61xT>) outs(%o : tensor<61xT>) {
+  ^bb0(%x: T, %y: T, %z: T):
+    BODY
+    linalg.yield %r : T
+  } -> tensor<61xT>
+  return %0 : tensor<61xT>
+}"""
+ZERO = "%k = arith.constant 0.0 : T\n"
+NEGATIVE = f"{ZERO}%c = arith.cmpf olt, %x, %k : T\n%n = arith.negf %x : T\n"
+DOUBLE = "%r = arith.addf %x, %x : T"
+FLUSH = (
+    f"{ZERO}%t = arith.constant TINY : T\n%m = math.absf %x : T\n"
+    "%c = arith.cmpf olt, %m, %t : T\n%w = arith.select %c, %k, %x : T\n%r = arith.addf %w, %w : T"
+)
+CLAMP = (
+    "%h = arith.constant LARGE : T\n%l = arith.negf %h : T\n%u = arith.minimumf %x, %h : T\n"
+    "%w = arith.maximumf %u, %l : T\n%r = arith.addf %w, %w : T"
+)
+SATURATED = (
+    "%h = arith.constant MAX : T\n%i = arith.constant MIN : T\n%m = math.absi %x : T\n"
+    "%c = arith.cmpi eq, %x, %i : T\n%r = arith.select %c, %h, %m : T"
+)
+LIMITS = {
+    "f16": ("6.104e-5", "4.0"), "bf16": ("1.18e-38", "1048576.0"),
+    "f32": ("1.17549435e-38", "1048576.0"), "f64": ("2.2250738585072014e-308", "1048576.0"),
+}  # fmt: skip
+
+
+def pointwise(body: str, element: str) -> str:
+    text = body
+    if element in LIMITS:
+        tiny, large = LIMITS[element]
+        text = text.replace("TINY", tiny).replace("LARGE", large)
+    else:
+        limits = np.iinfo(TYPES[element])
+        text = text.replace("MAX", str(limits.max)).replace("MIN", str(limits.min))
+    text = POINTWISE.replace("BODY", text)
+    return re.sub(r"(?<=: )T\b|(?<=to )T\b|(?<=x)T(?=>)", element, text)
+
+
+FLOATS = {
+    "a maximum that drops a NaN": (
+        "%r = arith.maximumf %x, %y : T", "%r = arith.maxnumf %x, %y : T",
+    ),
+    "a relu that drops a NaN": (
+        f"{ZERO}%r = arith.maximumf %x, %k : T",
+        f"{ZERO}%c = arith.cmpf ogt, %x, %k : T\n%r = arith.select %c, %x, %k : T",
+    ),
+    "a relu that multiplies an infinity by zero": (
+        f"{ZERO}%r = arith.maximumf %x, %k : T",
+        f"{ZERO}%c = arith.cmpf ogt, %x, %k : T\n%q = arith.uitofp %c : i1 to T\n"
+        "%r = arith.mulf %x, %q : T",
+    ),
+    "an absolute value of -0.0": (
+        "%r = math.absf %x : T", f"{NEGATIVE}%r = arith.select %c, %n, %x : T",
+    ),
+    "denormals flushed to zero": (DOUBLE, FLUSH),
+    "a clamp of large numbers": (DOUBLE, CLAMP),
+    "a quotient by the inverse": (
+        "%r = arith.divf %x, %y : T",
+        "%k = arith.constant 1.0 : T\n%q = arith.divf %k, %y : T\n%r = arith.mulf %x, %q : T",
+    ),
+}  # fmt: skip
+INTEGERS = {
+    "an absolute value that saturates": ("%r = math.absi %x : T", SATURATED),
+    "a quotient by a shift": (
+        "%k = arith.constant 4 : T\n%r = arith.divsi %x, %k : T",
+        "%k = arith.constant 2 : T\n%r = arith.shrsi %x, %k : T",
+    ),
+    "a maximum of the difference's sign": (
+        "%r = arith.maxsi %x, %y : T",
+        "%k = arith.constant 0 : T\n%d = arith.subi %x, %y : T\n"
+        "%c = arith.cmpi sgt, %d, %k : T\n%r = arith.select %c, %x, %y : T",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize("element", ["f32", "bf16"])
+def test_a_module_that_is_wrong_on_special_floats_is_wrong(name: str, element: str) -> None:
+    right, wrong = (pointwise(body, element) for body in FLOATS[name])
+    assert compared(right, wrong).get("failure") == "wrong"
+
+
+@pytest.mark.parametrize("name", ["denormals flushed to zero", "a clamp of large numbers"])
+@pytest.mark.parametrize("element", ["f16", "f64"])
+def test_other_types_have_denormals_and_large_numbers_of_their_own(name: str, element: str) -> None:
+    right, wrong = (pointwise(body, element) for body in FLOATS[name])
+    assert "failure" not in compared(right, right)
+    assert compared(right, wrong).get("failure") == "wrong"
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+@pytest.mark.parametrize("element", ["i8", "i32", "i64"])
+def test_a_module_that_is_wrong_at_the_ends_of_the_integers_is_wrong(
+    name: str, element: str
+) -> None:
+    right, wrong = (pointwise(body, element) for body in INTEGERS[name])
+    assert compared(right, wrong).get("failure") == "wrong"
+
+
+NARROWED = {
+    "i64": "%s = arith.trunci %x : i64 to i32\n%r = arith.extsi %s : i32 to i64",
+    "f64": "%s = arith.truncf %x : f64 to f32\n%w = arith.extf %s : f32 to f64\n"
+    "%r = arith.addf %w, %w : f64",
+}
+
+
+@pytest.mark.parametrize("element", NARROWED)
+def test_a_narrower_type_is_wrong(element: str) -> None:
+    right = "%k = arith.constant 0 : T\n%r = arith.addi %x, %k : T" if element == "i64" else DOUBLE
+    other = pointwise(NARROWED[element], element)
+    assert compared(pointwise(right, element), other).get("failure") == "wrong"
+
+
+RELU = """
+  %e = tensor.empty() : tensor<13x17xf32>
+  %1 = linalg.generic {{indexing_maps = [{map}, {map}], iterator_types = ["parallel", "parallel"]}}
+      ins(%0 : tensor<13x17xf32>) outs(%e : tensor<13x17xf32>) {{
+  ^bb0(%x: f32, %z: f32):
+    %k = arith.constant 0.0 : f32
+    {body}
+    linalg.yield %r : f32
+  }} -> tensor<13x17xf32>
+  return %1"""
+
+
+def test_a_relu_that_drops_the_nans_of_sums_is_wrong() -> None:
+    bodies = (
+        "%r = arith.maximumf %x, %k : f32",
+        "%p = arith.cmpf ogt, %x, %k : f32\n%r = arith.select %p, %x, %k : f32",
+    )
+    right, wrong = (
+        matmul().replace("  return %0", RELU.format(map=payloads.ID, body=body)) for body in bodies
+    )
+    assert "failure" not in compared(right, right)
+    assert compared(right, wrong).get("failure") == "wrong"
+
+
+@pytest.mark.parametrize(
+    ("payload", "other"),
+    [
+        (matmul(k=28), payloads.split_matmul(k=28, parts=4)),
+        (softmax(), softmax(by="mulf")),
+        (layer_norm(), layer_norm(root="sqrt")),
+    ],
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_other_sums_and_quotients_are_right_on_every_kind(
+    payload: str, other: str, seed: int
+) -> None:
+    out = compared(payload, other, seed)
+    assert "failure" not in out, out["message"]
+
+
+def test_what_floats_become_integers_is_held_to_their_range() -> None:
+    """Beyond the range of integers the conversion is not defined."""
+    to = "%i = arith.fptosi %x : T to i32\n%r = arith.sitofp %i : i32 to T"
+    assert "failure" not in compared(pointwise(to, "f32"), pointwise(to, "f32"))
+    traits = Traits(False, True, False, False, "f32")
+    assert not {"nan", "infinite", "largest", "extreme"} & set(
+        kinds_of([Shaped((3,), "f32")], traits)
+    )
+
+
+@pytest.mark.parametrize("element", TYPES)
+def test_special_numbers_are_in_the_inputs(element: str) -> None:
+    argument = Shaped((37, 29), element)
+    traits = Traits(False, False, False, False, "")
+    found = {}
+    for kind in kinds_of([argument, argument], traits):
+        _, made = make_inputs(kind, [argument, argument], 0)
+        found[kind] = widened(made, "bf16") if element == "bf16" else made
+    if not is_float(element):
+        limits = np.iinfo(TYPES[element])
+        assert {limits.min, limits.max, 0, -1} <= set(found["extreme"].ravel().tolist())
+        return
+    normal = 2.0**-126 if element == "bf16" else np.finfo(TYPES[element]).smallest_normal
+    assert np.isnan(found["nan"]).any() and np.isinf(found["largest"]).any()
+    assert ((found["largest"] == 0) & np.signbit(found["largest"])).any()
+    for kind in ("denormal", "scaled denormal"):
+        size = np.abs(found[kind].astype(np.float64))
+        assert size.min() > 0 and size.max() < normal
+    assert np.abs(found["extreme"]).max() > (2**4 if element == "f16" else 2**45)
