@@ -12,6 +12,7 @@ class Found:
         outline: loops, copies, buffers and vectors of the transformed module.
         transformed: the module itself.
         unscripted_us: time of the payload lowered without the script.
+        warnings: what MLIR warned of, each with its location.
     """
 
     applied: bool = False
@@ -31,3 +32,4 @@ class Found:
     outline: tuple[str, ...] = ()
     transformed: str = ""
     unscripted_us: float | None = None
+    warnings: tuple[str, ...] = ()

@@ -16,6 +16,7 @@ FAILURES = (
     "memory",
     "output",
     "wrong",
+    "race",
     "slower",
 )
 

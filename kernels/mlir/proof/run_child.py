@@ -1,10 +1,15 @@
 """A killable child process that proves something: started, watched, and its reply read."""
 
+import re
+from dataclasses import replace
 from typing import Any
 
 from kernels.mlir.proof.found import Found
 from kernels.system.limited_child import Ended, run_limited
 from kernels.system.typed_json import from_json
+
+_WARNED = re.compile(r"^at (loc\(.*)$", re.MULTILINE)
+_CONTEXT = "see current operation"
 
 
 def run_child(request: dict[str, Any], module: str = "kernels.mlir.proof.child.prove") -> Found:
@@ -20,7 +25,8 @@ def run_child(request: dict[str, Any], module: str = "kernels.mlir.proof.child.p
 
 
 def _read(ended: Ended) -> Found:
+    warned = [text for text in _WARNED.findall(ended.printed) if _CONTEXT not in text]
     try:
-        return from_json(Found, ended.reply)
+        return replace(from_json(Found, ended.reply), warnings=tuple(dict.fromkeys(warned)))
     except ValueError:
         return Found(failure="crash", message="the child ended without a reply that can be read")

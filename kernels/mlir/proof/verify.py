@@ -26,18 +26,24 @@ class Verdict:
         outline: loops, copies, buffers and vectors of the transformed module, as text.
         transformed: the module itself; empty where the script did not apply.
         unscripted_us: time of the payload lowered without the script, where it was measured.
+        warnings: what MLIR warned of, each with its location.
     """
 
     proof: Proof
     outline: tuple[str, ...]
     transformed: str = ""
     unscripted_us: float | None = None
+    warnings: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The proof without the script, and what else was found."""
         told = self.proof.to_json()
         del told["script"]
-        return told | {"structure": list(self.outline), "unscripted_us": self.unscripted_us}
+        return told | {
+            "structure": list(self.outline),
+            "unscripted_us": self.unscripted_us,
+            "warnings": list(self.warnings),
+        }
 
 
 def verify(
@@ -81,4 +87,4 @@ def verify(
         "kernels.mlir.proof.child.verify",
     )
     proof = Proof.of(reply, mlir=mlir_version(), script=script)
-    return Verdict(proof, reply.outline, reply.transformed, reply.unscripted_us)
+    return Verdict(proof, reply.outline, reply.transformed, reply.unscripted_us, reply.warnings)

@@ -18,6 +18,7 @@ from tilewise.requirements import require
 Json = dict[str, Any]
 MOST_LINES, MOST_CHARACTERS = 12, 200
 _PROBLEM = re.compile(r"^// problem:\s*(\S+)", re.MULTILINE)
+_OF_PAYLOAD = re.compile(r"line \d+ of the payload:|payload:")
 _FUNCTION = re.compile(r"^\s*func\.func\b", re.MULTILINE)
 
 
@@ -47,7 +48,9 @@ def verify(options: argparse.Namespace) -> None:
     told = {"problem": problem.canonical if problem else None, **verdict.to_json()}
     sys.stdout.write(json.dumps(told, indent=2) + "\n" if options.json else render(told))
     if not told["ok"]:
-        raise NotVerifiedError(f"{options.script}: {told['failure']}: {_gist(told['message'])}")
+        gist = _gist(told["message"])
+        file = options.payload if options.payload and _OF_PAYLOAD.match(gist) else options.script
+        raise NotVerifiedError(f"{file}: {told['failure']}: {gist}")
 
 
 def render(told: Json) -> str:
@@ -55,7 +58,8 @@ def render(told: Json) -> str:
     lines = [*told["structure"], ""] if told["structure"] else []
     rows = [("problem", told["problem"]), ("mlir", told["mlir"]),
             ("applied", _yes(told["applied"])), ("vectors", _yes(told["vectorised"])),
-            ("executed", _yes(told["executed"]))]  # fmt: skip
+            ("executed", _yes(told["executed"])),
+            *(("warning", text) for text in told["warnings"])]  # fmt: skip
     if told["max_error"] is not None and told["tolerance"] is not None:
         rows.append(("error", f"{told['max_error']:.3g}, allowed {told['tolerance']:.3g}"))
     if told["time_us"] is not None:

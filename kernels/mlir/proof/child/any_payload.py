@@ -18,8 +18,9 @@ from kernels.mlir.lowering.outline import outline
 from kernels.mlir.lowering.signature import signature_of
 from kernels.mlir.lowering.structure import is_vectorised
 from kernels.mlir.proof.child.comparison import ORDER_IS_FREE, Difference, Rules, difference
-from kernels.mlir.proof.child.inputs import kinds_of, make_inputs
+from kernels.mlir.proof.child.inputs import KINDS, kinds_of, make_inputs
 from kernels.mlir.proof.child.perturb import perturb, seeds
+from kernels.mlir.proof.child.races import has_parallel_loops, refuse_races
 from kernels.mlir.proof.child.timing import time_beside
 from kernels.mlir.proof.child.traits import Traits, traits_of
 from kernels.oracle.operands import Array
@@ -73,6 +74,22 @@ def examine(module: Any) -> dict[str, Any]:
         "vectorised": is_vectorised(module),
         "transformed": str(module),
     }
+
+
+def check_races(
+    request: dict[str, Any], module: Any, diagnostics: Diagnostics, stage: Callable[[str], object]
+) -> None:
+    """Refuse parallel loops whose iterations depend on each other.
+
+    Raises:
+        StageError: `race`; `lower` or `compile` where they cannot be run to find out.
+    """
+    if not has_parallel_loops(module):
+        return
+    stage("races")
+    signature = signature_of(payload_alone(_payload_of(request)))
+    inputs = make_inputs(next(iter(KINDS)), signature.arguments, request["seed"])
+    refuse_races(ir.Module.parse(str(module)), signature, diagnostics, inputs)
 
 
 def _payload_of(request: dict[str, Any]) -> str:

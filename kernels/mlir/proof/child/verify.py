@@ -29,6 +29,7 @@ def verify_here(request: dict[str, Any]) -> Found:
 
         module = finding.apply(lambda: any_payload.apply_request(request, diagnostics))
         finding.note(**any_payload.examine(module))
+        any_payload.check_races(request, module, diagnostics, stage)
         if request["problem"] is None:
             stage("lower")
             finding.note(**any_payload.run_payload(request, module, diagnostics, stage))

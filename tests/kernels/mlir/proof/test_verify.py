@@ -2,6 +2,7 @@
 
 import json
 import textwrap
+from typing import Any
 
 import pytest
 
@@ -255,6 +256,20 @@ def test_a_payload_that_cannot_be_run_is_refused_with_the_reason(payload: str, s
     verdict = verify(tiled("[2]", 1), payload=payload)
     assert not verdict.proof.ok
     assert says in verdict.proof.message
+
+
+SUM_OVER_K = script(
+    "%t, %l = transform.structured.tile_using_forall %op tile_sizes [0, 0, 8]"
+    " : (!transform.any_op) -> (!transform.any_op, !transform.any_op)"
+)
+
+
+@pytest.mark.parametrize("subject", [{"payload": PAYLOAD}, {"problem": MATMUL}])
+def test_a_race_is_refused_with_the_compilers_warning(subject: dict[str, Any]) -> None:
+    verdict = verify(SUM_OVER_K, **subject)
+    assert verdict.proof.failure == "race" and not verdict.proof.ok
+    assert any("tiling is not thread safe at axis #2" in one for one in verdict.warnings)
+    assert verdict.to_json()["warnings"] == list(verdict.warnings)
 
 
 CONVOLUTION = """
