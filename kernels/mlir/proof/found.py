@@ -12,6 +12,7 @@ class Found:
         outline: loops, copies, buffers and vectors of the transformed module.
         transformed: the module itself.
         unscripted_us: time of the payload lowered without the script.
+        inputs: the kind of inputs on which the error is the largest share of what is allowed.
         warnings: what MLIR warned of, each with its location.
     """
 
@@ -32,4 +33,5 @@ class Found:
     outline: tuple[str, ...] = ()
     transformed: str = ""
     unscripted_us: float | None = None
+    inputs: str = ""
     warnings: tuple[str, ...] = ()

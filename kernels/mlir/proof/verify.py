@@ -26,6 +26,8 @@ class Verdict:
         outline: loops, copies, buffers and vectors of the transformed module, as text.
         transformed: the module itself; empty where the script did not apply.
         unscripted_us: time of the payload lowered without the script, where it was measured.
+        inputs: the kind of inputs on which the error is the largest share of what is allowed;
+            empty for a problem's payload.
         warnings: what MLIR warned of, each with its location.
     """
 
@@ -33,6 +35,7 @@ class Verdict:
     outline: tuple[str, ...]
     transformed: str = ""
     unscripted_us: float | None = None
+    inputs: str = ""
     warnings: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -42,6 +45,7 @@ class Verdict:
         return told | {
             "structure": list(self.outline),
             "unscripted_us": self.unscripted_us,
+            "inputs": self.inputs,
             "warnings": list(self.warnings),
         }
 
@@ -87,4 +91,11 @@ def verify(
         "kernels.mlir.proof.child.verify",
     )
     proof = Proof.of(reply, mlir=mlir_version(), script=script)
-    return Verdict(proof, reply.outline, reply.transformed, reply.unscripted_us, reply.warnings)
+    return Verdict(
+        proof,
+        reply.outline,
+        reply.transformed,
+        reply.unscripted_us,
+        reply.inputs,
+        reply.warnings,
+    )

@@ -61,7 +61,9 @@ def render(told: Json) -> str:
             ("executed", _yes(told["executed"])),
             *(("warning", text) for text in told["warnings"])]  # fmt: skip
     if told["max_error"] is not None and told["tolerance"] is not None:
-        rows.append(("error", f"{told['max_error']:.3g}, allowed {told['tolerance']:.3g}"))
+        inputs = f" ({told['inputs']} inputs)" if told["inputs"] else ""
+        error = f"{told['max_error']:.3g}, allowed {told['tolerance']:.3g}{inputs}"
+        rows.append(("error", error))
     if told["time_us"] is not None:
         rows.append(("time", _time(told)))
     if told["failure"]:

@@ -46,7 +46,11 @@ class Compared:
         """What a proof says of it."""
         found = self.difference
         error = found.error if np.isfinite(found.error) else None
-        told: dict[str, Any] = {"max_error": error, "tolerance": found.allowed}
+        told: dict[str, Any] = {
+            "max_error": error,
+            "tolerance": found.allowed,
+            "inputs": self.inputs,
+        }
         if found.is_wrong:
             told |= {"failure": "wrong", "message": self._message()}
         return told
@@ -111,7 +115,7 @@ def run_payload(
     text = _payload_of(request)
     signature, transformed = signature_of(payload_alone(text)), str(module)
 
-    def compiled(module: Any, *changes: Callable[[Any], object]) -> Function:
+    def compiled(module: Any, *changes: Callable[[Any], None]) -> Function:
         return compile_function(module, signature, diagnostics, *changes)
 
     begin = time.perf_counter()

@@ -103,7 +103,8 @@ def difference(
         if is_float(element):
             wide = [_wide(part, element) for part in parts]
             bases = [wide[1]] * len(moved) + [wide[0]] * len(own)
-            one = _close(*wide[:2], list(zip(wide[2:], bases, strict=True)), element, rules)
+            moves = list(zip(wide[2:], bases, strict=True))
+            one = _close(wide[0], wide[1], moves, element, rules)
         else:
             one = _exact(parts[0], parts[1])
         if one.share >= worst.share:
@@ -157,7 +158,7 @@ def _distance(found: Array, expected: Array, rules: Rules) -> Array:
     if rules.has_signed_zeros:
         is_other = (found == 0) & (expected == 0) & (np.signbit(found) != np.signbit(expected))
         distance = np.where(is_other, np.inf, distance)
-    return distance
+    return np.asarray(distance)
 
 
 def _allowed(expected: Array, moves: Moves, element: str, rules: Rules) -> Array:

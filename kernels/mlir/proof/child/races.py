@@ -330,7 +330,7 @@ def _transfers(operation: Any, at: list[Any], kind: Any, padding: Any) -> tuple[
         kind: the vector.
         padding: what is read beyond the buffer.
     """
-    kept = range(len(kind.shape))
+    kept = list(range(len(kind.shape)))
     if operation.name == "vector.transfer_read":
         kept = _kept(operation)
     old = ir.AffineMapAttr(operation.attributes["permutation_map"]).value

@@ -366,3 +366,17 @@ def test_an_error_at_an_op_of_the_payload_quotes_the_payload() -> None:
     assert proof.failure == "apply"
     assert "line 4 of the payload: %r = linalg.depthwise_conv_2d_nhwc_hwc" in proof.message
     assert not any(line.startswith("line 4: ") for line in proof.message.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("5.000000e-01", "5.005000e-01"),
+        ("-1.000000e+00", "1.000000e+00"),
+        ("constant 8 : index", "constant 7 : index"),
+    ],
+)
+def test_a_wrong_transform_is_wrong(right: str, wrong: str) -> None:
+    made = verify(winograd("F_2_3"), payload=CONVOLUTION).transformed
+    assert right in made
+    assert compared(CONVOLUTION, made.replace(right, wrong, 1)).get("failure") == "wrong"
