@@ -13,7 +13,6 @@ from typing import Any
 from iree.compiler import ir
 
 from kernels.mlir.lowering.apply import StageError
-from kernels.mlir.lowering.structure import walk
 
 _WIDENING = re.compile(
     r"^(\s*)%(\w+) = fpext (bfloat|<(\d+) x bfloat>) (\S+) to (?:float|<\d+ x float>)", re.MULTILINE
@@ -40,13 +39,13 @@ _AS_BITS = {"arith.constant", "arith.bitcast", "arith.select"}
 _CASTS = {"arith.extf", "arith.truncf"}
 
 
-def compute_in_f32(module: Any) -> None:
-    """Make every operation on bf16 one on f32, with its operands widened and its results rounded.
+def compute_in_f32(operations: list[Any]) -> None:
+    """Make those operations on bf16 ones on f32, with operands widened and results rounded.
 
     Each result is rounded to bf16 at once, as the operation's definition says. Conversions between
     f64 and a 16-bit float go through f32: processors and LLVM lack them.
     """
-    for operation in [op for op, _ in walk(module.operation)]:
+    for operation in operations:
         name = operation.name
         if name in _CASTS:
             _cast_by_f32(operation)

@@ -54,9 +54,11 @@ def lower(module: Any, diagnostics: Diagnostics) -> tuple[str, tuple[Scratch, ..
     try:
         for pipeline in _BEFORE_SCRATCH:
             PassManager.parse(pipeline).run(module.operation)
-        compute_in_f32(module)
         scratch = _scratch_to_arguments(function_of(module))
-        if any(op.name in _WITHOUT_LIBRARY for op, _ in walk(module.operation)):
+        operations = [op for op, _ in walk(module.operation)]
+        is_approximated = any(op.name in _WITHOUT_LIBRARY for op in operations)
+        compute_in_f32(operations)
+        if is_approximated:
             PassManager.parse(_APPROXIMATED).run(module.operation)
         for pipeline in _AFTER_SCRATCH:
             PassManager.parse(pipeline).run(module.operation)

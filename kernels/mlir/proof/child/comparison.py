@@ -173,5 +173,5 @@ def _allowed(expected: Array, moves: Moves, element: str, rules: Rules) -> Array
     least = LEAST_SHARE * float(np.median(computed)) if rules.has_sums else 0.0
     size = np.abs(np.where(np.isfinite(expected), expected, 0.0))
     unit = np.maximum(spacing(element) * size, smallest(element))
-    allowed = np.maximum(MARGIN * np.maximum(furthest, least), FEWEST_UNITS * unit)
-    return np.minimum(allowed, np.finfo(np.float64).max)
+    allowed: Array = np.maximum(MARGIN * np.maximum(furthest, least), FEWEST_UNITS * unit)
+    return np.asarray(np.minimum(allowed, np.finfo(np.float64).max))
