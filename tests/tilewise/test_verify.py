@@ -7,7 +7,15 @@ import pytest
 
 from kernels.mlir.cpu.script import emit_script
 from tests.kernels.mlir.build import PACKED, schedule
-from tests.kernels.mlir.proof.test_verify import MATMUL, PAYLOAD, demoted, tiled
+from tests.kernels.mlir.proof.test_verify import (
+    DEPTHWISE,
+    MATMUL,
+    PAYLOAD,
+    SUM_OVER_K,
+    demoted,
+    script,
+    tiled,
+)
 from tests.tilewise.conftest import Cli
 
 
@@ -35,6 +43,27 @@ def test_a_script_and_a_payload_of_somebody_else(cli: Cli, tmp_path: Path) -> No
     assert failed.code == 1
     assert failed.err.count("\n") == 1 and "apply: line 4: %t" in failed.err
     assert "applied   no" in failed.out
+
+
+def test_an_error_in_the_payload_names_its_file(cli: Cli, tmp_path: Path) -> None:
+    path, payload = tmp_path / "script.mlir", tmp_path / "payload.mlir"
+    path.write_text(
+        script("transform.structured.vectorize %op vector_sizes [1] : !transform.any_op")
+    )
+    payload.write_text(DEPTHWISE)
+    failed = cli("verify", str(path), "--payload", str(payload))
+    assert failed.code == 1 and failed.err.count("\n") == 1
+    assert f"{payload}: apply: line 4 of the payload: %r = " in failed.err
+
+
+def test_a_race_is_refused_and_the_compilers_warning_is_printed(cli: Cli, tmp_path: Path) -> None:
+    path, payload = tmp_path / "script.mlir", tmp_path / "payload.mlir"
+    path.write_text(SUM_OVER_K)
+    payload.write_text(PAYLOAD)
+    failed = cli("verify", str(path), "--payload", str(payload))
+    assert failed.code == 1
+    assert "race: iterations of scf.forall depend on each other" in failed.err
+    assert "warning   loc(" in failed.out and "tiling is not thread safe at axis #2" in failed.out
 
 
 def test_a_script_that_loses_precision_is_wrong(cli: Cli, tmp_path: Path) -> None:
