@@ -10,6 +10,7 @@ MAIN = "__transform_main"
 SCHEDULE_ATTRIBUTE = "transform.with_named_sequence"
 SCRIPT, PAYLOAD = "-", "payload"
 """The files that MLIR's locations name: text that was parsed, and that of a payload of its own."""
+_PLAIN = re.compile(r'loc\("-":(\d+):(\d+)\)')
 _LOCATION = re.compile(r'"([^"]*)":(\d+):(\d+)')
 
 
@@ -70,22 +71,27 @@ def apply_script(text: str, diagnostics: Diagnostics) -> Any:
     return module
 
 
-def apply_to(payload: str, script: str, diagnostics: Diagnostics) -> Any:
+def apply_to(
+    payload: str, script: str, diagnostics: Diagnostics, has_own_locations: bool = False
+) -> Any:
     """Run the script of one module on the payload of another; the payload, verified.
+
+    With `has_own_locations`, those of the payload name it in place of the text that was parsed.
 
     Raises:
         StageError: `apply` or `verify`; it quotes the lines of both that MLIR names.
     """
     module = _parse(payload, diagnostics, "payload: ")
-    module.operation.walk(_located_in_payload)
+    if has_own_locations:
+        module.operation.walk(_located_in_payload)
     _interpret(module, _parse(script, diagnostics), diagnostics, script, payload)
     return module
 
 
 def _located_in_payload(operation: Any) -> Any:
     """Name the payload in an operation's location, which would else name no file."""
-    if found := _LOCATION.search(str(operation.location)):
-        operation.location = ir.Location.file(PAYLOAD, int(found[2]), int(found[3]))
+    if found := _PLAIN.fullmatch(str(operation.location)):
+        operation.location = ir.Location.file(PAYLOAD, int(found[1]), int(found[2]))
     return ir.WalkResult.ADVANCE
 
 

@@ -68,7 +68,7 @@ def apply_request(request: dict[str, Any], diagnostics: Diagnostics) -> Any:
     """The transformed module of a request's script; StageError where it does not apply."""
     if request["payload"] is None:
         return apply_script(request["script"], diagnostics)
-    return apply_to(request["payload"], request["script"], diagnostics)
+    return apply_to(request["payload"], request["script"], diagnostics, True)
 
 
 def examine(module: Any) -> dict[str, Any]:
