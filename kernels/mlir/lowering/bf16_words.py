@@ -44,6 +44,9 @@ def compute_in_f32(operations: list[Any]) -> None:
 
     Each result is rounded to bf16 at once, as the operation's definition says. Conversions between
     f64 and a 16-bit float go through f32: processors and LLVM lack them.
+
+    Raises:
+        StageError: `lower`; one is inside `vector.mask`, which holds a single operation.
     """
     for operation in operations:
         name = operation.name
@@ -57,6 +60,11 @@ def _compute_in_f32(operation: Any) -> None:
     values = [*operation.operands, *operation.results]
     if not any(_element(value.type) == "bf16" for value in values):
         return
+    if operation.parent.operation.name == "vector.mask":
+        raise StageError(
+            "lower",
+            f"cannot compute in bf16 under a mask; vectorize without vector_sizes: {operation}",
+        )
     with ir.InsertionPoint(operation), operation.location:
         operands = [
             _cast("arith.extf", one, "f32") if _element(one.type) == "bf16" else one

@@ -6,6 +6,7 @@ from typing import Any
 
 from iree.compiler import ir
 from iree.compiler.dialects import llvm, memref
+from iree.compiler.dialects.transform import interpreter
 from iree.compiler.passmanager import PassManager
 
 from kernels.mlir.lowering.apply import Diagnostics, StageError
@@ -20,11 +21,31 @@ _BEFORE_SCRATCH = (
 )
 _WITHOUT_LIBRARY = {"math.erf", "math.fpowi", "math.asinh", "math.acosh", "math.atanh", "math.cbrt"}
 _APPROXIMATED = "builtin.module(func.func(iree-codegen-math-transform))"
+_MASKS = """
+module attributes {transform.with_named_sequence} {
+  transform.named_sequence @unmask(%module: !transform.any_op) {
+    %function = transform.structured.match ops{["func.func"]} in %module
+      : (!transform.any_op) -> !transform.any_op
+    transform.apply_patterns to %function {
+      transform.apply_patterns.vector.lower_masked_transfers
+    } : !transform.any_op
+    transform.yield
+  }
+}
+"""
+_LOWER_VECTORS = (
+    "builtin.module(func.func(iree-llvmcpu-virtual-vector-lowering),canonicalize,cse,"
+    "func.func(iree-codegen-vector-transfer-lowering),canonicalize,cse,"
+    "func.func(iree-llvmcpu-vector-transpose-lowering,iree-llvmcpu-vector-shape-cast-lowering),"
+    "canonicalize,cse)"
+)
 _AFTER_SCRATCH = (
     "builtin.module(expand-strided-metadata,canonicalize,cse,affine-expand-index-ops-as-affine,"
     "lower-affine,convert-scf-to-cf,canonicalize,cse)",
     "builtin.module(iree-convert-to-llvm)",
 )
+_MOVES = {"vector.transfer_read", "vector.transfer_write", "vector.load", "vector.store",
+          "vector.maskedload", "vector.maskedstore", "vector.gather", "vector.scatter"}  # fmt: skip
 _VIEWS = {f"memref.{kind}" for kind in ("cast", "collapse_shape", "expand_shape", "subview",
                                        "reinterpret_cast")}  # fmt: skip
 VECTOR_BYTES = 64
@@ -60,11 +81,43 @@ def lower(module: Any, diagnostics: Diagnostics) -> tuple[str, tuple[Scratch, ..
         compute_in_f32(operations)
         if is_approximated:
             PassManager.parse(_APPROXIMATED).run(module.operation)
+        _lower_vectors(module)
         for pipeline in _AFTER_SCRATCH:
             PassManager.parse(pipeline).run(module.operation)
         return llvm.translate_module_to_llvmir(module.operation), scratch
     except (ir.MLIRError, ValueError, RuntimeError) as error:
         raise StageError("lower", diagnostics.explain(error)) from error
+
+
+def _lower_vectors(module: Any) -> None:
+    """Make operations on vectors of several dims ones on vectors of one.
+
+    Raises:
+        StageError: `lower`; one is left.
+    """
+    if not _high_vectors(module):
+        return
+    masks = ir.Module.parse(_MASKS)
+    sequence = masks.body.operations[0].operation
+    interpreter.apply_named_sequence(module.operation, sequence, masks.operation)
+    PassManager.parse(_LOWER_VECTORS).run(module.operation)
+    if left := _high_vectors(module):
+        raise StageError("lower", f"no code for vectors of several dims: {left[0]}")
+
+
+def _high_vectors(module: Any) -> list[Any]:
+    """Return the operations on vectors that the conversion to LLVM crashes at."""
+    return [
+        op
+        for op, _ in walk(module.operation)
+        if op.name in ("vector.contract", "vector.multi_reduction")
+        or (op.name in _MOVES and _most_dims(op) > 1)
+    ]
+
+
+def _most_dims(operation: Any) -> int:
+    kinds = [value.type for value in (*operation.operands, *operation.results)]
+    return max((kind.rank for kind in kinds if isinstance(kind, ir.VectorType)), default=0)
 
 
 def definitions(module: Any) -> list[Any]:

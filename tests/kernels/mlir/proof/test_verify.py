@@ -233,6 +233,43 @@ def test_payloads_that_compute_in_bf16_are_verified(text: str, payload: str) -> 
     assert verdict.proof.ok, verdict.proof.message
 
 
+VECTORIZE = "transform.structured.vectorize {} : !transform.any_op"
+UNDER_MASKS = script(
+    "%t, %l:3 = transform.structured.tile_using_for %op tile_sizes [4, 16, 5] : (!transform.any_op)"
+    " -> (!transform.any_op, !transform.any_op, !transform.any_op, !transform.any_op)",
+    VECTORIZE.format("%t vector_sizes [4, 16, 8]"),
+)
+SMALL = PAYLOAD.replace("24x40", "6x40").replace("16x24", "16x6")
+SUM = """
+func.func @sum(%a: tensor<6x20xf32>, %b: tensor<6x20xf32>) -> tensor<6x20xf32> {
+  %0 = linalg.elementwise <add> ins(%a, %a : tensor<6x20xf32>, tensor<6x20xf32>)
+    outs(%b : tensor<6x20xf32>) -> tensor<6x20xf32>
+  return %0 : tensor<6x20xf32>
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "payload"),
+    [
+        (script(VECTORIZE.format("%op")), SMALL),
+        (script(VECTORIZE.format("%op")), SMALL.replace("f32", "bf16")),
+        (script(VECTORIZE.format("%op")), SUM.replace("f32", "bf16")),
+        (UNDER_MASKS, PAYLOAD),
+        (UNDER_MASKS, PAYLOAD.replace("f32", "i32")),
+    ],
+)
+def test_vectors_of_several_dims_are_lowered(text: str, payload: str) -> None:
+    verdict = verify(text, payload=payload)
+    assert verdict.proof.ok, verdict.proof.message
+
+
+def test_a_masked_operation_on_bf16_is_refused() -> None:
+    verdict = verify(UNDER_MASKS, payload=PAYLOAD.replace("f32", "bf16"))
+    assert verdict.proof.failure == "lower"
+    assert "cannot compute in bf16 under a mask" in verdict.proof.message
+
+
 def test_a_softmax_of_one_op_is_verified() -> None:
     payload = """
 func.func @f(%a: tensor<7x131xf32>, %b: tensor<7x131xf32>) -> tensor<7x131xf32> {
