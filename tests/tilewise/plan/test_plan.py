@@ -243,6 +243,7 @@ def test_a_quantized_model_is_one_problem_to_import_and_to_plan(
     assert done.code == 0, done.err
     (node,) = (one for one in json.loads(done.out)["nodes"] if one["found"])
     assert node["found"]["problem"] == found["problem"]
+    assert [node["where"]] == [node["found"]["where"]] == found["where"]
 
 
 def test_what_cannot_be_tuned_is_planned_around(cli: Cli, tuned: str, tmp_path: Path) -> None:

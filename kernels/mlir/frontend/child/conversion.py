@@ -5,6 +5,8 @@ from typing import Any
 from iree.compiler import ir
 from iree.compiler.passmanager import PassManager
 
+from kernels.mlir.frontend.child.operations import number_operations
+
 ONNX = "onnx"
 PIPELINES = {
     ONNX: "torch-onnx-to-torch-backend-pipeline",
@@ -28,7 +30,7 @@ functions of them that take IREE's buffers and fences."""
 
 
 def to_linalg(module: Any, *, keeps_functions: bool = False) -> None:
-    """Lower a module in place.
+    """Lower a module in place; places of its ops are the same after all pipelines.
 
     Args:
         module: of any dialect that `PIPELINES` has.
@@ -38,7 +40,10 @@ def to_linalg(module: Any, *, keeps_functions: bool = False) -> None:
     Raises:
         MLIRError: a pipeline refused it.
     """
-    for pipeline in pipelines_of(module):
+    pipelines = pipelines_of(module)
+    if pipelines:
+        number_operations(module)
+    for pipeline in pipelines:
         is_torch = pipeline == PIPELINES["torch"]
         told = TORCH_ON_TENSORS if is_torch and keeps_functions else pipeline
         PassManager.parse(f"builtin.module({told})").run(module.operation)

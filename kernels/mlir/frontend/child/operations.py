@@ -5,12 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from iree.compiler import ir
+
 from kernels.mlir.frontend.child.bodies import MULTIPLICATIONS, multiplies, reduces
 from kernels.mlir.frontend.child.structured import rank
 from kernels.mlir.frontend.child.values import owner
 
 FUNCTIONS = ("func.func", "util.func", "util.initializer")
 _PLACE = re.compile(r'"([^"]*)":(\d+):(\d+)')
+_NUMBER = re.compile(r'"#(\d+)"')
 _LEFT = re.compile(r"(?:stablehlo|tosa|torch\.aten|tm_tensor|iree_linalg_ext|chlo)\.\w*"
                    r"(?:conv|dot|matmul|attention|mm$|linear|pool|scaled)")  # fmt: skip
 _NAMES = ("matmul", "conv", "attention", "pooling", "contract", "matvec", "vecmat", "dot", "mmt4d")
@@ -57,14 +60,29 @@ def _inner(op: Any) -> Iterator[Any]:
                 yield one.operation
 
 
+def number_operations(module: Any) -> None:
+    """Give every op without a location in a file its number as location, which lowering keeps."""
+    for op, _, number in operations(module.operation):
+        if _location(op, _PLACE) is None:
+            op.location = ir.Location.name(f"#{number}", op.location, module.context)
+
+
 def where(op: Any, function: str, number: int) -> str:
-    """The function, the location that the file gives, else the op's number, and the op."""
+    """The function, the location that the file gives, else the op's number, and the op.
+
+    The number is that of `number_operations`, where the op was lowered from one that has it.
+    """
     name = function.removesuffix("$async")[:LONGEST_NAME]
-    found = _PLACE.search(str(op.location)[:MOST_SEARCHED])
+    found = _location(op, _PLACE)
     if found is None:
-        return f"@{name}#{number} {op.name}"
+        given = _location(op, _NUMBER)
+        return f"@{name}#{given[1] if given else number} {op.name}"
     file = "" if found[1] == "-" else f"{Path(found[1]).name}:"
     return f"@{name} {file}{found[2]}:{found[3]} {op.name}"
+
+
+def _location(op: Any, form: re.Pattern[str]) -> re.Match[str] | None:
+    return form.search(str(op.location)[:MOST_SEARCHED])
 
 
 def why_left(op: Any) -> str | None:
