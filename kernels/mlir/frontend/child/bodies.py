@@ -104,7 +104,7 @@ def multiplies(op: Any) -> bool:
 
     Squares, and products with a number, are not such products.
     """
-    block, count = op.regions[0].blocks[0], int(op.attributes["operandSegmentSizes"][0])
+    block, count = op.regions[0].blocks[0], _inputs(op)
     sources: dict[Any, frozenset[int]] = {}
     for number, argument in enumerate(block.arguments):
         has_elements = number < count and _has_elements(op.operands[number])
@@ -122,6 +122,13 @@ def multiplies(op: Any) -> bool:
                 return True
         sources |= dict.fromkeys(inner.results, made)
     return False
+
+
+def _inputs(op: Any) -> int:
+    """The number of a linalg op's operands that are only read; linalg.reduce does not store it."""
+    if "operandSegmentSizes" in op.attributes:
+        return int(op.attributes["operandSegmentSizes"][0])
+    return len(op.operands) // 2
 
 
 def _inside(block: Any) -> Iterator[Any]:

@@ -67,6 +67,17 @@ TWO = f"""func.func @f(%a: {TYPE}, %b: {TYPE}, %c: {TYPE}) -> ({TYPE}, {TYPE}) {
   }} -> ({TYPE}, {TYPE})
   return %r#0, %r#1 : {TYPE}, {TYPE}
 }}"""
+REDUCED = """func.func @f(%a: tensor<8x8xf32>, %b: tensor<8x8xf32>, %c: tensor<8xf32>)
+    -> (tensor<8xf32>, tensor<8xf32>) {
+  %r:2 = linalg.reduce ins(%a, %b : tensor<8x8xf32>, tensor<8x8xf32>)
+    outs(%c, %c : tensor<8xf32>, tensor<8xf32>) dimensions = [1]
+    (%x: f32, %y: f32, %o: f32, %q: f32) {
+      %p = arith.mulf %x, %y : f32
+      %t = arith.addf %o, %p : f32
+      linalg.yield %t, %q : f32, f32
+    }
+  return %r#0, %r#1 : tensor<8xf32>, tensor<8xf32>
+}"""
 GATHERED = f"""func.func @f(%a: {TYPE}, %b: {TYPE}, %c: {TYPE}) -> {TYPE} {{
   %r = linalg.generic {{indexing_maps = [affine_map<(m, n, k) -> (k, n)>,
     affine_map<(m, n, k) -> (m, n)>], iterator_types = ["parallel", "parallel", "reduction"]}}
@@ -119,6 +130,7 @@ LISTED = {
         generic(a="(m + 1, k)", kinds=("tensor<9x8xf32>", TYPE, TYPE)), "reads input 1 at d0 + 1;",
     ),
     "two results": (TWO, "has 2 results"),
+    "two results of a reduction": (REDUCED, "has 2 results"),
     "two types": (generic(MIXED, kinds=typed("f32", None, "i8")), "multiplies f32 by i8"),
     "complex": (generic(COMPLEX, kinds=typed("complex<f32>")), "multiplies complex<f32>"),
     "unsigned": (generic(UNSIGNED, kinds=typed("i8", "i32")), "its body has arith.extui"),
