@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kernels.errors import ModuleError
+from kernels.mlir.frontend.child.onnx import OnnxError, bytecode_of
 from kernels.mlir.frontend.onnx import as_module
 from kernels.mlir.frontend.read import read_module
 from kernels.oracle.operands import Array, empty_aligned
@@ -146,3 +147,30 @@ def test_a_padding_that_depends_on_an_unknown_size_is_refused(
     source = model(onnx, [case], 2, (1, 3, "h", 8))
     with pytest.raises(ModuleError, match=f"{case[0]} y0: .*{reason}"):
         as_module(source)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "reason"),
+    [
+        ({"auto_pad": "SAME"}, "auto_pad=SAME; known are SAME_UPPER, "),
+        ({"pads": [0, 1]}, "pads has 2 numbers; 2 axes take 4"),
+        ({"strides": [2], "pads": [0, 1, 1, 1]}, "strides has 1 numbers; 2 axes take 2"),
+        ({"strides": [0, 1]}, "strides=0,1; each is at least 1"),
+        ({"dilations": [1, -1]}, "dilations=1,-1; each is at least 1"),
+        ({"kernel_shape": [3]}, "its window has 1 axes, and its input 2 besides"),
+    ],
+)
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+def test_malformed_windows_are_named(
+    onnx: Any, op: str, attributes: dict[str, Any], reason: str
+) -> None:
+    make = onnx.helper
+    node = make.make_node(op, ["x", "w"], ["y"], **attributes)
+    x, y = (make.make_tensor_value_info(name, 1, shape)
+            for name, shape in (("x", [1, 4, 9, 9]), ("y", list("abcd"))))  # fmt: skip
+    weights = onnx.numpy_helper.from_array(np.ones((4, 4, 3, 3), np.float32), "w")
+    graph = make.make_graph([node], "net", [x], [y], [weights])
+    opset = [make.make_opsetid("", 17)]
+    written = make.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString()
+    with pytest.raises(OnnxError, match=f"{op} y: {reason}"):
+        bytecode_of(written)

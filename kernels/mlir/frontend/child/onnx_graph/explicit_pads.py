@@ -18,6 +18,7 @@ from kernels.mlir.frontend.child.onnx_graph.windows import Window, halves, same_
 LEAST_OPSET = 11
 """From which the pads of `Pad` are an input; older models that cannot be converted stay."""
 SAME = ("SAME_UPPER", "SAME_LOWER")
+AUTO = (*SAME, "VALID", "NOTSET")
 _FILTER = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "QLinearConv": 3}
 _ZERO_POINT = {"ConvInteger": 2, "QLinearConv": 2}
 _WITH_WINDOWS = (*_FILTER, "MaxPool", "AveragePool")
@@ -87,6 +88,8 @@ class _Node:
         if not taps or None in taps:
             return None
         sizes = self._types[self._node.input[0]].spatial or [None] * len(taps)
+        if reason := _why_malformed(self._given, self._auto, len(taps), len(sizes)):
+            raise PaddingError(f"{self._name}: {reason}")
         ones = [1] * len(taps)
         found = [
             Window(*one)
@@ -247,6 +250,21 @@ class _Node:
     def _held(self, tensor: Any) -> str:
         self._graph.initializer.append(tensor)
         return str(tensor.name)
+
+
+def _why_malformed(given: dict[str, Any], auto: str, axes: int, input_axes: int) -> str:
+    """Return what is wrong with attributes of windows along `axes`; empty if nothing is."""
+    if auto not in AUTO:
+        return f"auto_pad={auto}; known are {', '.join(AUTO)}"
+    if axes != input_axes:
+        return f"its window has {axes} axes, and its input {input_axes} besides batch and channels"
+    for name, sides in (("strides", 1), ("dilations", 1), ("output_padding", 1), ("pads", 2)):
+        values = given.get(name)
+        if values is not None and len(values) != sides * axes:
+            return f"{name} has {len(values)} numbers; {axes} axes take {sides * axes}"
+        if values is not None and name in ("strides", "dilations") and min(values) < 1:
+            return f"{name}={','.join(map(str, values))}; each is at least 1"
+    return ""
 
 
 def _counts(windows: list[Window], outputs: list[int], *, with_padding: bool) -> NDArray[Any]:
