@@ -54,6 +54,12 @@ def extent(session: Session, job_id: int, budget: int) -> tuple[int, int]:
     return rows, -1 if last is None else last
 
 
+def is_stored(session: Session, job_id: int, number: int) -> bool:
+    """Return whether a job has a trial of a number."""
+    query = _by_number(job_id, number).where(models.Trial.number == number)
+    return session.scalar(query) is not None
+
+
 class SqlTrialStore:
     """A `search.store.TrialStore` over the trials table.
 

@@ -17,7 +17,7 @@ from service.api.services import Services, ServicesDep
 from service.errors import ConflictError, LeaseLostError, TamperedError
 from service.jobs import lease, queue, registry
 from service.jobs.lease import Lease
-from service.jobs.trial_store import SqlTrialStore
+from service.jobs.trial_store import SqlTrialStore, is_stored
 from service.runs import candidates, offers
 from service.runs.checks.ends import check_begin, checked_end, known_machine
 from service.runs.checks.trials import check_trial
@@ -123,7 +123,9 @@ def add_trial(body: AddWire, shown: ShownDep, services: ServicesDep) -> WordWire
         held = _held_by(session, shown, body.epoch)
         goes_on = lease.holds(session, held)
         work = JobWork.of(queue.get(session, shown.job_id))
-        check_trial(work, body.trial, *candidates.used(session, held, (), work.budget))
+        used, last = candidates.used(session, held, (), work.budget)
+        known = is_stored(session, shown.job_id, body.trial.number)
+        check_trial(work, body.trial, used, last, is_stored=known)
     SqlTrialStore(services.sessions, shown.job_id, held).ensure(body.trial.record())
     return GO if goes_on else STOP
 

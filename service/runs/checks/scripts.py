@@ -49,6 +49,8 @@ def proof_faults(work: JobWork, at: str, schedule: Schedule, wire: ProofWire) ->
     if wire.failure is not None and wire.failure not in FAILURES:
         yield f"{at}.failure", f"is not one of {', '.join(FAILURES)}"
         return
+    if wire.max_error is not None and wire.max_error < 0:
+        yield f"{at}.max_error", f"{wire.max_error:g} is below 0"
     if wire.ok != proof_of(wire).ok:
         yield f"{at}.ok", f"{wire.ok} contradicts applied, executed, max_error and failure"
     if wire.ok and not wire.script:

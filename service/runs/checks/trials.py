@@ -7,7 +7,9 @@ from service.runs.wire.candidates import CandidateWire
 from service.runs.wire.trials import TrialWire
 
 
-def check_trial(work: JobWork, trial: TrialWire, used: int, last: int) -> None:
+def check_trial(
+    work: JobWork, trial: TrialWire, used: int, last: int, *, is_stored: bool
+) -> None:
     """Refuse a trial of another problem, an impossible one, and one beyond the budget.
 
     Args:
@@ -15,11 +17,13 @@ def check_trial(work: JobWork, trial: TrialWire, used: int, last: int) -> None:
         trial: as it was sent.
         used: trials of the job, and candidates that its helpers have.
         last: the largest number of a stored trial; -1 if there is none.
+        is_stored: whether the job has a trial of its number, which the store compares with it.
 
     Raises:
         RefusedError: names the fields.
     """
-    refuse(_faults(work, trial, "trial", _number_fault(work, trial.number, used, last)))
+    number = None if is_stored else _number_fault(work, trial.number, used, last)
+    refuse(_faults(work, trial, "trial", number))
 
 
 def check_answer(work: JobWork, trial: TrialWire) -> None:
@@ -46,12 +50,10 @@ def check_candidates(work: JobWork, offered: Sequence[CandidateWire], used: int)
 
 
 def _number_fault(work: JobWork, number: int, used: int, last: int) -> str | None:
-    """Return what is wrong with the number of a trial.
+    """Return what is wrong with the number of a new trial.
 
     Trials that cannot be read keep their numbers, so numbers can exceed the budget by their count.
     """
-    if number <= last:
-        return None  # sent again, or the store compares it with what it has
     if used >= work.budget or number >= max(work.budget, last + 2):
         return f"{number} is beyond the budget of {work.budget} trials"
     return None

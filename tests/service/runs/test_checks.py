@@ -132,6 +132,14 @@ def test_a_budget_is_spent_once(worker):
     assert worker.post("trials", worker.trial(0)).status_code == 200, "sent again"
 
 
+def test_numbers_that_were_left_out_are_no_trials_beyond_the_budget(worker, sessions):
+    numbers = [BUDGET - 1 + count for count in range(BUDGET)]
+    assert all(worker.post("trials", worker.trial(one)).status_code == 200 for one in numbers)
+    assert fields(worker.post("trials", worker.trial(0))) == {"trial.number"}
+    assert worker.post("trials", worker.trial(numbers[1])).status_code == 200, "sent again"
+    assert len(SqlTrialStore(sessions, worker.job_id).trials()) == BUDGET
+
+
 def test_a_damaged_trial_does_not_count(worker, sessions):
     for number in range(BUDGET):
         worker.post("trials", worker.trial(number))
@@ -173,6 +181,7 @@ OTHER = Schedule((Register(rows=3, cols=16), Unroll(1))).to_json()
         ("attempts.0.proof.script", "", "attempts.0.proof.script"),
         ("attempts.0.proof.script", None, "attempts.0.proof.script"),
         ("attempts.0.proof.max_error", 9.0, "attempts.0.proof.ok"),
+        ("attempts.0.proof.max_error", -1.0, "attempts.0.proof.max_error"),
         ("attempts.0.proof.executed", False, "attempts.0.proof.ok"),
         ("attempts.0.proof.gflops", 1e12, "attempts.0.proof.gflops"),
         ("attempts.0.proof.failure", "bad luck", "attempts.0.proof.failure"),
