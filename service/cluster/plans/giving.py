@@ -37,6 +37,9 @@ OF_PLAN = (KernelsError, ServiceError)
 NOT_OF_PLAN = (DatabaseError, UnreachableError, LeaseLostError)
 """Of what keeps a plan from being given, what would keep another from it too, or passes."""
 
+UNREADABLE = (PlanError, KernelsError, ValueError, TypeError, ArithmeticError, RecursionError)
+"""What reading and comparing an answer raises, whatever a worker sent."""
+
 log = logging.getLogger(__name__)
 
 
@@ -192,7 +195,7 @@ class PlanGiving:
             if isinstance(made, Made):
                 check_made(given.order, made)
                 made = _marked(made, given.host)
-        except (PlanError, ValueError) as error:
+        except UNREADABLE as error:
             self._paused[given.worker] = time.monotonic() + PAUSE_S
             with writing(self._sessions) as session:
                 lease.crash(session, held, str(error))
@@ -221,7 +224,7 @@ def _marked(made: Made, host: str) -> Made:
 
 
 def _read(text: str) -> Made | str:
-    """What was made, or why nothing can be; PlanError where the maker has died, else ValueError."""
+    """What was made, or why nothing can be; one of `UNREADABLE` where it is neither."""
     found = json.loads(text)
     if "died" in found:
         raise PlanError(found["died"])

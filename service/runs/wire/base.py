@@ -2,25 +2,33 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
 from search.records import Measurement
 
 LARGEST = 2**31 - 1
 LONGEST_MESSAGE = 100_000
 
-Label = Annotated[str, Field(max_length=64)]
+
+def _without_nul(text: str) -> str:
+    return text.replace("\0", "")
+
+
+PLAIN = r"^[^\x00-\x1f\x7f-\x9f]*$"
+"""Text without control characters: it is printed in terminals, and PostgreSQL stores no NUL."""
+
+Label = Annotated[str, Field(max_length=64, pattern=PLAIN)]
 Whole = Annotated[StrictInt, Field(ge=-(2**53), le=2**53)]
 Steps = Annotated[list[dict[Label, Whole | Label]], Field(max_length=200)]
 Number = Annotated[int, Field(ge=0, le=LARGEST)]
 Bytes = Annotated[int, Field(ge=0, le=2**63 - 1)]
-Name = Annotated[str, Field(max_length=300)]
-Message = Annotated[str, Field(max_length=LONGEST_MESSAGE)]
+Name = Annotated[str, Field(max_length=300, pattern=PLAIN)]
+Message = Annotated[str, Field(max_length=LONGEST_MESSAGE), AfterValidator(_without_nul)]
 Unbounded = Annotated[float, Field(allow_inf_nan=True)]
 """How far a result is off, which may be infinitely far."""
 
 Params = Annotated[
-    dict[Label, StrictBool | Whole | Annotated[StrictStr, Field(max_length=300)]],
+    dict[Label, StrictBool | Whole | Annotated[StrictStr, Field(max_length=300, pattern=PLAIN)]],
     Field(max_length=200),
 ]
 

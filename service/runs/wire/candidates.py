@@ -8,7 +8,7 @@ from kernels.errors import KernelsError
 from kernels.schedule import Schedule
 from search.helpers import Candidate, Exchanged, Helped
 from search.records import LONGEST_SAMPLER, MOST_SPREAD
-from service.runs.wire.base import LARGEST, Number, Params, Steps, Wire
+from service.runs.wire.base import LARGEST, PLAIN, Number, Params, Steps, Wire
 from service.runs.wire.orders import Word
 from service.runs.wire.trials import TrialWire
 
@@ -35,7 +35,7 @@ class CandidateWire(Wire):
     number: Number
     steps: Steps
     params: Params
-    origin: Annotated[str, Field(max_length=LONGEST_SAMPLER)]
+    origin: Annotated[str, Field(max_length=LONGEST_SAMPLER, pattern=PLAIN)]
     best_s: Seconds | None
     control: ControlWire | None
 

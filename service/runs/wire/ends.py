@@ -15,6 +15,7 @@ from service.runs.wire.base import (
     Label,
     MeasurementWire,
     Message,
+    Name,
     Number,
     Steps,
     Unbounded,
@@ -71,7 +72,7 @@ class AttemptWire(Wire):
     steps: Steps
     proof: ProofWire | None
     error: Message = ""
-    failure: Annotated[str, Field(max_length=64)] = "prover"
+    failure: Label = "prover"
 
     @classmethod
     def of(cls, attempt: Attempt) -> "AttemptWire":
@@ -111,7 +112,7 @@ class BestWire(Wire):
     taken: Number = 0
     rounds: Number = 0
     spread: Annotated[float, Field(ge=0)] = 0.0
-    cold: Annotated[str, Field(max_length=300)] | None
+    cold: Name | None
     accuracy: Annotated[dict[Label, Deviation], Field(max_length=MOST_NAMES)]
 
     @classmethod

@@ -18,6 +18,7 @@ from search.records import (
 from service.db.sound import fault_of
 from service.runs.wire.base import (
     LONGEST_MESSAGE,
+    PLAIN,
     MeasurementWire,
     Message,
     Number,
@@ -39,7 +40,7 @@ class TrialWire(Wire):
     steps: Steps
     params: Params
     state: TrialState
-    origin: Annotated[str, Field(max_length=LONGEST_SAMPLER)]
+    origin: Annotated[str, Field(max_length=LONGEST_SAMPLER, pattern=PLAIN)]
     failure: FailureClass | None = None
     message: Message = ""
     measurement: MeasurementWire | None = None

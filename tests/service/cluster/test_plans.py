@@ -104,6 +104,9 @@ TIMED = {"algorithm": "direct", "hash": "0" * 16, "steps": STEPS, "time_us": 1.0
         forged("packed", "proof", "max_error", value=9.0),
         forged("packed", "proof", "mlir", value="a\nb"),
         forged("packed", "script", value=5),
+        forged("plan", "totals", "chosen_us", value=10**400),
+        5,
+        ["died"],
     ],
 )
 def test_a_plan_of_another_order_is_refused_and_made_again(driver, cluster, ready, look, made):

@@ -115,6 +115,7 @@ SPEED = {"gflops": 1e12, "interval": [1e12, 1e12], "time_us": 1.96608e-10}
         ({"state": "failed", "failure": "wrong"}, "trial.measurement"),
         ({"params": {"rows": 10**400}}, ""),
         ({"message": "x" * 200_000}, "trial.message"),
+        ({"origin": "\x1b]0;title\x07"}, "trial.origin"),
     ],
 )
 def test_a_trial_that_is_none_of_the_job_is_refused(worker, sessions, changes, field):
@@ -138,6 +139,12 @@ def test_numbers_that_were_left_out_are_no_trials_beyond_the_budget(worker, sess
     assert fields(worker.post("trials", worker.trial(0))) == {"trial.number"}
     assert worker.post("trials", worker.trial(numbers[1])).status_code == 200, "sent again"
     assert len(SqlTrialStore(sessions, worker.job_id).trials()) == BUDGET
+
+
+def test_a_message_is_stored_without_nul(worker, sessions):
+    said = worker.trial(state="failed", failure="wrong", measurement=None, message="a\0b")
+    assert worker.post("trials", said).status_code == 200
+    assert SqlTrialStore(sessions, worker.job_id).trials()[0].message == "ab"
 
 
 def test_a_damaged_trial_does_not_count(worker, sessions):
@@ -171,6 +178,7 @@ OTHER = Schedule((Register(rows=3, cols=16), Unroll(1))).to_json()
         ("best.peak_gflops", 0.0, "best.peak_gflops"),
         ("best.runners_up", [{"steps": OTHER, "measurement": SPEED}], "best.runners_up.0.steps"),
         ("best.accuracy", {"zeros": -1.0}, "best.accuracy.zeros"),
+        ("best.cold", "cold\nquality  good", "best.cold"),
         ("peers", {"openblas": SPEED}, "peers"),
         ("elapsed_s", -1.0, "elapsed_s"),
         ("machine.host", "another-host", "machine.host"),
