@@ -48,7 +48,7 @@ def test_speeds_and_sizes_have_their_units() -> None:
     assert line(text, "peak") == "75.0% of the 80.0 GFLOP/s measured in the same run"
     assert line(text, "scratch") == "panels of A 2 KiB, of B 64 KiB"
     assert line(text, "openblas") == "40.0 GFLOP/s in the same rounds; ours is 1.50x"
-    assert line(text, "measured").endswith("; 1 rounds left out, in which all were slow")
+    assert line(text, "measured").endswith("; discarded 1 slow rounds")
 
 
 def test_a_method_that_is_not_direct_tells_its_rms_errors() -> None:

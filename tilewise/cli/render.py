@@ -93,7 +93,7 @@ def _accuracy_lines(found: Json) -> list[tuple[str, str]]:
 
 
 def _disturbed_text(rounds: int) -> str:
-    return f"; {rounds} rounds left out, in which all were slow" if rounds else ""
+    return f"; discarded {rounds} slow rounds" if rounds else ""
 
 
 def _peer_lines(found: Json) -> list[tuple[str, str]]:

@@ -217,7 +217,7 @@ def test_frozen_fails_where_anything_differs(tuning: Place) -> None:
         ran = place.fetch("--frozen")
         assert ran.code == 3, change
         named = "matmul_m9_n9_k9_f32" if change == "listed" else NAME
-        assert named in ran.err and "without --frozen mends" in ran.err, change
+        assert named in ran.err and "without --frozen to update" in ran.err, change
         assert (place.files(), place.lock.exists()) == before, change
         told = json.loads(place.fetch("--frozen", "--json").out)
         assert told["frozen"] is False and told["differences"], change

@@ -83,7 +83,7 @@ def _hold(options: argparse.Namespace, folder: Folder, lock: Lock, wanted: Wante
             sys.stderr.write(f"tilewise: {one.path}: {one.reason}\n")
         raise MissingError(
             f"{len(found)} differences between folder, lock file and list; "
-            "tilewise fetch without --frozen mends them"
+            "run fetch without --frozen to update the folder (--overwrite: edited files too)"
         )
 
 
