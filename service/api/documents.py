@@ -358,16 +358,15 @@ def elapsed(job: models.Job) -> float:
 
 
 def _outcome(session: Session, job: models.Job) -> Json:
-    """The final best of a job and whether it was kept, else its fastest trial."""
+    """The stored best that a job found, else its fastest trial; and whether its result was kept."""
     stored = schedules.find_fresh(
         session, job.problem.key, job.target, job.toolchain.identity, job.cache
     )
     if stored is not None and stored.job_id == job.id and integrity.is_whole(stored):
         return {"best": best_json(stored), "kept": True}
     past = history.of_job(session, job) if job.state == "done" else None
-    if past is not None and integrity.is_whole(past):
-        return {"best": best_json(past), "kept": past.was_best}
-    return {"best": _fastest_trial(session, job), "kept": None}
+    kept = past.was_best if past is not None and integrity.is_whole(past) else None
+    return {"best": _fastest_trial(session, job), "kept": kept}
 
 
 def _fastest_trial(session: Session, job: models.Job) -> Json | None:

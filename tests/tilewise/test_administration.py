@@ -68,7 +68,7 @@ def test_old_samples_are_thinned(cli: Cli, tuned: str) -> None:
     assert ran.code == 0
     assert json.loads(ran.out) == {
         "dry_run": True, "trials": 0, "samples": 0, "bytes": 0, "keys": 0, "workers": 0,
-        "plans": 0,
+        "plans": 0, "unkept_results": 0,
     }  # fmt: skip
     assert cli("db", "prune", "--vacuum", "--db", tuned).code == 0
 

@@ -7,9 +7,7 @@ from service.runs.wire.candidates import CandidateWire
 from service.runs.wire.trials import TrialWire
 
 
-def check_trial(
-    work: JobWork, trial: TrialWire, used: int, last: int, *, is_stored: bool
-) -> None:
+def check_trial(work: JobWork, trial: TrialWire, used: int, last: int, *, is_stored: bool) -> None:
     """Refuse a trial of another problem, an impossible one, and one beyond the budget.
 
     Args:

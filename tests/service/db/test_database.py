@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy import event, make_url
+from sqlalchemy import create_engine, event, make_url
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from service.app import create_app
@@ -265,9 +265,12 @@ def test_what_a_server_says_is_busy_an_outage_or_for_good(state, kind):
 
 def test_a_server_is_not_waited_for_without_end(monkeypatch):
     made = {}
-    monkeypatch.setattr(
-        "service.db.session.create_engine", lambda _url, **given: made.update(given)
-    )
+
+    def create(_url, **given):
+        made.update(given)
+        return create_engine("sqlite://")
+
+    monkeypatch.setattr("service.db.session.create_engine", create)
     make_engine("postgresql+psycopg://host/name", patience_s=5.0)
     given = made["connect_args"]
     assert (given["connect_timeout"], given["options"]) == (5, "-c lock_timeout=5000")
