@@ -69,7 +69,8 @@ def simulated_run(
 
     threading.Thread(target=ask, daemon=True).start()
     try:
-        keeper = HttpKeeper(calls, me(), toolchain, job_id)
+        owner = me() if machine is None else f"{machine.host}:{os.getpid()}:1"
+        keeper = HttpKeeper(calls, owner, toolchain, job_id)
         keeper.note(Phase("search", 0, keeper.order.request.trials))
         problem = parse_problem(keeper.order.problem)
         for number in range(keeper.order.request.trials):
