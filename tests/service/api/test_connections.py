@@ -6,16 +6,15 @@ import json
 import logging
 import socket
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 
 import pytest
 from fastapi import FastAPI, Request
 
 from service.api.middleware import BodyLimit
 from service.app import create_app
-from service.server import Server
+from tests.service.api.test_middleware import serving
 from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
 
 HEAD = "{} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -28,24 +27,6 @@ def port(url, machine, caplog) -> Iterator[int]:
                      toolchain=TOOLCHAIN)  # fmt: skip
     with serving(app) as at:
         yield at
-
-
-@contextmanager
-def serving(app: FastAPI) -> Iterator[int]:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        free = one.getsockname()[1]
-    server = Server(app, port=free, log_level="error")
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive(), "the server ended"
-        time.sleep(0.01)
-    try:
-        yield free
-    finally:
-        server.should_exit = True
-        thread.join()
 
 
 def exchange(port: int, request: bytes) -> bytes:

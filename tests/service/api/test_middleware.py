@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 import pytest
-import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 from fastapi.testclient import TestClient
@@ -17,6 +16,7 @@ from pydantic import ValidationError
 
 from service.api.middleware import LINGER_S, BodyLimit
 from service.app import create_app
+from service.server import Server
 from service.settings import Settings
 from tests.service.api.test_answer_cache import headers_of
 from tests.service.api.test_http_errors import assert_nothing_stored, assert_problem
@@ -116,7 +116,7 @@ def serving(app: FastAPI) -> Iterator[int]:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         free = one.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(app, port=free, log_level="error"))
+    server = Server(app, port=free, log_level="error")
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
