@@ -5,6 +5,7 @@ from migrations.views.spelling import Spelling
 
 WIDEST = 0.25  # width of the interval over the speed from which a result is noisy
 LEAST_SAMPLES = 6
+LEASE_S = 60  # a run writes its seconds more often; what is later than that has not been computed
 
 
 def views(sql: Spelling) -> dict[str, str]:
@@ -12,6 +13,7 @@ def views(sql: Spelling) -> dict[str, str]:
     return {
         **v0010.views(sql),
         "best_schedules": best_schedules(sql),
+        "job_progress": job_progress(sql),
         "failures": failures(sql),
         "schedule_history": schedule_history(sql),
     }
@@ -29,6 +31,14 @@ def best_schedules(sql: Spelling) -> str:
     """Those of 0009, with the quality."""
     before, after = v0009.best_schedules(sql).split("  s.peak_gflops AS peak_gflops,\n")
     return f"{before}  {quality(sql, 's')} AS quality,\n  s.peak_gflops AS peak_gflops,\n{after}"
+
+
+def job_progress(sql: Spelling) -> str:
+    """Those of 0009, where a run whose owner is gone adds no more than its lease, as in the API."""
+    age = sql.age("j.claimed_at")
+    within = f"CASE WHEN {age} < 0 THEN 0 WHEN {age} > {LEASE_S} THEN {LEASE_S} ELSE {age} END"
+    before, after = v0009.job_progress(sql).split(f"THEN {age} ELSE 0 END AS elapsed_s")
+    return f"{before}THEN {within} ELSE 0 END AS elapsed_s{after}"
 
 
 def failures(sql: Spelling) -> str:

@@ -185,6 +185,9 @@ def test_a_killed_service_goes_on_where_it_was(tmp_path: Path) -> None:
         second.terminate()
         second.wait(30)
     assert len(before) >= 4
-    assert after[: len(before)] == before
+    # Speeds are scaled to the fastest control, which a later trial may have seen.
+    assert [(t.hash, t.samples_us) for t in after[: len(before)]] == [
+        (t.hash, t.samples_us) for t in before
+    ]
     assert [t.number for t in after] == list(range(60))
     assert len({t.hash for t in after}) == 60

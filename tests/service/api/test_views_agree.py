@@ -10,7 +10,7 @@ from service.db import make_engine
 from service.db.base import now
 from tests.service.conftest import settings_for
 
-CLOSE_S = 60.0
+CLOSE_S = 30.0
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
