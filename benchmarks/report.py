@@ -4,8 +4,8 @@ import os
 import platform
 from datetime import UTC, datetime
 
-from kernels.system.toolchain import identity
-from kernels.target import detect
+from tilewise.kernels.system.toolchain import identity
+from tilewise.kernels.target import detect
 
 
 def conditions() -> str:

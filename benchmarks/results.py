@@ -21,9 +21,9 @@ from pathlib import Path
 
 from benchmarks.declared import TABLES, Table
 from benchmarks.places import RESULTS
-from kernels.system.children import ONE_THREAD
-from kernels.system.toolchain import generator_hash
-from kernels.target import detect
+from tilewise.kernels.system.children import ONE_THREAD
+from tilewise.kernels.system.toolchain import generator_hash
+from tilewise.kernels.target import detect
 
 STAMPS = RESULTS / "stamps.json"
 

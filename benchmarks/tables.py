@@ -15,7 +15,7 @@ from math import exp, log
 from typing import Any
 
 from benchmarks.places import DOCS, RESULTS
-from kernels.system.toolchain import generator_hash
+from tilewise.kernels.system.toolchain import generator_hash
 
 README = DOCS.parent / "README.md"
 BEGIN = "<!-- results: begin, made by python -m benchmarks.tables -->"

@@ -12,13 +12,13 @@ from statistics import median
 
 import optuna
 
-from kernels.native import lower
-from kernels.oracle.operands import make_operands
-from kernels.problem import parse_problem
-from kernels.target import detect
-from search.samplers.points import suggest_point
-from search.samplers.surrogate import SurrogateSampler
-from search.space.space import Space
+from tilewise.kernels.native import lower
+from tilewise.kernels.oracle.operands import make_operands
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target import detect
+from tilewise.search.samplers.points import suggest_point
+from tilewise.search.samplers.surrogate import SurrogateSampler
+from tilewise.search.space.space import Space
 
 TRIALS, RUNS = 24, 9
 

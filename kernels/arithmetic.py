@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import NamedTuple
 
-from kernels.errors import LoweringError
-from kernels.problem import Conv2d, Matmul, Problem
-from kernels.problem.dtypes import DTYPES
-from kernels.problem.iteration import is_packed_ahead, iteration_space
-from kernels.target.instructions import DOTS, VDPBF16PS, VPDPBUSD, VPMADDWD, Dot, usable
-from kernels.target.model import Target
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.problem.dtypes import DTYPES
+from tilewise.kernels.problem.iteration import is_packed_ahead, iteration_space
+from tilewise.kernels.target.instructions import DOTS, VDPBF16PS, VPDPBUSD, VPMADDWD, Dot, usable
+from tilewise.kernels.target.model import Target
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,8 @@ def arithmetic(
         target: where.
         split: whether the reduction is.
         is_far: whether B comes from beyond the second cache, packed ahead or for few rows.
-        instruction: of `kernels.target.instructions`; by default the one of the target with the
-            most products, as in schedules that were stored before they had a step for it.
+        instruction: of `tilewise.kernels.target.instructions`; by default the one of the target
+            with the most products, as in schedules that were stored before they had a step for it.
 
     Raises:
         LoweringError: the target lacks the instruction.

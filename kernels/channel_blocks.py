@@ -11,7 +11,7 @@ image, at other addresses.
 
 from dataclasses import dataclass
 
-from kernels.problem import Problem
+from tilewise.kernels.problem import Problem
 
 
 @dataclass(frozen=True)

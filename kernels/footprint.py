@@ -3,10 +3,10 @@
 import os
 from math import ceil, prod
 
-from kernels.errors import ProblemError
-from kernels.minimal_filtering import outputs_for, tile_filtering
-from kernels.problem import Conv2d, Problem
-from kernels.problem.iteration import iteration_space
+from tilewise.kernels.errors import ProblemError
+from tilewise.kernels.minimal_filtering import outputs_for, tile_filtering
+from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.problem.iteration import iteration_space
 
 GIB = 1024**3
 MARGIN_BYTES = 1 * GIB

@@ -1,4 +1,4 @@
-"""How Alembic runs the migrations: on the connection that `service.db.schema` hands over."""
+"""Run the migrations on the connection that `tilewise.service.db.schema` hands over."""
 
 from alembic import context
 from sqlalchemy import Connection, text

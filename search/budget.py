@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from statistics import median
 
-from search.records import TuneRequest
+from tilewise.search.records import TuneRequest
 
 SEARCH_SHARE = 0.45  # at least, whatever the rest wants
 FINALS_SHARE, LEAST_FINALS_S, MOST_FINALS_S = 0.12, 1.0, 8.0

@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from kernels.schedule import Schedule
-from search.records import TrialRecord
+from tilewise.kernels.schedule import Schedule
+from tilewise.search.records import TrialRecord
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
-from kernels.problem import Problem
-from kernels.quoting import quoted
-from kernels.schedule import Schedule
-from search.errors import BudgetError
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.quoting import quoted
+from tilewise.kernels.schedule import Schedule
+from tilewise.search.errors import BudgetError
 
 SAMPLERS = ("surrogate", "local", "tpe", "gp", "cmaes", "random", "grid")
 DEFAULT_SAMPLER = SAMPLERS[0]
@@ -118,7 +118,7 @@ class TrialRecord:
         measurement: None for failures; at pace 1.
         samples: every time, in seconds, as it was.
         pace: how many times longer than on the undisturbed machine everything took meanwhile;
-            None where no control told it (`search.timing.turns`), which is taken for 1.
+            None where no control told it (`tilewise.search.timing.turns`), which is taken for 1.
         rejected: samples that were preempted; their thread's time counts.
         compile_s: seconds until the candidate could run.
         max_error: deviation from the reference where it is closest to its tolerance, or the
@@ -213,7 +213,7 @@ class Best:
             out, as a logarithm; 0 where few paces are known.
         cold: how the caches were emptied before each sample; None if they were hot.
         accuracy: the winner's rms errors in those of the direct method, by the kind of operands
-            (`kernels.oracle.accuracy`); none if it is direct.
+            (`tilewise.kernels.oracle.accuracy`); none if it is direct.
     """
 
     schedule: Schedule
@@ -239,7 +239,7 @@ class Best:
 
 @dataclass(frozen=True)
 class TuneResult:
-    """What `search.engine.tune.tune` returns.
+    """What `tilewise.search.engine.tune.tune` returns.
 
     Attributes:
         best: None when no candidate ran.

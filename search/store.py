@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from search.records import Earlier, Solved, TrialRecord
+from tilewise.search.records import Earlier, Solved, TrialRecord
 
 
 class TrialStore(Protocol):

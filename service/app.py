@@ -11,19 +11,19 @@ from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import Engine
 
-from kernels.system.toolchain import identity
-from service.api import problem_details
-from service.api.access.gate import Gate, Rules
-from service.api.access.stored import run_token_book, token_book
-from service.api.answer_cache import AnswerCache
-from service.api.events.feeds import Feeds
-from service.api.events.plans import PlanNewsReader
-from service.api.events.reading import NewsReader
-from service.api.flights import Flights
-from service.api.lanes import PATIENCE_S, Lane
-from service.api.middleware import BodyLimit, HeadAsGet
-from service.api.openapi import DescribedApp
-from service.api.routes import (
+from tilewise.kernels.system.toolchain import identity
+from tilewise.service.api import problem_details
+from tilewise.service.api.access.gate import Gate, Rules
+from tilewise.service.api.access.stored import run_token_book, token_book
+from tilewise.service.api.answer_cache import AnswerCache
+from tilewise.service.api.events.feeds import Feeds
+from tilewise.service.api.events.plans import PlanNewsReader
+from tilewise.service.api.events.reading import NewsReader
+from tilewise.service.api.flights import Flights
+from tilewise.service.api.lanes import PATIENCE_S, Lane
+from tilewise.service.api.middleware import BodyLimit, HeadAsGet
+from tilewise.service.api.openapi import DescribedApp
+from tilewise.service.api.routes import (
     events,
     jobs,
     lookup,
@@ -36,32 +36,32 @@ from service.api.routes import (
     tokens,
     trials,
 )
-from service.api.routes import metrics as metrics_route
-from service.api.routes.plans import asking as plans
-from service.api.routes.plans import events as plan_events
-from service.api.routes.plans import texts as plan_texts
-from service.api.routes.spread import exchange, helping
-from service.api.services import OTHERS, READERS, WRITERS, Lanes, Services, Workers
-from service.cluster.driver_process import DriverProcess
-from service.dashboard import live
-from service.dashboard.rendering import as_page
-from service.dashboard.routes import code, files, forms, pages, plots
-from service.dashboard.routes import live as live_route
-from service.dashboard.routes import plans as plan_pages
-from service.dashboard.routes import suites as suite_pages
-from service.db import schema
-from service.db.changes import Changes
-from service.db.session import STATEMENT_S, Sessions, make_engine, make_sessions, reading
-from service.errors import DatabaseError
-from service.host.machine import MachineInfo, examine
-from service.jobs.waiting import Endings, ended_jobs
-from service.listening import most_streams
-from service.settings import Settings
-from service.telemetry.metrics import Metrics
-from service.telemetry.requests import Observed
-from service.telemetry.stored import StoredMetrics, add_to
-from service.telemetry.traces import Tracing, start_tracing
-from service.workers.pool import Pool, Work
+from tilewise.service.api.routes import metrics as metrics_route
+from tilewise.service.api.routes.plans import asking as plans
+from tilewise.service.api.routes.plans import events as plan_events
+from tilewise.service.api.routes.plans import texts as plan_texts
+from tilewise.service.api.routes.spread import exchange, helping
+from tilewise.service.api.services import OTHERS, READERS, WRITERS, Lanes, Services, Workers
+from tilewise.service.cluster.driver_process import DriverProcess
+from tilewise.service.dashboard import live
+from tilewise.service.dashboard.rendering import as_page
+from tilewise.service.dashboard.routes import code, files, forms, pages, plots
+from tilewise.service.dashboard.routes import live as live_route
+from tilewise.service.dashboard.routes import plans as plan_pages
+from tilewise.service.dashboard.routes import suites as suite_pages
+from tilewise.service.db import schema
+from tilewise.service.db.changes import Changes
+from tilewise.service.db.session import STATEMENT_S, Sessions, make_engine, make_sessions, reading
+from tilewise.service.errors import DatabaseError
+from tilewise.service.host.machine import MachineInfo, examine
+from tilewise.service.jobs.waiting import Endings, ended_jobs
+from tilewise.service.listening import most_streams
+from tilewise.service.settings import Settings
+from tilewise.service.telemetry.metrics import Metrics
+from tilewise.service.telemetry.requests import Observed
+from tilewise.service.telemetry.stored import StoredMetrics, add_to
+from tilewise.service.telemetry.traces import Tracing, start_tracing
+from tilewise.service.workers.pool import Pool, Work
 
 NAME = "tilewise"
 PROBE_PATIENCE_S = 2.0
@@ -116,9 +116,9 @@ def create_app(
         settings: where the database is.
         workers: jobs run at once; 0 only takes them, all else drives a cluster if one is named.
         machine: this machine; None examines it.
-        toolchain: identity of the compilers; None asks `kernels.system.toolchain`.
-        worker_arguments: further arguments of `python -m service.workers`.
-        plan_arguments: further arguments of `python -m service.plans`.
+        toolchain: identity of the compilers; None asks `tilewise.kernels.system.toolchain`.
+        worker_arguments: further arguments of `python -m tilewise.service.workers`.
+        plan_arguments: further arguments of `python -m tilewise.service.plans`.
         measures_peaks: whether idle workers measure this machine, for `/v1/targets`.
     """
     present = toolchain or identity()

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from service.errors import DatabaseError
+from tilewise.service.errors import DatabaseError
 
 
 def default_file() -> Path:

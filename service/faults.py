@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
-from service.errors import ClaimError, ServiceError
+from tilewise.service.errors import ClaimError, ServiceError
 
 
 @lru_cache(maxsize=4096)  # messages; what is read again and again has no news

@@ -4,8 +4,8 @@ import errno
 import resource
 import socket
 
-from kernels.quoting import quoted
-from service.errors import AddressError, HostError
+from tilewise.kernels.quoting import quoted
+from tilewise.service.errors import AddressError, HostError
 
 BACKLOG = 2048  # as uvicorn's
 MOST_FILES = 65_536

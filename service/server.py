@@ -14,13 +14,13 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from service.api.access.browsers import is_loopback
-from service.app import create_app, stop_waiting
-from service.db import schema, tokens
-from service.db.session import make_engine, make_sessions, reading
-from service.errors import ServiceError
-from service.host.machine import examine
-from service.listening import (
+from tilewise.service.api.access.browsers import is_loopback
+from tilewise.service.app import create_app, stop_waiting
+from tilewise.service.db import schema, tokens
+from tilewise.service.db.session import make_engine, make_sessions, reading
+from tilewise.service.errors import ServiceError
+from tilewise.service.host.machine import examine
+from tilewise.service.listening import (
     KINDS_OF_STREAMS,
     MOST_STREAMS,
     OTHER_FILES,
@@ -28,8 +28,8 @@ from service.listening import (
     most_streams,
     raise_file_limit,
 )
-from service.settings import Settings
-from service.telemetry.logs import configure_logs
+from tilewise.service.settings import Settings
+from tilewise.service.telemetry.logs import configure_logs
 
 SHUTDOWN_S = 5
 NEEDED_FILES = OTHER_FILES + KINDS_OF_STREAMS * MOST_STREAMS
@@ -73,7 +73,7 @@ class Server(uvicorn.Server):
         given: dict[str, Any] = {
             "timeout_graceful_shutdown": SHUTDOWN_S,
             "server_header": False,
-            "access_log": False,  # `service.telemetry.requests` tells of requests
+            "access_log": False,  # `tilewise.service.telemetry.requests` tells of requests
             "log_config": None,
             "http": Protocol,
             **options,

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from service.default_database import default_database
+from tilewise.service.default_database import default_database
 
 _SCHEDULER = re.compile(r"(tcp|tls)://\S+:\d{1,5}")
 _SERVICE = re.compile(r"https?://\S+")

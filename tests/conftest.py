@@ -129,7 +129,7 @@ def postgresql_server(new_postgresql_folder: Callable[[], Path]) -> Iterator[str
 
 def as_administrator(server: str, statement: str) -> None:
     """Run one statement outside transactions on a server's own database."""
-    from service.db import make_engine
+    from tilewise.service.db import make_engine
 
     engine = make_engine(server)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -154,7 +154,7 @@ def migrated_postgresql(
     postgresql_server: str, new_postgresql: Callable[[], str]
 ) -> Callable[[], str]:
     """Copies a database that was migrated once, and gives the copy's URL."""
-    from service.db import schema
+    from tilewise.service.db import schema
 
     template = new_postgresql()
     schema.upgrade(template)
@@ -175,7 +175,7 @@ def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path]
 
     The migrations take longer than most tests of what is on them.
     """
-    from service.db import schema
+    from tilewise.service.db import schema
 
     template = tmp_path_factory.mktemp("migrated") / "template.db"
     schema.upgrade(f"sqlite:///{template}")
@@ -194,9 +194,9 @@ def populated(
 ) -> dict[str, str]:
     """The URLs of an SQLite and a PostgreSQL with the same rows, which tests only read."""
     from benchmarks.serving.populated import Sizes, populate
-    from service.db import make_engine, schema
-    from service.db.base import now
-    from service.db.session import write_connection
+    from tilewise.service.db import make_engine, schema
+    from tilewise.service.db.base import now
+    from tilewise.service.db.session import write_connection
 
     file = tmp_path_factory.mktemp("populated") / "tilewise.db"
     urls, end = {"sqlite": f"sqlite:///{file}", "postgresql": new_postgresql()}, now()

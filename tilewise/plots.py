@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from service.errors import DrawingError
-from service.plots import convergence as searches
-from service.plots import nest, parameters, roofline, speeds
-from service.plots.drawing import FORMATS, Format, draw, draw_svg
-from service.plots.rows import trial_row
-from service.plots.style import Spec, Theme
 from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.service.errors import DrawingError
+from tilewise.service.plots import convergence as searches
+from tilewise.service.plots import nest, parameters, roofline, speeds
+from tilewise.service.plots.drawing import FORMATS, Format, draw, draw_svg
+from tilewise.service.plots.rows import trial_row
+from tilewise.service.plots.style import Spec, Theme
 
 Json = dict[str, Any]
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels.native import lower
-from kernels.native.export.module import export
-from kernels.oracle.operands import make_operands
-from kernels.problem import Conv2d, Problem, parse_problem
-from kernels.schedule import Pack, Register, Schedule, Tile, Unroll
-from kernels.target import detect
+from tilewise.kernels.native import lower
+from tilewise.kernels.native.export.module import export
+from tilewise.kernels.oracle.operands import make_operands
+from tilewise.kernels.problem import Conv2d, Problem, parse_problem
+from tilewise.kernels.schedule import Pack, Register, Schedule, Tile, Unroll
+from tilewise.kernels.target import detect
 
 ROUNDS = 400
 

@@ -18,20 +18,20 @@ from statistics import median
 from typing import Any
 
 from benchmarks.kernels.threads import best_steps
-from kernels.native import lower
-from kernels.native.executable import Call
-from kernels.native.microbench import bandwidth_gbs, peak_gflops
-from kernels.oracle.operands import make_operands, poison
-from kernels.oracle.reference import reference
-from kernels.oracle.tolerance import compare
-from kernels.problem import parse_problem
-from kernels.schedule import Pack, Parallel, Register, Schedule, Step, Unroll
-from kernels.target import Target, resolve
-from search.peers import available_peers
-from search.peers.variant import why_wrong
-from search.runner.child.session import Session
-from search.timing.interleave import interleave
 from tilewise.bench.machine import processor
+from tilewise.kernels.native import lower
+from tilewise.kernels.native.executable import Call
+from tilewise.kernels.native.microbench import bandwidth_gbs, peak_gflops
+from tilewise.kernels.oracle.operands import make_operands, poison
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Pack, Parallel, Register, Schedule, Step, Unroll
+from tilewise.kernels.target import Target, resolve
+from tilewise.search.peers import available_peers
+from tilewise.search.peers.variant import why_wrong
+from tilewise.search.runner.child.session import Session
+from tilewise.search.timing.interleave import interleave
 
 F32 = tuple(f"matmul:m={n},n={n},k={n},dtype=f32" for n in (256, 512, 1024, 2048))
 I32 = ("matmul:m=1024,n=512,k=2048,dtype=i32", "matmul:m=16,n=1024,k=1024,dtype=i32")

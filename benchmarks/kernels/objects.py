@@ -15,20 +15,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import geometric_mean, median
 
-from kernels.native import lower
-from kernels.native.objects.make import make_object
-from kernels.native.objects.module import compiled_again
-from kernels.native.objects.proof.loaded import LoadedObject
-from kernels.native.objects.proof.timing import bound, in_turns
-from kernels.oracle.operands import make_operands
-from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.target import Target, resolve
-from search.model.analytical import Model
-from search.model.prior import prior_points
-from search.space.space import Space
 from tilewise.bench import read_suite
 from tilewise.bench.machine import processor
+from tilewise.kernels.native import lower
+from tilewise.kernels.native.objects.make import make_object
+from tilewise.kernels.native.objects.module import compiled_again
+from tilewise.kernels.native.objects.proof.loaded import LoadedObject
+from tilewise.kernels.native.objects.proof.timing import bound, in_turns
+from tilewise.kernels.oracle.operands import make_operands
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import Target, resolve
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.prior import prior_points
+from tilewise.search.space.space import Space
 
 SUITES = Path("benchmarks/data/suites")
 MEAN_BAR, LEAST_BAR = 0.97, 0.93

@@ -7,8 +7,8 @@ Every set of pairs p and -p of `CANDIDATES`, with zero where the form has an odd
 computes a strip of tiles in f32 with F(OUTPUT, TAPS), along one axis or with --square along both;
 with --pairs that set alone. Printed are the best sets: the rms errors against float64, in those of
 the direct method in f32, on each kind of operands that `accuracy=standard` asks about
-(`kernels.oracle.accuracy`). The products are summed one by one, as a micro-kernel does, and the
-transforms row by row. The points of `kernels.minimal_filtering` were found so.
+(`tilewise.kernels.oracle.accuracy`). The products are summed one by one, as a micro-kernel does,
+and the transforms row by row. The points of `tilewise.kernels.minimal_filtering` were found so.
 """
 
 import argparse
@@ -18,11 +18,17 @@ from itertools import combinations
 
 import numpy as np
 
-from kernels.minimal_filtering import ZERO, Filtering, Matrix, filtering_at, minimal_filtering
-from kernels.oracle.accuracy import KINDS, operands_of_kind, rms_error
-from kernels.oracle.operands import Array, Operands
-from kernels.oracle.reference import reference
-from kernels.problem import Conv2d
+from tilewise.kernels.minimal_filtering import (
+    ZERO,
+    Filtering,
+    Matrix,
+    filtering_at,
+    minimal_filtering,
+)
+from tilewise.kernels.oracle.accuracy import KINDS, operands_of_kind, rms_error
+from tilewise.kernels.oracle.operands import Array, Operands
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.problem import Conv2d
 
 CANDIDATES = tuple(
     Fraction(eighths, 8) for eighths in (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24)

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from benchmarks.kernels.children import Row, measured_apart
 from benchmarks.kernels.scripts import LIMIT_S, measure
-from kernels.problem import parse_problem
-from kernels.schedule import Schedule
-from kernels.target import resolve
-from search.model.analytical import Model
-from search.model.prior import prior_points
-from search.space.space import Space
 from tilewise.bench.machine import processor
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import resolve
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.prior import prior_points
+from tilewise.search.space.space import Space
 
 LARGE = "conv2d:n=1,h=56,w=56,ci=144,co=144,kh=3,kw=3,groups=144"
 SMALL = "conv2d:n=1,h=14,w=14,ci=384,co=384,kh=3,kw=3,groups=384"

@@ -17,14 +17,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from kernels.errors import KernelsError
-from kernels.mlir.cpu.script import emit_script
-from kernels.mlir.proof.prove import prove_script
-from kernels.problem import Problem, parse_problem
-from kernels.schedule import Schedule
-from kernels.target import resolve
-from search.space.space import Space
 from tilewise.bench.machine import processor
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.mlir.proof.prove import prove_script
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import resolve
+from tilewise.search.space.space import Space
 
 PROBLEMS = (
     "matmul:m=256,n=256,k=256,dtype=f32",

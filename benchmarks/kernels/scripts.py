@@ -21,29 +21,35 @@ from iree.compiler import ir
 
 from benchmarks.kernels.children import Row, measured_apart
 from benchmarks.places import SUITES
-from kernels.errors import KernelsError
-from kernels.mlir.cpu.script import emit_script
-from kernels.mlir.lowering.apply import Diagnostics, apply_script
-from kernels.mlir.lowering.jit import Call, compile_ir
-from kernels.mlir.lowering.to_llvm import lower as lower_module
-from kernels.mlir.payload.function import ENTRY, argument_names
-from kernels.mlir.transform.module import with_payload
-from kernels.native import lower
-from kernels.native.microbench import peak_gflops
-from kernels.oracle.operands import NUMPY_TYPES, Operands, empty_aligned, make_operands, poison
-from kernels.oracle.reference import reference
-from kernels.oracle.tolerance import compare
-from kernels.problem import Problem, parse_problem
-from kernels.schedule import Schedule
-from kernels.target import resolve
-from search.records import TuneRequest
-from search.timing.interleave import interleave
-from search.timing.summary import summarise
 from tilewise.backends.base import Backend, TrialSeen
 from tilewise.backends.choose import local_backend
 from tilewise.bench import read_suite
 from tilewise.bench.machine import processor
 from tilewise.errors import MissingError
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_script
+from tilewise.kernels.mlir.lowering.jit import Call, compile_ir
+from tilewise.kernels.mlir.lowering.to_llvm import lower as lower_module
+from tilewise.kernels.mlir.payload.function import ENTRY, argument_names
+from tilewise.kernels.mlir.transform.module import with_payload
+from tilewise.kernels.native import lower
+from tilewise.kernels.native.microbench import peak_gflops
+from tilewise.kernels.oracle.operands import (
+    NUMPY_TYPES,
+    Operands,
+    empty_aligned,
+    make_operands,
+    poison,
+)
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import resolve
+from tilewise.search.records import TuneRequest
+from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.summary import summarise
 
 NAMES = ("square", "bert_base", "resnet50", "background")
 ROUNDS = 25

@@ -20,18 +20,18 @@ from statistics import median
 from typing import Any
 
 from benchmarks.kernels.threads import best_steps
-from kernels.native.microbench import reader
-from kernels.oracle.operands import Operands
-from kernels.oracle.tolerance import Expected
-from kernels.problem import Problem
-from kernels.problem.model import Matmul
-from kernels.schedule import Schedule
-from kernels.target import Target, resolve
-from search.peers.screen import Bench, screen
-from search.peers.variant import PeerAbsentError
-from search.runner.child.session import Session
-from search.timing.interleave import interleave
 from tilewise.bench.machine import processor
+from tilewise.kernels.native.microbench import reader
+from tilewise.kernels.oracle.operands import Operands
+from tilewise.kernels.oracle.tolerance import Expected
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.problem.model import Matmul
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import Target, resolve
+from tilewise.search.peers.screen import Bench, screen
+from tilewise.search.peers.variant import PeerAbsentError
+from tilewise.search.runner.child.session import Session
+from tilewise.search.timing.interleave import interleave
 
 DECODING = [
     f"matmul:m=1,n={n},k={k},dtype={dtype}{transposed}"

@@ -12,14 +12,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from kernels.problem import parse_problem
-from kernels.target import resolve
-from search.records import TuneRequest
-from search.timing.summary import summarise
 from tilewise.backends.base import TrialSeen
 from tilewise.backends.choose import local_backend
 from tilewise.bench.compare import bench_runner
 from tilewise.bench.machine import processor
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target import resolve
+from tilewise.search.records import TuneRequest
+from tilewise.search.timing.summary import summarise
 
 PROBLEMS = ("matmul:m=1024,n=1024,k=1024,dtype=f32", "matmul:m=2048,n=2048,k=2048,dtype=f32")
 ROUNDS = 25

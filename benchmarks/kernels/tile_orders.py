@@ -21,17 +21,17 @@ from itertools import product
 from statistics import median
 
 from benchmarks.kernels.threads import best_steps
-from kernels.native import lower
-from kernels.native.executable import Call
-from kernels.native.microbench import bandwidth_gbs
-from kernels.native.threads.pinning import pin, usable_processors
-from kernels.oracle.operands import Operands, make_operands, poison
-from kernels.oracle.reference import reference
-from kernels.oracle.tolerance import compare
-from kernels.problem import Matmul, parse_problem
-from kernels.schedule import Schedule
-from kernels.target import Target, resolve
 from tilewise.bench.machine import processor
+from tilewise.kernels.native import lower
+from tilewise.kernels.native.executable import Call
+from tilewise.kernels.native.microbench import bandwidth_gbs
+from tilewise.kernels.native.threads.pinning import pin, usable_processors
+from tilewise.kernels.oracle.operands import Operands, make_operands, poison
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.problem import Matmul, parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import Target, resolve
 
 PROBLEMS = tuple(
     f"matmul:{sizes},dtype={dtype}"

@@ -30,25 +30,25 @@ from typing import Any
 import numpy as np
 
 from benchmarks.kernels.threads import best_steps
-from kernels.loopnest import build, count
-from kernels.minimal_filtering import outputs_for, tile_filtering
-from kernels.native.jit.functions import load
-from kernels.native.microbench import peak_gflops
-from kernels.native.plan import plan
-from kernels.oracle.accuracy import KINDS
-from kernels.oracle.operands import empty_aligned
-from kernels.problem import Conv2d, Problem, parse_problem
-from kernels.schedule import Pack, Register, Schedule, Winograd
-from kernels.target import Target, resolve
-from search.peers.screen import Bench, screen
-from search.peers.variant import PeerAbsentError
-from search.runner.child.accuracy import direct_errors, errors_of
-from search.runner.child.session import Session
-from search.space.methods.algorithms import steps_of
-from search.space.methods.winograd import LEAST_CHANNELS, LEAST_CHANNELS_OF_STRIDED
-from search.space.workload import Workload
-from search.timing.interleave import interleave
 from tilewise.bench.machine import processor
+from tilewise.kernels.loopnest import build, count
+from tilewise.kernels.minimal_filtering import outputs_for, tile_filtering
+from tilewise.kernels.native.jit.functions import load
+from tilewise.kernels.native.microbench import peak_gflops
+from tilewise.kernels.native.plan import plan
+from tilewise.kernels.oracle.accuracy import KINDS
+from tilewise.kernels.oracle.operands import empty_aligned
+from tilewise.kernels.problem import Conv2d, Problem, parse_problem
+from tilewise.kernels.schedule import Pack, Register, Schedule, Winograd
+from tilewise.kernels.target import Target, resolve
+from tilewise.search.peers.screen import Bench, screen
+from tilewise.search.peers.variant import PeerAbsentError
+from tilewise.search.runner.child.accuracy import direct_errors, errors_of
+from tilewise.search.runner.child.session import Session
+from tilewise.search.space.methods.algorithms import steps_of
+from tilewise.search.space.methods.winograd import LEAST_CHANNELS, LEAST_CHANNELS_OF_STRIDED
+from tilewise.search.space.workload import Workload
+from tilewise.search.timing.interleave import interleave
 
 SIZES = (
     "n=1,h=56,w=56,ci=64,co=64",

@@ -20,14 +20,14 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 from benchmarks.report import conditions
-from kernels.problem import Problem, parse_problem
-from kernels.schedule import Schedule
-from kernels.target import detect
-from search.engine.tune import tune
-from search.finals.rounds import PLACEMENT_ROUNDS, by_round, student
-from search.records import Best, TuneRequest
-from search.runner.runner import Runner
-from search.store import MemoryStore
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import detect
+from tilewise.search.engine.tune import tune
+from tilewise.search.finals.rounds import PLACEMENT_ROUNDS, by_round, student
+from tilewise.search.records import Best, TuneRequest
+from tilewise.search.runner.runner import Runner
+from tilewise.search.store import MemoryStore
 
 PROBLEMS = (
     "matmul:m=128,n=768,k=768,dtype=f32",

@@ -17,17 +17,17 @@ from statistics import median, quantiles
 import numpy as np
 
 from benchmarks.reductions.read_in_place import check
-from kernels.native import lower
-from kernels.native.microbench import multiplier
-from kernels.oracle.operands import make_operands
-from kernels.problem import Problem, parse_problem
-from kernels.schedule import Pack, Prefetch, Register, Schedule, Step, Strassen, Unroll
-from kernels.strassen import PRODUCTS
-from kernels.target import Target, resolve
-from search.networks.costing.retimed import bytes_of_weights, in_turns
-from search.timing.interleave import interleave
-from search.timing.samples import Run, Samples
 from tilewise.bench.machine import processor
+from tilewise.kernels.native import lower
+from tilewise.kernels.native.microbench import multiplier
+from tilewise.kernels.oracle.operands import make_operands
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import Pack, Prefetch, Register, Schedule, Step, Strassen, Unroll
+from tilewise.kernels.strassen import PRODUCTS
+from tilewise.kernels.target import Target, resolve
+from tilewise.search.networks.costing.retimed import bytes_of_weights, in_turns
+from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.samples import Run, Samples
 
 PROBLEMS = [
     f"matmul:m=128,n={n},k={k},dtype=f32,bias,weights=constant"

@@ -12,12 +12,12 @@ import argparse
 from statistics import median
 
 from benchmarks.report import conditions
-from kernels.problem import Problem, parse_problem
-from kernels.target import detect
-from search.engine.tune import tune
-from search.records import Measurement, TuneRequest
-from search.runner.runner import Runner
-from search.store import MemoryStore
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.target import detect
+from tilewise.search.engine.tune import tune
+from tilewise.search.records import Measurement, TuneRequest
+from tilewise.search.runner.runner import Runner
+from tilewise.search.store import MemoryStore
 
 PROBLEMS = (
     "matmul:m=1024,n=1024,k=1024,dtype=f32",

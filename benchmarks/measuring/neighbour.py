@@ -17,15 +17,15 @@ from statistics import fmean, median, stdev
 from typing import Any, Protocol
 
 from benchmarks.report import conditions
-from kernels.problem import Problem, parse_problem
-from kernels.system.children import child_command, child_environment
-from kernels.target import detect
-from search.model.analytical import Model
-from search.model.prior import prior_points
-from search.runner.compilers import GIVE_WAY
-from search.runner.failures import CandidateFailureError
-from search.runner.runner import Runner
-from search.space.space import Space
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.system.children import child_command, child_environment
+from tilewise.kernels.target import detect
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.prior import prior_points
+from tilewise.search.runner.compilers import GIVE_WAY
+from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.runner import Runner
+from tilewise.search.space.space import Space
 
 PROBLEMS = ("matmul:m=1024,n=1024,k=1024,dtype=f32", "matmul:m=256,n=256,k=256,dtype=f32")
 SCHEDULES = 4
@@ -70,9 +70,9 @@ def compile_for_ever(text: str) -> None:
     """What the neighbour does: the code generation of micro-kernels, never from the cache."""
     from llvmlite import ir
 
-    from kernels.native.jit.functions import emit_all
-    from kernels.native.jit.object_code import compile_module
-    from kernels.native.plan import plan
+    from tilewise.kernels.native.jit.functions import emit_all
+    from tilewise.kernels.native.jit.object_code import compile_module
+    from tilewise.kernels.native.plan import plan
 
     problem, target = parse_problem(text), detect()
     space = Space(problem, target)

@@ -16,14 +16,14 @@ from math import exp
 from statistics import median
 
 from benchmarks.report import conditions
-from kernels.problem import Problem, parse_problem
-from kernels.target import detect
-from search.engine.tune import tune
-from search.finals.rounds import rounds_of
-from search.records import TuneRequest, TuneResult
-from search.runner.processors import claim
-from search.runner.runner import Runner
-from search.store import MemoryStore
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.target import detect
+from tilewise.search.engine.tune import tune
+from tilewise.search.finals.rounds import rounds_of
+from tilewise.search.records import TuneRequest, TuneResult
+from tilewise.search.runner.processors import claim
+from tilewise.search.runner.runner import Runner
+from tilewise.search.store import MemoryStore
 
 PROBLEMS = ("matmul:m=1024,n=1024,k=1024,dtype=f32", "matmul:m=256,n=256,k=256,dtype=f32")
 ROUNDS, PLACEMENTS = 31, 3

@@ -19,11 +19,11 @@ from statistics import fmean, median, stdev
 
 from benchmarks.report import conditions
 from benchmarks.searching.warm_start import searched, settled
-from kernels.problem import Problem, parse_problem
-from kernels.schedule import Schedule
-from kernels.target import detect
-from search.records import TuneRequest, time_us
-from search.runner.runner import Runner
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import detect
+from tilewise.search.records import TuneRequest, time_us
+from tilewise.search.runner.runner import Runner
 
 PROBLEMS = (
     "matmul:m=200,n=517,k=391,dtype=f32",

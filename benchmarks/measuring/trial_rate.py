@@ -18,17 +18,17 @@ from statistics import median
 from typing import Any
 
 from benchmarks.report import conditions
-from kernels.problem import Problem, parse_problem
-from kernels.target import detect
-from search.engine.tune import tune
-from search.records import TuneRequest, TuneResult
-from search.runner.failures import CandidateFailureError
-from search.runner.runner import Runner
-from service.db import schema, writing
-from service.db.session import make_engine, make_sessions
-from service.host.process_identity import me
-from service.jobs import lease, queue
-from service.jobs.trial_store import SqlTrialStore
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.target import detect
+from tilewise.search.engine.tune import tune
+from tilewise.search.records import TuneRequest, TuneResult
+from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.runner import Runner
+from tilewise.service.db import schema, writing
+from tilewise.service.db.session import make_engine, make_sessions
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs import lease, queue
+from tilewise.service.jobs.trial_store import SqlTrialStore
 
 PROBLEMS = ("matmul:m=1024,n=1024,k=1024,dtype=f32", "matmul:m=256,n=256,k=256,dtype=f32")
 SLOW = 2.0  # times the best

@@ -22,27 +22,30 @@ from statistics import median
 from typing import Any
 
 from benchmarks.places import SUITES
-from kernels.problem import Problem, parse_problem
-from kernels.statistics import median_interval
-from kernels.system.children import ONE_THREAD
-from kernels.target import detect
-from search.engine.tune import tune
-from search.records import TuneRequest
-from search.store import MemoryStore
 from tilewise.bench import read_suite
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.statistics import median_interval
+from tilewise.kernels.system.children import ONE_THREAD
+from tilewise.kernels.target import detect
+from tilewise.search.engine.tune import tune
+from tilewise.search.records import TuneRequest
+from tilewise.search.store import MemoryStore
 
 HERE = Path(__file__).parents[2]
 SAMPLE_S = 2e-3
 CHILD = """
 import json, sys, time
-from kernels.native import lower
-from kernels.problem import parse_problem
-from kernels.schedule import Schedule
-from kernels.target import detect
-try:  # as it was called before
-    from kernels.reference import make_operands
-except ImportError:
-    from kernels.oracle.operands import make_operands
+from importlib import import_module
+def load(name):
+    try:
+        return import_module(f"tilewise.kernels.{name}")
+    except ModuleNotFoundError:  # as it was called before 0.2.0
+        return import_module(f"kernels.{name}")
+lower = load("native").lower
+parse_problem = load("problem").parse_problem
+Schedule = load("schedule").Schedule
+detect = load("target").detect
+make_operands = load("oracle.operands").make_operands
 asked = json.loads(sys.stdin.readline())
 problem = parse_problem(asked["problem"])
 operands = make_operands(problem, 0)

@@ -15,29 +15,29 @@ from statistics import median
 
 import numpy as np
 
-from kernels.channel_blocks import PLAIN, Blocks
-from kernels.mlir.frontend.graph import Graph
-from kernels.mlir.frontend.read import read_graph
-from kernels.mlir.frontend.weights import read_program
-from kernels.target import resolve
-from search.networks.costing.retimed import Retimed, weights_bytes
-from search.networks.costs import RETIMED, Timed
-from search.networks.layouts import Layout
-from search.networks.plan import Plan
-from search.networks.planning import Named, planned
-from search.networks.running.network import Network
-from search.networks.variants import BLOCKS, in_channel_blocks
-from search.timing.interleave import interleave
-from search.timing.samples import Run
 from tilewise.backends.choose import open_backend
 from tilewise.backends.costs import StoredCosts
+from tilewise.kernels.channel_blocks import PLAIN, Blocks
+from tilewise.kernels.mlir.frontend.graph import Graph
+from tilewise.kernels.mlir.frontend.read import read_graph
+from tilewise.kernels.mlir.frontend.weights import read_program
+from tilewise.kernels.target import resolve
+from tilewise.search.networks.costing.retimed import Retimed, weights_bytes
+from tilewise.search.networks.costs import RETIMED, Timed
+from tilewise.search.networks.layouts import Layout
+from tilewise.search.networks.plan import Plan
+from tilewise.search.networks.planning import Named, planned
+from tilewise.search.networks.running.network import Network
+from tilewise.search.networks.variants import BLOCKS, in_channel_blocks
+from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.samples import Run
 
 ROUNDS = 25
 
 
 @dataclass
 class WithoutBlocks:
-    """Costs that are asked for no blocks (`search.networks.costs.Costs`)."""
+    """Costs that are asked for no blocks (`tilewise.search.networks.costs.Costs`)."""
 
     costs: Retimed
 

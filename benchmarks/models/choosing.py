@@ -10,7 +10,7 @@ from statistics import median
 
 from benchmarks.models.flows import resnet50
 from benchmarks.models.highs import least_cost
-from search.networks.choice import Flow, choose, priced
+from tilewise.search.networks.choice import Flow, choose, priced
 
 LAYOUTS, SEEDS = (2, 3, 5, 8), 5
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from search.networks.choice import Alternative, Flow, Step
+from tilewise.search.networks.choice import Alternative, Flow, Step
 
 STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))  # width, blocks, first stride
 GFLOPS, GBS = 264.0, 20.0  # of the prototype's core

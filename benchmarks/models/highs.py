@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_matrix
 
-from search.networks.choice import Flow
+from tilewise.search.networks.choice import Flow
 
 Terms = list[tuple[int, float]]
 

@@ -21,15 +21,15 @@ import numpy as np
 from benchmarks.models.whole_models import Run, pytorch, target_of
 from examples.models import MODELS, Graph
 from examples.models.spellings import spelled
-from kernels.mlir.frontend.weights import read_program
-from kernels.native.microbench import STREAMS, peak_gflops, reader
-from kernels.oracle.operands import Array, to_bf16
-from kernels.problem import parse_problem
-from kernels.target import resolve
-from search.networks.plan import Plan
-from search.networks.running.network import Network
-from search.timing.interleave import interleave
 from tilewise.cli import main as tilewise
+from tilewise.kernels.mlir.frontend.weights import read_program
+from tilewise.kernels.native.microbench import STREAMS, peak_gflops, reader
+from tilewise.kernels.oracle.operands import Array, to_bf16
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target import resolve
+from tilewise.search.networks.plan import Plan
+from tilewise.search.networks.running.network import Network
+from tilewise.search.timing.interleave import interleave
 
 OURS = "this network"
 ROUNDS = 25

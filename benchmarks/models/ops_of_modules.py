@@ -13,16 +13,16 @@ import random
 from dataclasses import dataclass
 from statistics import median, quantiles
 
-from kernels.errors import KernelsError
-from kernels.mlir.frontend.lone import LoneOp
-from kernels.mlir.frontend.read import read_op
-from kernels.mlir.normalised.normal_form import normal_form, schedulable
-from kernels.mlir.normalised.prove import prove_lone
-from kernels.mlir.proof.prove import prove
-from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.target import resolve
-from search.model.prior import direct_schedules
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.mlir.frontend.lone import LoneOp
+from tilewise.kernels.mlir.frontend.read import read_op
+from tilewise.kernels.mlir.normalised.normal_form import normal_form, schedulable
+from tilewise.kernels.mlir.normalised.prove import prove_lone
+from tilewise.kernels.mlir.proof.prove import prove
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import resolve
+from tilewise.search.model.prior import direct_schedules
 
 SIZES = {"b": (2, 3, 8), "m": (24, 64, 96, 130), "n": (32, 64, 96, 144), "k": (48, 64, 128)}
 COUNTS = {"b": (0, 0, 1, 2), "m": (1, 1, 2), "n": (1, 1, 2), "k": (1, 1, 2)}

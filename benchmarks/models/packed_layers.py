@@ -20,24 +20,24 @@ from iree.compiler import ir
 from benchmarks.report import conditions
 from examples.models import MODELS
 from examples.models.spellings import SPELLINGS, spelled
-from kernels.mlir.cpu.packs import largest_divisor
-from kernels.mlir.frontend.read import Limits, read_module
-from kernels.mlir.lowering.apply import Diagnostics, apply_to
-from kernels.mlir.lowering.functions import compile_function
-from kernels.mlir.lowering.signature import signature_of
-from kernels.mlir.network.blocks import Blocks
-from kernels.mlir.network.compute import emit_layer
-from kernels.mlir.network.layer import Layer
-from kernels.mlir.network.pack import pack_module
-from kernels.mlir.network.tiles import SPARE_REGISTERS, Tile, tile_of
-from kernels.mlir.proof.child.timing import time_beside
-from kernels.native import lower
-from kernels.oracle.operands import make_operands
-from kernels.problem import Conv2d, Problem, parse_problem
-from kernels.target import Target, detect
-from search.engine.tune import tune
-from search.records import TuneRequest
-from search.store import MemoryStore
+from tilewise.kernels.mlir.cpu.packs import largest_divisor
+from tilewise.kernels.mlir.frontend.read import Limits, read_module
+from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_to
+from tilewise.kernels.mlir.lowering.functions import compile_function
+from tilewise.kernels.mlir.lowering.signature import signature_of
+from tilewise.kernels.mlir.network.blocks import Blocks
+from tilewise.kernels.mlir.network.compute import emit_layer
+from tilewise.kernels.mlir.network.layer import Layer
+from tilewise.kernels.mlir.network.pack import pack_module
+from tilewise.kernels.mlir.network.tiles import SPARE_REGISTERS, Tile, tile_of
+from tilewise.kernels.mlir.proof.child.timing import time_beside
+from tilewise.kernels.native import lower
+from tilewise.kernels.oracle.operands import make_operands
+from tilewise.kernels.problem import Conv2d, Problem, parse_problem
+from tilewise.kernels.target import Target, detect
+from tilewise.search.engine.tune import tune
+from tilewise.search.records import TuneRequest
+from tilewise.search.store import MemoryStore
 
 LIMITS = Limits(600.0, 16 << 30)
 SECONDS = 1.0

@@ -13,10 +13,10 @@ import time
 from benchmarks.report import conditions
 from examples.models import MODELS
 from examples.models.spellings import spelled
-from kernels.mlir.frontend.read import Limits
-from kernels.mlir.network.blocks import Blocks
-from kernels.mlir.network.pack import pack_module, prove_packs
-from kernels.mlir.network.plan import PackPlan
+from tilewise.kernels.mlir.frontend.read import Limits
+from tilewise.kernels.mlir.network.blocks import Blocks
+from tilewise.kernels.mlir.network.pack import pack_module, prove_packs
+from tilewise.kernels.mlir.network.plan import PackPlan
 
 NETWORKS = {
     "resnet50, nhwc": ("resnet50", "linalg"),

@@ -12,15 +12,15 @@ import json
 import tempfile
 from pathlib import Path
 
-from kernels.dispatches.compilation import calls_in, moves_in, preprocessed
-from kernels.dispatches.cutting.cut import cut_module, patterns_of
-from kernels.dispatches.entry import compiled
-from kernels.dispatches.library import FLAG, text_of
-from kernels.mlir.iree.compiler import DATA_TILING, compile_file
-from kernels.target import resolve
-from search.networks.plan import Plan
 from tilewise.iree.planned import chosen
+from tilewise.kernels.dispatches.compilation import calls_in, moves_in, preprocessed
+from tilewise.kernels.dispatches.cutting.cut import cut_module, patterns_of
+from tilewise.kernels.dispatches.entry import compiled
+from tilewise.kernels.dispatches.library import FLAG, text_of
+from tilewise.kernels.mlir.iree.compiler import DATA_TILING, compile_file
+from tilewise.kernels.target import resolve
 from tilewise.model.measuring import Limits, measure
+from tilewise.search.networks.plan import Plan
 
 COMPILE_S = 900.0
 

@@ -13,20 +13,20 @@ from statistics import median
 
 import numpy as np
 
-from kernels.channel_blocks import Blocks
-from kernels.native import lower
-from kernels.native.conversion import Conversion, converter
-from kernels.oracle.operands import make_operands
-from kernels.problem import parse_problem
-from kernels.schedule import Schedule
-from kernels.target import resolve
-from kernels.target.model import Target
-from search.networks.copies import conversion_of
-from search.networks.plan import Plan
-from search.networks.running.blocks import laid_in_blocks
-from search.networks.running.layers import blocks_of
-from search.timing.interleave import interleave
-from search.timing.samples import Run
+from tilewise.kernels.channel_blocks import Blocks
+from tilewise.kernels.native import lower
+from tilewise.kernels.native.conversion import Conversion, converter
+from tilewise.kernels.oracle.operands import make_operands
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import resolve
+from tilewise.kernels.target.model import Target
+from tilewise.search.networks.copies import conversion_of
+from tilewise.search.networks.plan import Plan
+from tilewise.search.networks.running.blocks import laid_in_blocks
+from tilewise.search.networks.running.layers import blocks_of
+from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.samples import Run
 
 ROUNDS = 15
 

@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 
 from benchmarks.kernels.objects import first_choice
-from kernels.dispatches.compilation import compiled_with
-from kernels.dispatches.cutting.cut import cut_module, patterns_of
-from kernels.dispatches.entry import Entry, compiled
-from kernels.dispatches.library import text_of
-from kernels.mlir.iree.compiler import DATA_TILING, compile_module
-from kernels.mlir.iree.runtime import LoadedModule, open_device
-from kernels.native import lower
-from kernels.oracle.operands import empty_aligned, make_operands
-from kernels.problem import parse_problem
-from kernels.target import resolve
+from tilewise.kernels.dispatches.compilation import compiled_with
+from tilewise.kernels.dispatches.cutting.cut import cut_module, patterns_of
+from tilewise.kernels.dispatches.entry import Entry, compiled
+from tilewise.kernels.dispatches.library import text_of
+from tilewise.kernels.mlir.iree.compiler import DATA_TILING, compile_module
+from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
+from tilewise.kernels.native import lower
+from tilewise.kernels.oracle.operands import empty_aligned, make_operands
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target import resolve
 
 OPS: tuple[tuple[str, dict[str, int]], ...] = (
     ("bqhd,bkhd->bhqk", {"b": 1, "q": 128, "k": 128, "h": 12, "d": 64}),

@@ -22,11 +22,11 @@ import numpy as np
 from examples.models import MODELS, Graph
 from examples.models.bert import bert, bert_bf16
 from examples.models.spellings import spelled
-from kernels.mlir.iree.runtime import LoadedModule, open_device
-from kernels.oracle.operands import Array, empty_aligned, to_bf16
-from search.timing.interleave import interleave
 from tilewise.cli import main as tilewise
+from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
+from tilewise.kernels.oracle.operands import Array, empty_aligned, to_bf16
 from tilewise.model.forms import FILES
+from tilewise.search.timing.interleave import interleave
 
 Run = Callable[[int], None]
 ROUNDS = 15
@@ -77,7 +77,7 @@ def measure(
 
 def target_of(threads: int) -> str:
     """This processor with so many threads."""
-    from kernels.target import detect
+    from tilewise.kernels.target import detect
 
     return detect().with_threads(threads).canonical
 

@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
 
-from kernels.problem import Conv2d, Matmul, Problem
-from search.libraries.gain import Gain, measured
-from search.records import TuneRequest
 from tilewise.backends.base import Backend, ignore_phase
 from tilewise.backends.choose import open_backend
 from tilewise.bench import read_suite
 from tilewise.errors import MissingError
+from tilewise.kernels.problem import Conv2d, Matmul, Problem
+from tilewise.search.libraries.gain import Gain, measured
+from tilewise.search.records import TuneRequest
 
 HEAD = ("problem", "kernel", "default", "data tiling", "x IREE", "x own call")
 

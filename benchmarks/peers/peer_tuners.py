@@ -3,7 +3,7 @@
     python -m benchmarks.peers.peer_tuners [--seconds 90] [--seed 0] [--out FILE]
                                      [--tvm-python PATH] [--tvm-seconds 270]
 
-- tilewise: `search.engine.tune` with its defaults.
+- tilewise: `tilewise.search.engine.tune` with its defaults.
 - optuna: Optuna's TPE with its defaults on the same space, kernels, checks and timing, without
   the analytical prior and whatever else the search knows.
 - metaschedule: TVM's, by the interpreter of an environment that has it; docs/tuners.md says
@@ -32,16 +32,16 @@ from statistics import median
 
 import optuna
 
-from kernels.problem import Problem, parse_problem
-from kernels.target import detect
-from kernels.target.model import Target
-from search.engine.tune import tune
-from search.records import TrialRecord, TuneRequest
-from search.runner.failures import CandidateFailureError
-from search.runner.runner import Runner
-from search.space.points import Point
-from search.space.space import Space
-from search.store import MemoryStore
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.target import detect
+from tilewise.kernels.target.model import Target
+from tilewise.search.engine.tune import tune
+from tilewise.search.records import TrialRecord, TuneRequest
+from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.runner import Runner
+from tilewise.search.space.points import Point
+from tilewise.search.space.space import Space
+from tilewise.search.store import MemoryStore
 
 PROBLEMS = (
     "matmul:m=1024,n=1024,k=1024,dtype=f32",

@@ -18,17 +18,17 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-from kernels.mlir.iree.compiler import DATA_TILING, compile_module
-from kernels.mlir.iree.module_text import module_text
-from kernels.mlir.proof.child.timing import Turn
-from kernels.mlir.tuning_spec.collection import check_matched
-from kernels.mlir.tuning_spec.compiled import FLAG
-from kernels.oracle.operands import make_operands, poison
-from kernels.oracle.reference import reference
-from kernels.oracle.tolerance import compare
-from kernels.problem import Problem, parse_problem
-from search.peers.iree import bound
 from tilewise.bench.machine import processor
+from tilewise.kernels.mlir.iree.compiler import DATA_TILING, compile_module
+from tilewise.kernels.mlir.iree.module_text import module_text
+from tilewise.kernels.mlir.proof.child.timing import Turn
+from tilewise.kernels.mlir.tuning_spec.collection import check_matched
+from tilewise.kernels.mlir.tuning_spec.compiled import FLAG
+from tilewise.kernels.oracle.operands import make_operands, poison
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.search.peers.iree import bound
 
 PROBLEMS = (
     "matmul:m=512,n=512,k=512,dtype=f32",

@@ -13,10 +13,10 @@ from itertools import product
 from typing import Literal
 
 from benchmarks.reductions.shared_words import beside_onednn
-from kernels.problem import Problem, parse_problem
-from kernels.schedule import Pack, Prefetch, Register, Schedule, Step, Stream, Tile, Unroll
-from kernels.target import Target, resolve
 from tilewise.bench.machine import processor
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import Pack, Prefetch, Register, Schedule, Step, Stream, Tile, Unroll
+from tilewise.kernels.target import Target, resolve
 
 PROBLEMS = [
     f"matmul:m={m},n={n},k={k},dtype=f32"

@@ -16,18 +16,18 @@ from contextlib import suppress
 from dataclasses import replace
 
 from benchmarks.kernels.threads import best_steps
-from kernels.errors import ScheduleError
-from kernels.native import lower
-from kernels.native.executable import Call
-from kernels.native.microbench import bandwidth_gbs
-from kernels.oracle.operands import make_operands, poison
-from kernels.oracle.reference import reference
-from kernels.oracle.tolerance import compare
-from kernels.problem import Matmul, parse_problem
-from kernels.schedule import Parallel, Prefetch, Schedule, Step, Tile
-from kernels.target import Target, resolve
-from search.timing.interleave import interleave
 from tilewise.bench.machine import processor
+from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.native import lower
+from tilewise.kernels.native.executable import Call
+from tilewise.kernels.native.microbench import bandwidth_gbs
+from tilewise.kernels.oracle.operands import make_operands, poison
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.problem import Matmul, parse_problem
+from tilewise.kernels.schedule import Parallel, Prefetch, Schedule, Step, Tile
+from tilewise.kernels.target import Target, resolve
+from tilewise.search.timing.interleave import interleave
 
 PROBLEMS = (
     "matmul:m=1,n=1,k=1048576,dtype=f32",

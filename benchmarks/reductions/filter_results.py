@@ -13,14 +13,23 @@ from statistics import median
 from typing import Any
 
 from benchmarks.reductions.read_in_place import check
-from kernels.native import lower
-from kernels.oracle.operands import Operands, make_operands
-from kernels.problem import Problem, parse_problem
-from kernels.schedule import Nontemporal, Pack, Prefetch, Register, Schedule, Step, Tile, Winograd
-from kernels.target import Target, resolve
-from search.timing.cold import ColdMode, cold_mode, largest_cache
-from search.timing.interleave import interleave
 from tilewise.bench.machine import processor
+from tilewise.kernels.native import lower
+from tilewise.kernels.oracle.operands import Operands, make_operands
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import (
+    Nontemporal,
+    Pack,
+    Prefetch,
+    Register,
+    Schedule,
+    Step,
+    Tile,
+    Winograd,
+)
+from tilewise.kernels.target import Target, resolve
+from tilewise.search.timing.cold import ColdMode, cold_mode, largest_cache
+from tilewise.search.timing.interleave import interleave
 
 SIZES = (
     "n=5,h=80,w=100,ci=128,co=128",

@@ -10,19 +10,19 @@ import argparse
 from typing import Any
 
 from benchmarks.reductions.read_in_place import check
-from kernels.native import lower
-from kernels.native.microbench import peak_gflops
-from kernels.oracle.operands import make_operands
-from kernels.problem import Problem, parse_problem
-from kernels.schedule import Pack, Prefetch, Register, Schedule, Step, Winograd
-from kernels.schedule.fewer_products import TILES
-from kernels.schedule.winograd import winograd_space
-from kernels.target import resolve
-from search.space.methods.winograd import outputs_of
-from search.space.workload import Workload
-from search.timing.interleave import interleave
-from search.timing.summary import summarise
 from tilewise.bench.machine import processor
+from tilewise.kernels.native import lower
+from tilewise.kernels.native.microbench import peak_gflops
+from tilewise.kernels.oracle.operands import make_operands
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import Pack, Prefetch, Register, Schedule, Step, Winograd
+from tilewise.kernels.schedule.fewer_products import TILES
+from tilewise.kernels.schedule.winograd import winograd_space
+from tilewise.kernels.target import resolve
+from tilewise.search.space.methods.winograd import outputs_of
+from tilewise.search.space.workload import Workload
+from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.summary import summarise
 
 PROBLEMS = (
     "conv2d:n=1,h=7,w=7,ci=512,co=512,kh=3,kw=3,pad=1,dtype=f32,weights=constant",

@@ -12,18 +12,18 @@ from dataclasses import replace
 from statistics import median
 
 from benchmarks.reductions.read_in_place import check
-from kernels.errors import LoweringError
-from kernels.native import lower
-from kernels.native.microbench import peak_gflops
-from kernels.oracle.operands import make_operands
-from kernels.problem import Problem, parse_problem
-from kernels.schedule import Schedule
-from kernels.target import resolve
-from search.model.analytical import Model
-from search.model.prior import prior_points
-from search.space.space import Space
-from search.timing.interleave import interleave
 from tilewise.bench.machine import processor
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native import lower
+from tilewise.kernels.native.microbench import peak_gflops
+from tilewise.kernels.oracle.operands import make_operands
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import resolve
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.prior import prior_points
+from tilewise.search.space.space import Space
+from tilewise.search.timing.interleave import interleave
 
 LAYERS = [
     f"matmul:m={m},n={n},k=4096,dtype=bf16{weights}"

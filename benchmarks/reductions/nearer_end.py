@@ -17,17 +17,17 @@ from typing import Any
 
 from benchmarks.kernels.streaming import STREAMS, fastest_peers, reading
 from benchmarks.reductions.read_in_place import check
-from kernels.native import lower
-from kernels.oracle.operands import make_operands
-from kernels.oracle.reference import reference
-from kernels.problem import Matmul, parse_problem
-from kernels.schedule import Alternate, Schedule
-from kernels.target import Target, resolve
-from search.model.analytical import Model
-from search.model.prior import prior_points
-from search.space.space import Space
-from search.timing.interleave import interleave
 from tilewise.bench.machine import processor
+from tilewise.kernels.native import lower
+from tilewise.kernels.oracle.operands import make_operands
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.problem import Matmul, parse_problem
+from tilewise.kernels.schedule import Alternate, Schedule
+from tilewise.kernels.target import Target, resolve
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.prior import prior_points
+from tilewise.search.space.space import Space
+from tilewise.search.timing.interleave import interleave
 
 PROBLEMS = [
     f"matmul:{text}"

@@ -13,19 +13,19 @@ from typing import Any
 
 from benchmarks.kernels.streaming import STREAMS, fastest_peers, reading
 from benchmarks.reductions.read_in_place import check
-from kernels.native import lower
-from kernels.native.microbench import peak_gflops
-from kernels.oracle.operands import make_operands
-from kernels.oracle.reference import reference
-from kernels.problem import Problem, parse_problem
-from kernels.schedule import Prefetch, Schedule
-from kernels.target import resolve
-from search.model.analytical import Model
-from search.model.prior import prior_points
-from search.space.space import Space
-from search.timing.interleave import interleave
-from search.timing.summary import summarise
 from tilewise.bench.machine import processor
+from tilewise.kernels.native import lower
+from tilewise.kernels.native.microbench import peak_gflops
+from tilewise.kernels.oracle.operands import make_operands
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import Prefetch, Schedule
+from tilewise.kernels.target import resolve
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.prior import prior_points
+from tilewise.search.space.space import Space
+from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.summary import summarise
 
 LAYERS = [
     f"matmul:m={m},n={n},k={k},dtype={dtype},weights=constant"

@@ -13,17 +13,17 @@ from typing import Any
 
 from benchmarks.kernels.scripts import compiled_script
 from benchmarks.kernels.threads import best_steps
-from kernels.native import lower
-from kernels.oracle.operands import Operands, make_operands, poison
-from kernels.oracle.reference import reference
-from kernels.oracle.tolerance import compare
-from kernels.problem import Problem, parse_problem
-from kernels.schedule import Pack, Register, Schedule, Step, Stream, Tile, Unroll
-from kernels.target import resolve
-from search.peers import available_peers
-from search.timing.interleave import interleave
-from search.timing.summary import summarise
 from tilewise.bench.machine import processor
+from tilewise.kernels.native import lower
+from tilewise.kernels.oracle.operands import Operands, make_operands, poison
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import Pack, Register, Schedule, Step, Stream, Tile, Unroll
+from tilewise.kernels.target import resolve
+from tilewise.search.peers import available_peers
+from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.summary import summarise
 
 PACKED = {
     "matmul:m=8,n=4096,k=4096,dtype=f32,transpose_b": "n 32, k 1024, B, 8x32 cols, 4",

@@ -20,14 +20,20 @@ from typing import Any
 
 from llvmlite import ir
 
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.control import Loop
-from kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Vectors, const, internal_function
-from kernels.native.jit.engines import Loaded
-from kernels.native.jit.object_code import compile_module
-from kernels.target import Target, resolve
-from search.timing.interleave import interleave
 from tilewise.bench.machine import processor
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.control import Loop
+from tilewise.kernels.native.ir.vectors import (
+    ELEMENTS,
+    LINE_BYTES,
+    Vectors,
+    const,
+    internal_function,
+)
+from tilewise.kernels.native.jit.engines import Loaded
+from tilewise.kernels.native.jit.object_code import compile_module
+from tilewise.kernels.target import Target, resolve
+from tilewise.search.timing.interleave import interleave
 
 SIZES = (4_000_000, 8_388_608)  # 1000x1000 and 4096x512 in f32
 STREAMS = ((1, 1), (2, 1), (4, 1), (8, 1), (16, 1), (1, 8), (4, 4), (8, 2))

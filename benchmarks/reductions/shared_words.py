@@ -12,15 +12,24 @@ from collections.abc import Mapping
 from statistics import median
 
 from benchmarks.reductions.read_in_place import check
-from kernels.native import lower
-from kernels.native.microbench import peak_gflops
-from kernels.oracle.operands import make_operands
-from kernels.problem import Problem, parse_problem
-from kernels.schedule import Pack, Prefetch, Register, Schedule, Stream, Sweep, Tile, Unroll
-from kernels.target import Target, resolve
-from search.peers import onednn
-from search.timing.interleave import interleave
 from tilewise.bench.machine import processor
+from tilewise.kernels.native import lower
+from tilewise.kernels.native.microbench import peak_gflops
+from tilewise.kernels.oracle.operands import make_operands
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import (
+    Pack,
+    Prefetch,
+    Register,
+    Schedule,
+    Stream,
+    Sweep,
+    Tile,
+    Unroll,
+)
+from tilewise.kernels.target import Target, resolve
+from tilewise.search.peers import onednn
+from tilewise.search.timing.interleave import interleave
 
 LAYERS = [f"matmul:m=16,n={n},k=4096,dtype=i8" for n in (4096, 11008)]
 SHARED = ((4, 4, 32), (6, 4, 32), (3, 8, 32), (2, 8, 64), (4, 4, 64), (6, 4, 64))

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.kernels.winograd import HEADER, compared, line, means
-from kernels.oracle.accuracy import KINDS
-from kernels.problem import parse_problem
-from kernels.schedule import Pack, Register, Schedule, Strassen
-from kernels.strassen import LEVELS
-from kernels.target import Target, resolve
-from search.runner.child.accuracy import direct_errors, errors_of
 from tilewise.bench.machine import processor
+from tilewise.kernels.oracle.accuracy import KINDS
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Pack, Register, Schedule, Strassen
+from tilewise.kernels.strassen import LEVELS
+from tilewise.kernels.target import Target, resolve
+from tilewise.search.runner.child.accuracy import direct_errors, errors_of
 
 SIZES = (
     "matmul:m=128,n=768,k=768",

@@ -16,15 +16,15 @@ from typing import Any
 
 from benchmarks.kernels.streaming import STREAMS, reading
 from benchmarks.reductions.read_in_place import check
-from kernels.native import lower
-from kernels.oracle.operands import make_operands
-from kernels.problem import Matmul, parse_problem
-from kernels.schedule import Prefetch, Schedule
-from kernels.target import resolve
-from search.model.kinds_of_points import swept_points
-from search.space.space import Space
-from search.timing.interleave import interleave
 from tilewise.bench.machine import processor
+from tilewise.kernels.native import lower
+from tilewise.kernels.oracle.operands import make_operands
+from tilewise.kernels.problem import Matmul, parse_problem
+from tilewise.kernels.schedule import Prefetch, Schedule
+from tilewise.kernels.target import resolve
+from tilewise.search.model.kinds_of_points import swept_points
+from tilewise.search.space.space import Space
+from tilewise.search.timing.interleave import interleave
 
 LAYERS = [
     f"matmul:m=1,n={n},k={k},dtype={dtype}"

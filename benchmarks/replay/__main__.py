@@ -25,11 +25,11 @@ from statistics import median
 
 from benchmarks.places import SPACES
 from benchmarks.replay.problems import PROBLEMS
-from kernels.errors import KernelsError
-from search.errors import RecordingError
-from search.records import SAMPLERS, TuneRequest
-from search.replay.recording import Recording
-from search.replay.replay import RecordedSpace, replay
+from tilewise.kernels.errors import KernelsError
+from tilewise.search.errors import RecordingError
+from tilewise.search.records import SAMPLERS, TuneRequest
+from tilewise.search.replay.recording import Recording
+from tilewise.search.replay.replay import RecordedSpace, replay
 
 NEAR = 1.02
 SLOW = 2.0
@@ -75,13 +75,13 @@ def draws_until(total: int, good: int) -> float:
 
 def from_database(url: str, text: str, target: str) -> Recording:
     """The trials that a database holds of a problem, as a recording."""
-    from kernels.problem import parse_problem
-    from kernels.target import resolve
-    from search.space.space import Space
-    from service.db import make_engine, reading
-    from service.db.session import make_sessions
-    from service.db.trials import record
-    from service.results import trials
+    from tilewise.kernels.problem import parse_problem
+    from tilewise.kernels.target import resolve
+    from tilewise.search.space.space import Space
+    from tilewise.service.db import make_engine, reading
+    from tilewise.service.db.session import make_sessions
+    from tilewise.service.db.trials import record
+    from tilewise.service.results import trials
 
     where = resolve(target)
     space = Space(parse_problem(text), where)

@@ -5,8 +5,8 @@
 Least squares of the logarithm's errors with weights of at least zero, over the schedules
 within three times the best of each space, the fastest counting most; every space counts alike,
 and has a factor of its own. Prints the weights in cycles
-for `search.model.weights`, and how well they rank each space: the speed of the schedule that
-the model likes best as a share of the best, and Spearman's correlation. A space that is
+for `tilewise.search.model.weights`, and how well they rank each space: the speed of the schedule
+that the model likes best as a share of the best, and Spearman's correlation. A space that is
 left out shows how the weights do on a problem that they were not fitted to; so do, with
 `--judge`, weights that are shipped.
 """
@@ -22,10 +22,10 @@ from scipy.stats import spearmanr
 
 from benchmarks.places import SPACES
 from benchmarks.replay.problems import PROBLEMS
-from search.model.analytical import amounts
-from search.model.weights import AMOUNTS, FITTED_WEIGHTS, READS, UNHIDDEN
-from search.replay.recording import Recording
-from search.space.space import Space
+from tilewise.search.model.analytical import amounts
+from tilewise.search.model.weights import AMOUNTS, FITTED_WEIGHTS, READS, UNHIDDEN
+from tilewise.search.replay.recording import Recording
+from tilewise.search.space.space import Space
 
 SLOWEST = 3.0
 WEAK = 1e-3
@@ -44,7 +44,7 @@ def read(path: Path) -> tuple[Array, Array]:
 
 
 def predict(rows: Array, weights: Array, overlap: float) -> Array:
-    """Cycles of each row of amounts, as `search.model.analytical.Model` puts them together."""
+    """Cycles of each row of amounts, as `tilewise.search.model.analytical.Model` adds them."""
     cycles = rows * weights
     traffic = cycles[:, [name in READS for name in AMOUNTS]].sum(axis=1)
     extra = cycles[:, [name in UNHIDDEN for name in AMOUNTS]].sum(axis=1)

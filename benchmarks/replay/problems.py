@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from kernels.problem import Conv2d, Matmul, Problem, parse_problem
+from tilewise.kernels.problem import Conv2d, Matmul, Problem, parse_problem
 
 PROBLEMS = {
     "large-f32": "matmul:m=1024,n=1024,k=1024,dtype=f32",
@@ -34,7 +34,7 @@ UNSEEN = {
     "unseen-conv1x1-f32": "conv2d:n=1,h=14,w=14,ci=1024,co=256,kh=1,kw=1,dtype=f32",
 }
 """Shapes that no weight was fitted to and no sampler was chosen on; the rule of evidence in
-`search.transfer.calibration` was chosen with them in view."""
+`tilewise.search.transfer.calibration` was chosen with them in view."""
 
 
 def relatives(problem: Problem) -> dict[str, Problem]:

@@ -5,9 +5,9 @@
 Most schedules are drawn at random over the space, so that they say what random search
 would meet; then the prior's, and then one-parameter neighbours of the fastest, so that the
 best of the space is really among them. Each is checked against the reference, and timed beside
-the fastest so far (`search.timing.turns`). The fastest are timed again in interleaved rounds until
-all of the first few have been, and the best of those once more, so that the best is not the
-luckiest sample. A file that exists is gone on with.
+the fastest so far (`tilewise.search.timing.turns`). The fastest are timed again in interleaved
+rounds until all of the first few have been, and the best of those once more, so that the best is
+not the luckiest sample. A file that exists is gone on with.
 """
 
 import argparse
@@ -25,26 +25,26 @@ from typing import Any
 
 from benchmarks.places import SPACES
 from benchmarks.replay.problems import ALL, PROBLEMS, RELATIVES, UNSEEN
-from kernels.problem import parse_problem
-from kernels.system.toolchain import identity
-from kernels.target import detect
-from search.engine.attempt import attempt
-from search.engine.exploration import takes_over
-from search.errors import SearchError
-from search.finals.rounds import rounds_of
-from search.helpers import Candidate
-from search.model.analytical import Model
-from search.model.prior import prior_points
-from search.records import TrialRecord
-from search.replay.recording import Recording
-from search.runner.failures import CandidateFailureError
-from search.runner.protocol import Message
-from search.runner.runner import Runner
-from search.space.points import Point
-from search.space.space import Space
-from search.transfer.adaptation import adapt
-from search.transfer.calibration import calibrate
-from search.transfer.nearness import distance
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.system.toolchain import identity
+from tilewise.kernels.target import detect
+from tilewise.search.engine.attempt import attempt
+from tilewise.search.engine.exploration import takes_over
+from tilewise.search.errors import SearchError
+from tilewise.search.finals.rounds import rounds_of
+from tilewise.search.helpers import Candidate
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.prior import prior_points
+from tilewise.search.records import TrialRecord
+from tilewise.search.replay.recording import Recording
+from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.protocol import Message
+from tilewise.search.runner.runner import Runner
+from tilewise.search.space.points import Point
+from tilewise.search.space.space import Space
+from tilewise.search.transfer.adaptation import adapt
+from tilewise.search.transfer.calibration import calibrate
+from tilewise.search.transfer.nearness import distance
 
 RANDOM_SHARE = 0.65
 PRIOR = 48

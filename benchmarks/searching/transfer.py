@@ -6,8 +6,8 @@
 Everything is replayed on recorded spaces (`benchmarks.replay.record`), without timing. The
 store of a warm search holds what searches of the other problems left there: for each of them the
 trials of one cold search of `STORED` trials, several stores in turn, so that no
-one lucky search decides. The replay uses what `search.transfer.starting_points` proposes; a point
-that was not recorded is replaced by the nearest that was.
+one lucky search decides. The replay uses what `tilewise.search.transfer.starting_points` proposes;
+a point that was not recorded is replaced by the nearest that was.
 
 Without `--each` the unseen shapes are searched, and the stores hold the folder's other problems:
 those that the model was fitted to, or the unseen shapes' relatives, as they are at another
@@ -29,15 +29,15 @@ from statistics import geometric_mean, mean, median
 from benchmarks.places import SPACES
 from benchmarks.replay.problems import ALL, UNSEEN
 from benchmarks.searching.warm_cold import FIRST_SEED, NEAR, Counts, add_costs_of, costs_of
-from search.model.analytical import Model
-from search.model.weights import Weights, shipped
-from search.records import DEFAULT_SAMPLER, SAMPLERS, Solved, TuneRequest
-from search.replay.recording import Recording
-from search.replay.replay import RecordedSpace, replay
-from search.space.points import Point
-from search.space.space import Space
-from search.store import MemoryStore
-from search.transfer.warm_start import warmed
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.weights import Weights, shipped
+from tilewise.search.records import DEFAULT_SAMPLER, SAMPLERS, Solved, TuneRequest
+from tilewise.search.replay.recording import Recording
+from tilewise.search.replay.replay import RecordedSpace, replay
+from tilewise.search.space.points import Point
+from tilewise.search.space.space import Space
+from tilewise.search.store import MemoryStore
+from tilewise.search.transfer.warm_start import warmed
 
 MOST = 200
 STORED = 64  # trials of each search that filled the store

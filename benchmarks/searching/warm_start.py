@@ -30,19 +30,19 @@ from statistics import geometric_mean, mean, median
 from benchmarks.replay.problems import UNSEEN, relatives
 from benchmarks.report import conditions
 from benchmarks.searching.warm_cold import FIRST_SEED, NEAR, Counts, add_costs_of, costs_of
-from kernels.problem import Problem, parse_problem
-from kernels.schedule import Schedule
-from kernels.target import detect
-from search.engine.exploration import Exploration
-from search.finals.rounds import rounds_of
-from search.model.analytical import Model
-from search.model.weights import Weights, shipped
-from search.records import Solved, TrialRecord, TuneRequest, time_us
-from search.runner.failures import CandidateFailureError
-from search.runner.runner import Runner
-from search.space.space import Space
-from search.store import MemoryStore
-from search.transfer.warm_start import warmed
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import detect
+from tilewise.search.engine.exploration import Exploration
+from tilewise.search.finals.rounds import rounds_of
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.weights import Weights, shipped
+from tilewise.search.records import Solved, TrialRecord, TuneRequest, time_us
+from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.runner import Runner
+from tilewise.search.space.space import Space
+from tilewise.search.store import MemoryStore
+from tilewise.search.transfer.warm_start import warmed
 
 WIDE, WIDE_ROUNDS = 1.06, 3  # what is timed again first, by its own search; rounds on a placement
 CLOSE, CLOSE_ROUNDS = 1.05, 10  # and once more, by what the first rounds say

@@ -4,7 +4,7 @@
 
 Each problem is searched once for each seed. Then a fresh process times the winners in
 interleaved rounds, and each one's time over that of the fastest is quoted, by what
-the rounds say (`search.finals.rounds`).
+the rounds say (`tilewise.search.finals.rounds`).
 """
 
 import argparse
@@ -13,13 +13,13 @@ from math import exp
 from statistics import median
 
 from benchmarks.report import conditions
-from kernels.problem import Problem, parse_problem
-from kernels.target import detect
-from search.engine.tune import tune
-from search.finals.rounds import rounds_of
-from search.records import TuneRequest
-from search.runner.runner import Runner
-from search.store import MemoryStore
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.target import detect
+from tilewise.search.engine.tune import tune
+from tilewise.search.finals.rounds import rounds_of
+from tilewise.search.records import TuneRequest
+from tilewise.search.runner.runner import Runner
+from tilewise.search.store import MemoryStore
 
 PROBLEMS = (
     "matmul:m=512,n=512,k=512,dtype=f32",

@@ -27,8 +27,8 @@ from benchmarks.report import conditions
 from benchmarks.serving.fetching import store_of
 from benchmarks.serving.service_process import ServiceProcess
 from benchmarks.serving.store import problem
-from kernels.problem import Problem, parse_problem
-from kernels.system.children import child_command, child_environment
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.system.children import child_command, child_environment
 
 SCRIPTS = 100
 SETTLE_S = 0.05

@@ -20,8 +20,8 @@ from sqlalchemy import Connection
 from benchmarks.report import conditions
 from benchmarks.serving.lookup import databases
 from benchmarks.serving.populated import Sizes, populate
-from service.db import make_engine, schema
-from service.db.session import write_connection
+from tilewise.service.db import make_engine, schema
+from tilewise.service.db.session import write_connection
 
 PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
 QUESTION = re.compile(r"### (.*?)\n\n```sql\n(.*?);\n```", re.DOTALL)

@@ -24,9 +24,9 @@ from statistics import median
 from benchmarks.report import conditions
 from benchmarks.serving.service_process import ServiceProcess
 from benchmarks.serving.store import Sizes, build, problem
-from service.db import make_engine, schema
-from service.db.session import write_connection
-from service.host.machine import examine
+from tilewise.service.db import make_engine, schema
+from tilewise.service.db.session import write_connection
+from tilewise.service.host.machine import examine
 
 Command = Sequence[str]
 

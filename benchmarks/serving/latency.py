@@ -29,10 +29,10 @@ from fastapi import FastAPI, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from benchmarks.report import conditions
-from kernels.problem import parse_problem
-from kernels.system.children import child_command, child_environment
-from service.app import create_app
-from service.settings import Settings
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.system.children import child_command, child_environment
+from tilewise.service.app import create_app
+from tilewise.service.settings import Settings
 
 PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
 BARE = "/bare"

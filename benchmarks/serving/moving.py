@@ -26,13 +26,13 @@ from benchmarks.report import conditions
 from benchmarks.serving.cookbook import fill
 from benchmarks.serving.lookup import databases
 from benchmarks.serving.populated import Sizes
-from kernels.system.children import child_command, child_environment
-from service.archive.export import export
-from service.archive.restore import restore
-from service.archive.selection import Selection
-from service.db import make_engine, schema
-from service.db.session import make_sessions
-from service.errors import BusyError
+from tilewise.kernels.system.children import child_command, child_environment
+from tilewise.service.archive.export import export
+from tilewise.service.archive.restore import restore
+from tilewise.service.archive.selection import Selection
+from tilewise.service.db import make_engine, schema
+from tilewise.service.db.session import make_sessions
+from tilewise.service.errors import BusyError
 
 STEPS = {"export": "export", "import": "import", "import of what is known": "import"}
 

@@ -25,14 +25,14 @@ from sqlalchemy import Connection, insert
 from sqlalchemy.orm import Session
 
 from benchmarks.watching.suite_reports import reports
-from kernels.problem import Conv2d, Matmul, Problem
-from kernels.schedule import Register, Schedule, Unroll
-from service.db import models
-from service.db.base import Base, now
-from service.db.trials import pack_samples
-from service.results import suites
-from service.results.integrity import proof_digest, schedule_digest
-from service.results.stored import Work
+from tilewise.kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.schedule import Register, Schedule, Unroll
+from tilewise.service.db import models
+from tilewise.service.db.base import Base, now
+from tilewise.service.db.trials import pack_samples
+from tilewise.service.results import suites
+from tilewise.service.results.integrity import proof_digest, schedule_digest
+from tilewise.service.results.stored import Work
 
 Row = dict[str, Any]
 

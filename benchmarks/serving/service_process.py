@@ -62,9 +62,9 @@ class ServiceProcess:
 
 def main(url: str, listening: str, workers: str, toolchain: str) -> None:
     """Serve on a socket that is inherited."""
-    from service.app import create_app
-    from service.server import Server
-    from service.settings import Settings
+    from tilewise.service.app import create_app
+    from tilewise.service.server import Server
+    from tilewise.service.settings import Settings
 
     app = create_app(Settings(db=url), int(workers), toolchain=toolchain or None)
     Server(app, log_level="warning").run(sockets=[socket.socket(fileno=int(listening))])

@@ -26,8 +26,8 @@ import httpx
 
 from benchmarks.report import conditions
 from benchmarks.serving.latency import free_port, wait_for
-from kernels.problem import parse_problem
-from kernels.system.children import child_command, child_environment
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.system.children import child_command, child_environment
 
 SQUARE = "matmul:m=32,n=32,k={},dtype=f32"
 LIMIT_S = 120

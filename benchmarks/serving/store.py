@@ -27,18 +27,18 @@ from fastapi.testclient import TestClient
 from sqlalchemy import Connection, insert
 
 from benchmarks.report import conditions
-from kernels.problem import Matmul, Problem
-from kernels.schedule import Register, Schedule, Unroll
-from service.app import create_app
-from service.db import make_engine, models, schema
-from service.db.base import now
-from service.db.session import make_sessions, reading, write_connection
-from service.db.trials import pack_samples
-from service.host.machine import examine
-from service.results import scripts
-from service.results.integrity import proof_digest, schedule_digest
-from service.results.stored import Work
-from service.settings import Settings
+from tilewise.kernels.problem import Matmul, Problem
+from tilewise.kernels.schedule import Register, Schedule, Unroll
+from tilewise.service.app import create_app
+from tilewise.service.db import make_engine, models, schema
+from tilewise.service.db.base import now
+from tilewise.service.db.session import make_sessions, reading, write_connection
+from tilewise.service.db.trials import pack_samples
+from tilewise.service.host.machine import examine
+from tilewise.service.results import scripts
+from tilewise.service.results.integrity import proof_digest, schedule_digest
+from tilewise.service.results.stored import Work
+from tilewise.service.settings import Settings
 
 ASKED = 500
 ROWS_AT_ONCE = 10_000

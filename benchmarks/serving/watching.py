@@ -21,8 +21,8 @@ import httpx
 
 from benchmarks.report import conditions
 from benchmarks.serving.service_process import ServiceProcess
-from service.db import schema
 from tilewise.client.events import Follower, JobEnded, TrialEnded
+from tilewise.service.db import schema
 
 PROBLEM = "matmul:m=256,n=256,k=256,dtype=f32"
 

@@ -14,9 +14,9 @@ from statistics import median, quantiles
 from benchmarks.report import conditions
 from benchmarks.surviving.power_cut import JOBS, prepare
 from benchmarks.surviving.writer import trial
-from service.db import make_engine, session
-from service.db.session import make_sessions
-from service.jobs.trial_store import SqlTrialStore
+from tilewise.service.db import make_engine, session
+from tilewise.service.db.session import make_sessions
+from tilewise.service.jobs.trial_store import SqlTrialStore
 
 MODES = ("NORMAL", "FULL")
 

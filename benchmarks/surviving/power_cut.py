@@ -38,13 +38,13 @@ import psutil
 from benchmarks.report import conditions
 from benchmarks.surviving.server import Server, freeze, send
 from benchmarks.surviving.writer import trial
-from kernels.problem import parse_problem
-from kernels.system.children import child_command, child_environment
-from search.records import TuneRequest
-from service.db import make_engine, schema, writing
-from service.db.session import make_sessions
-from service.jobs import queue
-from service.jobs.trial_store import SqlTrialStore
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.system.children import child_command, child_environment
+from tilewise.search.records import TuneRequest
+from tilewise.service.db import make_engine, schema, writing
+from tilewise.service.db.session import make_sessions
+from tilewise.service.jobs import queue
+from tilewise.service.jobs.trial_store import SqlTrialStore
 
 JOBS = (1, 2)
 LONGEST_S = 0.4  # between two cuts

@@ -7,13 +7,13 @@ import os
 import sys
 from random import Random
 
-from kernels.schedule import Register, Schedule, Unroll
-from search.records import Measurement, TrialRecord
-from service.db import make_engine, session, writing
-from service.db.session import make_sessions
-from service.host.process_identity import me
-from service.jobs import lease
-from service.jobs.trial_store import SqlTrialStore
+from tilewise.kernels.schedule import Register, Schedule, Unroll
+from tilewise.search.records import Measurement, TrialRecord
+from tilewise.service.db import make_engine, session, writing
+from tilewise.service.db.session import make_sessions
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs import lease
+from tilewise.service.jobs.trial_store import SqlTrialStore
 
 
 def trial(job_id: int, number: int) -> TrialRecord:

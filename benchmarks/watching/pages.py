@@ -25,8 +25,8 @@ from benchmarks.report import conditions
 from benchmarks.serving.lookup import databases
 from benchmarks.serving.populated import Sizes, populate, problem
 from benchmarks.serving.service_process import ServiceProcess
-from service.db import make_engine, schema
-from service.db.session import write_connection
+from tilewise.service.db import make_engine, schema
+from tilewise.service.db.session import write_connection
 
 LARGE_JOB = 1
 PAINTED = "performance.getEntriesByName('first-contentful-paint').map((one) => one.startTime)[0]"

@@ -28,10 +28,10 @@ from benchmarks.measuring.neighbour import compare
 from benchmarks.report import conditions
 from benchmarks.serving.fetching import store_of
 from benchmarks.serving.service_process import ServiceProcess
-from kernels.problem import Problem, parse_problem
-from kernels.system.children import child_command, child_environment
-from service.db import make_engine
-from service.db.session import write_connection
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.system.children import child_command, child_environment
+from tilewise.service.db import make_engine
+from tilewise.service.db.session import write_connection
 
 PROBLEM = "matmul:m=256,n=256,k=256,dtype=f32"
 SCHEDULES = 20

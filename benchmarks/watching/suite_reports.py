@@ -6,7 +6,7 @@ from math import exp, log
 from random import Random
 from typing import Any
 
-from kernels.problem import Matmul
+from tilewise.kernels.problem import Matmul
 
 Json = dict[str, Any]
 

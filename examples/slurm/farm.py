@@ -13,7 +13,7 @@ import sys
 
 from dask_jobqueue import SLURMCluster
 
-from service.cluster.configuration import configure
+from tilewise.service.cluster.configuration import configure
 
 
 def make_cluster(queue: str, port: int, cores: int, memory: str, walltime: str) -> SLURMCluster:
@@ -36,7 +36,7 @@ def make_cluster(queue: str, port: int, cores: int, memory: str, walltime: str) 
         walltime=walltime,
         nanny=False,
         worker_extra_args=["--nthreads", "1", "--memory-limit", "0",
-                           "--preload", "service.cluster.preload"],
+                           "--preload", "tilewise.service.cluster.preload"],
         job_extra_directives=["--exclusive"],
         scheduler_options={"port": port, "dashboard": False},
     )  # fmt: skip

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.dispatches.library import FLAG
-from kernels.mlir.iree.compiler import (
+from tilewise.kernels.dispatches.library import FLAG
+from tilewise.kernels.mlir.iree.compiler import (
     COMPILE_LIMIT_S,
     SHORT_VALUES,
     compile_module,

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from kernels.dispatches.layouts import check_layouts
-from kernels.native.objects.make import KernelObject, make_object
-from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.target.model import Target
+from tilewise.kernels.dispatches.layouts import check_layouts
+from tilewise.kernels.native.objects.make import KernelObject, make_object
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target.model import Target
 
 
 @dataclass(frozen=True)

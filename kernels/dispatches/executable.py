@@ -14,13 +14,13 @@ dispatch reads a constant of its result's size, too, which it overwrites.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kernels.dispatches.entry import Compiled
-from kernels.dispatches.layouts import Laid, given_back, laid
-from kernels.dispatches.patterns.graph import tensor_type
-from kernels.dispatches.patterns.pattern import Pattern
-from kernels.dispatches.turned import Turned
-from kernels.native.ir.vectors import LINE_BYTES
-from kernels.oracle.operands import operand_type
+from tilewise.kernels.dispatches.entry import Compiled
+from tilewise.kernels.dispatches.layouts import Laid, given_back, laid
+from tilewise.kernels.dispatches.patterns.graph import tensor_type
+from tilewise.kernels.dispatches.patterns.pattern import Pattern
+from tilewise.kernels.dispatches.turned import Turned
+from tilewise.kernels.native.ir.vectors import LINE_BYTES
+from tilewise.kernels.oracle.operands import operand_type
 
 FORMATS = ("embedded-elf-x86_64", "system-elf-x86_64")
 """What IREE links for this architecture, by its own linker and by the system's."""

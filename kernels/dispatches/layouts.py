@@ -9,11 +9,11 @@ transposes it when a module is loaded.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from kernels.dispatches.patterns.graph import tensor_type
-from kernels.dispatches.turned import transposed
-from kernels.errors import UnsupportedError
-from kernels.oracle.operands import operand_type
-from kernels.problem import Conv2d, Problem
+from tilewise.kernels.dispatches.patterns.graph import tensor_type
+from tilewise.kernels.dispatches.turned import transposed
+from tilewise.kernels.errors import UnsupportedError
+from tilewise.kernels.oracle.operands import operand_type
+from tilewise.kernels.problem import Conv2d, Problem
 
 _IMAGES = {"nchw_fchw": (0, 2, 3, 1), "nhwc_hwcf": (0, 3, 1, 2)}
 """Axes of an image of each layout, in the order of the other one."""

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from kernels.dispatches.entry import Compiled, Entry, compiled
-from kernels.dispatches.executable import aliases_text, call_text, executable_text
-from kernels.dispatches.passes.code import CompiledPass
-from kernels.dispatches.passes.text import (
+from tilewise.kernels.dispatches.entry import Compiled, Entry, compiled
+from tilewise.kernels.dispatches.executable import aliases_text, call_text, executable_text
+from tilewise.kernels.dispatches.passes.code import CompiledPass
+from tilewise.kernels.dispatches.passes.text import (
     counts_text,
     inner_text,
     pass_call,
@@ -16,10 +16,10 @@ from kernels.dispatches.passes.text import (
     pass_pairs,
     pass_sequences,
 )
-from kernels.dispatches.patterns.inner import Inner
-from kernels.dispatches.patterns.pattern import Pattern, patterns
-from kernels.dispatches.patterns.relu import Limit, limits_of
-from kernels.dispatches.replacement import (
+from tilewise.kernels.dispatches.patterns.inner import Inner
+from tilewise.kernels.dispatches.patterns.pattern import Pattern, patterns
+from tilewise.kernels.dispatches.patterns.relu import Limit, limits_of
+from tilewise.kernels.dispatches.replacement import (
     LEAVE,
     given_names,
     leave_text,
@@ -28,9 +28,9 @@ from kernels.dispatches.replacement import (
     relu_text,
     replacer_text,
 )
-from kernels.problem import Problem
-from kernels.quoting import one_line
-from kernels.target.model import Target
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.quoting import one_line
+from tilewise.kernels.target.model import Target
 
 ACCUMULATORS = ("f32", "f64", "i32")
 FLAG = "--iree-preprocessing-transform-spec-filename"

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from textwrap import indent
 
-from kernels.dispatches.entry import Compiled
-from kernels.dispatches.patterns.pattern import Pattern
-from kernels.dispatches.patterns.relu import Limit
-from kernels.mlir.frontend.imported import ARGUMENT, SAME_BYTES
+from tilewise.kernels.dispatches.entry import Compiled
+from tilewise.kernels.dispatches.patterns.pattern import Pattern
+from tilewise.kernels.dispatches.patterns.relu import Limit
+from tilewise.kernels.mlir.frontend.imported import ARGUMENT, SAME_BYTES
 
 CONSTANTS = '"arith.constant", "util.global.load", "flow.tensor.constant"'
 """What makes a value that is the same in every run; a global that changes is a rare one."""

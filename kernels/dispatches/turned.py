@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kernels.dispatches.patterns.graph import Value, tensor_type
+from tilewise.kernels.dispatches.patterns.graph import Value, tensor_type
 
 
 @dataclass(frozen=True)

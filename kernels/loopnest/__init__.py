@@ -1,7 +1,7 @@
 """What a schedule means: the loop nest that its steps make, printed and counted."""
 
-from kernels.loopnest.counts import Counts, Lengths, blocks_at, count
-from kernels.loopnest.nest import Copy, Entry, Kernel, Loop, Nest, build
+from tilewise.kernels.loopnest.counts import Counts, Lengths, blocks_at, count
+from tilewise.kernels.loopnest.nest import Copy, Entry, Kernel, Loop, Nest, build
 
 __all__ = [
     "Copy",

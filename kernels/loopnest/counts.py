@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from kernels.loopnest.nest import Copy, Entry, Loop, Nest, reach
-from kernels.problem.base import Problem
-from kernels.problem.iteration import is_packed_ahead
-from kernels.problem.model import Conv2d
+from tilewise.kernels.loopnest.nest import Copy, Entry, Loop, Nest, reach
+from tilewise.kernels.problem.base import Problem
+from tilewise.kernels.problem.iteration import is_packed_ahead
+from tilewise.kernels.problem.model import Conv2d
 
 
 @dataclass(frozen=True)

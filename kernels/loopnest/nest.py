@@ -3,16 +3,16 @@
 from dataclasses import dataclass, replace
 from itertools import product
 
-from kernels.problem.base import Problem
-from kernels.problem.iteration import IterationSpace
-from kernels.problem.model import Conv2d
-from kernels.schedule.fewer_products import POINT
-from kernels.schedule.legality import check_legal, part_size, tile_unit
-from kernels.schedule.model import Schedule
-from kernels.schedule.steps.copies import Pack
-from kernels.schedule.steps.loops import Divide, Parallel, Stream, Tile
-from kernels.schedule.steps.register import Register
-from kernels.schedule.transformed import scheduled_space
+from tilewise.kernels.problem.base import Problem
+from tilewise.kernels.problem.iteration import IterationSpace
+from tilewise.kernels.problem.model import Conv2d
+from tilewise.kernels.schedule.fewer_products import POINT
+from tilewise.kernels.schedule.legality import check_legal, part_size, tile_unit
+from tilewise.kernels.schedule.model import Schedule
+from tilewise.kernels.schedule.steps.copies import Pack
+from tilewise.kernels.schedule.steps.loops import Divide, Parallel, Stream, Tile
+from tilewise.kernels.schedule.steps.register import Register
+from tilewise.kernels.schedule.transformed import scheduled_space
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 """A schedule as native code: explicit vector micro-kernels under a run-time driver."""
 
-from kernels.native.executable import Executable, compile_ahead, lower
+from tilewise.kernels.native.executable import Executable, compile_ahead, lower
 
 __all__ = ["Executable", "compile_ahead", "lower"]

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from kernels.arithmetic import Arithmetic
-from kernels.channel_blocks import PLAIN, Blocks
-from kernels.errors import LoweringError
-from kernels.loopnest import Nest
-from kernels.problem import Conv2d, Problem
-from kernels.schedule import Schedule
+from tilewise.kernels.arithmetic import Arithmetic
+from tilewise.kernels.channel_blocks import PLAIN, Blocks
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.loopnest import Nest
+from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.schedule import Schedule
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernels.channel_blocks import PLAIN, Blocks, shape_in_blocks
-from kernels.errors import LoweringError
-from kernels.loopnest import Nest
-from kernels.native.driver.pack_printer import PACK_A_SHIFT, PACK_B_SHIFT
-from kernels.native.driver.parameters import (
+from tilewise.kernels.channel_blocks import PLAIN, Blocks, shape_in_blocks
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.loopnest import Nest
+from tilewise.kernels.native.driver.pack_printer import PACK_A_SHIFT, PACK_B_SHIFT
+from tilewise.kernels.native.driver.parameters import (
     COUNT,
     REPEAT,
     TRANSFORMED,
@@ -19,17 +19,23 @@ from kernels.native.driver.parameters import (
     names_of,
     values_of,
 )
-from kernels.native.jit.drivers import Drivers, driver_code, load_driver
-from kernels.native.jit.functions import CompiledKernels, code_of, compile_kernels
-from kernels.native.plan import Scratch, plan
-from kernels.oracle.operands import NUMPY_TYPES, Array, Operands, empty_aligned, operand_type
-from kernels.problem import Problem
-from kernels.problem.iteration import is_packed_ahead
-from kernels.schedule import Schedule
-from kernels.target.model import Target
+from tilewise.kernels.native.jit.drivers import Drivers, driver_code, load_driver
+from tilewise.kernels.native.jit.functions import CompiledKernels, code_of, compile_kernels
+from tilewise.kernels.native.plan import Scratch, plan
+from tilewise.kernels.oracle.operands import (
+    NUMPY_TYPES,
+    Array,
+    Operands,
+    empty_aligned,
+    operand_type,
+)
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.problem.iteration import is_packed_ahead
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target.model import Target
 
 if TYPE_CHECKING:
-    from kernels.native.threads.crew import Crew
+    from tilewise.kernels.native.threads.crew import Crew
 
 
 @dataclass(frozen=True)
@@ -190,7 +196,7 @@ class Executable:
 
 def _crew(threads: int) -> "Crew":
     """This process's threads; Numba, which compiles how they wait, is loaded for them alone."""
-    from kernels.native.threads.crew import crew
+    from tilewise.kernels.native.threads.crew import crew
 
     return crew(threads)
 

@@ -17,20 +17,20 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from kernels.arithmetic import I16_DOT, Arithmetic, arithmetic
-from kernels.errors import TargetError
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.control import Loop
-from kernels.native.ir.dot_products import multiply_add
-from kernels.native.ir.vectors import ELEMENTS, I8, I16, Vectors, const, internal_function
-from kernels.native.jit.engines import Loaded
-from kernels.native.jit.object_code import compile_module
-from kernels.native.threads.pinning import pin, usable_processors
-from kernels.problem.dtypes import DTYPES
-from kernels.target import detect
-from kernels.target.instructions import DOTS, WITH_CHOICE, chosen, usable
-from kernels.target.model import Target
-from kernels.target.rates import keep_rates
+from tilewise.kernels.arithmetic import I16_DOT, Arithmetic, arithmetic
+from tilewise.kernels.errors import TargetError
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.control import Loop
+from tilewise.kernels.native.ir.dot_products import multiply_add
+from tilewise.kernels.native.ir.vectors import ELEMENTS, I8, I16, Vectors, const, internal_function
+from tilewise.kernels.native.jit.engines import Loaded
+from tilewise.kernels.native.jit.object_code import compile_module
+from tilewise.kernels.native.threads.pinning import pin, usable_processors
+from tilewise.kernels.problem.dtypes import DTYPES
+from tilewise.kernels.target import detect
+from tilewise.kernels.target.instructions import DOTS, WITH_CHOICE, chosen, usable
+from tilewise.kernels.target.model import Target
+from tilewise.kernels.target.rates import keep_rates
 
 CHAINS = {32: 20, 16: 12}  # by registers: covers 4 to 5 cycles of latency on two units
 PEAK_STEPS = 50_000
@@ -231,5 +231,5 @@ def _emit_read(fn: ir.Function, v: Vectors, _how: Arithmetic, streams: int) -> N
     b.ret_void()
 
 
-if __name__ == "__main__":  # see `kernels.target.rates`
+if __name__ == "__main__":  # see `tilewise.kernels.target.rates`
     measure_rates(detect())

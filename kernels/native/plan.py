@@ -2,20 +2,20 @@
 
 from dataclasses import dataclass
 
-from kernels.channel_blocks import PLAIN, Blocks
-from kernels.loopnest import Nest, build
-from kernels.native.driver.printer import DriverSource, print_driver
-from kernels.native.driver.shared_structure import uniform
-from kernels.native.driver.sizes import PanelBytes, driver_sizes, panel_bytes
-from kernels.native.ir.vectors import LINE_BYTES
-from kernels.native.microkernels.kinds import kind_of
-from kernels.native.microkernels.specs import KernelSpec, MicroKernel
-from kernels.native.microkernels.use import Use, use_of
-from kernels.native.strides import strides_of
-from kernels.problem import Problem
-from kernels.problem.iteration import is_packed_ahead
-from kernels.schedule import Schedule
-from kernels.target.model import Target
+from tilewise.kernels.channel_blocks import PLAIN, Blocks
+from tilewise.kernels.loopnest import Nest, build
+from tilewise.kernels.native.driver.printer import DriverSource, print_driver
+from tilewise.kernels.native.driver.shared_structure import uniform
+from tilewise.kernels.native.driver.sizes import PanelBytes, driver_sizes, panel_bytes
+from tilewise.kernels.native.ir.vectors import LINE_BYTES
+from tilewise.kernels.native.microkernels.kinds import kind_of
+from tilewise.kernels.native.microkernels.specs import KernelSpec, MicroKernel
+from tilewise.kernels.native.microkernels.use import Use, use_of
+from tilewise.kernels.native.strides import strides_of
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.problem.iteration import is_packed_ahead
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target.model import Target
 
 
 @dataclass(frozen=True)

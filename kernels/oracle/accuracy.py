@@ -19,8 +19,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from kernels.oracle.operands import NUMPY_TYPES, Array, Operands, empty_aligned
-from kernels.problem import Problem
+from tilewise.kernels.oracle.operands import NUMPY_TYPES, Array, Operands, empty_aligned
+from tilewise.kernels.problem import Problem
 
 Kind = Literal["gaussian", "uniform", "relu", "scaled"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -1,18 +1,19 @@
-"""How far off a convolution by minimal filtering may be (`kernels.minimal_filtering`).
+"""How far off a convolution by minimal filtering may be (`tilewise.kernels.minimal_filtering`).
 
 A tile's transforms add and subtract values of the whole tile, so the error of a pixel is bounded
 by magnitudes of its neighbours, and not by |A||B| of its own: |A'| (|G||w||G'| * |B'||d||B|) |A|,
 element by element, times the rounding of as long a sum. That is the bound of Barabasz, Anderson,
 Soodhalter and Gregg (Error Analysis and Improving the Accuracy of Winograd Convolution for Deep
-Neural Networks, ACM TOMS 46(4), 2020), with the probabilistic constant of `kernels.oracle`.
+Neural Networks, ACM TOMS 46(4), 2020), with the probabilistic constant of
+`tilewise.kernels.oracle`.
 """
 
 import numpy as np
 
-from kernels.minimal_filtering import Filtering, Matrix, TileFiltering, tile_filtering
-from kernels.oracle.operands import Array, Operands, operand_type, widened
-from kernels.oracle.tolerance import TINY, Expected, error_bound
-from kernels.problem import Conv2d, Problem
+from tilewise.kernels.minimal_filtering import Filtering, Matrix, TileFiltering, tile_filtering
+from tilewise.kernels.oracle.operands import Array, Operands, operand_type, widened
+from tilewise.kernels.oracle.tolerance import TINY, Expected, error_bound
+from tilewise.kernels.problem import Conv2d, Problem
 
 
 def loosened(problem: Problem, operands: Operands, expected: Expected, output: int) -> Expected:

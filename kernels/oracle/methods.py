@@ -1,10 +1,10 @@
 """What a right result of a method looks like: of one with fewer products it may be further off."""
 
-from kernels.oracle.filtering import loosened
-from kernels.oracle.operands import Operands
-from kernels.oracle.quadrants import loosened_by_quadrants
-from kernels.oracle.tolerance import Expected
-from kernels.problem import Problem
+from tilewise.kernels.oracle.filtering import loosened
+from tilewise.kernels.oracle.operands import Operands
+from tilewise.kernels.oracle.quadrants import loosened_by_quadrants
+from tilewise.kernels.oracle.tolerance import Expected
+from tilewise.kernels.problem import Problem
 
 
 def expected_by(

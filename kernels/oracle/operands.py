@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.problem import DTYPES, Problem
+from tilewise.kernels.problem import DTYPES, Problem
 
 Array = NDArray[Any]
 Operands = dict[str, Array]

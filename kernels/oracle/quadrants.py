@@ -1,10 +1,10 @@
-"""How far off a product of matrices by Strassen's method may be (`kernels.strassen`).
+"""How far off a product of matrices by Strassen's method may be (`tilewise.kernels.strassen`).
 
 Sums of quadrants mix elements of several rows and columns, so the error of an element is bounded
 by magnitudes of its group of rows and of all parts of the columns, block by block,
 |RESULT| (|IMAGE||A| * |FILTER||B|), times the rounding of as long a sum. Higham (Accuracy and
 Stability of Numerical Algorithms, 2002, section 23.2.2) bounds the norm so; the constant is that of
-`kernels.oracle`.
+`tilewise.kernels.oracle`.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from kernels.oracle.operands import Array, Operands
-from kernels.oracle.tolerance import TINY, Expected, error_bound
-from kernels.problem import Conv2d, Problem
-from kernels.strassen import FILTER, IMAGE, PRODUCTS, RESULT
+from tilewise.kernels.oracle.operands import Array, Operands
+from tilewise.kernels.oracle.tolerance import TINY, Expected, error_bound
+from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.strassen import FILTER, IMAGE, PRODUCTS, RESULT
 
 ROWS = 2048
 """Of A that are looked at together: a whole one would need as much memory again."""

@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kernels.oracle.operands import Array, Operands, operand_type, widened
-from kernels.oracle.tolerance import TINY, Expected, error_bound
-from kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.oracle.operands import Array, Operands, operand_type, widened
+from tilewise.kernels.oracle.tolerance import TINY, Expected, error_bound
+from tilewise.kernels.problem import Conv2d, Matmul, Problem
 
 _HALF = 16  # bits
 _MASK = (1 << _HALF) - 1

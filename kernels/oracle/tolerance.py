@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernels.oracle.operands import NUMPY_TYPES, Array
-from kernels.problem import Problem
+from tilewise.kernels.oracle.operands import NUMPY_TYPES, Array
+from tilewise.kernels.problem import Problem
 
 CONFIDENCE = 6.0  # lambda: failure probability of about 2 exp(-18) per element
 

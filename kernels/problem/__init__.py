@@ -1,10 +1,10 @@
 """Problems: what is computed, as a frozen value with one canonical string."""
 
-from kernels.problem.base import Problem
-from kernels.problem.dtypes import DTYPES, DType
-from kernels.problem.model import ACCURACIES, Accuracy, Conv2d, Matmul
-from kernels.problem.naming import stem
-from kernels.problem.parse import parse_problem, with_accuracy
+from tilewise.kernels.problem.base import Problem
+from tilewise.kernels.problem.dtypes import DTYPES, DType
+from tilewise.kernels.problem.model import ACCURACIES, Accuracy, Conv2d, Matmul
+from tilewise.kernels.problem.naming import stem
+from tilewise.kernels.problem.parse import parse_problem, with_accuracy
 
 __all__ = [
     "ACCURACIES",

@@ -8,9 +8,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
-from kernels.errors import ProblemError
-from kernels.problem.dtypes import DTYPES, DType
-from kernels.quoting import quoted
+from tilewise.kernels.errors import ProblemError
+from tilewise.kernels.problem.dtypes import DTYPES, DType
+from tilewise.kernels.quoting import quoted
 
 LARGEST_DIM = 2**31 - 1
 JsonValue = str | int | bool
@@ -157,7 +157,7 @@ class Problem(ABC):
         """Bytes of all operands and the result as they are stored, each counted once.
 
         That is the least that a run reads and writes. An image's padding is not stored;
-        `kernels.footprint.working_bytes` counts it, and everything else that takes memory.
+        `tilewise.kernels.footprint.working_bytes` counts it, and everything else that takes memory.
         """
         element, total = self.element, 0
         for name, shape in self.operand_shapes.items():

@@ -19,8 +19,8 @@ the factor that moves with every dim, and the filter moves with the channels alo
 
 from dataclasses import dataclass
 
-from kernels.problem.base import Problem
-from kernels.problem.model import Conv2d, Matmul
+from tilewise.kernels.problem.base import Problem
+from tilewise.kernels.problem.model import Conv2d, Matmul
 
 
 @dataclass(frozen=True)

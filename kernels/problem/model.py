@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
-from kernels.errors import ProblemError
-from kernels.problem.base import Problem
-from kernels.problem.dtypes import DTYPES
+from tilewise.kernels.errors import ProblemError
+from tilewise.kernels.problem.base import Problem
+from tilewise.kernels.problem.dtypes import DTYPES
 
 _INITS = ("zero", "accumulate")
 _CEILINGS = {"none": None, "relu": None, "relu6": 6}
@@ -124,7 +124,7 @@ class Conv2d(Problem):
     `init=accumulate` adds to what the result holds before the epilogue, as a residual addition
     does; for one group, since kernels of small groups compute some outputs twice.
     With `accuracy=standard` the rms error may be up to 4 times that of the direct method
-    (`kernels.oracle.accuracy`); `strict` allows direct methods alone.
+    (`tilewise.kernels.oracle.accuracy`); `strict` allows direct methods alone.
     """
 
     op: ClassVar[str] = "conv2d"

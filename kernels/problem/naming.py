@@ -1,6 +1,6 @@
 """The beginning of names that a person can read: of files, and of functions."""
 
-from kernels.problem.base import Problem
+from tilewise.kernels.problem.base import Problem
 
 LONGEST = 100  # characters; every filesystem takes names of 255 bytes
 KEY_DIGITS = 12

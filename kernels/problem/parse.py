@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, cast
 
-from kernels.errors import ProblemError
-from kernels.problem.base import Problem
-from kernels.problem.model import Accuracy, Conv2d, Matmul
-from kernels.quoting import quoted, suggestion
+from tilewise.kernels.errors import ProblemError
+from tilewise.kernels.problem.base import Problem
+from tilewise.kernels.problem.model import Accuracy, Conv2d, Matmul
+from tilewise.kernels.quoting import quoted, suggestion
 
 OPERATIONS: dict[str, type[Problem]] = {cls.op: cls for cls in (Matmul, Conv2d)}
 LONGEST_STRING = 1000

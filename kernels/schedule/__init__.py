@@ -1,13 +1,13 @@
 """Schedules: short tuples of frozen steps, outermost first, independent of the target."""
 
-from kernels.schedule.computing import instruction_of, with_instruction
-from kernels.schedule.legality import check_legal
-from kernels.schedule.model import Schedule, fast_algorithm
-from kernels.schedule.steps.algorithms import Strassen, Winograd
-from kernels.schedule.steps.base import Step
-from kernels.schedule.steps.copies import Pack, Prefetch
-from kernels.schedule.steps.loops import Alternate, Divide, Parallel, Stream, Tile
-from kernels.schedule.steps.register import (
+from tilewise.kernels.schedule.computing import instruction_of, with_instruction
+from tilewise.kernels.schedule.legality import check_legal
+from tilewise.kernels.schedule.model import Schedule, fast_algorithm
+from tilewise.kernels.schedule.steps.algorithms import Strassen, Winograd
+from tilewise.kernels.schedule.steps.base import Step
+from tilewise.kernels.schedule.steps.copies import Pack, Prefetch
+from tilewise.kernels.schedule.steps.loops import Alternate, Divide, Parallel, Stream, Tile
+from tilewise.kernels.schedule.steps.register import (
     Instruction,
     Interleave,
     Jam,
@@ -16,7 +16,7 @@ from kernels.schedule.steps.register import (
     Sweep,
     Unroll,
 )
-from kernels.schedule.steps.stores import Nontemporal
+from tilewise.kernels.schedule.steps.stores import Nontemporal
 
 __all__ = [
     "Alternate",

@@ -4,15 +4,15 @@ The micro-kernel then computes whole lines, reads the image in place, and sums a
 few products at once. So lines are not cut, nothing is packed, and the reduction is left alone.
 """
 
-from kernels.errors import ScheduleError
-from kernels.problem.base import Problem
-from kernels.problem.iteration import IterationSpace
-from kernels.problem.model import Conv2d
-from kernels.schedule.model import Schedule
-from kernels.schedule.refusal import refuse
-from kernels.schedule.steps.copies import Pack, Prefetch
-from kernels.schedule.steps.loops import Parallel, Stream, Tile
-from kernels.schedule.steps.register import Jam, Split, Unroll
+from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.problem.base import Problem
+from tilewise.kernels.problem.iteration import IterationSpace
+from tilewise.kernels.problem.model import Conv2d
+from tilewise.kernels.schedule.model import Schedule
+from tilewise.kernels.schedule.refusal import refuse
+from tilewise.kernels.schedule.steps.copies import Pack, Prefetch
+from tilewise.kernels.schedule.steps.loops import Parallel, Stream, Tile
+from tilewise.kernels.schedule.steps.register import Jam, Split, Unroll
 
 _WITHOUT = {
     Pack: "the image is read in place",

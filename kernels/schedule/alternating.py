@@ -1,14 +1,14 @@
 """Whether blocks of a product can be summed apart, and visited from either end."""
 
-from kernels.problem.base import Problem
-from kernels.problem.iteration import IterationSpace
-from kernels.problem.model import Conv2d
-from kernels.schedule.model import Schedule
-from kernels.schedule.refusal import refuse
-from kernels.schedule.steps.base import Step
-from kernels.schedule.steps.copies import Pack, Prefetch
-from kernels.schedule.steps.loops import Alternate, Divide, Parallel, Tile
-from kernels.schedule.steps.register import Interleave
+from tilewise.kernels.problem.base import Problem
+from tilewise.kernels.problem.iteration import IterationSpace
+from tilewise.kernels.problem.model import Conv2d
+from tilewise.kernels.schedule.model import Schedule
+from tilewise.kernels.schedule.refusal import refuse
+from tilewise.kernels.schedule.steps.base import Step
+from tilewise.kernels.schedule.steps.copies import Pack, Prefetch
+from tilewise.kernels.schedule.steps.loops import Alternate, Divide, Parallel, Tile
+from tilewise.kernels.schedule.steps.register import Interleave
 
 
 def check_divide(problem: Problem, space: IterationSpace, schedule: Schedule, step: Divide) -> None:

@@ -1,12 +1,12 @@
 """Which instruction a schedule multiplies and adds by."""
 
-from kernels.problem.base import Problem
-from kernels.problem.iteration import IterationSpace, iteration_space
-from kernels.schedule.model import Schedule
-from kernels.schedule.refusal import refuse
-from kernels.schedule.steps.register import Instruction, Register
-from kernels.target.instructions import WITH_CHOICE, known, plain, usable
-from kernels.target.model import Target
+from tilewise.kernels.problem.base import Problem
+from tilewise.kernels.problem.iteration import IterationSpace, iteration_space
+from tilewise.kernels.schedule.model import Schedule
+from tilewise.kernels.schedule.refusal import refuse
+from tilewise.kernels.schedule.steps.register import Instruction, Register
+from tilewise.kernels.target.instructions import WITH_CHOICE, known, plain, usable
+from tilewise.kernels.target.model import Target
 
 
 def check_instruction(

@@ -2,21 +2,21 @@
 
 from collections.abc import Callable
 
-from kernels.errors import ScheduleError
-from kernels.problem.base import Problem
-from kernels.problem.iteration import IterationSpace, is_packed_ahead, is_packed_by_rows
-from kernels.problem.model import Conv2d
-from kernels.schedule.across_groups import check_across_groups
-from kernels.schedule.alternating import check_alternate, check_divide
-from kernels.schedule.computing import check_instruction
-from kernels.schedule.fewer_products import POINT
-from kernels.schedule.model import Schedule
-from kernels.schedule.refusal import refuse
-from kernels.schedule.steps.algorithms import Strassen, Winograd
-from kernels.schedule.steps.base import Step
-from kernels.schedule.steps.copies import Pack, Prefetch
-from kernels.schedule.steps.loops import Alternate, Divide, Parallel, Stream, Tile
-from kernels.schedule.steps.register import (
+from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.problem.base import Problem
+from tilewise.kernels.problem.iteration import IterationSpace, is_packed_ahead, is_packed_by_rows
+from tilewise.kernels.problem.model import Conv2d
+from tilewise.kernels.schedule.across_groups import check_across_groups
+from tilewise.kernels.schedule.alternating import check_alternate, check_divide
+from tilewise.kernels.schedule.computing import check_instruction
+from tilewise.kernels.schedule.fewer_products import POINT
+from tilewise.kernels.schedule.model import Schedule
+from tilewise.kernels.schedule.refusal import refuse
+from tilewise.kernels.schedule.steps.algorithms import Strassen, Winograd
+from tilewise.kernels.schedule.steps.base import Step
+from tilewise.kernels.schedule.steps.copies import Pack, Prefetch
+from tilewise.kernels.schedule.steps.loops import Alternate, Divide, Parallel, Stream, Tile
+from tilewise.kernels.schedule.steps.register import (
     Instruction,
     Interleave,
     Jam,
@@ -25,9 +25,9 @@ from kernels.schedule.steps.register import (
     Sweep,
     Unroll,
 )
-from kernels.schedule.steps.stores import Nontemporal
-from kernels.schedule.sweeping import check_interleave, check_sweep
-from kernels.schedule.transformed import check_order, scheduled_space
+from tilewise.kernels.schedule.steps.stores import Nontemporal
+from tilewise.kernels.schedule.sweeping import check_interleave, check_sweep
+from tilewise.kernels.schedule.transformed import check_order, scheduled_space
 
 _ENDINGS: list[list[type[Step]]] = [
     [], [Split], [Unroll], [Split, Unroll], [Jam], [Nontemporal], [Jam, Nontemporal], [Sweep],

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 
-from kernels.errors import ScheduleError
-from kernels.schedule.steps.algorithms import Strassen, Winograd
-from kernels.schedule.steps.base import Step, StepJson
-from kernels.schedule.steps.copies import Pack, Prefetch
-from kernels.schedule.steps.from_json import step_from_json
-from kernels.schedule.steps.levels import Pipeline
-from kernels.schedule.steps.loops import Alternate, Divide, Parallel, Stream
-from kernels.schedule.steps.register import (
+from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.schedule.steps.algorithms import Strassen, Winograd
+from tilewise.kernels.schedule.steps.base import Step, StepJson
+from tilewise.kernels.schedule.steps.copies import Pack, Prefetch
+from tilewise.kernels.schedule.steps.from_json import step_from_json
+from tilewise.kernels.schedule.steps.levels import Pipeline
+from tilewise.kernels.schedule.steps.loops import Alternate, Divide, Parallel, Stream
+from tilewise.kernels.schedule.steps.register import (
     Instruction,
     Interleave,
     Jam,
@@ -22,7 +22,7 @@ from kernels.schedule.steps.register import (
     Sweep,
     Unroll,
 )
-from kernels.schedule.steps.stores import Nontemporal
+from tilewise.kernels.schedule.steps.stores import Nontemporal
 
 _compact = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
@@ -77,7 +77,7 @@ class Schedule:
 
     @property
     def is_for_iree(self) -> bool:
-        """Whether the steps are those of IREE's own code (`kernels.mlir.tuning_spec`)."""
+        """Whether the steps are those of IREE's own code (`tilewise.kernels.mlir.tuning_spec`)."""
         return any(isinstance(s, Pipeline) for s in self.steps)
 
     @property

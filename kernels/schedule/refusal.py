@@ -1,8 +1,8 @@
 """How a step is refused."""
 
-from kernels.errors import ScheduleError
-from kernels.problem.base import Problem
-from kernels.schedule.steps.base import Step
+from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.problem.base import Problem
+from tilewise.kernels.schedule.steps.base import Step
 
 
 def refuse(problem: Problem, step: Step, why: str) -> ScheduleError:

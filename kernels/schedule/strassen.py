@@ -2,13 +2,13 @@
 
 from typing import TypeGuard
 
-from kernels.errors import ScheduleError
-from kernels.problem.base import Problem
-from kernels.problem.iteration import IterationSpace, iteration_space
-from kernels.problem.model import Conv2d, Matmul
-from kernels.schedule.fewer_products import ELEMENTS, POINT, TILES
-from kernels.schedule.steps.algorithms import Strassen
-from kernels.strassen import LEVELS, PRODUCTS
+from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.problem.base import Problem
+from tilewise.kernels.problem.iteration import IterationSpace, iteration_space
+from tilewise.kernels.problem.model import Conv2d, Matmul
+from tilewise.kernels.schedule.fewer_products import ELEMENTS, POINT, TILES
+from tilewise.kernels.schedule.steps.algorithms import Strassen
+from tilewise.kernels.strassen import LEVELS, PRODUCTS
 
 EVEN = 2
 """Rows that are as far apart as any two are."""

@@ -1,12 +1,12 @@
 """Whether the columns of a product can be swept."""
 
-from kernels.problem.base import Problem
-from kernels.problem.iteration import IterationSpace
-from kernels.problem.model import Conv2d
-from kernels.schedule.model import Schedule
-from kernels.schedule.refusal import refuse
-from kernels.schedule.steps.copies import Pack, Prefetch
-from kernels.schedule.steps.register import Interleave, Sweep
+from tilewise.kernels.problem.base import Problem
+from tilewise.kernels.problem.iteration import IterationSpace
+from tilewise.kernels.problem.model import Conv2d
+from tilewise.kernels.schedule.model import Schedule
+from tilewise.kernels.schedule.refusal import refuse
+from tilewise.kernels.schedule.steps.copies import Pack, Prefetch
+from tilewise.kernels.schedule.steps.register import Interleave, Sweep
 
 LARGEST_SWEEP = 64  # rows of B side by side; the code has all of them
 

@@ -1,19 +1,19 @@
 """Schedules whose products are of transformed operands: their dims, and the order of steps."""
 
-from kernels.errors import ScheduleError
-from kernels.problem.base import Problem
-from kernels.problem.iteration import IterationSpace, iteration_space
-from kernels.schedule.fewer_products import TILES
-from kernels.schedule.model import Schedule
-from kernels.schedule.refusal import refuse
-from kernels.schedule.steps.algorithms import Strassen, Winograd
-from kernels.schedule.steps.base import Step
-from kernels.schedule.steps.copies import Pack, Prefetch
-from kernels.schedule.steps.loops import Parallel, Tile
-from kernels.schedule.steps.register import Register, Unroll
-from kernels.schedule.steps.stores import Nontemporal
-from kernels.schedule.strassen import strassen_space
-from kernels.schedule.winograd import winograd_space
+from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.problem.base import Problem
+from tilewise.kernels.problem.iteration import IterationSpace, iteration_space
+from tilewise.kernels.schedule.fewer_products import TILES
+from tilewise.kernels.schedule.model import Schedule
+from tilewise.kernels.schedule.refusal import refuse
+from tilewise.kernels.schedule.steps.algorithms import Strassen, Winograd
+from tilewise.kernels.schedule.steps.base import Step
+from tilewise.kernels.schedule.steps.copies import Pack, Prefetch
+from tilewise.kernels.schedule.steps.loops import Parallel, Tile
+from tilewise.kernels.schedule.steps.register import Register, Unroll
+from tilewise.kernels.schedule.steps.stores import Nontemporal
+from tilewise.kernels.schedule.strassen import strassen_space
+from tilewise.kernels.schedule.winograd import winograd_space
 
 
 def scheduled_space(problem: Problem, schedule: Schedule) -> IterationSpace:

@@ -1,18 +1,18 @@
 """What the step `winograd` makes of a convolution, and where it can stand."""
 
-from kernels.errors import ScheduleError
-from kernels.minimal_filtering import (
+from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.minimal_filtering import (
     SIDES,
     STRIDES,
     TileFiltering,
     outputs_for,
     tile_filtering,
 )
-from kernels.problem.base import Problem
-from kernels.problem.iteration import IterationSpace
-from kernels.problem.model import Conv2d
-from kernels.schedule.fewer_products import ELEMENTS, POINT, TILES
-from kernels.schedule.steps.algorithms import Winograd
+from tilewise.kernels.problem.base import Problem
+from tilewise.kernels.problem.iteration import IterationSpace
+from tilewise.kernels.problem.model import Conv2d
+from tilewise.kernels.schedule.fewer_products import ELEMENTS, POINT, TILES
+from tilewise.kernels.schedule.steps.algorithms import Winograd
 
 
 def winograd_space(problem: Problem, output: int) -> IterationSpace:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from stat import S_ISDIR, S_IWGRP, S_IWOTH
 
-from kernels.errors import CacheError
+from tilewise.kernels.errors import CacheError
 
 
 def require_cache_dir() -> Path:

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
-import kernels
+ROOT = Path(__file__).parents[3]
+"""The folder that the package `tilewise` is in; not resolved, since `kernels` may be a link."""
 
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _PR_SET_PDEATHSIG = 1
@@ -26,7 +27,7 @@ def child_command(module: str, *arguments: str) -> list[str]:
         sys.executable,
         "-P",
         "-m",
-        "kernels.system.start",
+        "tilewise.kernels.system.start",
         str(os.getpid()),
         module,
         *arguments,
@@ -35,7 +36,7 @@ def child_command(module: str, *arguments: str) -> list[str]:
 
 def child_environment(**extra: str) -> dict[str, str]:
     """This process's environment, with this code first in the path."""
-    root = str(Path(kernels.__file__).parent.parent)
+    root = str(ROOT)
     inherited = os.environ.get("PYTHONPATH")
     path = os.pathsep.join([root, inherited] if inherited else [root])
     return {**os.environ, "PYTHONPATH": path, **extra}

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
-from kernels.errors import LimitError
-from kernels.system.children import (
+from tilewise.kernels.errors import LimitError
+from tilewise.kernels.system.children import (
     ONE_THREAD,
     child_command,
     child_environment,
@@ -27,7 +27,7 @@ from kernels.system.children import (
     resident_bytes,
     signal_name,
 )
-from kernels.system.patience import Patience
+from tilewise.kernels.system.patience import Patience
 
 STAGE = "stage: "
 MOST_SECONDS = 7 * 24 * 3600.0

@@ -12,32 +12,32 @@ from collections.abc import Container
 from pathlib import Path
 
 ENTRIES = (
-    "kernels.native",
-    "kernels.native.conversion",
-    "kernels.native.export.__main__",
-    "kernels.native.microbench",
-    "kernels.native.objects.__main__",
-    "kernels.native.passes.passes",
-    "kernels.native.passes.rows.compiled",
-    "kernels.mlir.air.prove",
-    "kernels.mlir.cpu.script",
-    "kernels.mlir.proof.prove",
-    "kernels.mlir.proof.verify",
-    "kernels.mlir.tuning_spec.prove",
-    "search.runner.child.session",
+    "tilewise.kernels.native",
+    "tilewise.kernels.native.conversion",
+    "tilewise.kernels.native.export.__main__",
+    "tilewise.kernels.native.microbench",
+    "tilewise.kernels.native.objects.__main__",
+    "tilewise.kernels.native.passes.passes",
+    "tilewise.kernels.native.passes.rows.compiled",
+    "tilewise.kernels.mlir.air.prove",
+    "tilewise.kernels.mlir.cpu.script",
+    "tilewise.kernels.mlir.proof.prove",
+    "tilewise.kernels.mlir.proof.verify",
+    "tilewise.kernels.mlir.tuning_spec.prove",
+    "tilewise.search.runner.child.session",
 )
 """Modules that make kernels and scripts, measure peaks, or judge results, of which some is stored.
 
-What only reads or scripts users' modules (`kernels.mlir.frontend`, `network`, `normalised`) is not
-among what they import: nothing is stored of it.
+What only reads or scripts users' modules (`tilewise.kernels.mlir.frontend`, `network`,
+`normalised`) is not among what they import: nothing is stored of it.
 """
-FOLLOWED = ("kernels", "search.runner.child")
+FOLLOWED = ("tilewise.kernels", "tilewise.search.runner.child")
 """Packages whose modules count; how a search chooses and times changes no kernel."""
-NEUTRAL = ("kernels.errors", "kernels.quoting", "kernels.system")
+NEUTRAL = ("tilewise.kernels.errors", "tilewise.kernels.quoting", "tilewise.kernels.system")
 """What words messages, starts processes and finds folders, and with it this file."""
 
 TEMPLATES = ("mlir", "ll", "h")
-_NAMES = (r"kernels[\w.]*", r"search\.runner\.child[\w.]*")
+_NAMES = (r"tilewise\.kernels[\w.]*", r"tilewise\.search\.runner\.child[\w.]*")
 _FROM = [re.compile(rf"from ({name}) import (\([^)]*\)|[^\n]*)") for name in _NAMES]
 _PLAIN = [re.compile(rf"import ({name})") for name in _NAMES]
 _QUOTED = [re.compile(rf"\"({name})\"") for name in _NAMES]  # their fixed beginnings are found fast

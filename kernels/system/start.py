@@ -1,6 +1,6 @@
 """Runs a module of this code as a child that ends with its parent.
 
-    python -P -m kernels.system.start PARENT MODULE ARGUMENT...
+    python -P -m tilewise.kernels.system.start PARENT MODULE ARGUMENT...
 
 The wish to die with the parent comes before anything is imported that takes time. A parent that
 has died by then is seen by its pid.
@@ -9,7 +9,7 @@ has died by then is seen by its pid.
 import runpy
 import sys
 
-from kernels.system.children import die_with_parent
+from tilewise.kernels.system.children import die_with_parent
 
 
 def main() -> None:

@@ -7,10 +7,9 @@ Importing this module imports no compiler.
 import functools
 import hashlib
 from importlib import metadata
-from pathlib import Path
 
-import kernels
-from kernels.system.sources import sources
+from tilewise.kernels.system.children import ROOT
+from tilewise.kernels.system.sources import sources
 
 COMPILERS = ("numba", "llvmlite", "iree-base-compiler")
 
@@ -31,10 +30,9 @@ def _version(distribution: str) -> str:
 
 @functools.cache
 def generator_hash() -> str:
-    """Return the first 8 hex digits of the SHA-256 over `kernels.system.sources`."""
-    root = Path(kernels.__file__).parent.parent
+    """Return the first 8 hex digits of the SHA-256 over `tilewise.kernels.system.sources`."""
     digest = hashlib.sha256()
-    for path in sources(root):
-        digest.update(path.relative_to(root).as_posix().encode())
+    for path in sources(ROOT):
+        digest.update(path.relative_to(ROOT).as_posix().encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:8]

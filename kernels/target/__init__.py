@@ -1,7 +1,7 @@
 """Targets: what the machine can do, declared, detected and measured."""
 
-from kernels.target.detect import described, detect, resolve
-from kernels.target.model import Target, canonical_target, parse_target, target_kind
+from tilewise.kernels.target.detect import described, detect, resolve
+from tilewise.kernels.target.model import Target, canonical_target, parse_target, target_kind
 
 __all__ = [
     "Target",

@@ -3,8 +3,8 @@
 It judges what others report of machines that nobody here has measured. A measured peak is lower.
 """
 
-from kernels.problem.dtypes import DTYPES
-from kernels.target.cores import core_of, is_golden_cove_server
+from tilewise.kernels.problem.dtypes import DTYPES
+from tilewise.kernels.target.cores import core_of, is_golden_cove_server
 
 CLOCK_GHZ = 5.5
 """Above the sustained clock of every processor in the table of cores."""

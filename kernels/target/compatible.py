@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from kernels.target.detect import vector_unit
+from tilewise.kernels.target.detect import vector_unit
 
 EXTENSIONS = frozenset(
     (

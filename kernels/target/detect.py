@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from kernels.errors import TargetError
-from kernels.target.model import KIB, Target, check_threads, parse_target, target_kind
-from kernels.target.processor import this_processor
-from kernels.target.rates import Rates, kept_rates
+from tilewise.kernels.errors import TargetError
+from tilewise.kernels.target.model import KIB, Target, check_threads, parse_target, target_kind
+from tilewise.kernels.target.processor import this_processor
+from tilewise.kernels.target.rates import Rates, kept_rates
 
 CACHE_ROOT = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"K": KIB, "M": KIB * KIB, "G": KIB**3}

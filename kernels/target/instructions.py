@@ -4,15 +4,15 @@ bf16 and i8 can be multiplied in several ways: by a dot product of neighbouring 
 and multiplied as f32 or i32. Which is faster depends on the processor, not on its features:
 `vdpbf16ps` has twice the rate of f32 FMA on Zen 5, and half of it on Emerald Rapids. So the choice
 is made by rates that were measured on the machine (`Target.rates`), or, where there are none, by
-the table in `kernels.target.cores`. A schedule records the choice as a step
-(`kernels.schedule.Instruction`), so that its kernel is the same on every machine.
+the table in `tilewise.kernels.target.cores`. A schedule records the choice as a step
+(`tilewise.kernels.schedule.Instruction`), so that its kernel is the same on every machine.
 """
 
 from typing import NamedTuple
 
-from kernels.problem.dtypes import DTYPES
-from kernels.target.cores import Core, core_of
-from kernels.target.model import Target
+from tilewise.kernels.problem.dtypes import DTYPES
+from tilewise.kernels.target.cores import Core, core_of
+from tilewise.kernels.target.model import Target
 
 VDPBF16PS = "x86.avx512.vdpbf16ps"
 VPDPBUSD = "x86.avx512.vpdpbusd"

@@ -4,9 +4,9 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from kernels.errors import TargetError
-from kernels.problem.dtypes import DTYPES
-from kernels.quoting import quoted
+from tilewise.kernels.errors import TargetError
+from tilewise.kernels.problem.dtypes import DTYPES
+from tilewise.kernels.quoting import quoted
 
 Kind = Literal["cpu", "iree"]
 KIB = 1024

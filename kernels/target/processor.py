@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from kernels.errors import CacheError
-from kernels.system.cache_folder import require_cache_dir
-from kernels.system.regular_file import read_regular
-from kernels.system.typed_json import from_json, to_json
+from tilewise.kernels.errors import CacheError
+from tilewise.kernels.system.cache_folder import require_cache_dir
+from tilewise.kernels.system.regular_file import read_regular
+from tilewise.kernels.system.typed_json import from_json, to_json
 
 CPUINFO = Path("/proc/cpuinfo")
 _TELLING = ("vendor_id", "cpu family", "model", "model name", "stepping", "microcode", "flags",

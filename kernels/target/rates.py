@@ -1,8 +1,8 @@
 """The measured rates of instructions, kept in the cache folder between processes.
 
-They hold for one processor and one version of LLVM, like what `kernels.target.processor` keeps.
-`kernels.native.microbench` measures them: when a service starts, in `tilewise doctor`, and before
-the first search that has a choice. Without them the table of cores decides.
+They hold for one processor and one version of LLVM, like what `tilewise.kernels.target.processor`
+keeps. `tilewise.kernels.native.microbench` measures them: when a service starts, in `tilewise
+doctor`, and before the first search that has a choice. Without them the table of cores decides.
 """
 
 import contextlib
@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from kernels.errors import CacheError
-from kernels.system.cache_folder import cache_dir, require_cache_dir, write_whole
-from kernels.system.children import child_command, child_environment
-from kernels.target.instructions import lacks_rates
-from kernels.target.model import Target
-from kernels.target.processor import this_processor
+from tilewise.kernels.errors import CacheError
+from tilewise.kernels.system.cache_folder import cache_dir, require_cache_dir, write_whole
+from tilewise.kernels.system.children import child_command, child_environment
+from tilewise.kernels.target.instructions import lacks_rates
+from tilewise.kernels.target.model import Target
+from tilewise.kernels.target.processor import this_processor
 
 Rates = tuple[tuple[str, float], ...]
 """GFLOP/s of one thread by the name of an instruction, sorted."""
@@ -51,7 +51,7 @@ def with_rates(target: Target, dtype: str) -> Target:
         return target
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         subprocess.run(
-            child_command("kernels.native.microbench"),
+            child_command("tilewise.kernels.native.microbench"),
             env=child_environment(),
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -3,8 +3,8 @@
 Rows that agree with themselves get a digest, so that an older database goes on serving them.
 The others get none, and are refused until a search has replaced them.
 
-The digest is a copy of `service.results.integrity`'s as it was with this revision. It must not
-follow changes there: a revision that changes the digest computes all of them anew.
+The digest is a copy of `tilewise.service.results.integrity`'s as it was with this revision. It must
+not follow changes there: a revision that changes the digest computes all of them anew.
 """
 
 import hashlib

@@ -6,8 +6,8 @@ The view has the name `proofs`, so the table becomes `script_proofs`, with all t
 import sqlalchemy as sa
 from alembic import op
 
-from migrations.views import v0009
-from migrations.views.replacing import replaced
+from tilewise.migrations.views import v0009
+from tilewise.migrations.views.replacing import replaced
 
 revision = "0009"
 down_revision = "0008"

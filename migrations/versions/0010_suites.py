@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-from migrations.views import v0009, v0010
-from migrations.views.replacing import replaced
+from tilewise.migrations.views import v0009, v0010
+from tilewise.migrations.views.replacing import replaced
 
 revision = "0010"
 down_revision = "0009"

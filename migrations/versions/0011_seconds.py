@@ -3,8 +3,8 @@
 SQLite's earlier views took a moment of the last half millisecond of a second as one of the next.
 """
 
-from migrations.views import v0010
-from migrations.views.replacing import replaced
+from tilewise.migrations.views import v0010
+from tilewise.migrations.views.replacing import replaced
 
 revision = "0011"
 down_revision = "0010"

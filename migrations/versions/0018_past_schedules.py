@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-from migrations.views import v0010, v0018
-from migrations.views.replacing import replaced
+from tilewise.migrations.views import v0010, v0018
+from tilewise.migrations.views.replacing import replaced
 
 revision = "0018"
 down_revision = "0017"

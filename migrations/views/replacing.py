@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import sqlalchemy as sa
 from alembic import op
 
-from migrations.views.spelling import Spelling, of
+from tilewise.migrations.views.spelling import Spelling, of
 
 Views = Callable[[Spelling], dict[str, str]]
 """Gives the SELECT of each view, by name, in the spelling of a database."""

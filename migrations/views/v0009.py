@@ -1,6 +1,6 @@
 """The views as revision 0009 makes them; never edited, a later revision has a file of its own."""
 
-from migrations.views.spelling import Spelling
+from tilewise.migrations.views.spelling import Spelling
 
 DTYPES = ("f32", "f64", "i32", "bf16", "f16", "i8")
 LIVE_S = 60  # a worker that has not shown itself for longer is taken for gone

@@ -1,7 +1,7 @@
 """The views as revision 0010 makes them: those of 0009, and suites over time."""
 
-from migrations.views import v0009
-from migrations.views.spelling import Spelling
+from tilewise.migrations.views import v0009
+from tilewise.migrations.views.spelling import Spelling
 
 
 def views(sql: Spelling) -> dict[str, str]:

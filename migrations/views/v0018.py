@@ -1,7 +1,7 @@
 """The views as revision 0018 makes them: quality, history, and failures without known limits."""
 
-from migrations.views import v0009, v0010
-from migrations.views.spelling import Spelling
+from tilewise.migrations.views import v0009, v0010
+from tilewise.migrations.views.spelling import Spelling
 
 WIDEST = 0.25  # width of the interval over the speed from which a result is noisy
 LEAST_SAMPLES = 6
@@ -20,7 +20,7 @@ def views(sql: Spelling) -> dict[str, str]:
 
 
 def quality(sql: Spelling, of: str) -> str:
-    """The quality of a result, as `search.finals.quality` has it."""
+    """The quality of a result, as `tilewise.search.finals.quality` has it."""
     samples = sql.number(f"{of}.measured", "samples")
     return f"""CASE WHEN {of}.high - {of}.low <= {WIDEST} * {of}.gflops
     AND NOT COALESCE({samples} > 0 AND {samples} < {LEAST_SAMPLES}, false)

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from search.helpers import Candidate
-from search.records import TrialRecord
-from search.runner.failures import CandidateFailureError
-from search.runner.protocol import TrialReply
-from search.timing.summary import summarise
+from tilewise.search.helpers import Candidate
+from tilewise.search.records import TrialRecord
+from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.protocol import TrialReply
+from tilewise.search.timing.summary import summarise
 
 
 def attempt(ask: Callable[[], TrialReply], candidate: Candidate, flops: int) -> TrialRecord:

@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernels.problem import Problem
-from kernels.target.model import Target
-from kernels.target.rates import with_rates
-from search.model.analytical import Model
-from search.model.levels import LevelModel, level_starts
-from search.space.levels.space import LevelSpace
-from search.space.points import Point
-from search.space.space import Space
-from search.store import TrialStore
-from search.transfer.levels import near_levels
-from search.transfer.warm_start import warmed
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.target.model import Target
+from tilewise.kernels.target.rates import with_rates
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.levels import LevelModel, level_starts
+from tilewise.search.space.levels.space import LevelSpace
+from tilewise.search.space.points import Point
+from tilewise.search.space.space import Space
+from tilewise.search.store import TrialStore
+from tilewise.search.transfer.levels import near_levels
+from tilewise.search.transfer.warm_start import warmed
 
 PRIOR = 10
 

@@ -10,15 +10,15 @@ from typing import Any
 from optuna.samplers import BaseSampler
 from optuna.study import Study
 
-from search.engine.attempt import attempt
-from search.engine.study import Proposal, SearchStudy
-from search.helpers import Candidate, Helped
-from search.model.analytical import Model
-from search.records import TrialRecord, TuneRequest, rescaled, time_us
-from search.runner.interface import TrialRunner
-from search.space.points import Point
-from search.store import TrialStore
-from search.timing.pace import STEADY, WORTH, is_near, is_usual, quietest
+from tilewise.search.engine.attempt import attempt
+from tilewise.search.engine.study import Proposal, SearchStudy
+from tilewise.search.helpers import Candidate, Helped
+from tilewise.search.model.analytical import Model
+from tilewise.search.records import TrialRecord, TuneRequest, rescaled, time_us
+from tilewise.search.runner.interface import TrialRunner
+from tilewise.search.space.points import Point
+from tilewise.search.store import TrialStore
+from tilewise.search.timing.pace import STEADY, WORTH, is_near, is_usual, quietest
 
 
 def takes_over(trial: TrialRecord, paces: Sequence[float]) -> bool:

@@ -2,14 +2,14 @@
 
 import time
 
-from kernels.problem import Problem
-from kernels.system.cache_folder import require_cache_dir
-from kernels.target.model import Target
-from search.engine.attempt import attempt
-from search.engine.tune import RunnerFactory, local_runner
-from search.helpers import Candidate, Leader
-from search.records import TrialRecord, TuneRequest
-from search.runner.interface import TrialRunner
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.system.cache_folder import require_cache_dir
+from tilewise.kernels.target.model import Target
+from tilewise.search.engine.attempt import attempt
+from tilewise.search.engine.tune import RunnerFactory, local_runner
+from tilewise.search.helpers import Candidate, Leader
+from tilewise.search.records import TrialRecord, TuneRequest
+from tilewise.search.runner.interface import TrialRunner
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.5
 

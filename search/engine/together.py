@@ -10,10 +10,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from statistics import median
 
-from search.engine.exploration import Exploration
-from search.helpers import Candidate, Exchanged, Helpers
-from search.records import TrialRecord
-from search.runner.interface import TrialRunner
+from tilewise.search.engine.exploration import Exploration
+from tilewise.search.helpers import Candidate, Exchanged, Helpers
+from tilewise.search.records import TrialRecord
+from tilewise.search.runner.interface import TrialRunner
 
 EACH = 2  # candidates that are out for each helper
 LOOK_S = 0.5  # between two looks whether there are helpers

@@ -6,21 +6,21 @@ from contextlib import AbstractContextManager, nullcontext
 
 from optuna.samplers import BaseSampler
 
-from kernels.problem import Problem
-from kernels.system.cache_folder import require_cache_dir
-from kernels.target.model import Target
-from search.budget import Budget
-from search.engine.beginning import Beginning, beginning
-from search.engine.exploration import Exploration
-from search.engine.together import Together
-from search.finals.finals import Finals
-from search.helpers import Helpers
-from search.progress import OnPhase
-from search.records import TrialRecord, TuneRequest, TuneResult
-from search.runner.interface import CandidateRunner
-from search.runner.runner import Runner
-from search.store import TrialStore
-from search.timing.cold import evicting_s
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.system.cache_folder import require_cache_dir
+from tilewise.kernels.target.model import Target
+from tilewise.search.budget import Budget
+from tilewise.search.engine.beginning import Beginning, beginning
+from tilewise.search.engine.exploration import Exploration
+from tilewise.search.engine.together import Together
+from tilewise.search.finals.finals import Finals
+from tilewise.search.helpers import Helpers
+from tilewise.search.progress import OnPhase
+from tilewise.search.records import TrialRecord, TuneRequest, TuneResult
+from tilewise.search.runner.interface import CandidateRunner
+from tilewise.search.runner.runner import Runner
+from tilewise.search.store import TrialStore
+from tilewise.search.timing.cold import evicting_s
 
 OnTrial = Callable[[TrialRecord, TrialRecord | None], None]
 BeforeFinals = Callable[[list[TrialRecord], float | None], None]

@@ -3,7 +3,7 @@ or in more where those met no quiet times.
 
 Where buffers lie moves a kernel by up to 4%, and one process is not like the next, so a
 winner by the trials alone would be one of circumstance. The winner is the one that stands best
-in the rounds (`search.finals.rounds`).
+in the rounds (`tilewise.search.finals.rounds`).
 """
 
 from collections.abc import Callable, Sequence
@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from math import exp, log
 from statistics import median
 
-from kernels.problem import Problem
-from search.budget import Budget
-from search.finals.plan import FINALISTS, PLACEMENTS, RoundsPlan
-from search.finals.rounds import (
+from tilewise.kernels.problem import Problem
+from tilewise.search.budget import Budget
+from tilewise.search.finals.plan import FINALISTS, PLACEMENTS, RoundsPlan
+from tilewise.search.finals.rounds import (
     PLACEMENT_ROUNDS,
     QUIETEST,
     ByRound,
@@ -24,13 +24,13 @@ from search.finals.rounds import (
     over_quiet,
     rounds_of,
 )
-from search.progress import OnPhase, Phase
-from search.records import Best, Measurement, TrialRecord, time_us
-from search.runner.failures import CandidateFailureError
-from search.runner.interface import FinalsRunner
-from search.runner.protocol import FinalsReply
-from search.timing.pace import FASTER, spread
-from search.timing.summary import summarise
+from tilewise.search.progress import OnPhase, Phase
+from tilewise.search.records import Best, Measurement, TrialRecord, time_us
+from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.interface import FinalsRunner
+from tilewise.search.runner.protocol import FinalsReply
+from tilewise.search.timing.pace import FASTER, spread
+from tilewise.search.timing.summary import summarise
 
 PROCESSES = 2  # that time the finalists, unless there is no time for the second
 QUIETER = 0.1  # of the logarithm of a pace: by so much the search has met quieter times

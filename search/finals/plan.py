@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from search.budget import Budget
-from search.finals.rounds import PLACEMENT_ROUNDS
-from search.records import TrialRecord, time_us
-from search.timing.samples import SAMPLE_S, sample_cost
+from tilewise.search.budget import Budget
+from tilewise.search.finals.rounds import PLACEMENT_ROUNDS
+from tilewise.search.records import TrialRecord, time_us
+from tilewise.search.timing.samples import SAMPLE_S, sample_cost
 
 FINALISTS = 4
 CONTENDERS = 12

@@ -15,11 +15,11 @@ from functools import cached_property
 from math import exp, hypot, inf, log, sqrt
 from statistics import fmean, median, stdev
 
-from kernels.statistics import median_interval
-from search.records import Measurement
-from search.runner.protocol import FinalsReply, TimedInTurn
-from search.timing.measure import LEAST_SAMPLES
-from search.timing.summary import summarise
+from tilewise.kernels.statistics import median_interval
+from tilewise.search.records import Measurement
+from tilewise.search.runner.protocol import FinalsReply, TimedInTurn
+from tilewise.search.timing.measure import LEAST_SAMPLES
+from tilewise.search.timing.summary import summarise
 
 PLACEMENT_ROUNDS = 500
 """More than are timed on a placement; its rounds are counted from a multiple of this."""

@@ -1,13 +1,13 @@
-"""Prints the library of one stored result: `python -m search.libraries` reads it on stdin."""
+"""Print the library of one result: `python -m tilewise.search.libraries` reads it on stdin."""
 
 import json
 import sys
 
-from kernels.errors import KernelsError
-from kernels.problem import parse_problem
-from kernels.system.children import private_output
-from search.errors import SearchError
-from search.libraries.library import NotServedError, Wanted, proven_library
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.system.children import private_output
+from tilewise.search.errors import SearchError
+from tilewise.search.libraries.library import NotServedError, Wanted, proven_library
 
 
 def main() -> None:

@@ -7,22 +7,22 @@ transpositions that it needs. All are timed in the same rounds.
 from dataclasses import asdict, dataclass, replace
 from statistics import median
 
-from kernels.dispatches.compilation import compiled_with
-from kernels.dispatches.entry import Entry, compiled
-from kernels.dispatches.library import text_of
-from kernels.dispatches.patterns.alone import module_of_contraction
-from kernels.dispatches.patterns.pattern import Pattern
-from kernels.errors import CompilerError
-from kernels.mlir.iree.compiler import compile_module
-from kernels.quoting import one_line
-from kernels.system.limited_child import run_limited
-from kernels.system.typed_json import from_json
-from kernels.target import resolve
-from search.libraries.gain import COMPILERS_BYTES, COPIES, Gain
-from search.peers.iree import VARIANTS
-from search.runner.limits import Limits
+from tilewise.kernels.dispatches.compilation import compiled_with
+from tilewise.kernels.dispatches.entry import Entry, compiled
+from tilewise.kernels.dispatches.library import text_of
+from tilewise.kernels.dispatches.patterns.alone import module_of_contraction
+from tilewise.kernels.dispatches.patterns.pattern import Pattern
+from tilewise.kernels.errors import CompilerError
+from tilewise.kernels.mlir.iree.compiler import compile_module
+from tilewise.kernels.quoting import one_line
+from tilewise.kernels.system.limited_child import run_limited
+from tilewise.kernels.system.typed_json import from_json
+from tilewise.kernels.target import resolve
+from tilewise.search.libraries.gain import COMPILERS_BYTES, COPIES, Gain
+from tilewise.search.peers.iree import VARIANTS
+from tilewise.search.runner.limits import Limits
 
-CHILD = "search.libraries.as_found_child"
+CHILD = "tilewise.search.libraries.as_found_child"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The process that runs an op as a module has it: `python -m search.libraries.as_found_child`."""
+"""Run an op as a module has it: `python -m tilewise.search.libraries.as_found_child`."""
 
 import time
 from math import prod
@@ -6,19 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from kernels.dispatches.patterns.alone import ENTRY, SCOPE, WEIGHTS
-from kernels.dispatches.patterns.pattern import Pattern
-from kernels.mlir.iree.runtime import LoadedModule, Parameters, open_device
-from kernels.oracle.methods import expected_by
-from kernels.oracle.operands import Array, empty_aligned, make_operands, poison
-from kernels.oracle.reference import reference
-from kernels.oracle.tolerance import compare
-from kernels.problem import Problem, parse_problem
-from kernels.schedule import Schedule
-from kernels.system.limited_child import reply_to_request, stage
-from kernels.system.typed_json import from_json, to_json
-from search.libraries.as_found import Timed
-from search.timing.interleave import interleave
+from tilewise.kernels.dispatches.patterns.alone import ENTRY, SCOPE, WEIGHTS
+from tilewise.kernels.dispatches.patterns.pattern import Pattern
+from tilewise.kernels.mlir.iree.runtime import LoadedModule, Parameters, open_device
+from tilewise.kernels.oracle.methods import expected_by
+from tilewise.kernels.oracle.operands import Array, empty_aligned, make_operands, poison
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.system.limited_child import reply_to_request, stage
+from tilewise.kernels.system.typed_json import from_json, to_json
+from tilewise.search.libraries.as_found import Timed
+from tilewise.search.timing.interleave import interleave
 
 ROUNDS = 30
 

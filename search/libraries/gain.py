@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from kernels.problem import Problem
-from search.peers.iree_library import NAME
-from search.runner.failures import CandidateFailureError
-from search.runner.limits import Limits
-from search.runner.protocol import BesideReply
-from search.runner.runner import Runner
+from tilewise.kernels.problem import Problem
+from tilewise.search.peers.iree_library import NAME
+from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.limits import Limits
+from tilewise.search.runner.protocol import BesideReply
+from tilewise.search.runner.runner import Runner
 
 IREE = "iree"
 BUDGET_S = 1.5

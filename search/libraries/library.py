@@ -5,20 +5,20 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from kernels.dispatches.entry import Entry, compiled
-from kernels.dispatches.library import Cuts, text_of
-from kernels.dispatches.passes.row_pass import RowPass
-from kernels.dispatches.patterns.pattern import Pattern
-from kernels.durations import duration
-from kernels.errors import CompilerAbsentError, ProofError
-from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.target import resolve
-from search.libraries.as_found import measured_as_found
-from search.libraries.gain import BUDGET_S, Gain, measured
-from search.libraries.passes import PassRow, measured_passes
-from search.peers import missing_packages
-from search.peers.iree_library import NAME
+from tilewise.kernels.dispatches.entry import Entry, compiled
+from tilewise.kernels.dispatches.library import Cuts, text_of
+from tilewise.kernels.dispatches.passes.row_pass import RowPass
+from tilewise.kernels.dispatches.patterns.pattern import Pattern
+from tilewise.kernels.durations import duration
+from tilewise.kernels.errors import CompilerAbsentError, ProofError
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import resolve
+from tilewise.search.libraries.as_found import measured_as_found
+from tilewise.search.libraries.gain import BUDGET_S, Gain, measured
+from tilewise.search.libraries.passes import PassRow, measured_passes
+from tilewise.search.peers import missing_packages
+from tilewise.search.peers.iree_library import NAME
 
 
 @dataclass(frozen=True)

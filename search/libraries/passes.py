@@ -5,21 +5,21 @@ from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any
 
-from kernels.dispatches.compilation import compiled_with
-from kernels.dispatches.library import text_of
-from kernels.dispatches.passes.alone import module_of, module_over
-from kernels.dispatches.passes.code import CompiledPass, compiled_pass
-from kernels.dispatches.passes.row_pass import RowPass, distinct
-from kernels.dispatches.passes.text import OVER
-from kernels.durations import duration
-from kernels.errors import CompilerError, LoweringError
-from kernels.mlir.iree.compiler import compile_module
-from kernels.quoting import one_line
-from kernels.system.limited_child import run_limited
-from kernels.system.typed_json import from_json
-from kernels.target.model import Target
+from tilewise.kernels.dispatches.compilation import compiled_with
+from tilewise.kernels.dispatches.library import text_of
+from tilewise.kernels.dispatches.passes.alone import module_of, module_over
+from tilewise.kernels.dispatches.passes.code import CompiledPass, compiled_pass
+from tilewise.kernels.dispatches.passes.row_pass import RowPass, distinct
+from tilewise.kernels.dispatches.passes.text import OVER
+from tilewise.kernels.durations import duration
+from tilewise.kernels.errors import CompilerError, LoweringError
+from tilewise.kernels.mlir.iree.compiler import compile_module
+from tilewise.kernels.quoting import one_line
+from tilewise.kernels.system.limited_child import run_limited
+from tilewise.kernels.system.typed_json import from_json
+from tilewise.kernels.target.model import Target
 
-CHILD = "search.libraries.passes_child"
+CHILD = "tilewise.search.libraries.passes_child"
 SECONDS = 120.0
 BUDGET_S = 0.5  # of the rounds
 MEMORY_BYTES = 3 << 30  # what the runtime takes

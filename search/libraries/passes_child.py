@@ -1,4 +1,4 @@
-"""The process that runs a pass inside IREE: `python -m search.libraries.passes_child`."""
+"""The process that runs a pass inside IREE: `python -m tilewise.search.libraries.passes_child`."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from kernels.dispatches.passes.alone import expected
-from kernels.dispatches.passes.row_pass import RowPass
-from kernels.dispatches.patterns.alone import ENTRY
-from kernels.mlir.iree.runtime import LoadedModule, open_device
-from kernels.oracle.operands import Array, empty_aligned, poison, to_bf16
-from kernels.system.limited_child import reply_to_request, stage
-from kernels.system.typed_json import from_json, to_json
-from search.libraries.passes import Compared
-from search.timing.interleave import interleave
+from tilewise.kernels.dispatches.passes.alone import expected
+from tilewise.kernels.dispatches.passes.row_pass import RowPass
+from tilewise.kernels.dispatches.patterns.alone import ENTRY
+from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
+from tilewise.kernels.oracle.operands import Array, empty_aligned, poison, to_bf16
+from tilewise.kernels.system.limited_child import reply_to_request, stage
+from tilewise.kernels.system.typed_json import from_json, to_json
+from tilewise.search.libraries.passes import Compared
+from tilewise.search.timing.interleave import interleave
 
 ROUNDS = 30
 _HALF, _SIGN = 16, 0x8000

@@ -6,30 +6,31 @@ of the multiply-add units and blocks by what stays in which cache. The model tur
 costs that add up, and can compare any two schedules: where the rules say that a block fits, the
 cost of reading it falls to that of the nearer cache.
 
-A cost is an amount times its weight. `amounts` counts; `search.model.weights` holds the weights.
+A cost is an amount times its weight. `amounts` counts; `tilewise.search.model.weights` holds the
+weights.
 """
 
 from dataclasses import dataclass
 from math import ceil, log, prod
 from operator import itemgetter, mul
 
-from search.model.computing import (
+from tilewise.search.model.computing import (
     FMA_LATENCY,
     FMA_UNITS,
     LOADS_PER_CYCLE,
     Calls,
     add_computing,
 )
-from search.model.sizes import sizes_of
-from search.model.traffic import LINE_BYTES, add_packs, add_reads
-from search.model.transformed import transformed_amounts
-from search.model.weights import AMOUNTS, READS, UNHIDDEN, Weights, shipped
-from search.model.windows import window_amounts
-from search.space.methods.algorithms import step_of
-from search.space.points import Point
-from search.space.space import Space
-from search.space.tiles import TileShape, tile_shape
-from search.space.workload import Workload
+from tilewise.search.model.sizes import sizes_of
+from tilewise.search.model.traffic import LINE_BYTES, add_packs, add_reads
+from tilewise.search.model.transformed import transformed_amounts
+from tilewise.search.model.weights import AMOUNTS, READS, UNHIDDEN, Weights, shipped
+from tilewise.search.model.windows import window_amounts
+from tilewise.search.space.methods.algorithms import step_of
+from tilewise.search.space.points import Point
+from tilewise.search.space.space import Space
+from tilewise.search.space.tiles import TileShape, tile_shape
+from tilewise.search.space.workload import Workload
 
 SHUFFLES_PER_CYCLE = 2
 MISSED_AT_BEGIN = 2  # lines of a row that no prefetcher foresees

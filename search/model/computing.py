@@ -3,8 +3,8 @@
 from math import log2
 from typing import NamedTuple
 
-from search.space.tiles import TileShape
-from search.space.workload import Workload
+from tilewise.search.space.tiles import TileShape
+from tilewise.search.space.workload import Workload
 
 FMA_UNITS = 2  # multiply-adds begun in a cycle
 FMA_LATENCY = 4  # cycles from a multiply-add's begin to its end

@@ -7,15 +7,15 @@ of several streams it does not know: measurements chose these points (docs/exper
 from collections.abc import Iterator
 from math import gcd
 
-from kernels.problem import Matmul
-from kernels.target.cores import is_golden_cove_server
-from search.model.kinds_of_points import division
-from search.model.traffic import L2_WAYS, OWN_SHARE
-from search.space.division import equal_block
-from search.space.parameters import Size
-from search.space.points import WHOLE, Point, Value
-from search.space.space import Space
-from search.space.tiles import TileShape, tile_shape
+from tilewise.kernels.problem import Matmul
+from tilewise.kernels.target.cores import is_golden_cove_server
+from tilewise.search.model.kinds_of_points import division
+from tilewise.search.model.traffic import L2_WAYS, OWN_SHARE
+from tilewise.search.space.division import equal_block
+from tilewise.search.space.parameters import Size
+from tilewise.search.space.points import WHOLE, Point, Value
+from tilewise.search.space.space import Space
+from tilewise.search.space.tiles import TileShape, tile_shape
 
 LEAST_SUMS, LEAST_ROWS, MOST_ROWS = 24, 6, 9  # of tiles that load little for what they multiply
 LEAST_RESULT_ROWS = 9  # fewer are swept

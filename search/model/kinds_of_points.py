@@ -7,14 +7,14 @@ model.
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from kernels.problem import Conv2d, Matmul
-from kernels.target.cores import is_golden_cove_server
-from search.model.traffic import OWN_SHARE, PAGE_BYTES
-from search.space.methods.algorithms import ALGORITHM, DIRECT, WANTED
-from search.space.parameters import Size
-from search.space.points import WHOLE, Point, Value
-from search.space.space import Space
-from search.space.tiles import (
+from tilewise.kernels.problem import Conv2d, Matmul
+from tilewise.kernels.target.cores import is_golden_cove_server
+from tilewise.search.model.traffic import OWN_SHARE, PAGE_BYTES
+from tilewise.search.space.methods.algorithms import ALGORITHM, DIRECT, WANTED
+from tilewise.search.space.parameters import Size
+from tilewise.search.space.points import WHOLE, Point, Value
+from tilewise.search.space.space import Space
+from tilewise.search.space.tiles import (
     DEEPEST_SWEPT,
     ENDS_MARK,
     MAX_TILE_ROWS,

@@ -7,13 +7,13 @@ read from. A search has its mean from here, and learns the rest.
 from dataclasses import dataclass
 from math import ceil, log
 
-from search.model.analytical import Model
-from search.model.computing import FMA_LATENCY, FMA_UNITS, LOADS_PER_CYCLE
-from search.model.weights import shipped
-from search.space.levels.space import COLS_FIRST, ROWS_FIRST, LevelSpace, lead_name
-from search.space.levels.tiles import VectorTile, sides
-from search.space.parameters import Size, default
-from search.space.points import WHOLE, Point, Value
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.computing import FMA_LATENCY, FMA_UNITS, LOADS_PER_CYCLE
+from tilewise.search.model.weights import shipped
+from tilewise.search.space.levels.space import COLS_FIRST, ROWS_FIRST, LevelSpace, lead_name
+from tilewise.search.space.levels.tiles import VectorTile, sides
+from tilewise.search.space.parameters import Size, default
+from tilewise.search.space.points import WHOLE, Point, Value
 
 SPILLED = 1.5  # times as long, where accumulators do not fit the registers
 FROM_L2, FROM_L3, FROM_MEMORY = 0.06, 0.25, 0.6  # of the time, where a factor is read from there

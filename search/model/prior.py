@@ -1,5 +1,5 @@
-"""The first schedules to try: those that the analytical model (`search.model.analytical`) likes
-best.
+"""The first schedules to try: the best by the analytical model
+(`tilewise.search.model.analytical`).
 
 Nothing is timed here. From some points of every promising register tile a descent moves one
 parameter at a time to where the modelled time is least, until nothing moves. The prior proposes
@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, zip_longest
 from math import log
 
-from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.target import Target
-from search.model.analytical import Model
-from search.model.fetched_points import fetched_points
-from search.model.kinds_of_points import (
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import Target
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.fetched_points import fetched_points
+from tilewise.search.model.kinds_of_points import (
     MAX_SPLIT_POINTS,
     at_once,
     division,
@@ -26,11 +26,11 @@ from search.model.kinds_of_points import (
     streamed_points,
     swept_points,
 )
-from search.space.methods.algorithms import ALGORITHM, DIRECT, EFFECTIVE, WANTED, step_of
-from search.space.parameters import Parameter, Size
-from search.space.points import WHOLE, Point, Value
-from search.space.space import Space
-from search.space.tiles import (
+from tilewise.search.space.methods.algorithms import ALGORITHM, DIRECT, EFFECTIVE, WANTED, step_of
+from tilewise.search.space.parameters import Parameter, Size
+from tilewise.search.space.points import WHOLE, Point, Value
+from tilewise.search.space.space import Space
+from tilewise.search.space.tiles import (
     reads_in_place,
     tile_shape,
 )

@@ -4,9 +4,9 @@ from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
 
-from search.space.division import balanced_chunk, equal_block
-from search.space.points import Point
-from search.space.space import Space
+from tilewise.search.space.division import balanced_chunk, equal_block
+from tilewise.search.space.points import Point
+from tilewise.search.space.space import Space
 
 
 class Sizes(NamedTuple):

@@ -4,11 +4,11 @@ from functools import lru_cache
 from math import gcd
 from typing import NamedTuple
 
-from kernels.problem import Conv2d
-from search.model.sizes import Sizes
-from search.space.points import Point
-from search.space.space import Space
-from search.space.workload import Workload
+from tilewise.kernels.problem import Conv2d
+from tilewise.search.model.sizes import Sizes
+from tilewise.search.space.points import Point
+from tilewise.search.space.space import Space
+from tilewise.search.space.workload import Workload
 
 LINE_BYTES = 64
 PAGE_BYTES = 4096  # also one way of most first caches

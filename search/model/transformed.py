@@ -1,4 +1,4 @@
-"""What a schedule of transformed operands takes, in the amounts of `search.model.weights`.
+"""What a schedule of transformed operands takes, in the amounts of `tilewise.search.model.weights`.
 
 A matrix product for each point, at the register tile's efficiency; the transforms before and behind
 them, counted as lines that are copied; and the transformed filter, which every block of tiles reads
@@ -9,30 +9,30 @@ cache if the first does not hold one.
 from math import ceil, hypot, prod
 from typing import NamedTuple
 
-from kernels.schedule import Register, Strassen, Winograd
-from kernels.schedule.fewer_products import POINT
-from kernels.schedule.transformed import transformed_space
-from kernels.target.cores import is_golden_cove_server
-from search.model.computing import (
+from tilewise.kernels.schedule import Register, Strassen, Winograd
+from tilewise.kernels.schedule.fewer_products import POINT
+from tilewise.kernels.schedule.transformed import transformed_space
+from tilewise.kernels.target.cores import is_golden_cove_server
+from tilewise.search.model.computing import (
     FMA_LATENCY,
     FMA_UNITS,
     LOADS_PER_CYCLE,
     Calls,
     add_computing,
 )
-from search.model.traffic import LINE_BYTES, OWN_SHARE
-from search.model.weights import AMOUNTS, CASCADE_LAKE
-from search.space.division import equal_block
-from search.space.methods.algorithms import (
+from tilewise.search.model.traffic import LINE_BYTES, OWN_SHARE
+from tilewise.search.model.weights import AMOUNTS, CASCADE_LAKE
+from tilewise.search.space.division import equal_block
+from tilewise.search.space.methods.algorithms import (
     PAST_CACHES,
     WANTED,
     channels_of,
     fetches_panels,
     transformed_part,
 )
-from search.space.points import Point
-from search.space.space import Space
-from search.space.tiles import TileShape, tile_shape
+from tilewise.search.space.points import Point
+from tilewise.search.space.space import Space
+from tilewise.search.space.tiles import TileShape, tile_shape
 
 # Copied lines that a transformed line takes as long as: it is computed, too.
 COPIES_NEAR, COPIES_FAR = 1.5, 2.5  # where a block and its products stay in L2, and beyond

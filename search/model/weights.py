@@ -1,15 +1,16 @@
 """The weights of the analytical model: what one of each amount costs.
 
-`search.model.analytical` counts the amounts of a schedule. `benchmarks/replay/fit.py` fitted the
-weights, none below zero, to recorded spaces of problems of different kinds, for each processor that
-was recorded. Cores differ in what hides behind computing, and in what a line costs that the caches
-have to fetch. `search.transfer.calibration` corrects the weights by trials on another processor.
+`tilewise.search.model.analytical` counts the amounts of a schedule. `benchmarks/replay/fit.py`
+fitted the weights, none below zero, to recorded spaces of problems of different kinds, for each
+processor that was recorded. Cores differ in what hides behind computing, and in what a line costs
+that the caches have to fetch. `tilewise.search.transfer.calibration` corrects the weights by trials
+on another processor.
 """
 
 from dataclasses import dataclass
 
-from kernels.target.cores import is_intel
-from kernels.target.model import Target
+from tilewise.kernels.target.cores import is_intel
+from tilewise.kernels.target.model import Target
 
 ZEN5 = {
     "multiply_adds": 1.0,
@@ -34,7 +35,7 @@ ZEN5 = {
     "packed_b_far": 5.23,
     "fetched_b": 4.89,
 }
-"""Cycles for each on AMD's Zen 5; see `search.model.analytical.amounts`.
+"""Cycles for each on AMD's Zen 5; see `tilewise.search.model.analytical.amounts`.
 
 No trial there speaks for `unrolled`. The weight is not zero, because trials elsewhere may.
 """

@@ -9,15 +9,15 @@ below that share it, if what was read in between has not driven it out.
 from math import ceil, prod
 from typing import NamedTuple
 
-from kernels.loopnest import build
-from kernels.problem import Conv2d
-from search.model.traffic import LINE_BYTES as LINE
-from search.model.traffic import OWN_SHARE
-from search.model.weights import AMOUNTS
-from search.space.points import Point
-from search.space.space import Space
-from search.space.tiles import tile_shape
-from search.space.windows import jammed_lines, window_schedule
+from tilewise.kernels.loopnest import build
+from tilewise.kernels.problem import Conv2d
+from tilewise.search.model.traffic import LINE_BYTES as LINE
+from tilewise.search.model.traffic import OWN_SHARE
+from tilewise.search.model.weights import AMOUNTS
+from tilewise.search.space.points import Point
+from tilewise.search.space.space import Space
+from tilewise.search.space.tiles import tile_shape
+from tilewise.search.space.windows import jammed_lines, window_schedule
 
 FMA_UNITS, LOADS_PER_CYCLE, STORES_PER_CYCLE = 2, 2, 1
 FMA_LATENCY = 4

@@ -11,8 +11,8 @@ from math import prod
 
 import numpy as np
 
-from search.errors import ChoiceError
-from search.networks.elimination import MOST_ENTRIES, Factor, minimise
+from tilewise.search.errors import ChoiceError
+from tilewise.search.networks.elimination import MOST_ENTRIES, Factor, minimise
 
 MOST_TOGETHER = 1 << 12  # entries of a factor over all readers of a tensor
 MOST_OPTIONAL = 12  # layouts of one tensor that some reader may or may not want

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels.native.conversion import Array, Conversion, converter
-from kernels.native.threads.pinning import pin, usable_processors
-from search.networks.layouts import Layout
-from search.timing.measure import measure
+from tilewise.kernels.native.conversion import Array, Conversion, converter
+from tilewise.kernels.native.threads.pinning import pin, usable_processors
+from tilewise.search.networks.layouts import Layout
+from tilewise.search.timing.measure import measure
 
 BUDGET_S = 0.04
 _ELEMENT = re.compile(r"b?f(\d+)|[su]?i(\d+)")

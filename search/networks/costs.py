@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from kernels.channel_blocks import Blocks
-from kernels.schedule import Schedule
-from search.networks.layouts import Layout
+from tilewise.kernels.channel_blocks import Blocks
+from tilewise.kernels.schedule import Schedule
+from tilewise.search.networks.layouts import Layout
 
 DIRECT = "direct"
 RETIMED = 2
-"""Schedules of each algorithm that are timed again (`search.networks.costing.retimed`)."""
+"""Schedules of each algorithm that are timed again (`tilewise.search.networks.costing.retimed`)."""
 
 
 @dataclass(frozen=True)

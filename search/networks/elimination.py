@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search.errors import ChoiceError
+from tilewise.search.errors import ChoiceError
 
 Costs = NDArray[np.float64]
 MOST_ENTRIES = 1 << 24

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kernels.mlir.frontend.graph import Size
+from tilewise.kernels.mlir.frontend.graph import Size
 
 
 @dataclass(frozen=True)

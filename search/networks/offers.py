@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernels.mlir.frontend.graph import Graph, Node, Size
-from kernels.mlir.frontend.program import Action
-from search.networks.costs import Timed
-from search.networks.layouts import Layout, plain
-from search.networks.variants import Variant, in_order
+from tilewise.kernels.mlir.frontend.graph import Graph, Node, Size
+from tilewise.kernels.mlir.frontend.program import Action
+from tilewise.search.networks.costs import Timed
+from tilewise.search.networks.layouts import Layout, plain
+from tilewise.search.networks.variants import Variant, in_order
 
 Orders = dict[tuple[Size, ...], dict[Layout, None]]
 """Layouts that are offered for tensors of a shape."""

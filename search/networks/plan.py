@@ -7,12 +7,12 @@ its meaning makes another one.
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.mlir.frontend.graph import NodeKind, Size
-from kernels.mlir.frontend.imported import Occurrence
-from kernels.problem import Accuracy
-from kernels.system.typed_json import from_json, to_json
-from search.networks.costs import Timed
-from search.networks.layouts import Layout
+from tilewise.kernels.mlir.frontend.graph import NodeKind, Size
+from tilewise.kernels.mlir.frontend.imported import Occurrence
+from tilewise.kernels.problem import Accuracy
+from tilewise.kernels.system.typed_json import from_json, to_json
+from tilewise.search.networks.costs import Timed
+from tilewise.search.networks.layouts import Layout
 
 SCHEMA = "tilewise/plan/1"
 
@@ -24,7 +24,7 @@ class PlannedUse:
     Attributes:
         tensor: its number.
         shape: in which the node has it.
-        role: as of `kernels.mlir.frontend.graph.Use`.
+        role: as of `tilewise.kernels.mlir.frontend.graph.Use`.
         layout: in which it has to lie, in terms of the tensor's own axes.
     """
 

@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Protocol
 
-from kernels.mlir.frontend.graph import Graph, Node, Tensor, Use
-from kernels.mlir.frontend.program import Action
-from kernels.problem import Accuracy
-from search.errors import ChoiceError
-from search.networks.choice import Alternative, Flow, Step, choose, conversions
-from search.networks.costs import Costs, CostsInBlocks
-from search.networks.layouts import Layout, plain
-from search.networks.offers import Way, offer_orders
-from search.networks.plan import (
+from tilewise.kernels.mlir.frontend.graph import Graph, Node, Tensor, Use
+from tilewise.kernels.mlir.frontend.program import Action
+from tilewise.kernels.problem import Accuracy
+from tilewise.search.errors import ChoiceError
+from tilewise.search.networks.choice import Alternative, Flow, Step, choose, conversions
+from tilewise.search.networks.costs import Costs, CostsInBlocks
+from tilewise.search.networks.layouts import Layout, plain
+from tilewise.search.networks.offers import Way, offer_orders
+from tilewise.search.networks.plan import (
     SCHEMA,
     Plan,
     PlannedConversion,
@@ -23,7 +23,7 @@ from search.networks.plan import (
     PlannedUse,
     Totals,
 )
-from search.networks.variants import (
+from tilewise.search.networks.variants import (
     Layouts,
     as_it_is,
     in_channel_blocks,
@@ -55,7 +55,7 @@ class Named:
 
 
 class Passes(Protocol):
-    """Times of what is no contraction (`search.networks.costing.passes.PassTimes`)."""
+    """Times of what is no contraction (`tilewise.search.networks.costing.passes.PassTimes`)."""
 
     @property
     def actions(self) -> tuple[Action, ...]:

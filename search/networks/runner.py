@@ -17,8 +17,8 @@ import json
 from os import PathLike
 from pathlib import Path
 
-from search.networks.plan import Plan
-from search.networks.running.network import Network
+from tilewise.search.networks.plan import Plan
+from tilewise.search.networks.running.network import Network
 
 SHA256 = "$sha256"
 """Of the module that was planned."""
@@ -53,7 +53,7 @@ def runner_text(plan: dict[str, Any], sha256: str) -> str:
     """The text of a module with a plan and with `load`, which gives its network.
 
     Args:
-        plan: `search.networks.plan.Plan.to_json`.
+        plan: `tilewise.search.networks.plan.Plan.to_json`.
         sha256: of the module that was planned, hex; `load` refuses another one.
     """
     # JSON is ASCII here, and without apostrophes no text in it ends the literal.

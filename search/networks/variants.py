@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from kernels.channel_blocks import PLAIN, Blocks
-from kernels.errors import ProblemError
-from kernels.mlir.frontend.graph import Graph, Node, Size, Use
-from kernels.mlir.frontend.imported import Arrangement, Occurrence
-from kernels.problem import Conv2d, Problem, parse_problem
-from search.networks.layouts import Layout, in_blocks, ordered, plain
+from tilewise.kernels.channel_blocks import PLAIN, Blocks
+from tilewise.kernels.errors import ProblemError
+from tilewise.kernels.mlir.frontend.graph import Graph, Node, Size, Use
+from tilewise.kernels.mlir.frontend.imported import Arrangement, Occurrence
+from tilewise.kernels.problem import Conv2d, Problem, parse_problem
+from tilewise.search.networks.layouts import Layout, in_blocks, ordered, plain
 
 Layouts = Literal["model", "all"]
 """Which layouts are tried: those that the model has, or all that kernels can do."""

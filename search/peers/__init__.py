@@ -5,11 +5,11 @@ Importing this loads none of them.
 
 from importlib.util import find_spec
 
-from kernels.oracle.operands import Operands
-from kernels.problem import Matmul, Problem
-from search.peers import openblas
-from search.peers.variant import PeerAbsentError, Variant
-from search.records import OWN
+from tilewise.kernels.oracle.operands import Operands
+from tilewise.kernels.problem import Matmul, Problem
+from tilewise.search.peers import openblas
+from tilewise.search.peers.variant import PeerAbsentError, Variant
+from tilewise.search.records import OWN
 
 PEERS = ("openblas", "onednn", "iree", "iree+tilewise")
 PACKAGES = {

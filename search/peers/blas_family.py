@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from kernels.oracle.operands import Array
-from kernels.system.cache_folder import cache_dir
-from kernels.target import Target
+from tilewise.kernels.oracle.operands import Array
+from tilewise.kernels.system.cache_folder import cache_dir
+from tilewise.kernels.target import Target
 
 VARIABLE = "OPENBLAS_CORETYPE"
 ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112

@@ -4,13 +4,13 @@ The problem's own buffers are read and written in place; the cost of a call (som
 part of the measurement, as it is of every user's.
 """
 
-from kernels.errors import CompilerAbsentError, CompilerError, UnsupportedError
-from kernels.mlir.iree.compiler import DATA_TILING, compile_module
-from kernels.mlir.iree.module_text import ENTRY, SCOPE, argument_names, module_text
-from kernels.mlir.iree.runtime import LoadedModule, Parameters, open_device, runtime
-from kernels.oracle.operands import Operands, empty_aligned, operand_type
-from kernels.problem import Problem
-from search.peers.variant import PeerAbsentError, Variant
+from tilewise.kernels.errors import CompilerAbsentError, CompilerError, UnsupportedError
+from tilewise.kernels.mlir.iree.compiler import DATA_TILING, compile_module
+from tilewise.kernels.mlir.iree.module_text import ENTRY, SCOPE, argument_names, module_text
+from tilewise.kernels.mlir.iree.runtime import LoadedModule, Parameters, open_device, runtime
+from tilewise.kernels.oracle.operands import Operands, empty_aligned, operand_type
+from tilewise.kernels.problem import Problem
+from tilewise.search.peers.variant import PeerAbsentError, Variant
 
 VARIANTS = {"default": (), "data tiling": (DATA_TILING,)}
 

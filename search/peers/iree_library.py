@@ -1,17 +1,17 @@
 """IREE with our own kernel inside, as a user has it who compiles with a library of ours."""
 
-from kernels.dispatches.compilation import compiled_with
-from kernels.dispatches.entry import Entry
-from kernels.dispatches.library import library_text
-from kernels.errors import CompilerAbsentError, CompilerError, KernelsError
-from kernels.mlir.iree.module_text import module_text
-from kernels.mlir.iree.runtime import runtime
-from kernels.oracle.operands import Operands
-from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.target.model import Target
-from search.peers.iree import bound
-from search.peers.variant import PeerAbsentError, Variant
+from tilewise.kernels.dispatches.compilation import compiled_with
+from tilewise.kernels.dispatches.entry import Entry
+from tilewise.kernels.dispatches.library import library_text
+from tilewise.kernels.errors import CompilerAbsentError, CompilerError, KernelsError
+from tilewise.kernels.mlir.iree.module_text import module_text
+from tilewise.kernels.mlir.iree.runtime import runtime
+from tilewise.kernels.oracle.operands import Operands
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target.model import Target
+from tilewise.search.peers.iree import bound
+from tilewise.search.peers.variant import PeerAbsentError, Variant
 
 NAME, WAY = "iree+tilewise", "library"
 

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from kernels.oracle.operands import Operands
-from kernels.problem import Problem
-from search.peers import iree
-from search.peers.variant import PeerAbsentError, Variant
+from tilewise.kernels.oracle.operands import Operands
+from tilewise.kernels.problem import Problem
+from tilewise.search.peers import iree
+from tilewise.search.peers.variant import PeerAbsentError, Variant
 
 NAMES = {"default": "iree", "data tiling": "iree-dt"}
 """What the modes are called in results, by their names as ways of the peer `iree`."""

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.oracle.operands import Array, Operands
-from kernels.problem import Conv2d, Matmul, Problem
-from search.peers.variant import PeerAbsentError, Variant
+from tilewise.kernels.oracle.operands import Array, Operands
+from tilewise.kernels.problem import Conv2d, Matmul, Problem
+from tilewise.search.peers.variant import PeerAbsentError, Variant
 
 Tensor = Any  # torch's own types are there only where torch is
 Way = tuple[str, Callable[[], Tensor]]

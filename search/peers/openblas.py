@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kernels.oracle.operands import Array, Operands
-from kernels.problem import Conv2d, Matmul, Problem
-from kernels.target import detect
-from search.peers.blas_family import better_family, hold_threads
-from search.peers.blas_family import product as product_by
-from search.peers.variant import PeerAbsentError, Variant
+from tilewise.kernels.oracle.operands import Array, Operands
+from tilewise.kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.target import detect
+from tilewise.search.peers.blas_family import better_family, hold_threads
+from tilewise.search.peers.blas_family import product as product_by
+from tilewise.search.peers.variant import PeerAbsentError, Variant
 
 BLAS_TYPES = ("f32", "f64")
 

@@ -7,12 +7,12 @@ become its own.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kernels.oracle.operands import Array, Operands
-from kernels.oracle.tolerance import Expected
-from kernels.problem import Problem
-from search.peers import iree, onednn, openblas
-from search.peers.variant import PeerAbsentError, ShapeError, Variant, deviation
-from search.timing.samples import Samples, settle
+from tilewise.kernels.oracle.operands import Array, Operands
+from tilewise.kernels.oracle.tolerance import Expected
+from tilewise.kernels.problem import Problem
+from tilewise.search.peers import iree, onednn, openblas
+from tilewise.search.peers.variant import PeerAbsentError, ShapeError, Variant, deviation
+from tilewise.search.timing.samples import Samples, settle
 
 Maker = Callable[[Problem, Operands, int], list[Variant]]
 MAKERS: dict[str, Maker] = {

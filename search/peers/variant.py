@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernels.oracle.operands import Array, Operands, poison
-from kernels.oracle.tolerance import Expected, compare
-from kernels.problem import Problem
+from tilewise.kernels.oracle.operands import Array, Operands, poison
+from tilewise.kernels.oracle.tolerance import Expected, compare
+from tilewise.kernels.problem import Problem
 
 UNITS = {"bf16": 2.0**-8, "f16": 2.0**-11}
 """Unit roundoff of outputs that are narrower than the problem's."""

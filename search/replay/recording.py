@@ -13,15 +13,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from kernels.problem import Problem, parse_problem
-from kernels.schedule import Schedule, with_instruction
-from kernels.schedule.steps.base import Step
-from kernels.schedule.steps.from_json import step_from_json
-from kernels.target.model import Target
-from search.errors import RecordingError
-from search.records import Solved, TrialRecord
-from search.space.points import Value
-from search.timing.summary import summarise
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import Schedule, with_instruction
+from tilewise.kernels.schedule.steps.base import Step
+from tilewise.kernels.schedule.steps.from_json import step_from_json
+from tilewise.kernels.target.model import Target
+from tilewise.search.errors import RecordingError
+from tilewise.search.records import Solved, TrialRecord
+from tilewise.search.space.points import Value
+from tilewise.search.timing.summary import summarise
 
 FORMAT = 1
 NS = 1e9
@@ -36,7 +36,7 @@ class Recording:
         trials: in the order in which they were run; `origin` says how each was chosen.
         again: by schedule's hash, the samples of the interleaved rounds, in seconds; at the
             pace of the trials, where those have one.
-        toolchain: `kernels.system.toolchain.identity()` then.
+        toolchain: `tilewise.kernels.system.toolchain.identity()` then.
         condition: how it was recorded, for the reader: core, date, protocol.
     """
 

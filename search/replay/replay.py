@@ -16,19 +16,19 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.problem import parse_problem
-from kernels.schedule import Schedule
-from search.engine.study import PRIOR, Proposal, SearchStudy
-from search.model.analytical import Model
-from search.model.prior import prior_points
-from search.model.weights import Weights, shipped
-from search.records import TrialRecord, TuneRequest
-from search.replay.recording import Recording
-from search.space.methods.algorithms import ALGORITHM
-from search.space.parameters import completed
-from search.space.points import Point
-from search.space.space import Space
-from search.timing.summary import summarise
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.search.engine.study import PRIOR, Proposal, SearchStudy
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.prior import prior_points
+from tilewise.search.model.weights import Weights, shipped
+from tilewise.search.records import TrialRecord, TuneRequest
+from tilewise.search.replay.recording import Recording
+from tilewise.search.space.methods.algorithms import ALGORITHM
+from tilewise.search.space.parameters import completed
+from tilewise.search.space.points import Point
+from tilewise.search.space.space import Space
+from tilewise.search.timing.summary import summarise
 
 SLOWER = 1.25  # a search stops timing what is so many times slower than the best
 
@@ -146,7 +146,7 @@ def replay(
     starts: Sequence[Point] = (),
     weights: Weights | None = None,
 ) -> Replayed:
-    """Search as `search.engine.tune` does, with recorded answers.
+    """Search as `tilewise.search.engine.tune` does, with recorded answers.
 
     Args:
         space: what was recorded.

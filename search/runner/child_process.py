@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from kernels.system.children import (
+from tilewise.kernels.system.children import (
     child_command,
     child_environment,
     end_group,
@@ -19,11 +19,11 @@ from kernels.system.children import (
     resident_bytes,
     signal_name,
 )
-from kernels.system.patience import Patience
-from kernels.system.typed_json import from_json
-from search.errors import RunnerError
-from search.runner.failures import CandidateFailureError
-from search.runner.protocol import Failed, Message, Ready, read_message, write_message
+from tilewise.kernels.system.patience import Patience
+from tilewise.kernels.system.typed_json import from_json
+from tilewise.search.errors import RunnerError
+from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.protocol import Failed, Message, Ready, read_message, write_message
 
 Answer = TypeVar("Answer")
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
-from search.runner.child_process import ChildProcess
-from search.runner.failures import CandidateFailureError
-from search.runner.protocol import CompileReply
+from tilewise.search.runner.child_process import ChildProcess
+from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.protocol import CompileReply
 
 MOST_COMPILERS = 2
 READY_AHEAD = 4  # candidates that are asked of the sampler before the present one is told

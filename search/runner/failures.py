@@ -1,8 +1,8 @@
 """Failures of candidates, on both sides of the pipe."""
 
-from kernels.errors import LoweringError, ScheduleError
-from search.records import FailureClass
-from search.runner.protocol import Failed
+from tilewise.kernels.errors import LoweringError, ScheduleError
+from tilewise.search.records import FailureClass
+from tilewise.search.runner.protocol import Failed
 
 
 class CandidateFailureError(Exception):

@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol
 
-from search.runner.protocol import FinalsReply, Message, TrialReply
+from tilewise.search.runner.protocol import FinalsReply, Message, TrialReply
 
 
 class FinalsRunner(Protocol):
@@ -25,7 +25,7 @@ class FinalsRunner(Protocol):
 
 
 class TrialRunner(Protocol):
-    """What trials need of a runner; see `search.runner.runner.Runner`."""
+    """What trials need of a runner; see `tilewise.search.runner.runner.Runner`."""
 
     @property
     def ahead(self) -> int:
@@ -44,7 +44,7 @@ class TrialRunner(Protocol):
 
 
 class CandidateRunner(TrialRunner, FinalsRunner, Protocol):
-    """What the search needs of a runner; see `search.runner.runner.Runner`."""
+    """What the search needs of a runner; see `tilewise.search.runner.runner.Runner`."""
 
     @property
     def start_s(self) -> float:

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from kernels.footprint import working_bytes
-from kernels.problem import Problem
-from kernels.system.children import ONE_THREAD
-from kernels.target import parse_target
+from tilewise.kernels.footprint import working_bytes
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.system.children import ONE_THREAD
+from tilewise.kernels.target import parse_target
 
 SLOWEST_FLOPS = 2e9  # a candidate slower than this is as good as hung
 BASE_LIMIT_S = 20.0

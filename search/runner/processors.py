@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernels.native.threads.pinning import core_of, pin, usable_processors
-from kernels.target import parse_target
+from tilewise.kernels.native.threads.pinning import core_of, pin, usable_processors
+from tilewise.kernels.target import parse_target
 
 SLOW = 1.08  # times the fastest pace that was seen: somebody else is on the core
 BRIEF_S, ENOUGH_SLOW = 0.1, 3  # for which that is borne, and trials that have to show it

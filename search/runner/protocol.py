@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from search.records import FailureClass
+from tilewise.search.records import FailureClass
 
 Message = dict[str, Any]
 

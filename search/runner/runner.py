@@ -10,16 +10,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from kernels.problem import Problem
-from kernels.target import resolve
-from search.errors import RunnerError
-from search.records import CacheMode
-from search.runner.child_process import Answer, ChildProcess
-from search.runner.compilers import READY_AHEAD, Compilers, compilers_beside
-from search.runner.failures import CandidateFailureError
-from search.runner.limits import PEER_LIMIT_S, Limits, thread_limits
-from search.runner.processors import Claim, Paces, claim
-from search.runner.protocol import (
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.target import resolve
+from tilewise.search.errors import RunnerError
+from tilewise.search.records import CacheMode
+from tilewise.search.runner.child_process import Answer, ChildProcess
+from tilewise.search.runner.compilers import READY_AHEAD, Compilers, compilers_beside
+from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.limits import PEER_LIMIT_S, Limits, thread_limits
+from tilewise.search.runner.processors import Claim, Paces, claim
+from tilewise.search.runner.protocol import (
     BesideReply,
     CompileReply,
     FinalsReply,
@@ -27,10 +27,10 @@ from search.runner.protocol import (
     PeerReply,
     TrialReply,
 )
-from search.timing.cold import added_bytes
+from tilewise.search.timing.cold import added_bytes
 
-CHILD = "search.runner.child"
-COMPILER = "search.runner.child.compiler"
+CHILD = "tilewise.search.runner.child"
+COMPILER = "tilewise.search.runner.child.compiler"
 
 
 @dataclass

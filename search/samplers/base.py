@@ -11,19 +11,19 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from search.errors import UsedUpError
-from search.samplers.history import History, Told
-from search.samplers.points import distributions, params_of
-from search.space.points import Point
-from search.space.space import Space
+from tilewise.search.errors import UsedUpError
+from tilewise.search.samplers.history import History, Told
+from tilewise.search.samplers.points import distributions, params_of
+from tilewise.search.space.points import Point
+from tilewise.search.space.space import Space
 
 
 class FreeSampler(BaseSampler):
     """A sampler whose points are free: legal, and not tried by any trial of the study.
 
     All parameters of a point are chosen together. A point that is not free is replaced by one near
-    it. The objective asks for the parameters by `search.samplers.points.suggest_point`; its value
-    is a time to minimise, or a speed to maximise.
+    it. The objective asks for the parameters by `tilewise.search.samplers.points.suggest_point`;
+    its value is a time to minimise, or a speed to maximise.
 
     Args:
         space: what is searched.

@@ -8,11 +8,11 @@ from optuna.samplers import BaseSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from search.samplers.base import FreeSampler
-from search.samplers.history import Told
-from search.samplers.points import distributions, point_of
-from search.space.points import Point
-from search.space.space import Space
+from tilewise.search.samplers.base import FreeSampler
+from tilewise.search.samplers.history import Told
+from tilewise.search.samplers.points import distributions, point_of
+from tilewise.search.space.points import Point
+from tilewise.search.space.space import Space
 
 
 class Distinct(FreeSampler):

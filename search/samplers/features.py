@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from search.model.analytical import Model
-from search.space.points import Point
+from tilewise.search.model.analytical import Model
+from tilewise.search.space.points import Point
 
 Array = NDArray[np.float64]
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from math import gcd
 
-from search.samplers.base import SpaceSampler
-from search.space.points import Point
-from search.space.space import Space
+from tilewise.search.samplers.base import SpaceSampler
+from tilewise.search.space.points import Point
+from tilewise.search.space.space import Space
 
 GOLDEN = 0.6180339887498949
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from search.errors import SamplerError
-from search.samplers.points import distributions, point_of
-from search.space.points import Point
-from search.space.space import Space
+from tilewise.search.errors import SamplerError
+from tilewise.search.samplers.points import distributions, point_of
+from tilewise.search.space.points import Point
+from tilewise.search.space.space import Space
 
 PACE = "pace"
 """The user attribute that says how many times longer than usual everything took meanwhile."""

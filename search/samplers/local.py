@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from search.samplers.base import SpaceSampler
-from search.samplers.history import Told
-from search.space.points import Point
-from search.space.space import Space
+from tilewise.search.samplers.base import SpaceSampler
+from tilewise.search.samplers.history import Told
+from tilewise.search.space.points import Point
+from tilewise.search.space.space import Space
 
 
 class LocalSampler(SpaceSampler):

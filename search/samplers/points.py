@@ -10,8 +10,8 @@ from typing import Any
 from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.trial import Trial
 
-from search.space.points import Point
-from search.space.space import Space
+from tilewise.search.space.points import Point
+from tilewise.search.space.space import Space
 
 
 def distributions(space: Space) -> dict[str, BaseDistribution]:

@@ -10,14 +10,14 @@ from typing import Any
 import optuna
 from optuna.samplers import BaseSampler
 
-from search.errors import BudgetError
-from search.model.analytical import Model
-from search.samplers.base import FreeSampler
-from search.samplers.distinct import Distinct
-from search.samplers.grid import GridSampler
-from search.samplers.local import LocalSampler
-from search.samplers.surrogate import SurrogateSampler
-from search.space.space import Space
+from tilewise.search.errors import BudgetError
+from tilewise.search.model.analytical import Model
+from tilewise.search.samplers.base import FreeSampler
+from tilewise.search.samplers.distinct import Distinct
+from tilewise.search.samplers.grid import GridSampler
+from tilewise.search.samplers.local import LocalSampler
+from tilewise.search.samplers.surrogate import SurrogateSampler
+from tilewise.search.space.space import Space
 
 PACKAGES = {"gp": ("torch", "gp"), "cmaes": ("cmaes", "search")}
 """What samplers need, and the extra that installs it."""
@@ -36,8 +36,9 @@ def make_sampler(
     """The sampler called `name`, over the space of `model`; what it proposes is legal and new.
 
     Args:
-        name: one of `search.records.SAMPLERS`, or `module:Class`, a sampler of Optuna's protocol.
-            Of `space`, `model`, `seed` and `trials` its constructor is given what it takes.
+        name: one of `tilewise.search.records.SAMPLERS`, or `module:Class`, a sampler of Optuna's
+            protocol. Of `space`, `model`, `seed` and `trials` its constructor is given what it
+            takes.
         model: of the space that is searched.
         seed: of its random numbers.
         trials: the budget, which decides how long it explores.

@@ -1,10 +1,11 @@
 """The default sampler: a Gaussian process over points, asked about a pool of candidates.
 
-It models the logarithm of the time over the encoding of points (`search.space.parameters`), with
-the analytical model's estimate (`search.model.analytical`) as its mean, so that the timed schedules
-only have to teach where that errs. The candidates are the neighbours of the fastest, random
-points, and what a climb from the most promising free ones meets: their neighbours. The best that
-are free are candidates again for the next proposal, so that the climb goes on from trial to
+It models the logarithm of the time over the encoding of points
+(`tilewise.search.space.parameters`), with the analytical model's estimate
+(`tilewise.search.model.analytical`) as its mean, so that the timed schedules only have to teach
+where that errs. The candidates are the neighbours of the fastest, random points, and what a climb
+from the most promising free ones meets: their neighbours. The best that are free are candidates
+again for the next proposal, so that the climb goes on from trial to
 trial: what is best may be several changes away from any point that was timed. The one with the
 largest expected improvement is proposed (Jones, Schonlau and Welch, Efficient Global Optimization
 of Expensive Black-Box Functions, Journal of Global Optimization 13, 1998); in the last part of
@@ -16,7 +17,7 @@ best: the process takes the function for smooth, and a step of the unrolling mov
 believed the fastest (De Ath, Everson, Rahat and Fieldsend, Greed Is Good: Exploration and
 Exploitation Trade-offs in Bayesian Optimisation, ACM Transactions on Evolutionary Learning and
 Optimization 1(1), 2021), and values that nobody has tried come before all
-(`search.samplers.untried`).
+(`tilewise.search.samplers.untried`).
 
 Fastest is by belief, not by measurement: on a busy machine the best sample is a lucky one, and a
 good schedule may have met a bad second (Picheny, Wagner and Ginsbourger, A Benchmark of
@@ -38,14 +39,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from search.model.analytical import Model
-from search.samplers.base import SpaceSampler
-from search.samplers.features import Features
-from search.samplers.gaussian_process import GaussianProcess, expected_improvement
-from search.samplers.history import Told
-from search.samplers.untried import Untried
-from search.space.points import Point
-from search.space.space import Space
+from tilewise.search.model.analytical import Model
+from tilewise.search.samplers.base import SpaceSampler
+from tilewise.search.samplers.features import Features
+from tilewise.search.samplers.gaussian_process import GaussianProcess, expected_improvement
+from tilewise.search.samplers.history import Told
+from tilewise.search.samplers.untried import Untried
+from tilewise.search.space.points import Point
+from tilewise.search.space.space import Space
 
 CENTRES = 5  # of what is believed the fastest, whose neighbours are candidates
 SETTLE = 0.25  # of the budget, the last part, goes to what is believed the fastest

@@ -6,14 +6,14 @@ like it, never learns that it is the best here. A sampler's uncertainty does not
 point that was timed it is small, and yet one such change moves a time by 5 to 20%, either way, on
 one problem and not on the next. So each value gets one trial, in the best that is known, as
 one-at-a-time plans do (Daniel, One-at-a-Time Plans, Journal of the American Statistical
-Association 68, 1973). What later searches correct the model by (`search.transfer.calibration`) has
-them, too.
+Association 68, 1973). What later searches correct the model by
+(`tilewise.search.transfer.calibration`) has them, too.
 """
 
 from collections.abc import Iterator
 
-from search.space.points import Point, Value
-from search.space.space import Space
+from tilewise.search.space.points import Point, Value
+from tilewise.search.space.space import Space
 
 FEW_VALUES = 4  # packs, loop orders, unroll factors; sizes of blocks where a dim is tiny
 

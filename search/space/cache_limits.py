@@ -2,11 +2,11 @@
 
 from math import ceil, prod
 
-from kernels.loopnest import Kernel, Nest, build
-from kernels.problem import Problem
-from kernels.problem.iteration import is_packed_ahead
-from kernels.schedule import Schedule
-from kernels.target.model import KIB, Target
+from tilewise.kernels.loopnest import Kernel, Nest, build
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.problem.iteration import is_packed_ahead
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target.model import KIB, Target
 
 MIN_SCRATCH_BYTES = 32 * KIB * KIB  # a packed block may take as much, however small the last cache
 SHALLOW_DEPTH = 128  # elements; a reduction that is cut this short is not cut any shorter

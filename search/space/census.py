@@ -9,17 +9,17 @@ minimal filtering, whose columns and tiles are cut independently.
 
 from itertools import product
 
-from search.space.methods.algorithms import (
+from tilewise.search.space.methods.algorithms import (
     ALGORITHM,
     DIRECT,
     PAST_CACHES,
     WANTED,
     channels_of,
 )
-from search.space.points import Point, Value
-from search.space.space import Space
-from search.space.tiles import tile_shape
-from search.space.windows import count_windows
+from tilewise.search.space.points import Point, Value
+from tilewise.search.space.space import Space
+from tilewise.search.space.tiles import tile_shape
+from tilewise.search.space.windows import count_windows
 
 COLUMN_CHOICES = ("cols", "pack_b", "prefetch", "chunks")
 ROW_CHOICES = ("rows", "image_rows", "pack_a")

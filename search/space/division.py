@@ -3,10 +3,10 @@
 import functools
 from math import log
 
-from kernels.schedule import Parallel, Schedule, Tile
-from kernels.schedule.legality import part_size, tile_unit
-from search.space.points import WHOLE, Point
-from search.space.workload import Workload
+from tilewise.kernels.schedule import Parallel, Schedule, Tile
+from tilewise.kernels.schedule.legality import part_size, tile_unit
+from tilewise.search.space.points import WHOLE, Point
+from tilewise.search.space.workload import Workload
 
 
 def parallel_steps(workload: Workload, point: Point, tail: Schedule) -> list[Parallel]:

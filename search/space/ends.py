@@ -6,12 +6,12 @@ the same matrix: of one that is twice as large as the cache half is read from th
 
 from collections.abc import Iterable
 
-from kernels.arithmetic import must_pack
-from kernels.problem import Matmul
-from kernels.schedule import Alternate, Divide, Step, Tile
-from search.space.division import balanced_chunk
-from search.space.tiles import ENDS_MARK, TileShape, is_thin, tile_shape
-from search.space.workload import Workload
+from tilewise.kernels.arithmetic import must_pack
+from tilewise.kernels.problem import Matmul
+from tilewise.kernels.schedule import Alternate, Divide, Step, Tile
+from tilewise.search.space.division import balanced_chunk
+from tilewise.search.space.tiles import ENDS_MARK, TileShape, is_thin, tile_shape
+from tilewise.search.space.workload import Workload
 
 SMALLEST, LARGEST = 0.75, 8.0  # matrices, in sizes of the second cache
 BLOCKS = 8  # that fill it: fewer, and the one that it has in part is a larger share

@@ -12,8 +12,8 @@ from itertools import product
 from math import log2
 from random import Random
 
-from search.space.points import WHOLE, Point, Value
-from search.space.tiles import TileShape, are_alike, tile_shape
+from tilewise.search.space.points import WHOLE, Point, Value
+from tilewise.search.space.tiles import TileShape, are_alike, tile_shape
 
 # Doublings that make one unit of the encoding.
 SIZE_SPAN = 4.0  # of a block's size
@@ -79,7 +79,7 @@ class Size(Parameter):
 
 @dataclass(frozen=True)
 class RegisterTile(Parameter):
-    """Register tiles of whole vectors and split ones (`search.space.tiles`)."""
+    """Register tiles of whole vectors and split ones (`tilewise.search.space.tiles`)."""
 
     @cached_property
     def _shapes(self) -> dict[Value, TileShape]:

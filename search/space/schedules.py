@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from kernels.arithmetic import must_pack
-from kernels.problem.iteration import is_packed_by_rows
-from kernels.schedule import (
+from tilewise.kernels.arithmetic import must_pack
+from tilewise.kernels.problem.iteration import is_packed_by_rows
+from tilewise.kernels.schedule import (
     Interleave,
     Pack,
     Prefetch,
@@ -17,18 +17,18 @@ from kernels.schedule import (
     Tile,
     Unroll,
 )
-from search.space.division import (
+from tilewise.search.space.division import (
     balanced_chunk,
     block_steps,
     parallel_steps,
     part_extents,
 )
-from search.space.ends import end_steps
-from search.space.methods.algorithms import step_of, transformed_schedule
-from search.space.points import Point
-from search.space.tiles import TileShape, tile_shape
-from search.space.windows import window_schedule
-from search.space.workload import Workload
+from tilewise.search.space.ends import end_steps
+from tilewise.search.space.methods.algorithms import step_of, transformed_schedule
+from tilewise.search.space.points import Point
+from tilewise.search.space.tiles import TileShape, tile_shape
+from tilewise.search.space.windows import window_schedule
+from tilewise.search.space.workload import Workload
 
 
 def schedule_of(workload: Workload, point: Point) -> Schedule:

@@ -14,15 +14,15 @@ from math import prod
 from operator import itemgetter
 from random import Random
 
-from kernels.problem import Problem
-from kernels.schedule import Register, Schedule
-from kernels.target.model import Target
-from search.space.cache_limits import why_too_large
-from search.space.parameters import Parameter, step_aside
-from search.space.points import Point, Value
-from search.space.schedules import part_of, schedule_of
-from search.space.workload import Workload
-from search.space.workload_parameters import parameters_of
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Register, Schedule
+from tilewise.kernels.target.model import Target
+from tilewise.search.space.cache_limits import why_too_large
+from tilewise.search.space.parameters import Parameter, step_aside
+from tilewise.search.space.points import Point, Value
+from tilewise.search.space.schedules import part_of, schedule_of
+from tilewise.search.space.workload import Workload
+from tilewise.search.space.workload_parameters import parameters_of
 
 MAX_KEPT_HASHES = 8192  # points whose schedule's hash is kept
 MAX_STEPS_ASIDE = 400  # a walk of so many steps without a free point means that none is left

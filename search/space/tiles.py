@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from kernels.problem import Matmul
-from kernels.problem.iteration import is_packed_by_rows
-from kernels.schedule.fewer_products import TILES
-from kernels.schedule.winograd import outputs_of, why_not_winograd, winograd_space
-from search.space.points import Value
-from search.space.workload import Workload
+from tilewise.kernels.problem import Matmul
+from tilewise.kernels.problem.iteration import is_packed_by_rows
+from tilewise.kernels.schedule.fewer_products import TILES
+from tilewise.kernels.schedule.winograd import outputs_of, why_not_winograd, winograd_space
+from tilewise.search.space.points import Value
+from tilewise.search.space.workload import Workload
 
 LINE_BYTES = 64
 MAX_TILE_ROWS = 16

@@ -8,8 +8,8 @@ the model, and what searches learn from each other, read them of every point.
 from itertools import product
 from typing import Literal
 
-from kernels.problem import Conv2d
-from kernels.schedule import (
+from tilewise.kernels.problem import Conv2d
+from tilewise.kernels.schedule import (
     Jam,
     Nontemporal,
     Prefetch,
@@ -18,12 +18,12 @@ from kernels.schedule import (
     Step,
     Tile,
 )
-from kernels.schedule.legality import tile_unit
-from search.space.division import block_steps, parallel_steps, part_extents
-from search.space.parameters import Choice, Parameter, RegisterTile, Size
-from search.space.points import WHOLE, Point, Value
-from search.space.tiles import TileShape, tile_shape
-from search.space.workload import Workload
+from tilewise.kernels.schedule.legality import tile_unit
+from tilewise.search.space.division import block_steps, parallel_steps, part_extents
+from tilewise.search.space.parameters import Choice, Parameter, RegisterTile, Size
+from tilewise.search.space.points import WHOLE, Point, Value
+from tilewise.search.space.tiles import TileShape, tile_shape
+from tilewise.search.space.workload import Workload
 
 MOST_ROWS = 8  # pixels or lines of a register tile
 MOST_WHOLE_ROWS = 14  # of a line that is one tile

@@ -6,24 +6,24 @@ from itertools import combinations
 from math import prod
 from typing import NamedTuple
 
-from kernels.arithmetic import (
+from tilewise.kernels.arithmetic import (
     Arithmetic,
     arithmetic,
     arithmetic_of,
     sweep_arithmetic,
     window_lanes,
 )
-from kernels.problem import Conv2d, Problem
-from kernels.problem.iteration import (
+from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.problem.iteration import (
     IterationSpace,
     is_packed_ahead,
     is_packed_by_rows,
     iteration_space,
 )
-from kernels.schedule import Instruction, Step
-from kernels.target.cores import is_golden_cove_server
-from kernels.target.instructions import WITH_CHOICE, chosen
-from kernels.target.model import Target
+from tilewise.kernels.schedule import Instruction, Step
+from tilewise.kernels.target.cores import is_golden_cove_server
+from tilewise.kernels.target.instructions import WITH_CHOICE, chosen
+from tilewise.kernels.target.model import Target
 
 
 class Stored(NamedTuple):

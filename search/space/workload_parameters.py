@@ -1,14 +1,14 @@
 """The parameters of a workload: register tiles, packs, sizes of blocks, divisions among threads."""
 
-from kernels.arithmetic import must_pack
-from kernels.problem.iteration import is_packed_by_rows
-from search.space.ends import tiles_with_ends
-from search.space.methods.algorithms import fetches_panels, method_parameters, tall_tiles
-from search.space.parameters import Choice, Parameter, RegisterTile, Size
-from search.space.points import WHOLE, Value
-from search.space.tiles import joins_for_few_rows, register_tiles, split_tiles, swept_tiles
-from search.space.windows import window_parameters
-from search.space.workload import Workload
+from tilewise.kernels.arithmetic import must_pack
+from tilewise.kernels.problem.iteration import is_packed_by_rows
+from tilewise.search.space.ends import tiles_with_ends
+from tilewise.search.space.methods.algorithms import fetches_panels, method_parameters, tall_tiles
+from tilewise.search.space.parameters import Choice, Parameter, RegisterTile, Size
+from tilewise.search.space.points import WHOLE, Value
+from tilewise.search.space.tiles import joins_for_few_rows, register_tiles, split_tiles, swept_tiles
+from tilewise.search.space.windows import window_parameters
+from tilewise.search.space.workload import Workload
 
 UNROLLS = (1, 2, 4, 8)  # steps of the reduction in one turn of its loop
 

@@ -13,8 +13,8 @@ from math import ceil, inf
 
 import numpy as np
 
-from kernels.oracle.operands import Array, empty_aligned
-from kernels.target.model import Target
+from tilewise.kernels.oracle.operands import Array, empty_aligned
+from tilewise.kernels.target.model import Target
 
 LEAST_BUFFER = 32 << 20
 TIMES_THE_CACHES = 2

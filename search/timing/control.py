@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from search.timing.samples import Run, Samples
+from tilewise.search.timing.samples import Run, Samples
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from search.timing.cold import ColdMode
-from search.timing.measure import DECIDE_AFTER
-from search.timing.samples import Run, Samples, leading_runs, settle, started
+    from tilewise.search.timing.cold import ColdMode
+from tilewise.search.timing.measure import DECIDE_AFTER
+from tilewise.search.timing.samples import Run, Samples, leading_runs, settle, started
 
 
 def interleave(

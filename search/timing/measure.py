@@ -21,17 +21,17 @@ How many samples are taken follows their spread: until the interval is as narrow
 A hot measurement finds its operands in whatever caches hold them after a run before of its own
 kind, as in a loop. After one of another kind, with code and panels of its own, a run of a
 millisecond takes 0 to 6% longer, by schedule. So where several are timed in turn each runs once
-untimed before its sample. A cold one (`search.timing.cold`) has them evicted before every sample,
-which then is of a single run; several copies of the operands take part in turn where one run is too
-short to time.
+untimed before its sample. A cold one (`tilewise.search.timing.cold`) has them evicted before every
+sample, which then is of a single run; several copies of the operands take part in turn where one
+run is too short to time.
 
 Threads that spin after a call would take cores from whoever is timed next. So in rounds
-on several threads each sample comes after a pause, in which they park (`search.runner.runner`
-has them do so in time), and one run untimed, which wakes its own.
+on several threads each sample comes after a pause, in which they park
+(`tilewise.search.runner.runner` has them do so in time), and one run untimed, which wakes its own.
 """
 
-from search.timing.samples import VERY_LONG_RUN_S, Run, Samples, spent_s, start
-from search.timing.summary import is_narrow
+from tilewise.search.timing.samples import VERY_LONG_RUN_S, Run, Samples, spent_s, start
+from tilewise.search.timing.summary import is_narrow
 
 LEAST_SAMPLES, MOST_SAMPLES = 5, 25
 PATIENCE = 3  # slow runs stretch the budget at most this many times

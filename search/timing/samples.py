@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from search.timing.cold import ColdMode
+    from tilewise.search.timing.cold import ColdMode
 SAMPLE_S = 500e-6
 PREEMPTED_FRACTION, PREEMPTED_S = 0.03, 20e-6
-PAUSE_S = 3e-3  # several times what `search.runner.limits.PARK_EARLY` lets a thread spin
+PAUSE_S = 3e-3  # several times what `tilewise.search.runner.limits.PARK_EARLY` lets a thread spin
 LONG_RUN_S = 4 * SAMPLE_S  # so long that nothing has to be repeated
 VERY_LONG_RUN_S = 20 * SAMPLE_S  # beside which it is little what a run finds in the caches
 LEADING_RUNS = 3

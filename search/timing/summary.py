@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
-from kernels.statistics import median_interval
-from search.records import Measurement
+from tilewise.kernels.statistics import median_interval
+from tilewise.search.records import Measurement
 
 if TYPE_CHECKING:
     pass

@@ -29,11 +29,17 @@ from math import log, sqrt
 from statistics import fmean, median
 from typing import ClassVar
 
-from search.timing.control import Bounds, Control, Paced
-from search.timing.measure import DECIDE_AFTER, FEW_SAMPLES, LEAST_SAMPLES, OUT_OF_REACH, PATIENCE
-from search.timing.pace import STEADY, WORTH
-from search.timing.samples import LONG_RUN_S, VERY_LONG_RUN_S, Run, Samples, spent_s
-from search.timing.summary import WIDTH, is_narrow
+from tilewise.search.timing.control import Bounds, Control, Paced
+from tilewise.search.timing.measure import (
+    DECIDE_AFTER,
+    FEW_SAMPLES,
+    LEAST_SAMPLES,
+    OUT_OF_REACH,
+    PATIENCE,
+)
+from tilewise.search.timing.pace import STEADY, WORTH
+from tilewise.search.timing.samples import LONG_RUN_S, VERY_LONG_RUN_S, Run, Samples, spent_s
+from tilewise.search.timing.summary import WIDTH, is_narrow
 
 MOST_ROUNDS = 9
 TWICE = 2  # samples of a short run in one turn: the first of them meets what the other side left
@@ -55,8 +61,8 @@ def measure_beside(
     Args:
         control: what the pace is read from.
         run: the candidate, warmed up.
-        samples: of it, as `search.timing.samples.start` made them; of a very long run with its
-            first.
+        samples: of it, as `tilewise.search.timing.samples.start` made them; of a very long run with
+            its first.
         limits: from where fewer samples do.
         budget_s: seconds of the thread for one look; slow runs stretch it `PATIENCE` times at most.
     """

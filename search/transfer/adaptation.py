@@ -4,11 +4,11 @@ A block keeps its size, to fill the same cache. The size is snapped to the value
 problem has. A dim that was not cut and is about as long stays uncut.
 """
 
-from search.space.methods.algorithms import ALGORITHM, nearest_algorithm
-from search.space.parameters import Parameter, RegisterTile, Size, default
-from search.space.points import WHOLE, Point, Value
-from search.space.space import Space
-from search.space.tiles import are_alike, tile_shape
+from tilewise.search.space.methods.algorithms import ALGORITHM, nearest_algorithm
+from tilewise.search.space.parameters import Parameter, RegisterTile, Size, default
+from tilewise.search.space.points import WHOLE, Point, Value
+from tilewise.search.space.space import Space
+from tilewise.search.space.tiles import are_alike, tile_shape
 
 
 def adapt(space: Space, former: Space, params: Point) -> Point | None:

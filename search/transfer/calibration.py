@@ -1,11 +1,11 @@
 """The analytical model's weights, corrected by earlier searches on this processor.
 
-The shipped weights (`search.model.weights`) were fitted on two processors. On another, a row that
-is read in place may cost twice as much, or reading may not hide behind computing. The trials in
-the store tell. Calibration compares the times of every earlier search with the model's, up to a
-factor of the search's own, and moves the weights to where the errors are least. The shipped weights
-hold each of them back, as tightly as the trials themselves find likely. Where the shipped weights
-explain the trials as well, nothing moves.
+The shipped weights (`tilewise.search.model.weights`) were fitted on two processors. On another, a
+row that is read in place may cost twice as much, or reading may not hide behind computing. The
+trials in the store tell. Calibration compares the times of every earlier search with the model's,
+up to a factor of the search's own, and moves the weights to where the errors are least. The shipped
+weights hold each of them back, as tightly as the trials themselves find likely. Where the shipped
+weights explain the trials as well, nothing moves.
 
 This is regression with a Gaussian prior on the logarithms of the weights, linearised again at each
 step (Gauss-Newton). The evidence chooses the prior's width and the overlap (MacKay, Bayesian
@@ -21,14 +21,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.problem.iteration import iteration_space
-from kernels.target.model import Target
-from search.model.analytical import Model, amounts
-from search.model.weights import AMOUNTS, READS, UNHIDDEN, Weights
-from search.records import Solved
-from search.space.parameters import completed
-from search.space.space import Space
-from search.space.tiles import tile_shape
+from tilewise.kernels.problem.iteration import iteration_space
+from tilewise.kernels.target.model import Target
+from tilewise.search.model.analytical import Model, amounts
+from tilewise.search.model.weights import AMOUNTS, READS, UNHIDDEN, Weights
+from tilewise.search.records import Solved
+from tilewise.search.space.parameters import completed
+from tilewise.search.space.space import Space
+from tilewise.search.space.tiles import tile_shape
 
 Array = NDArray[np.float64]
 

@@ -1,12 +1,12 @@
 """Where a search through IREE starts: the sizes that were best on near problems."""
 
-from search.records import Solved
-from search.space.levels.tiles import VectorTile, sides
-from search.space.parameters import Parameter, Size, default
-from search.space.points import Point, Value
-from search.space.space import Space
-from search.store import TrialStore
-from search.transfer.nearness import MAX_SERVING_SEARCHES, distance, near_searches
+from tilewise.search.records import Solved
+from tilewise.search.space.levels.tiles import VectorTile, sides
+from tilewise.search.space.parameters import Parameter, Size, default
+from tilewise.search.space.points import Point, Value
+from tilewise.search.space.space import Space
+from tilewise.search.store import TrialStore
+from tilewise.search.transfer.nearness import MAX_SERVING_SEARCHES, distance, near_searches
 
 MAX_POINTS = 4  # in all
 BEST = 2  # of each search

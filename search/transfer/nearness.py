@@ -15,12 +15,12 @@ from collections import Counter
 from dataclasses import fields
 from math import log2, sqrt
 
-from kernels.problem import Conv2d, Problem
-from kernels.problem.iteration import iteration_space
-from kernels.target.model import parse_target, target_kind
-from search.records import Earlier, Solved
-from search.space.space import Space
-from search.store import TrialStore
+from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.problem.iteration import iteration_space
+from tilewise.kernels.target.model import parse_target, target_kind
+from tilewise.search.records import Earlier, Solved
+from tilewise.search.space.space import Space
+from tilewise.search.store import TrialStore
 
 MAX_DOUBLINGS = 2.5  # of extents, in all; a schedule from farther away says little
 DETAIL_DOUBLINGS = 0.5  # what another epilogue or the like counts

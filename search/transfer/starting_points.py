@@ -1,7 +1,8 @@
 """The points that a search starts from: the best trials of near problems, adapted.
 
-`search.transfer.nearness` says which problems are near, `search.transfer.adaptation` adapts their
-points. A point without a like here, or whose schedule is illegal here, is left out.
+`tilewise.search.transfer.nearness` says which problems are near,
+`tilewise.search.transfer.adaptation` adapts their points. A point without a like here, or whose
+schedule is illegal here, is left out.
 
 The analytical model orders the points, together with what it got wrong: a point is expected to
 miss the model's time by as much as it did for the other problem. The order then counts what a new
@@ -14,13 +15,13 @@ from math import log
 
 import numpy as np
 
-from search.model.analytical import Model
-from search.records import Solved
-from search.space.parameters import completed
-from search.space.points import Point
-from search.space.space import Space
-from search.transfer.adaptation import adapt
-from search.transfer.nearness import MAX_SERVING_SEARCHES, distance
+from tilewise.search.model.analytical import Model
+from tilewise.search.records import Solved
+from tilewise.search.space.parameters import completed
+from tilewise.search.space.points import Point
+from tilewise.search.space.space import Space
+from tilewise.search.transfer.adaptation import adapt
+from tilewise.search.transfer.nearness import MAX_SERVING_SEARCHES, distance
 
 MAX_STARTING_POINTS = 6
 HALF_WEIGHT_SLOWDOWN = 0.15  # a point slower than the best by this share counts half

@@ -1,11 +1,11 @@
 """What a search begins with: a model corrected by earlier searches, and points to start from."""
 
-from search.model.analytical import Model
-from search.space.points import Point
-from search.store import TrialStore
-from search.transfer.calibration import calibrate
-from search.transfer.nearness import near_searches
-from search.transfer.starting_points import starting_points
+from tilewise.search.model.analytical import Model
+from tilewise.search.space.points import Point
+from tilewise.search.store import TrialStore
+from tilewise.search.transfer.calibration import calibrate
+from tilewise.search.transfer.nearness import near_searches
+from tilewise.search.transfer.starting_points import starting_points
 
 
 def warmed(model: Model, store: TrialStore) -> tuple[Model, list[Point]]:

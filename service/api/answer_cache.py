@@ -12,7 +12,7 @@ from http import HTTPStatus
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.telemetry.requests import ROUTE
+from tilewise.service.telemetry.requests import ROUTE
 
 Headers = tuple[tuple[bytes, bytes], ...]
 Key = tuple[str, bytes]

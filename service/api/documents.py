@@ -8,23 +8,23 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from kernels.errors import KernelsError, TargetError
-from kernels.mlir.proof.annotation import prover_of
-from kernels.problem import parse_problem
-from kernels.schedule import Schedule, instruction_of
-from kernels.system.toolchain import identity
-from kernels.target import described
-from service.api.schemas.suites import SuiteReport
-from service.db import models
-from service.db.base import is_sound
-from service.db.trials import unpack_samples
-from service.errors import DamagedError, TamperedError
-from service.jobs import lease, queue
-from service.results import history, integrity, nearest, schedules
-from service.results.nearest import Asked
-from service.results.stored import StoredProof, Work, shown_proofs, why_not_own
-from service.results.trials import trial_counts
-from service.runs import helping
+from tilewise.kernels.errors import KernelsError, TargetError
+from tilewise.kernels.mlir.proof.annotation import prover_of
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Schedule, instruction_of
+from tilewise.kernels.system.toolchain import identity
+from tilewise.kernels.target import described
+from tilewise.service.api.schemas.suites import SuiteReport
+from tilewise.service.db import models
+from tilewise.service.db.base import is_sound
+from tilewise.service.db.trials import unpack_samples
+from tilewise.service.errors import DamagedError, TamperedError
+from tilewise.service.jobs import lease, queue
+from tilewise.service.results import history, integrity, nearest, schedules
+from tilewise.service.results.nearest import Asked
+from tilewise.service.results.stored import StoredProof, Work, shown_proofs, why_not_own
+from tilewise.service.results.trials import trial_counts
+from tilewise.service.runs import helping
 
 Json = dict[str, Any]
 
@@ -44,7 +44,7 @@ def result_json(
     Args:
         session: an open session.
         row: what `queries.find_schedule` found.
-        toolchain: what counts as present; None asks `kernels.system.toolchain`.
+        toolchain: what counts as present; None asks `tilewise.kernels.system.toolchain`.
         target: what was asked for, canonical; None is the row's own.
         in_full: with what takes longer: the size of the space, counted in some tenths of a second,
             and the newest past result of the work.
@@ -142,9 +142,9 @@ def space_json(problem: str, target: str) -> Json | None:
     None for the target of another machine, whose caches nobody here knows, and where IREE's
     compiler decides what is legal.
     """
-    from kernels.target import resolve
-    from search.space.census import count_schedules
-    from search.space.space import Space
+    from tilewise.kernels.target import resolve
+    from tilewise.search.space.census import count_schedules
+    from tilewise.search.space.space import Space
 
     try:
         space = Space(parse_problem(problem), resolve(target))

@@ -7,16 +7,16 @@ from urllib.parse import urlencode
 
 from sqlalchemy.orm import Session
 
-from kernels.problem import Problem
-from service.api.documents import Json, results_json
-from service.api.problem_details import TAMPERED
-from service.api.requests import FileKind
-from service.db import models
-from service.errors import TamperedError
-from service.host.machine import MachineInfo
-from service.results import air_scripts, nearest, scripts, stored
-from service.results.kernels.modules import kernel_source, kernel_tag
-from service.results.nearest import Asked
+from tilewise.kernels.problem import Problem
+from tilewise.service.api.documents import Json, results_json
+from tilewise.service.api.problem_details import TAMPERED
+from tilewise.service.api.requests import FileKind
+from tilewise.service.db import models
+from tilewise.service.errors import TamperedError
+from tilewise.service.host.machine import MachineInfo
+from tilewise.service.results import air_scripts, nearest, scripts, stored
+from tilewise.service.results.kernels.modules import kernel_source, kernel_tag
+from tilewise.service.results.nearest import Asked
 
 KERNEL: FileKind = "kernel"
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, TypeVar
 
-from service.errors import BusyError, ConflictError, NotFoundError, UnfinishedError
+from tilewise.service.errors import BusyError, ConflictError, NotFoundError, UnfinishedError
 
 Result = TypeVar("Result")
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, ParamSpec, TypeVar
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 
-from service.errors import BusyError, UndoneError
+from tilewise.service.errors import BusyError, UndoneError
 
 Result = TypeVar("Result")
 Given = ParamSpec("Given")

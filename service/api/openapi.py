@@ -9,9 +9,9 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from service.api.access.gate import OPEN, RUNS
-from service.api.problem_details import MEDIA_TYPE
-from service.api.schemas import ProblemDetails
+from tilewise.service.api.access.gate import OPEN, RUNS
+from tilewise.service.api.problem_details import MEDIA_TYPE
+from tilewise.service.api.schemas import ProblemDetails
 
 BEARER = "token"
 PROBLEM = ProblemDetails.__name__

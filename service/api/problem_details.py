@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from kernels.errors import (
+from tilewise.kernels.errors import (
     ModuleError,
     PlaceError,
     ProblemError,
@@ -21,11 +21,11 @@ from kernels.errors import (
     TargetError,
     UnsupportedError,
 )
-from kernels.problem.parse import LONGEST_FIELD
-from kernels.quoting import quoted
-from search.errors import BudgetError
-from service.api.schemas import FieldError, ProblemDetails, UnfinishedView
-from service.errors import (
+from tilewise.kernels.problem.parse import LONGEST_FIELD
+from tilewise.kernels.quoting import quoted
+from tilewise.search.errors import BudgetError
+from tilewise.service.api.schemas import FieldError, ProblemDetails, UnfinishedView
+from tilewise.service.errors import (
     BusyError,
     ConflictError,
     DamagedError,

@@ -16,10 +16,10 @@ from pydantic import (
     field_validator,
 )
 
-from kernels.problem import Accuracy
-from search.records import DEFAULT_SAMPLER, MOST_SPREAD, SAMPLERS, CacheMode, TuneRequest
-from service.db.models import Scope
-from service.results.nearest import Match
+from tilewise.kernels.problem import Accuracy
+from tilewise.search.records import DEFAULT_SAMPLER, MOST_SPREAD, SAMPLERS, CacheMode, TuneRequest
+from tilewise.service.db.models import Scope
+from tilewise.service.results.nearest import Match
 
 MOST_PROBLEMS = 1000
 

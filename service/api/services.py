@@ -9,19 +9,19 @@ from fastapi import Depends, Request
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from kernels.footprint import check_memory
-from kernels.problem import Problem
-from service.api.access.tokens import TokenBook
-from service.api.events.feeds import Feeds
-from service.api.flights import Flights
-from service.api.lanes import PATIENCE_S, Lane
-from service.db import checked
-from service.db.changes import Changes
-from service.db.session import Sessions
-from service.host.machine import MachineInfo
-from service.jobs.waiting import Endings
-from service.telemetry.metrics import Metrics
-from service.telemetry.stored import StoredMetrics
+from tilewise.kernels.footprint import check_memory
+from tilewise.kernels.problem import Problem
+from tilewise.service.api.access.tokens import TokenBook
+from tilewise.service.api.events.feeds import Feeds
+from tilewise.service.api.flights import Flights
+from tilewise.service.api.lanes import PATIENCE_S, Lane
+from tilewise.service.db import checked
+from tilewise.service.db.changes import Changes
+from tilewise.service.db.session import Sessions
+from tilewise.service.host.machine import MachineInfo
+from tilewise.service.jobs.waiting import Endings
+from tilewise.service.telemetry.metrics import Metrics
+from tilewise.service.telemetry.stored import StoredMetrics
 
 READERS, WRITERS = 16, 4
 OTHERS = 4  # connections of what is no request: the pool of workers, and what is being proven

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from service.archive.lines import MEMBERS, SINCE
-from service.archive.manifest import MANIFEST, Manifest, Member, read_manifest
-from service.errors import ArchiveError
+from tilewise.service.archive.lines import MEMBERS, SINCE
+from tilewise.service.archive.manifest import MANIFEST, Manifest, Member, read_manifest
+from tilewise.service.errors import ArchiveError
 
 LONGEST_LINE = 32 * 1024**2
 LONGEST_MANIFEST = 1024**2

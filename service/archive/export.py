@@ -10,17 +10,17 @@ from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session, joinedload, undefer
 from sqlalchemy.orm.interfaces import ORMOption as ExecutableOption
 
-from service.archive import rows
-from service.archive.container import Writer, written
-from service.archive.fields import Line
-from service.archive.lines import MEMBERS
-from service.archive.manifest import FORMAT, Manifest
-from service.archive.rows import Refused
-from service.archive.selection import Selection
-from service.db import checked, models, schema
-from service.db.base import Base, now
-from service.db.session import Sessions
-from service.errors import NotFoundError
+from tilewise.service.archive import rows
+from tilewise.service.archive.container import Writer, written
+from tilewise.service.archive.fields import Line
+from tilewise.service.archive.lines import MEMBERS
+from tilewise.service.archive.manifest import FORMAT, Manifest
+from tilewise.service.archive.rows import Refused
+from tilewise.service.archive.selection import Selection
+from tilewise.service.db import checked, models, schema
+from tilewise.service.db.base import Base, now
+from tilewise.service.db.session import Sessions
+from tilewise.service.errors import NotFoundError
 
 ROWS_AT_ONCE = 500
 

@@ -20,12 +20,12 @@ from pydantic import (
     PlainSerializer,
 )
 
-from kernels.errors import KernelsError
-from kernels.problem import parse_problem
-from kernels.quoting import quoted
-from kernels.target import parse_target
-from service.db.base import now
-from service.db.trials import unpack_samples
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.quoting import quoted
+from tilewise.kernels.target import parse_target
+from tilewise.service.db.base import now
+from tilewise.service.db.trials import unpack_samples
 
 INFINITE = "infinity"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

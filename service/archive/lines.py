@@ -8,11 +8,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from kernels.problem import parse_problem
-from search.errors import BudgetError
-from search.records import LONGEST_SAMPLER, FailureClass, TrialState, TuneRequest
-from service.api.schemas.suites import SuiteReport
-from service.archive.fields import (
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.errors import BudgetError
+from tilewise.search.records import LONGEST_SAMPLER, FailureClass, TrialState, TuneRequest
+from tilewise.service.api.schemas.suites import SuiteReport
+from tilewise.service.archive.fields import (
     Cache,
     Column,
     Count,
@@ -41,7 +41,7 @@ from service.archive.fields import (
     is_named,
     printable,
 )
-from service.db.models import JobState
+from tilewise.service.db.models import JobState
 
 MOST_OPS = 100_000  # of one model
 

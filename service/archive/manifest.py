@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from service.archive.fields import Moment, Sha256
-from service.archive.lines import MEMBERS, SINCE
-from service.errors import ArchiveError
+from tilewise.service.archive.fields import Moment, Sha256
+from tilewise.service.archive.lines import MEMBERS, SINCE
+from tilewise.service.errors import ArchiveError
 
 FORMAT = 2
 MANIFEST = "manifest.json"

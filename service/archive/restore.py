@@ -12,17 +12,17 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from kernels.errors import KernelsError
-from service.archive.container import LeftError, Reader, opened
-from service.archive.fields import Line
-from service.archive.lines import MEMBERS, ScheduleLine, TrialLine
-from service.archive.manifest import said
-from service.archive.merging.checks import Checks
-from service.archive.merging.merged import Merged
-from service.archive.merging.taking import Taking
-from service.db import checked
-from service.db.session import Sessions, make_engine, make_sessions
-from service.errors import ArchiveError, BusyError, OutageError
+from tilewise.kernels.errors import KernelsError
+from tilewise.service.archive.container import LeftError, Reader, opened
+from tilewise.service.archive.fields import Line
+from tilewise.service.archive.lines import MEMBERS, ScheduleLine, TrialLine
+from tilewise.service.archive.manifest import said
+from tilewise.service.archive.merging.checks import Checks
+from tilewise.service.archive.merging.merged import Merged
+from tilewise.service.archive.merging.taking import Taking
+from tilewise.service.db import checked
+from tilewise.service.db.session import Sessions, make_engine, make_sessions
+from tilewise.service.errors import ArchiveError, BusyError, OutageError
 
 # Any number; two imports of one archive at once would both find none of it there.
 ADVISORY_LOCK = 7_445_002

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
-from service.archive.container import holds_nul
-from service.archive.fields import Line
-from service.archive.lines import (
+from tilewise.service.archive.container import holds_nul
+from tilewise.service.archive.fields import Line
+from tilewise.service.archive.lines import (
     JobLine,
     MachineLine,
     ModelLine,
@@ -24,11 +24,11 @@ from service.archive.lines import (
     TrialLine,
     name_of,
 )
-from service.archive.manifest import said
-from service.db import models
-from service.db.base import damage
-from service.results import integrity
-from service.results.stored import Work
+from tilewise.service.archive.manifest import said
+from tilewise.service.db import models
+from tilewise.service.db.base import damage
+from tilewise.service.results import integrity
+from tilewise.service.results.stored import Work
 
 Made = TypeVar("Made", bound=Line)
 Json = dict[str, Any]

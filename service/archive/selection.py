@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, or_
 from sqlalchemy.sql.elements import SQLCoreOperations
 
-from service.db import models
+from tilewise.service.db import models
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A driver as a process of its own (`python -m service.cluster`)."""
+"""A driver as a process of its own (`python -m tilewise.service.cluster`)."""
 
 import argparse
 import logging
@@ -7,14 +7,14 @@ import sys
 import threading
 from datetime import timedelta
 
-from kernels.system.children import die_with_parent
-from service.cluster.connection import DaskCluster
-from service.cluster.driver import Driver
-from service.db import schema
-from service.db.session import make_engine, make_sessions
-from service.errors import ServiceError
-from service.settings import Settings
-from service.telemetry.logs import configure_logs
+from tilewise.kernels.system.children import die_with_parent
+from tilewise.service.cluster.connection import DaskCluster
+from tilewise.service.cluster.driver import Driver
+from tilewise.service.db import schema
+from tilewise.service.db.session import make_engine, make_sessions
+from tilewise.service.errors import ServiceError
+from tilewise.service.settings import Settings
+from tilewise.service.telemetry.logs import configure_logs
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ def drive(settings: Settings, arguments: tuple[str, ...] = ()) -> None:
 
     Args:
         settings: the database, the scheduler, and the URL of the service.
-        arguments: further ones of `service.workers`, for every job.
+        arguments: further ones of `tilewise.service.workers`, for every job.
 
     Raises:
         DatabaseError: the database cannot be used.
@@ -47,7 +47,7 @@ def drive(settings: Settings, arguments: tuple[str, ...] = ()) -> None:
 
 def main() -> int:
     """Drive as the environment says."""
-    parser = argparse.ArgumentParser(prog="python -m service.cluster", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tilewise.service.cluster", description=__doc__)
     parser.add_argument("--parent", type=int, help="pid of the process to end with")
     options, others = parser.parse_known_args()
     settings = Settings()

@@ -7,7 +7,7 @@ import logging
 from importlib import import_module
 from typing import Any
 
-from service.errors import WorkerError
+from tilewise.service.errors import WorkerError
 
 INSTALL = "install tilewise[cluster]"
 UNUSABLE = (OSError, TimeoutError, RuntimeError, TypeError, ValueError)

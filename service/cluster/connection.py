@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from service.cluster.configuration import UNUSABLE, configure
-from service.cluster.facts import TIMING, Facts, facts_in
-from service.cluster.plans.giving import PlanTask
-from service.cluster.plans.task import make_plan
-from service.cluster.task import run_offer
-from service.errors import PlanError, UnreachableError
-from service.runs.offers import Offer
+from tilewise.service.cluster.configuration import UNUSABLE, configure
+from tilewise.service.cluster.facts import TIMING, Facts, facts_in
+from tilewise.service.cluster.plans.giving import PlanTask
+from tilewise.service.cluster.plans.task import make_plan
+from tilewise.service.cluster.task import run_offer
+from tilewise.service.errors import PlanError, UnreachableError
+from tilewise.service.runs.offers import Offer
 
 CONNECT_S = 5.0
 ANSWER_S = 5.0
@@ -101,7 +101,7 @@ class DaskCluster:
     Args:
         scheduler: its address.
         service: URL of the service that keeps the jobs.
-        arguments: further ones of `service.workers`.
+        arguments: further ones of `tilewise.service.workers`.
     """
 
     def __init__(self, scheduler: str, service: str, arguments: Sequence[str] = ()) -> None:

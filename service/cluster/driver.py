@@ -13,21 +13,21 @@ import time
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from service.cluster.connection import Cluster, Task
-from service.cluster.facts import Facts
-from service.cluster.plans.giving import PAUSE_S, PlanGiving
-from service.cluster.recalling import Kind, kind_of, recall_for_waiting
-from service.db.session import Sessions, reading, writing
-from service.db.tokens import digest
-from service.errors import PASSING
-from service.faults import Faults
-from service.host.process_identity import me
-from service.jobs import lease, registry
-from service.leases.table import GRACE
-from service.plans import lease as plan_lease
-from service.runs import helping, offers
-from service.runs.offers import Offer
-from service.workers.retiming import Retiming
+from tilewise.service.cluster.connection import Cluster, Task
+from tilewise.service.cluster.facts import Facts
+from tilewise.service.cluster.plans.giving import PAUSE_S, PlanGiving
+from tilewise.service.cluster.recalling import Kind, kind_of, recall_for_waiting
+from tilewise.service.db.session import Sessions, reading, writing
+from tilewise.service.db.tokens import digest
+from tilewise.service.errors import PASSING
+from tilewise.service.faults import Faults
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs import lease, registry
+from tilewise.service.leases.table import GRACE
+from tilewise.service.plans import lease as plan_lease
+from tilewise.service.runs import helping, offers
+from tilewise.service.runs.offers import Offer
+from tilewise.service.workers.retiming import Retiming
 
 POLL_S = 0.25
 BEAT_S = 3.0

@@ -6,9 +6,9 @@ import subprocess
 import threading
 from collections.abc import Sequence
 
-from kernels.system.children import child_command, child_environment
-from service.settings import Settings
-from service.workers.endings import end, reason_of
+from tilewise.kernels.system.children import child_command, child_environment
+from tilewise.service.settings import Settings
+from tilewise.service.workers.endings import end, reason_of
 
 POLL_S = 0.5
 PAUSE_S = 2.0
@@ -21,7 +21,7 @@ class DriverProcess:
 
     Args:
         settings: of the service.
-        arguments: further ones of `service.workers`, for every job.
+        arguments: further ones of `tilewise.service.workers`, for every job.
     """
 
     def __init__(self, settings: Settings, arguments: Sequence[str] = ()) -> None:
@@ -68,7 +68,7 @@ class DriverProcess:
             "TILEWISE_LOG_FORMAT": self._settings.log_format,
         }
         return subprocess.Popen(
-            child_command("service.cluster", f"--parent={os.getpid()}", *self._arguments),
+            child_command("tilewise.service.cluster", f"--parent={os.getpid()}", *self._arguments),
             env=child_environment(**told),
             stdin=subprocess.DEVNULL,
             start_new_session=True,

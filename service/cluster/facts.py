@@ -4,13 +4,13 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.system.toolchain import identity
-from kernels.system.typed_json import from_json, to_json
-from service.errors import WorkerError
-from service.host.machine import MachineInfo, examine
-from service.host.process_identity import me
-from service.jobs.registry import Entry, Measured
-from service.workers.peaks import PeakMeasurement
+from tilewise.kernels.system.toolchain import identity
+from tilewise.kernels.system.typed_json import from_json, to_json
+from tilewise.service.errors import WorkerError
+from tilewise.service.host.machine import MachineInfo, examine
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs.registry import Entry, Measured
+from tilewise.service.workers.peaks import PeakMeasurement
 
 KEY = "tilewise"
 """Under which a worker's identity has its facts."""
@@ -23,7 +23,7 @@ class Facts:
     """One worker: its process, its machine, and what it can time.
 
     Attributes:
-        owner: the process, from `service.host.process_identity.me`.
+        owner: the process, from `tilewise.service.host.process_identity.me`.
         machine: what it runs on.
         targets, toolchain: what it can time.
         measured: what one thread of it reaches; None where that is not known.

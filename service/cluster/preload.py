@@ -1,4 +1,4 @@
-"""Makes a plain `dask worker` one of Tilewise's, by `--preload service.cluster.preload`.
+"""Makes a plain `dask worker` one of Tilewise's, by `--preload tilewise.service.cluster.preload`.
 
 For whoever starts workers by Dask's own means, such as dask-jobqueue. The worker has to have one
 thread and no nanny.
@@ -6,9 +6,9 @@ thread and no nanny.
 
 from typing import TYPE_CHECKING, Any
 
-from service.cluster.configuration import configure
-from service.cluster.facts import KEY, facts_of_this_machine
-from service.errors import WorkerError
+from tilewise.service.cluster.configuration import configure
+from tilewise.service.cluster.facts import KEY, facts_of_this_machine
+from tilewise.service.errors import WorkerError
 
 if TYPE_CHECKING:
     from distributed import Worker

@@ -3,9 +3,9 @@
 import logging
 from collections.abc import Collection, Mapping
 
-from service.cluster.facts import Facts
-from service.db.session import Sessions, reading, writing
-from service.runs import helping, offers
+from tilewise.service.cluster.facts import Facts
+from tilewise.service.db.session import Sessions, reading, writing
+from tilewise.service.runs import helping, offers
 
 Kind = tuple[tuple[str, ...], str]
 """What a worker can time: its targets and its toolchain."""

@@ -4,8 +4,8 @@ import asyncio
 import logging
 import signal
 
-from service.cluster.configuration import configure
-from service.errors import AddressError
+from tilewise.service.cluster.configuration import configure
+from tilewise.service.errors import AddressError
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 
-from kernels.system.children import ONE_THREAD, child_command, child_environment
-from service.errors import LeaseLostError, ServiceError, UnreachableError
-from service.runs.calls import PATIENCE_S, RunCalls
-from service.runs.process import UNREACHABLE
-from service.runs.wire.ends import CrashWire, EndedWire
-from service.workers.endings import end, reason_of, sweep
+from tilewise.kernels.system.children import ONE_THREAD, child_command, child_environment
+from tilewise.service.errors import LeaseLostError, ServiceError, UnreachableError
+from tilewise.service.runs.calls import PATIENCE_S, RunCalls
+from tilewise.service.runs.process import UNREACHABLE
+from tilewise.service.runs.wire.ends import CrashWire, EndedWire
+from tilewise.service.workers.endings import end, reason_of, sweep
 
 BEAT_S = 0.5
 GRACE_S = 3.0
@@ -36,13 +36,13 @@ def run_offer(
         token: of its offer, which the child alone is told beside this process.
         service: URL of the service that keeps the job.
         toolchain: identity of the compilers here.
-        arguments: further ones of `service.workers`.
+        arguments: further ones of `tilewise.service.workers`.
     """
     from distributed import Status, get_worker
 
     worker = get_worker()
     command = child_command(
-        "service.workers",
+        "tilewise.service.workers",
         f"--job={job_id}",
         f"--service={service}",
         f"--toolchain={toolchain}",

@@ -5,11 +5,11 @@ import logging
 import tempfile
 from typing import TYPE_CHECKING, Any
 
-from service.cluster.configuration import UNUSABLE, configure
-from service.cluster.facts import KEY, Facts
-from service.cluster.scheduler import ends_at_signal
-from service.errors import UnreachableError
-from service.faults import Faults
+from tilewise.service.cluster.configuration import UNUSABLE, configure
+from tilewise.service.cluster.facts import KEY, Facts
+from tilewise.service.cluster.scheduler import ends_at_signal
+from tilewise.service.errors import UnreachableError
+from tilewise.service.faults import Faults
 
 if TYPE_CHECKING:
     from distributed import Worker

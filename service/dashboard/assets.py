@@ -11,13 +11,13 @@ from importlib.resources import files
 from pathlib import Path
 from threading import Lock
 
-from kernels.errors import CacheError
-from kernels.system.cache_folder import require_cache_dir, write_whole
-from service.errors import NotFoundError
-from service.plots.style import COLOURS, VEGA_LITE, config
-from service.results.child import answer_of
+from tilewise.kernels.errors import CacheError
+from tilewise.kernels.system.cache_folder import require_cache_dir, write_whole
+from tilewise.service.errors import NotFoundError
+from tilewise.service.plots.style import COLOURS, VEGA_LITE, config
+from tilewise.service.results.child import answer_of
 
-FOLDER = "service.dashboard"
+FOLDER = "tilewise.service.dashboard"
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 THEMES, BUNDLE = "themes.js", "vega.js"
 
@@ -84,7 +84,7 @@ def _bundle() -> bytes:
 
 
 def _made() -> bytes:
-    return answer_of("service.plots.drawing", "what draws plots").encode()
+    return answer_of("tilewise.service.plots.drawing", "what draws plots").encode()
 
 
 def _kept() -> Path | None:

@@ -8,14 +8,14 @@ from functools import partial
 
 from fastapi.sse import format_sse_event
 
-from service.api.events.encoding import HEARTBEAT, RETRY
-from service.api.lanes import Lane
-from service.dashboard import stored
-from service.dashboard.rendering import speed
-from service.db.checked import reading
-from service.db.session import Sessions
-from service.errors import BusyError, ServiceError
-from service.listening import MOST_STREAMS
+from tilewise.service.api.events.encoding import HEARTBEAT, RETRY
+from tilewise.service.api.lanes import Lane
+from tilewise.service.dashboard import stored
+from tilewise.service.dashboard.rendering import speed
+from tilewise.service.db.checked import reading
+from tilewise.service.db.session import Sessions
+from tilewise.service.errors import BusyError, ServiceError
+from tilewise.service.listening import MOST_STREAMS
 
 POLL_S = 1.0
 LOOK_S = 0.5  # between two looks at whether the service is about to end

@@ -8,14 +8,14 @@ from pydantic import ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from kernels.problem import parse_problem
-from search.networks.plan import Plan
-from service.api.schemas import PlanView
-from service.db import models
-from service.errors import DamagedError
-from service.plots.networks.bars import Bar, bars, kind_of
-from service.plots.networks.drawing import draw
-from service.plots.networks.picture import Box, Picture, picture_of
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.networks.plan import Plan
+from tilewise.service.api.schemas import PlanView
+from tilewise.service.db import models
+from tilewise.service.errors import DamagedError
+from tilewise.service.plots.networks.bars import Bar, bars, kind_of
+from tilewise.service.plots.networks.drawing import draw
+from tilewise.service.plots.networks.picture import Box, Picture, picture_of
 
 Json = dict[str, Any]
 

@@ -13,15 +13,15 @@ from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from kernels.errors import KernelsError, ProblemError, ScheduleError
-from search.errors import SearchError
-from service.api.access import caller_of
-from service.api.access.browsers import SAFE
-from service.api.problem_details import ProblemResponse, headers_of, status_and_text
-from service.dashboard.assets import version
-from service.db.base import now
-from service.errors import DamagedError, ServiceError, UnfinishedError
-from service.plots.networks.words import told_us
+from tilewise.kernels.errors import KernelsError, ProblemError, ScheduleError
+from tilewise.search.errors import SearchError
+from tilewise.service.api.access import caller_of
+from tilewise.service.api.access.browsers import SAFE
+from tilewise.service.api.problem_details import ProblemResponse, headers_of, status_and_text
+from tilewise.service.dashboard.assets import version
+from tilewise.service.db.base import now
+from tilewise.service.errors import DamagedError, ServiceError, UnfinishedError
+from tilewise.service.plots.networks.words import told_us
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -119,7 +119,7 @@ def page(
 def environment() -> Environment:
     """The templates; every value is escaped, and one that is missing is an error."""
     made = Environment(
-        loader=PackageLoader("service.dashboard"),
+        loader=PackageLoader("tilewise.service.dashboard"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

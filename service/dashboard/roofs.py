@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from kernels.problem import parse_problem
-from kernels.target import parse_target
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target import parse_target
 
 LAST = "l3"
 

@@ -10,22 +10,22 @@ from typing import Any, Literal
 from sqlalchemy import Row, Select, func, select
 from sqlalchemy.orm import Session
 
-from kernels.errors import KernelsError, ScheduleError
-from kernels.problem import parse_problem
-from kernels.quoting import quoted
-from kernels.schedule import Schedule
-from kernels.target import parse_target
-from search.finals.quality import Quality
-from search.records import TrialState
-from service.api.documents import job_json, moment
-from service.dashboard.roofs import roof
-from service.db import models
-from service.db.base import Garbled, is_sound
-from service.errors import NotFoundError
-from service.host.process_identity import Owner
-from service.jobs import queue, registry
-from service.plans import lease
-from service.results import history
+from tilewise.kernels.errors import KernelsError, ScheduleError
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.quoting import quoted
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import parse_target
+from tilewise.search.finals.quality import Quality
+from tilewise.search.records import TrialState
+from tilewise.service.api.documents import job_json, moment
+from tilewise.service.dashboard.roofs import roof
+from tilewise.service.db import models
+from tilewise.service.db.base import Garbled, is_sound
+from tilewise.service.errors import NotFoundError
+from tilewise.service.host.process_identity import Owner
+from tilewise.service.jobs import queue, registry
+from tilewise.service.plans import lease
+from tilewise.service.results import history
 
 Json = dict[str, Any]
 TrialOrder = Literal["number", "speed", "state", "origin"]

@@ -7,13 +7,13 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from kernels.problem import parse_problem
-from service.api.documents import moment, report_of
-from service.db import models
-from service.db.base import is_sound
-from service.errors import DamagedError
-from service.plots.style import Row
-from service.results import suites
+from tilewise.kernels.problem import parse_problem
+from tilewise.service.api.documents import moment, report_of
+from tilewise.service.db import models
+from tilewise.service.db.base import is_sound
+from tilewise.service.errors import DamagedError
+from tilewise.service.plots.style import Row
+from tilewise.service.results import suites
 
 Json = dict[str, Any]
 

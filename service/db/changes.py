@@ -7,7 +7,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import PoolProxiedConnection
 
-from service.db.session import make_engine
+from tilewise.service.db.session import make_engine
 
 
 class Changes:

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 from sqlalchemy.orm import Session
 
-from service.db import schema, session
-from service.db.session import Sessions
+from tilewise.service.db import schema, session
+from tilewise.service.db.session import Sessions
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """For developers: draft the migration that the models ask for.
 
-`python -m service.db.draft_migration WHAT IT DOES` writes it; then it is edited by hand.
+`python -m tilewise.service.db.draft_migration WHAT IT DOES` writes it; then it is edited by hand.
 """
 
 import sys
@@ -9,9 +9,9 @@ from pathlib import Path
 
 from alembic import command
 
-from service.db import schema
-from service.db.base import Base
-from service.db.session import make_engine, write_connection
+from tilewise.service.db import schema
+from tilewise.service.db.base import Base
+from tilewise.service.db.session import make_engine, write_connection
 
 
 def draft(message: str) -> None:

@@ -5,7 +5,7 @@ import sqlite3
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnectionError
 
-from service.errors import BusyError, DatabaseError, OutageError, UndoneError
+from tilewise.service.errors import BusyError, DatabaseError, OutageError, UndoneError
 
 UPGRADE = "run `tilewise db upgrade`"
 ELSEWHERE = "point TILEWISE_DB (or --db) at another"

@@ -6,10 +6,10 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from kernels.problem import Problem
-from service.db import models
-from service.db.base import Base, now
-from service.host.machine import MachineInfo
+from tilewise.kernels.problem import Problem
+from tilewise.service.db import models
+from tilewise.service.db.base import Base, now
+from tilewise.service.host.machine import MachineInfo
 
 Row = TypeVar("Row", bound=Base)
 

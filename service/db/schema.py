@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, Engine, inspect, make_url, text
 from sqlalchemy.orm import Session
 
-import migrations
-from service.db.driver_errors import ELSEWHERE, RAISED, UPGRADE, translate
-from service.db.session import make_engine, shown, write_connection
-from service.errors import PASSING, BusyError, DatabaseError, OutageError
-from service.faults import Faults
+from tilewise import migrations
+from tilewise.service.db.driver_errors import ELSEWHERE, RAISED, UPGRADE, translate
+from tilewise.service.db.session import make_engine, shown, write_connection
+from tilewise.service.errors import PASSING, BusyError, DatabaseError, OutageError
+from tilewise.service.faults import Faults
 
 if TYPE_CHECKING:  # half as much again as all else that `tilewise show` loads
     from alembic.config import Config

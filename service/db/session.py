@@ -15,10 +15,10 @@ from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
-from kernels.quoting import quoted, without_password
-from service.db.base import SERVER_CLOCK
-from service.db.driver_errors import RAISED, is_busy, is_read_only, translate
-from service.errors import BusyError, DatabaseError
+from tilewise.kernels.quoting import quoted, without_password
+from tilewise.service.db.base import SERVER_CLOCK
+from tilewise.service.db.driver_errors import RAISED, is_busy, is_read_only, translate
+from tilewise.service.errors import BusyError, DatabaseError
 
 Sessions = sessionmaker[Session]
 

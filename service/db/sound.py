@@ -7,11 +7,11 @@ import logging
 from math import inf
 from typing import TypeGuard
 
-from kernels.errors import KernelsError
-from kernels.problem import parse_problem
-from kernels.target import parse_target
-from search.records import Earlier, TrialRecord
-from service.faults import tell_once
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target import parse_target
+from tilewise.search.records import Earlier, TrialRecord
+from tilewise.service.faults import tell_once
 
 log = logging.getLogger(__name__)
 

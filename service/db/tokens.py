@@ -13,9 +13,9 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from service.db.base import is_sound, now
-from service.db.models import Scope, Token
-from service.errors import ConflictError, NotFoundError
+from tilewise.service.db.base import is_sound, now
+from tilewise.service.db.models import Scope, Token
+from tilewise.service.errors import ConflictError, NotFoundError
 
 PREFIX = "tw_"
 RANDOM_BYTES = 32

@@ -5,16 +5,16 @@ import logging
 import sys
 from typing import Any
 
-from kernels.errors import KernelsError
-from kernels.schedule import Schedule
-from search.records import (
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.schedule import Schedule
+from tilewise.search.records import (
     Measurement,
     TrialRecord,
 )
-from service.db import models
-from service.db.base import damage
-from service.db.sound import fault_of
-from service.faults import tell_once
+from tilewise.service.db import models
+from tilewise.service.db.base import damage
+from tilewise.service.db.sound import fault_of
+from tilewise.service.faults import tell_once
 
 log = logging.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 
 Migrations make the views; their SQL is in `migrations/views`, a file for each revision that changes
 them. A column that is there stays, with its kind and its meaning. A new one goes where it reads
-best. A migration that changes a table runs under `migrations.views.replacing.replaced`, since
-neither database changes a table that a view reads.
+best. A migration that changes a table runs under `tilewise.migrations.views.replacing.replaced`,
+since neither database changes a table that a view reads.
 """
 
 from dataclasses import dataclass

@@ -11,12 +11,12 @@ import sys
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 
-from kernels.errors import TargetError
-from kernels.footprint import physical_memory
-from kernels.system.children import child_command, child_environment
-from kernels.target import canonical_target, detect, parse_target, target_kind
-from kernels.target.model import Kind, check_threads
-from service.errors import MachineError
+from tilewise.kernels.errors import TargetError
+from tilewise.kernels.footprint import physical_memory
+from tilewise.kernels.system.children import child_command, child_environment
+from tilewise.kernels.target import canonical_target, detect, parse_target, target_kind
+from tilewise.kernels.target.model import Kind, check_threads
+from tilewise.service.errors import MachineError
 
 EXAMINATION_LIMIT_S = 60
 
@@ -116,7 +116,7 @@ def examine() -> MachineInfo:
     """
     try:
         done = subprocess.run(
-            child_command("service.host.machine"),
+            child_command("tilewise.service.host.machine"),
             env=child_environment(),
             capture_output=True,
             text=True,

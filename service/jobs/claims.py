@@ -5,9 +5,9 @@ from collections.abc import Collection, Sequence
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.orm import Session
 
-from service.errors import ClaimError
-from service.jobs import lease
-from service.jobs.lease import JOBS, Lease
+from tilewise.service.errors import ClaimError
+from tilewise.service.jobs import lease
+from tilewise.service.jobs.lease import JOBS, Lease
 
 
 def claim(
@@ -25,9 +25,9 @@ def claim(
 
     Args:
         session: a transaction that writes.
-        owner: who takes it, from `service.host.process_identity.me`.
+        owner: who takes it, from `tilewise.service.host.process_identity.me`.
         targets: the canonical targets that this machine serves.
-        toolchain: `kernels.system.toolchain.identity()`.
+        toolchain: `tilewise.kernels.system.toolchain.identity()`.
         but: jobs that are not taken, such as those that the owner has already.
         spares_late: whether those whose owner is silent are left to it, as for `GRACE` after an
             outage of the database.

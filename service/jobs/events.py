@@ -8,13 +8,13 @@ from datetime import timedelta
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
-from search.progress import Phase
-from service.db import models
-from service.db.base import now
-from service.db.session import Sessions, writing
-from service.errors import DatabaseError
-from service.jobs import queue
-from service.jobs.lease import Lease
+from tilewise.search.progress import Phase
+from tilewise.service.db import models
+from tilewise.service.db.base import now
+from tilewise.service.db.session import Sessions, writing
+from tilewise.service.errors import DatabaseError
+from tilewise.service.jobs import queue
+from tilewise.service.jobs.lease import Lease
 
 LATE_TRIAL = timedelta(seconds=2)
 """A cancelled run may store the trial that was under way for so long."""

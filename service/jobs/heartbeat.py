@@ -7,9 +7,9 @@ from typing import Protocol
 
 from sqlalchemy.orm import Session
 
-from service.db.session import Sessions, reading, writing
-from service.errors import PASSING, DatabaseError, LeaseLostError
-from service.faults import tell_once
+from tilewise.service.db.session import Sessions, reading, writing
+from tilewise.service.errors import PASSING, DatabaseError, LeaseLostError
+from tilewise.service.faults import tell_once
 
 PERIOD_S = 15.0
 AGAIN_S = 1.0  # after a beat that failed: whoever finds the lease late may take it

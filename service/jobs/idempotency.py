@@ -12,11 +12,11 @@ from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from kernels.problem import Problem
-from search.records import TuneRequest
-from service.db import models
-from service.db.base import now
-from service.errors import KeyReusedError
+from tilewise.kernels.problem import Problem
+from tilewise.search.records import TuneRequest
+from tilewise.service.db import models
+from tilewise.service.db.base import now
+from tilewise.service.errors import KeyReusedError
 
 KEPT = timedelta(hours=24)
 

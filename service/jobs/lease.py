@@ -1,4 +1,4 @@
-"""Leases of jobs (`service.leases`), and the time that all runs of a job take.
+"""Leases of jobs (`tilewise.service.leases`), and the time that all runs of a job take.
 
 What is the same for every leased table is in `JOBS`.
 
@@ -17,12 +17,12 @@ from typing import Any
 from sqlalchemy import bindparam, update
 from sqlalchemy.orm import Session
 
-from service.db.base import damage, now
-from service.db.models import Job
-from service.errors import LeaseLostError
-from service.host.process_identity import host_of
-from service.leases import giving_up
-from service.leases.table import LEASE, LeasedTable
+from tilewise.service.db.base import damage, now
+from tilewise.service.db.models import Job
+from tilewise.service.errors import LeaseLostError
+from tilewise.service.host.process_identity import host_of
+from tilewise.service.leases import giving_up
+from tilewise.service.leases.table import LEASE, LeasedTable
 
 MOST_CLOCKS = 1024
 _clocks: dict[tuple[int, int], tuple[float, float]] = {}
@@ -35,7 +35,7 @@ class Lease:
 
     Attributes:
         job_id: the job.
-        owner: the process that runs it, from `service.host.process_identity.me`.
+        owner: the process that runs it, from `tilewise.service.host.process_identity.me`.
         epoch: the number of the run among the job's runs.
     """
 

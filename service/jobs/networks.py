@@ -7,17 +7,17 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from kernels.mlir.frontend.imported import Imported
-from kernels.problem import Accuracy, parse_problem
-from search.records import TuneRequest
-from service.db import models
-from service.db.base import damage
-from service.db.models import JobState
-from service.db.rows import toolchain_row
-from service.errors import DamagedError, NotFoundError
-from service.jobs import queue
-from service.jobs.queue import Submitter
-from service.results.schedules import find_fresh
+from tilewise.kernels.mlir.frontend.imported import Imported
+from tilewise.kernels.problem import Accuracy, parse_problem
+from tilewise.search.records import TuneRequest
+from tilewise.service.db import models
+from tilewise.service.db.base import damage
+from tilewise.service.db.models import JobState
+from tilewise.service.db.rows import toolchain_row
+from tilewise.service.errors import DamagedError, NotFoundError
+from tilewise.service.jobs import queue
+from tilewise.service.jobs.queue import Submitter
+from tilewise.service.results.schedules import find_fresh
 
 Json = dict[str, Any]
 

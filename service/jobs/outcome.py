@@ -7,16 +7,16 @@ from typing import Any
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from kernels.schedule import Schedule
-from search.records import Best, Measurement, TuneResult
-from service.db import models
-from service.db.base import now
-from service.db.rows import machine_row
-from service.host.machine import MachineInfo
-from service.jobs import lease
-from service.jobs.lease import Lease
-from service.results import history, integrity, schedules, stored
-from service.results.scripts import (
+from tilewise.kernels.schedule import Schedule
+from tilewise.search.records import Best, Measurement, TuneResult
+from tilewise.service.db import models
+from tilewise.service.db.base import now
+from tilewise.service.db.rows import machine_row
+from tilewise.service.host.machine import MachineInfo
+from tilewise.service.jobs import lease
+from tilewise.service.jobs.lease import Lease
+from tilewise.service.results import history, integrity, schedules, stored
+from tilewise.service.results.scripts import (
     Proven,
     add_proof,
     add_script,
@@ -24,7 +24,7 @@ from service.results.scripts import (
     searched_flavor,
     searched_proofs,
 )
-from service.results.stored import Work
+from tilewise.service.results.stored import Work
 
 Json = dict[str, Any]
 
@@ -57,9 +57,9 @@ def store(
     """End a job with what it found.
 
     The row of (problem, target, toolchain) keeps the better of what it has and what is new
-    (`search.finals.quality`), and the other goes into the history. Of all its scripts it keeps the
-    fastest that was proven, and the failed attempts of this job. What is not what was stored gives
-    way to what is new, however fast it says it is.
+    (`tilewise.search.finals.quality`), and the other goes into the history. Of all its scripts it
+    keeps the fastest that was proven, and the failed attempts of this job. What is not what was
+    stored gives way to what is new, however fast it says it is.
 
     Returns:
         The schedule's row; None, with nothing stored, when the job was cancelled or taken over.

@@ -7,21 +7,21 @@ from sqlalchemy import func, inspect, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from kernels.problem import Problem, parse_problem
-from search.records import MOST_TRIALS, TuneRequest
-from service.db import models
-from service.db.base import damage, is_sound
-from service.db.rows import problem_row, toolchain_row
-from service.errors import (
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.search.records import MOST_TRIALS, TuneRequest
+from tilewise.service.db import models
+from tilewise.service.db.base import damage, is_sound
+from tilewise.service.db.rows import problem_row, toolchain_row
+from tilewise.service.errors import (
     DamagedError,
     NotFoundError,
     TooManyJobsError,
 )
-from service.jobs import lease
-from service.leases.calling_off import is_to_call_off
-from service.results import history, integrity
-from service.results.schedules import find_fresh
-from service.results.stored import shown_proofs
+from tilewise.service.jobs import lease
+from tilewise.service.leases.calling_off import is_to_call_off
+from tilewise.service.results import history, integrity
+from tilewise.service.results.schedules import find_fresh
+from tilewise.service.results.stored import shown_proofs
 
 ENDED = ("done", "failed", "cancelled")
 
@@ -71,7 +71,7 @@ def create_or_join(
         problem: what to tune.
         target: canonical, such as `cpu:znver4,threads=1`.
         request: how hard to search.
-        toolchain: `kernels.system.toolchain.identity()`.
+        toolchain: `tilewise.kernels.system.toolchain.identity()`.
         by: who asks; a job that is joined stays with whoever asked first.
         again: whether to time the finalists of a stored result again, with its own budget.
     """

@@ -7,11 +7,11 @@ from datetime import timedelta
 from sqlalchemy import ColumnElement, delete, func, select
 from sqlalchemy.orm import Session
 
-from service.db import models
-from service.db.base import is_sound, now
-from service.db.rows import machine_row, worker_row
-from service.host.machine import MachineInfo
-from service.host.process_identity import is_dead
+from tilewise.service.db import models
+from tilewise.service.db.base import is_sound, now
+from tilewise.service.db.rows import machine_row, worker_row
+from tilewise.service.host.machine import MachineInfo
+from tilewise.service.host.process_identity import is_dead
 
 SEEN_EVERY = timedelta(seconds=15)
 LOST_AFTER = timedelta(seconds=60)
@@ -22,7 +22,7 @@ class Entry:
     """A process that takes jobs.
 
     Attributes:
-        owner: the process, from `service.host.process_identity.me`.
+        owner: the process, from `tilewise.service.host.process_identity.me`.
         machine: what it runs on.
         targets, toolchain: what it can time.
         capacity: most jobs at once.

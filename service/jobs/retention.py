@@ -16,12 +16,12 @@ from typing import Any
 from sqlalchemy import ColumnElement, Engine, delete, exists, func, select, update
 from sqlalchemy.orm import Session
 
-from service.db import models
-from service.db.base import now
-from service.db.session import Sessions, reading, writing
-from service.db.trials import pack_samples, unpack_samples
-from service.jobs import registry
-from service.jobs.idempotency import KEPT
+from tilewise.service.db import models
+from tilewise.service.db.base import now
+from tilewise.service.db.session import Sessions, reading, writing
+from tilewise.service.db.trials import pack_samples, unpack_samples
+from tilewise.service.jobs import registry
+from tilewise.service.jobs.idempotency import KEPT
 
 ROWS_AT_ONCE = 500
 BYTES = 8  # of a sample

@@ -10,7 +10,7 @@ from sqlalchemy import Select, and_, bindparam, delete, func, insert, literal, o
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from search.records import (
+from tilewise.search.records import (
     MOST_EARLY,
     MOST_SOLVED,
     Earlier,
@@ -18,15 +18,15 @@ from search.records import (
     TimedPoint,
     TrialRecord,
 )
-from service.db import models
-from service.db.base import now
-from service.db.session import Sessions, reading, writing
-from service.db.sound import earlier_search, is_above_0
-from service.db.trials import log, readable, row
-from service.errors import ConflictError
-from service.faults import tell_once
-from service.jobs import lease
-from service.jobs.lease import Lease
+from tilewise.service.db import models
+from tilewise.service.db.base import now
+from tilewise.service.db.session import Sessions, reading, writing
+from tilewise.service.db.sound import earlier_search, is_above_0
+from tilewise.service.db.trials import log, readable, row
+from tilewise.service.errors import ConflictError
+from tilewise.service.faults import tell_once
+from tilewise.service.jobs import lease
+from tilewise.service.jobs.lease import Lease
 
 MOST_JOBS = 1024  # earlier searches that one search looks at
 PACES_FOR, MOST_PACES = timedelta(hours=1), 8192  # that tell what to expect of a machine
@@ -61,7 +61,7 @@ def is_stored(session: Session, job_id: int, number: int) -> bool:
 
 
 class SqlTrialStore:
-    """A `search.store.TrialStore` over the trials table.
+    """A `tilewise.search.store.TrialStore` over the trials table.
 
     Args:
         sessions: the session factory.

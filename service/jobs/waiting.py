@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Collection
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from service.db import models
-from service.errors import PASSING, DatabaseError
-from service.jobs.queue import ENDED
+from tilewise.service.db import models
+from tilewise.service.errors import PASSING, DatabaseError
+from tilewise.service.jobs.queue import ENDED
 
 POLL_S = 0.5
 

@@ -1,7 +1,7 @@
 """Who may call a row off, and until when."""
 
-from service.db.models import Job, Plan
-from service.errors import ConflictError, ForbiddenError
+from tilewise.service.db.models import Job, Plan
+from tilewise.service.errors import ConflictError, ForbiddenError
 
 
 def is_to_call_off(kind: str, row: Job | Plan, only_of: int | None) -> bool:

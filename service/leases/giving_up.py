@@ -6,9 +6,9 @@ from datetime import timedelta
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
-from service.db.base import now
-from service.db.models import Toolchain
-from service.leases.table import LeasedTable, Row
+from tilewise.service.db.base import now
+from tilewise.service.db.models import Toolchain
+from tilewise.service.leases.table import LeasedTable, Row
 
 
 def retire(

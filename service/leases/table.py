@@ -16,9 +16,9 @@ from typing import Any, Generic, Protocol, TypeVar
 from sqlalchemy import Select, Update, and_, or_, select, text, update
 from sqlalchemy.orm import Session
 
-from service.db.base import now
-from service.db.models import ACTIVE, Job, Plan, Toolchain
-from service.host.process_identity import is_dead
+from tilewise.service.db.base import now
+from tilewise.service.db.models import ACTIVE, Job, Plan, Toolchain
+from tilewise.service.host.process_identity import is_dead
 
 LEASE = timedelta(seconds=60)
 GRACE = timedelta(seconds=15)
@@ -43,7 +43,7 @@ class Held(Protocol):
 
     @property
     def owner(self) -> str:
-        """The process that runs it, from `service.host.process_identity.me`."""
+        """The process that runs it, from `tilewise.service.host.process_identity.me`."""
         ...
 
     @property
@@ -162,7 +162,7 @@ class LeasedTable(Generic[Row]):
         Args:
             session: a transaction that writes.
             targets: the canonical targets that are served.
-            toolchain: `kernels.system.toolchain.identity()`.
+            toolchain: `tilewise.kernels.system.toolchain.identity()`.
             but: rows that are passed over, such as those that the owner runs already. Their
                 heartbeat may be late though their process lives: after a SIGSTOP or a suspend.
             spares_late: whether rows whose owner is silent are left to it, as for `GRACE` after

@@ -1,4 +1,4 @@
-"""The process that makes one claimed plan and ends: `python -m service.plans --plan ID`."""
+"""Make one claimed plan and end: `python -m tilewise.service.plans --plan ID`."""
 
 import argparse
 import logging
@@ -6,21 +6,28 @@ import sys
 from functools import partial
 from typing import Any
 
-from kernels.errors import KernelsError
-from search.errors import SearchError
-from service.db import schema
-from service.db.session import STATEMENT_S, Sessions, make_engine, make_sessions, reading, writing
-from service.errors import DamagedError, PlanError
-from service.jobs.heartbeat import Heartbeat
-from service.plans import endings, lease, orders
-from service.plans.lease import PlanLease
-from service.plans.making import Made
-from service.plans.rows import Json
-from service.runs.patience import patiently
-from service.runs.process import load, parser_of, run_process
-from service.settings import Settings
+from tilewise.kernels.errors import KernelsError
+from tilewise.search.errors import SearchError
+from tilewise.service.db import schema
+from tilewise.service.db.session import (
+    STATEMENT_S,
+    Sessions,
+    make_engine,
+    make_sessions,
+    reading,
+    writing,
+)
+from tilewise.service.errors import DamagedError, PlanError
+from tilewise.service.jobs.heartbeat import Heartbeat
+from tilewise.service.plans import endings, lease, orders
+from tilewise.service.plans.lease import PlanLease
+from tilewise.service.plans.making import Made
+from tilewise.service.plans.rows import Json
+from tilewise.service.runs.patience import patiently
+from tilewise.service.runs.process import load, parser_of, run_process
+from tilewise.service.settings import Settings
 
-MAKER = "service.plans.making:make"
+MAKER = "tilewise.service.plans.making:make"
 CONNECTIONS = 2  # the run and its heartbeat
 
 log = logging.getLogger(__name__)
@@ -30,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Make one plan.
 
     Returns:
-        As `service.runs.process.run_process`.
+        As `tilewise.service.runs.process.run_process`.
     """
     options = _parser().parse_args(arguments)
     return run_process(options, partial(_make, options), plan=options.plan)
@@ -52,7 +59,7 @@ def run(sessions: Sessions, held: PlanLease, make: Any) -> None:
     Args:
         sessions: of the database.
         held: the run's lease.
-        make: `service.plans.making.make`.
+        make: `tilewise.service.plans.making.make`.
 
     Raises:
         LeaseLostError: another run has the plan.
@@ -100,7 +107,7 @@ def _end(sessions: Sessions, held: PlanLease, state: str, end: Any) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("service.plans", __doc__, "plan")
+    parser = parser_of("tilewise.service.plans", __doc__, "plan")
     parser.add_argument("--maker", default=MAKER, help="module:function that makes plans")
     return parser
 

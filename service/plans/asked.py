@@ -9,20 +9,20 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, undefer
 
-from kernels.mlir.frontend.graph import Graph
-from kernels.problem import Accuracy, parse_problem
-from kernels.system.typed_json import to_json
-from search.networks.variants import problems_of
-from search.records import TuneRequest
-from service.db import models
-from service.db.models import PlanLayouts
-from service.db.rows import toolchain_row
-from service.errors import TooManyJobsError, UndoneError
-from service.jobs import queue
-from service.jobs.queue import Submitter
-from service.leases.calling_off import is_to_call_off
-from service.plans import lease, rows
-from service.plans.rows import ACTIVE
+from tilewise.kernels.mlir.frontend.graph import Graph
+from tilewise.kernels.problem import Accuracy, parse_problem
+from tilewise.kernels.system.typed_json import to_json
+from tilewise.search.networks.variants import problems_of
+from tilewise.search.records import TuneRequest
+from tilewise.service.db import models
+from tilewise.service.db.models import PlanLayouts
+from tilewise.service.db.rows import toolchain_row
+from tilewise.service.errors import TooManyJobsError, UndoneError
+from tilewise.service.jobs import queue
+from tilewise.service.jobs.queue import Submitter
+from tilewise.service.leases.calling_off import is_to_call_off
+from tilewise.service.plans import lease, rows
+from tilewise.service.plans.rows import ACTIVE
 
 LEVEL = 1  # of zlib: dense weights in hex shrink to about half at any level
 

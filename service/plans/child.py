@@ -1,4 +1,4 @@
-"""The process that makes a plan where there is no database: `python -m service.plans.child FOLDER`.
+"""Make a plan where there is no database: `python -m tilewise.service.plans.child FOLDER`.
 
 The folder has the order as `order.json` and the module as `module.mlir`; `made.json` comes to it.
 """
@@ -7,13 +7,13 @@ import argparse
 import json
 from pathlib import Path
 
-from kernels.errors import KernelsError
-from kernels.system.typed_json import from_json, to_json
-from search.errors import SearchError
-from service.errors import PlanError
-from service.plans.making import make
-from service.plans.orders import Order
-from service.plans.rows import Json
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.system.typed_json import from_json, to_json
+from tilewise.search.errors import SearchError
+from tilewise.service.errors import PlanError
+from tilewise.service.plans.making import make
+from tilewise.service.plans.orders import Order
+from tilewise.service.plans.rows import Json
 
 ORDER, MODULE, MADE = "order.json", "module.mlir", "made.json"
 
@@ -33,6 +33,8 @@ def _untold(_phase: str, _plan: Json | None) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m service.plans.child", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tilewise.service.plans.child", description=__doc__
+    )
     parser.add_argument("folder", type=Path)
     make_in(parser.parse_args().folder)

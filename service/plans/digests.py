@@ -3,8 +3,8 @@
 import hashlib
 import json
 
-from service.db import models
-from service.plans.rows import Json
+from tilewise.service.db import models
+from tilewise.service.plans.rows import Json
 
 
 def digest(row: models.Plan, plan: Json | None, script: str | None) -> str:

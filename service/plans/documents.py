@@ -2,9 +2,9 @@
 
 from sqlalchemy.orm import Session
 
-from service.db import models
-from service.plans.parts import NO_PARTS, Part, Parts, parts_of, phase_of, state_of
-from service.plans.rows import Json
+from tilewise.service.db import models
+from tilewise.service.plans.parts import NO_PARTS, Part, Parts, parts_of, phase_of, state_of
+from tilewise.service.plans.rows import Json
 
 PATH = "/v1/plans"
 LINKS = {"self": "", "script": "/script", "runner": "/runner", "events": "/events"}

@@ -7,15 +7,15 @@ import logging
 
 from sqlalchemy.orm import Session
 
-from service.db import models
-from service.db.session import Sessions, writing
-from service.errors import PASSING, LeaseLostError
-from service.plans import lease
-from service.plans.digests import digest
-from service.plans.lease import PlanLease
-from service.plans.making import Made
-from service.plans.rows import Json
-from service.results.integrity import refusal
+from tilewise.service.db import models
+from tilewise.service.db.session import Sessions, writing
+from tilewise.service.errors import PASSING, LeaseLostError
+from tilewise.service.plans import lease
+from tilewise.service.plans.digests import digest
+from tilewise.service.plans.lease import PlanLease
+from tilewise.service.plans.making import Made
+from tilewise.service.plans.rows import Json
+from tilewise.service.results.integrity import refusal
 
 PLAN_AGAIN = "ask for the plan again (POST /v1/plans)"
 

@@ -1,4 +1,4 @@
-"""Leases of plans (`service.leases`): a plan is made by one process once its jobs have ended.
+"""Leases of plans (`tilewise.service.leases`): one process makes a plan once its jobs have ended.
 
 What is the same for every leased table is in `PLANS`.
 """
@@ -12,13 +12,13 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from service.db.base import now
-from service.db.models import Plan, PlanState
-from service.errors import LeaseLostError
-from service.leases import giving_up
-from service.leases.table import LEASE, LeasedTable
-from service.plans.parts import is_tuned
-from service.plans.rows import fault_of
+from tilewise.service.db.base import now
+from tilewise.service.db.models import Plan, PlanState
+from tilewise.service.errors import LeaseLostError
+from tilewise.service.leases import giving_up
+from tilewise.service.leases.table import LEASE, LeasedTable
+from tilewise.service.plans.parts import is_tuned
+from tilewise.service.plans.rows import fault_of
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class PlanLease:
 
     Attributes:
         plan_id: the plan.
-        owner: the process that makes it, from `service.host.process_identity.me`.
+        owner: the process that makes it, from `tilewise.service.host.process_identity.me`.
         epoch: the number of the run among the plan's runs.
     """
 
@@ -86,9 +86,9 @@ def claim(
 
     Args:
         session: a transaction that writes.
-        owner: who takes it, from `service.host.process_identity.me`.
+        owner: who takes it, from `tilewise.service.host.process_identity.me`.
         targets: the canonical targets that this machine serves.
-        toolchain: `kernels.system.toolchain.identity()`.
+        toolchain: `tilewise.kernels.system.toolchain.identity()`.
         but: plans that are not taken, such as those that the owner has already.
         spares_late: whether those whose owner is silent are left to it, as for `GRACE` after an
             outage of the database.

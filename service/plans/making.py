@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from kernels.errors import CompilerAbsentError, ModuleError, ProofError
-from kernels.mlir.frontend.read import Limits
-from kernels.quoting import one_line
-from kernels.target import resolve
-from search.networks.costs import Timed
-from search.networks.layouts import Layout
-from service.errors import PlanError
-from service.plans.orders import Order
+from tilewise.kernels.errors import CompilerAbsentError, ModuleError, ProofError
+from tilewise.kernels.mlir.frontend.read import Limits
+from tilewise.kernels.quoting import one_line
+from tilewise.kernels.target import resolve
+from tilewise.search.networks.costs import Timed
+from tilewise.search.networks.layouts import Layout
+from tilewise.service.errors import PlanError
+from tilewise.service.plans.orders import Order
 
 if TYPE_CHECKING:
-    from search.networks.copies import CopyTimes
-    from search.networks.costing.passes import PassTimes
+    from tilewise.search.networks.copies import CopyTimes
+    from tilewise.search.networks.costing.passes import PassTimes
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
@@ -63,7 +63,7 @@ def make(order: Order, module: bytes, tell: Tell) -> Made:
         PlanError: no layer has a schedule.
         KernelsError, SearchError: the target cannot be resolved here, or copies not be timed.
     """
-    from search.runner.processors import timing_alone
+    from tilewise.search.runner.processors import timing_alone
 
     plan = order.plan
     if plan is None:
@@ -80,9 +80,9 @@ def chosen(order: Order, module: bytes) -> Json:
     Raises:
         PlanError: no layer has a schedule.
     """
-    from search.networks.copies import CopyTimes
-    from search.networks.costing.retimed import Retimed, weights_bytes
-    from search.networks.planning import Named, planned
+    from tilewise.search.networks.copies import CopyTimes
+    from tilewise.search.networks.costing.retimed import Retimed, weights_bytes
+    from tilewise.search.networks.planning import Named, planned
 
     if not any(node.found and node.found.problem in order.schedules for node in order.graph.nodes):
         raise PlanError(
@@ -99,8 +99,8 @@ def chosen(order: Order, module: bytes) -> Json:
 
 def _passes(order: Order, module: bytes) -> "PassTimes | None":
     """Times of passes, where the module is one that runs here."""
-    from kernels.mlir.frontend.weights import read_outline
-    from search.networks.costing.passes import PassTimes
+    from tilewise.kernels.mlir.frontend.weights import read_outline
+    from tilewise.search.networks.costing.passes import PassTimes
 
     try:
         outline = read_outline(module, LIMITS)
@@ -117,8 +117,8 @@ def _passes(order: Order, module: bytes) -> "PassTimes | None":
 
 def packed(target: str, module: bytes) -> Packed:
     """The script that packs a whole module, applied, run and compared; or why there is none."""
-    from kernels.mlir.network.blocks import Blocks
-    from kernels.mlir.network.pack import pack_module, prove_packs
+    from tilewise.kernels.mlir.network.blocks import Blocks
+    from tilewise.kernels.mlir.network.pack import pack_module, prove_packs
 
     try:
         plan = pack_module(module, Blocks(channels=resolve(target).lanes("f32")), LIMITS)

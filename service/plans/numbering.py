@@ -8,11 +8,11 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from service.db.models import PlanEnding
-from service.errors import DamagedError
-from service.jobs.queue import ENDED
-from service.plans import rows
-from service.plans.parts import Part, Parts, parts_of
+from tilewise.service.db.models import PlanEnding
+from tilewise.service.errors import DamagedError
+from tilewise.service.jobs.queue import ENDED
+from tilewise.service.plans import rows
+from tilewise.service.plans.parts import Part, Parts, parts_of
 
 
 def numbered(session: Session, plan_id: int, parts: Parts) -> dict[int, Part]:

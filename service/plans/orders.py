@@ -7,21 +7,21 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from kernels.mlir.frontend.graph import Graph
-from kernels.problem import Accuracy
-from kernels.schedule import Schedule
-from kernels.system.typed_json import from_json
-from search.networks.costing.fastest import fastest_of_each
-from search.networks.costs import RETIMED, Timed, algorithm_of
-from service.db import models
-from service.db.models import PlanLayouts
-from service.errors import DamagedError, TamperedError
-from service.plans import rows
-from service.plans.digests import digest
-from service.plans.parts import key_of
-from service.results import integrity
-from service.results.schedules import find_fresh
-from service.results.trials import trials_beside
+from tilewise.kernels.mlir.frontend.graph import Graph
+from tilewise.kernels.problem import Accuracy
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.system.typed_json import from_json
+from tilewise.search.networks.costing.fastest import fastest_of_each
+from tilewise.search.networks.costs import RETIMED, Timed, algorithm_of
+from tilewise.service.db import models
+from tilewise.service.db.models import PlanLayouts
+from tilewise.service.errors import DamagedError, TamperedError
+from tilewise.service.plans import rows
+from tilewise.service.plans.digests import digest
+from tilewise.service.plans.parts import key_of
+from tilewise.service.results import integrity
+from tilewise.service.results.schedules import find_fresh
+from tilewise.service.results.trials import trials_beside
 
 log = logging.getLogger(__name__)
 

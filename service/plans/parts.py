@@ -8,11 +8,11 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from service.db import models
-from service.db.models import JobState, PlanState
-from service.jobs.queue import ENDED
-from service.plans.rows import Json
-from service.results.schedules import find_schedules
+from tilewise.service.db import models
+from tilewise.service.db.models import JobState, PlanState
+from tilewise.service.jobs.queue import ENDED
+from tilewise.service.plans.rows import Json
+from tilewise.service.results.schedules import find_schedules
 
 TUNING, WAITING = "tuning", "waiting"
 """Phases of a plan that no worker has taken: its jobs run, or it could be taken."""

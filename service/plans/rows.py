@@ -5,10 +5,10 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session, undefer
 
-from service.db import models
-from service.db.base import damage
-from service.db.models import PlanState
-from service.errors import DamagedError, NotFoundError
+from tilewise.service.db import models
+from tilewise.service.db.base import damage
+from tilewise.service.db.models import PlanState
+from tilewise.service.errors import DamagedError, NotFoundError
 
 Json = dict[str, Any]
 ACTIVE: tuple[PlanState, ...] = ("queued", "running")

@@ -3,9 +3,9 @@
 from html import escape
 from typing import Any
 
-from kernels.errors import KernelsError
-from kernels.schedule import fast_algorithm
-from service.plots import nest
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.schedule import fast_algorithm
+from tilewise.service.plots import nest
 
 Json = dict[str, Any]
 

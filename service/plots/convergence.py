@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from service.plots.rows import shown_of, thinned
-from service.plots.style import SPEED, TRIALS, Row, Spec, plot, state_scale, tooltip
+from tilewise.service.plots.rows import shown_of, thinned
+from tilewise.service.plots.style import SPEED, TRIALS, Row, Spec, plot, state_scale, tooltip
 
 BEST, PEAK = "best so far", "peak"
 PACE_HEIGHT = 60

@@ -9,8 +9,8 @@ from html import escape
 from types import ModuleType
 from typing import Literal
 
-from service.errors import DrawingError
-from service.plots.style import VEGA_LITE, Spec, Theme, sized, themed
+from tilewise.service.errors import DrawingError
+from tilewise.service.plots.style import VEGA_LITE, Spec, Theme, sized, themed
 
 Format = Literal["svg", "png", "html"]
 FORMATS: tuple[Format, ...] = ("svg", "png", "html")

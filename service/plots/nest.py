@@ -1,7 +1,7 @@
 """A schedule drawn as the loop nest that it makes: boxes in each other, packs at their level.
 
-This drawing and those of `service.plots.networks` no plotting library has; all other pictures are
-specifications.
+This drawing and those of `tilewise.service.plots.networks` no plotting library has; all other
+pictures are specifications.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,12 +10,12 @@ from html import escape
 from math import prod
 from typing import Any
 
-from kernels.errors import ScheduleError
-from kernels.loopnest import Copy, Counts, Kernel, Loop, Nest, build, count
-from kernels.problem import Problem, parse_problem
-from kernels.problem.iteration import is_packed_ahead
-from kernels.schedule import Divide, Schedule
-from service.plots.style import COLOURS, FONT, Theme
+from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.loopnest import Copy, Counts, Kernel, Loop, Nest, build, count
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.problem.iteration import is_packed_ahead
+from tilewise.kernels.schedule import Divide, Schedule
+from tilewise.service.plots.style import COLOURS, FONT, Theme
 
 WIDTH, INDENT, OUTDENT, LINE, PAD = 640, 14, 4, 24, 8
 CELL, MOST_CELLS = 9, 32  # of the register tile's picture

@@ -4,8 +4,8 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from service.plots.rows import shown_of, thinned
-from service.plots.style import SPEED, Row, Spec, plot, tooltip
+from tilewise.service.plots.rows import shown_of, thinned
+from tilewise.service.plots.style import SPEED, Row, Spec, plot, tooltip
 
 if TYPE_CHECKING:
     import optuna

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.problem import parse_problem
-from kernels.target import parse_target
-from service.plots.rows import thinned
-from service.plots.style import DTYPES, SPEED, Row, Spec, plot, tooltip
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target import parse_target
+from tilewise.service.plots.rows import thinned
+from tilewise.service.plots.style import DTYPES, SPEED, Row, Spec, plot, tooltip
 
 HEADROOM = 1.3  # of each axis beyond the last thing on it
 INTENSITY = "flops per byte of operands"

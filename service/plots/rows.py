@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from service.plots.style import Row
+from tilewise.service.plots.style import Row
 
 MOST = 1500
 

@@ -11,13 +11,13 @@ from importlib.util import find_spec
 
 from sqlalchemy.orm import Session
 
-from kernels.errors import ScheduleError, UnsupportedError
-from kernels.mlir.air import AirScript, attempt
-from kernels.problem import parse_problem
-from service.db import checked, models
-from service.db.session import Sessions
-from service.errors import BusyError, ConflictError, NotFoundError
-from service.results import schedules, scripts
+from tilewise.kernels.errors import ScheduleError, UnsupportedError
+from tilewise.kernels.mlir.air import AirScript, attempt
+from tilewise.kernels.problem import parse_problem
+from tilewise.service.db import checked, models
+from tilewise.service.db.session import Sessions
+from tilewise.service.errors import BusyError, ConflictError, NotFoundError
+from tilewise.service.results import schedules, scripts
 
 FLAVOR = "air"
 LIMIT_S = 60.0

@@ -2,8 +2,8 @@
 
 import subprocess
 
-from kernels.system.children import child_command, child_environment
-from service.errors import ConflictError
+from tilewise.kernels.system.children import child_command, child_environment
+from tilewise.service.errors import ConflictError
 
 LIMIT_S = 60
 

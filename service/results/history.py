@@ -7,12 +7,12 @@ from typing import Any
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
-from search.finals.quality import Measured, Quality, quality_of
-from search.records import Measurement
-from service.db import models
-from service.db.base import is_sound, now
-from service.results import integrity
-from service.results.stored import Work
+from tilewise.search.finals.quality import Measured, Quality, quality_of
+from tilewise.search.records import Measurement
+from tilewise.service.db import models
+from tilewise.service.db.base import is_sound, now
+from tilewise.service.results import integrity
+from tilewise.service.results.stored import Work
 
 REST = timedelta(
     minutes=10

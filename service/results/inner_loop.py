@@ -1,14 +1,15 @@
 """The inner loop of a stored result as machine code, printed by a child process.
 
-`python -m service.results.inner_loop` is the child. It stands here and not beside what it calls,
-since every file of code generation is part of the generator's hash, and would make results stale.
+`python -m tilewise.service.results.inner_loop` is the child. It stands here and not beside what it
+calls, since every file of code generation is part of the generator's hash, and would make results
+stale.
 """
 
 import json
 import sys
 
-from kernels.errors import KernelsError
-from service.results.child import answer_of
+from tilewise.kernels.errors import KernelsError
+from tilewise.service.results.child import answer_of
 
 
 def inner_loop_text(source: str) -> str:
@@ -22,12 +23,12 @@ def inner_loop_text(source: str) -> str:
     Raises:
         ConflictError: this machine or this toolchain cannot compile it.
     """
-    return answer_of("service.results.inner_loop", "the inner loop", source)
+    return answer_of("tilewise.service.results.inner_loop", "the inner loop", source)
 
 
 def main() -> None:
     """Answer the result on stdin with its inner loop on stdout; a refusal is a line on stderr."""
-    from kernels.native.assembly.inner_loop import inspect_result, render
+    from tilewise.kernels.native.assembly.inner_loop import inspect_result, render
 
     try:
         text = render(inspect_result(json.load(sys.stdin)))

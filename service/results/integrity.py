@@ -20,10 +20,10 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from service.db import models
-from service.errors import TamperedError
-from service.results import stored
-from service.results.stored import StoredProof, StoredScript, Work
+from tilewise.service.db import models
+from tilewise.service.errors import TamperedError
+from tilewise.service.results import stored
+from tilewise.service.results.stored import StoredProof, StoredScript, Work
 
 TUNE_AGAIN = "tune the problem again (tilewise tune, POST /v1/jobs), which replaces it"
 
@@ -175,7 +175,7 @@ def _work_fault(work: Work) -> str | None:
 
 
 def _steps_fault(name: str, steps: object) -> str | None:
-    """What is wrong with steps and the hash that names them, as `kernels.schedule` has it."""
+    """What is wrong with steps and their hash, as `tilewise.kernels.schedule` has it."""
     try:
         found = hashlib.sha256(_compact(steps).encode()).hexdigest()[:16]
     except (TypeError, ValueError):

@@ -11,12 +11,12 @@ from typing import Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from kernels.target import canonical_target, parse_target, target_kind
-from kernels.target.compatible import can_run, likeness
-from search.records import CacheMode
-from service.db import models
-from service.host.machine import MachineInfo
-from service.results import schedules
+from tilewise.kernels.target import canonical_target, parse_target, target_kind
+from tilewise.kernels.target.compatible import can_run, likeness
+from tilewise.search.records import CacheMode
+from tilewise.service.db import models
+from tilewise.service.host.machine import MachineInfo
+from tilewise.service.results import schedules
 
 Match = Literal["exact", "nearest"]
 """How near an answer has to be: `exact` is of the target itself."""

@@ -8,8 +8,8 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from service.db.base import Base, damage
-from service.faults import tell_once
+from tilewise.service.db.base import Base, damage
+from tilewise.service.faults import tell_once
 
 Row = TypeVar("Row", bound=Base | tuple[Base, ...])
 Json = dict[str, Any]

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session, contains_eager
 
-from kernels.problem import Problem
-from kernels.system.toolchain import identity
-from search.records import CacheMode
-from service.db import models
-from service.results.stored import among, best_first, in_parts
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.system.toolchain import identity
+from tilewise.search.records import CacheMode
+from tilewise.service.db import models
+from tilewise.service.results.stored import among, best_first, in_parts
 
 # Made once: to put one together takes longer than SQLite takes to answer it.
 _SCHEDULES = (
@@ -64,7 +64,7 @@ def find_schedule(
         session: an open session.
         problem: the problem, or its key.
         target: canonical.
-        toolchain: what counts as present; None asks `kernels.system.toolchain`.
+        toolchain: what counts as present; None asks `tilewise.kernels.system.toolchain`.
         cache: how it was timed; None takes the hot one where there are both.
 
     Returns:

@@ -8,21 +8,21 @@ from typing import Any, Protocol
 from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
-from kernels.problem import Problem
-from kernels.system.toolchain import identity
-from kernels.target import target_kind
-from kernels.target.model import Kind
-from service.db import models
-from service.results import integrity, stored
-from service.results.schedules import key_of
-from service.results.stored import StoredProof, StoredScript, Work
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.system.toolchain import identity
+from tilewise.kernels.target import target_kind
+from tilewise.kernels.target.model import Kind
+from tilewise.service.db import models
+from tilewise.service.results import integrity, stored
+from tilewise.service.results.schedules import key_of
+from tilewise.service.results.stored import StoredProof, StoredScript, Work
 
 SEARCHED: dict[Kind, str] = {"cpu": "cpu", "iree": "iree-spec"}
 """The flavor of script that a search proves, by whose code its target runs."""
 
 
 class Proven(Protocol):
-    """What is stored of a `kernels.mlir.proof.proof.Proof`, which loads MLIR."""
+    """What is stored of a `tilewise.kernels.mlir.proof.proof.Proof`, which loads MLIR."""
 
     @property
     def ok(self) -> bool:
@@ -175,7 +175,7 @@ def served_script(
         problem: the problem, or its key.
         target: canonical.
         flavor: of the script.
-        toolchain: what counts as present; None asks `kernels.system.toolchain`.
+        toolchain: what counts as present; None asks `tilewise.kernels.system.toolchain`.
 
     Raises:
         TamperedError: what is stored is not what was proven.

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
-from service.db import models
+from tilewise.service.db import models
 
 VALUES_AT_ONCE = 500  # of the variables that one statement of SQLite may have
 

@@ -8,10 +8,10 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, undefer
 
-from service.db import models
-from service.db.base import damage
-from service.db.rows import toolchain_row
-from service.errors import DamagedError, NotFoundError
+from tilewise.service.db import models
+from tilewise.service.db.base import damage
+from tilewise.service.db.rows import toolchain_row
+from tilewise.service.errors import DamagedError, NotFoundError
 
 Json = dict[str, Any]
 

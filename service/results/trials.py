@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, exists, func, select
 from sqlalchemy.orm import Session, aliased
 
-from kernels.errors import KernelsError
-from kernels.problem import Problem
-from kernels.schedule import Schedule
-from search.records import CacheMode
-from service.db import models
-from service.faults import tell_once
-from service.results.schedules import key_of
-from service.results.stored import among, in_parts
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.search.records import CacheMode
+from tilewise.service.db import models
+from tilewise.service.faults import tell_once
+from tilewise.service.results.schedules import key_of
+from tilewise.service.results.stored import among, in_parts
 
 TrialOfJob = tuple[models.Trial, models.Job]
 

@@ -6,9 +6,9 @@ from typing import TypeVar
 import httpx
 from pydantic import ValidationError
 
-from service.errors import LeaseLostError, ServiceError, UnreachableError
-from service.runs.wire.base import Wire
-from service.runs.wire.orders import WordWire
+from tilewise.service.errors import LeaseLostError, ServiceError, UnreachableError
+from tilewise.service.runs.wire.base import Wire
+from tilewise.service.runs.wire.orders import WordWire
 
 Answer = TypeVar("Answer", bound=Wire)
 

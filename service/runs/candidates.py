@@ -12,18 +12,18 @@ from datetime import timedelta
 from sqlalchemy import ColumnElement, and_, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
-from search.helpers import Candidate, Exchanged, Helped
-from service.db import models
-from service.db.base import now
-from service.db.trials import readable
-from service.db.trials import row as trial_row
-from service.errors import ConflictError
-from service.jobs import lease
-from service.jobs.lease import Lease
-from service.jobs.trial_store import extent
-from service.runs import helping
-from service.runs.wire.candidates import CandidateWire
-from service.runs.wire.trials import TrialWire
+from tilewise.search.helpers import Candidate, Exchanged, Helped
+from tilewise.service.db import models
+from tilewise.service.db.base import now
+from tilewise.service.db.trials import readable
+from tilewise.service.db.trials import row as trial_row
+from tilewise.service.errors import ConflictError
+from tilewise.service.jobs import lease
+from tilewise.service.jobs.lease import Lease
+from tilewise.service.jobs.trial_store import extent
+from tilewise.service.runs import helping
+from tilewise.service.runs.wire.candidates import CandidateWire
+from tilewise.service.runs.wire.trials import TrialWire
 
 LEADER = "leader"
 SHOWN = 12  # digits of an offer's digest that name a machine

@@ -9,13 +9,13 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import Select, exists, func, select
 from sqlalchemy.orm import Session, aliased
 
-from service.db import models
-from service.db.base import is_sound
-from service.db.models import Job, Toolchain
-from service.errors import LeaseLostError
-from service.jobs import queue
-from service.runs import offers
-from service.runs.offers import Offer
+from tilewise.service.db import models
+from tilewise.service.db.base import is_sound
+from tilewise.service.db.models import Job, Toolchain
+from tilewise.service.errors import LeaseLostError
+from tilewise.service.jobs import queue
+from tilewise.service.runs import offers
+from tilewise.service.runs.offers import Offer
 
 Of = models.Offer
 
@@ -30,7 +30,7 @@ def make(
         worker: its address.
         targets: canonical targets that it serves.
         toolchain: identity of its compilers.
-        driver: who makes the offer, from `service.host.process_identity.me`.
+        driver: who makes the offer, from `tilewise.service.host.process_identity.me`.
 
     Returns:
         None where no job wants help, or the worker has an offer already.
@@ -93,7 +93,7 @@ def join(session: Session, row: models.Offer, owner: str) -> Job:
     Args:
         session: a transaction that writes.
         row: the helper's offer.
-        owner: the process that helps, from `service.host.process_identity.me`.
+        owner: the process that helps, from `tilewise.service.host.process_identity.me`.
 
     Returns:
         The job, with the run that was joined.

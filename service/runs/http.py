@@ -3,17 +3,17 @@
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-from search.helpers import Candidate, Exchanged
-from search.progress import Phase
-from search.records import Best, Earlier, Solved, TrialRecord, TuneResult
-from service.errors import LeaseLostError, UnreachableError
-from service.host.machine import MachineInfo
-from service.jobs.outcome import Attempt
-from service.runs.calls import RunCalls
-from service.runs.keeper import Order
-from service.runs.wire.base import LONGEST_MESSAGE, MeasurementWire
-from service.runs.wire.candidates import CandidateWire, ExchangedWire, ExchangeWire
-from service.runs.wire.ends import (
+from tilewise.search.helpers import Candidate, Exchanged
+from tilewise.search.progress import Phase
+from tilewise.search.records import Best, Earlier, Solved, TrialRecord, TuneResult
+from tilewise.service.errors import LeaseLostError, UnreachableError
+from tilewise.service.host.machine import MachineInfo
+from tilewise.service.jobs.outcome import Attempt
+from tilewise.service.runs.calls import RunCalls
+from tilewise.service.runs.keeper import Order
+from tilewise.service.runs.wire.base import LONGEST_MESSAGE, MeasurementWire
+from tilewise.service.runs.wire.candidates import CandidateWire, ExchangedWire, ExchangeWire
+from tilewise.service.runs.wire.ends import (
     AttemptWire,
     BestWire,
     EndedWire,
@@ -21,8 +21,8 @@ from service.runs.wire.ends import (
     FailWire,
     MachineWire,
 )
-from service.runs.wire.orders import BeginWire, EpochWire, OrderWire, PhaseWire, WordWire
-from service.runs.wire.trials import (
+from tilewise.service.runs.wire.orders import BeginWire, EpochWire, OrderWire, PhaseWire, WordWire
+from tilewise.service.runs.wire.trials import (
     MOST_SEARCHES,
     AddWire,
     AskedWire,
@@ -35,7 +35,7 @@ from service.runs.wire.trials import (
 
 
 class HttpTrialStore:
-    """A `search.store.TrialStore` of the job of one run, at the service.
+    """A `tilewise.search.store.TrialStore` of the job of one run, at the service.
 
     Args:
         calls: to the service.
@@ -99,7 +99,7 @@ class HttpTrialStore:
 
 
 class HttpHelpers:
-    """The `search.helpers.Helpers` of one run, at the service.
+    """The `tilewise.search.helpers.Helpers` of one run, at the service.
 
     Args:
         calls: to the service.
@@ -136,7 +136,7 @@ class HttpKeeper:
 
     Args:
         calls: to the service.
-        owner: this process, from `service.host.process_identity.me`.
+        owner: this process, from `tilewise.service.host.process_identity.me`.
         toolchain: identity of the compilers here.
         job_id: the job.
 
@@ -156,7 +156,7 @@ class HttpKeeper:
 
     @contextmanager
     def beating(self) -> Iterator[Callable[[], bool]]:
-        """Whoever started this process keeps the lease (`service.cluster.task`)."""
+        """Whoever started this process keeps the lease (`tilewise.service.cluster.task`)."""
         yield lambda: self.trials.is_stopped
 
     def note(self, phase: Phase) -> None:

@@ -1,20 +1,20 @@
 """The leader of a job, as a helper reaches it through the service."""
 
-from search.helpers import Candidate
-from search.records import TrialRecord
-from service.runs.calls import RunCalls
-from service.runs.keeper import Order
-from service.runs.wire.candidates import GivenWire, HelpWire
-from service.runs.wire.orders import BeginWire, OrderWire
-from service.runs.wire.trials import TrialWire
+from tilewise.search.helpers import Candidate
+from tilewise.search.records import TrialRecord
+from tilewise.service.runs.calls import RunCalls
+from tilewise.service.runs.keeper import Order
+from tilewise.service.runs.wire.candidates import GivenWire, HelpWire
+from tilewise.service.runs.wire.orders import BeginWire, OrderWire
+from tilewise.service.runs.wire.trials import TrialWire
 
 
 class HttpLeader:
-    """A `search.helpers.Leader` at the service.
+    """A `tilewise.search.helpers.Leader` at the service.
 
     Args:
         calls: to the service, with the token of a helper's offer.
-        owner: this process, from `service.host.process_identity.me`.
+        owner: this process, from `tilewise.service.host.process_identity.me`.
         toolchain: identity of the compilers here.
         job_id: the job.
 

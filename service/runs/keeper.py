@@ -5,12 +5,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from search.helpers import Helpers
-from search.progress import Phase
-from search.records import Best, TuneRequest, TuneResult
-from search.store import TrialStore
-from service.host.machine import MachineInfo
-from service.jobs.outcome import Attempt
+from tilewise.search.helpers import Helpers
+from tilewise.search.progress import Phase
+from tilewise.search.records import Best, TuneRequest, TuneResult
+from tilewise.search.store import TrialStore
+from tilewise.service.host.machine import MachineInfo
+from tilewise.service.jobs.outcome import Attempt
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 A driver makes an offer and gives its token to the worker. Whoever shows the token may begin a run
 of this one job and write what that run does. A new offer makes the token before it worth nothing,
 so a worker that was given up, and a driver that was stopped, write nothing when they wake.
-Offers of helpers are `service.runs.helping`'s; what all offers share stands here.
+Offers of helpers are `tilewise.service.runs.helping`'s; what all offers share stands here.
 """
 
 import secrets
@@ -16,14 +16,14 @@ from sqlalchemy import Delete, Select, and_, delete, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from service.db import models
-from service.db.base import damage, is_sound, now
-from service.db.models import Candidate, Job, OfferRole, Toolchain
-from service.db.tokens import RANDOM_BYTES, digest
-from service.errors import LeaseLostError, UnknownTokenError
-from service.host.process_identity import is_dead
-from service.jobs import lease
-from service.jobs.lease import Lease
+from tilewise.service.db import models
+from tilewise.service.db.base import damage, is_sound, now
+from tilewise.service.db.models import Candidate, Job, OfferRole, Toolchain
+from tilewise.service.db.tokens import RANDOM_BYTES, digest
+from tilewise.service.errors import LeaseLostError, UnknownTokenError
+from tilewise.service.host.process_identity import is_dead
+from tilewise.service.jobs import lease
+from tilewise.service.jobs.lease import Lease
 
 PREFIX = "twr_"
 DRIVER_LOST_AFTER = timedelta(seconds=15)
@@ -61,7 +61,7 @@ def make(
         worker: its address.
         targets: canonical targets that it serves.
         toolchain: identity of its compilers.
-        driver: who makes the offer, from `service.host.process_identity.me`.
+        driver: who makes the offer, from `tilewise.service.host.process_identity.me`.
 
     Returns:
         None where there is nothing to do, or the worker has an offer already.
@@ -162,7 +162,7 @@ def begin(session: Session, row: models.Offer, owner: str) -> Lease:
     Args:
         session: a transaction that writes.
         row: the offer.
-        owner: the process that runs the job, from `service.host.process_identity.me`.
+        owner: the process that runs the job, from `tilewise.service.host.process_identity.me`.
 
     Raises:
         LeaseLostError: the job has ended, or somebody runs it.

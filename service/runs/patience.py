@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from search.records import Earlier, Solved, TrialRecord
-from service.errors import PASSING
-from service.jobs.trial_store import SqlTrialStore
+from tilewise.search.records import Earlier, Solved, TrialRecord
+from tilewise.service.errors import PASSING
+from tilewise.service.jobs.trial_store import SqlTrialStore
 
 PATIENCE_S = 90.0
 """For how long a run waits for its database, which may be restarted meanwhile."""
@@ -63,7 +63,7 @@ def _pause_s(tries: int) -> float:
 
 
 class PatientTrials:
-    """A `search.store.TrialStore` over one in a database that may be away for a while.
+    """A `tilewise.search.store.TrialStore` over one in a database that may be away for a while.
 
     Args:
         store: where the trials are.

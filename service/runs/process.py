@@ -8,10 +8,10 @@ from importlib import import_module
 from types import FrameType
 from typing import Any
 
-from kernels.system.children import die_with_parent
-from service.errors import PASSING, LeaseLostError, ServiceError, UnreachableError
-from service.settings import Settings
-from service.telemetry.logs import bind, configure_logs
+from tilewise.kernels.system.children import die_with_parent
+from tilewise.service.errors import PASSING, LeaseLostError, ServiceError, UnreachableError
+from tilewise.service.settings import Settings
+from tilewise.service.telemetry.logs import bind, configure_logs
 
 UNREACHABLE = 75  # EX_TEMPFAIL of sysexits.h: the service could not be asked, or the database
 

@@ -5,21 +5,21 @@ from contextlib import contextmanager
 
 from sqlalchemy.orm import Session
 
-from search.progress import Phase
-from search.records import Best, TuneRequest, TuneResult
-from service.db import models
-from service.db.session import Sessions, reading, writing
-from service.host.machine import MachineInfo
-from service.jobs import lease, outcome, queue
-from service.jobs.events import note_phase
-from service.jobs.heartbeat import Heartbeat
-from service.jobs.lease import Lease
-from service.jobs.outcome import Attempt
-from service.jobs.trial_store import SqlTrialStore
-from service.results import integrity
-from service.results.stored import Work
-from service.runs.keeper import Order
-from service.runs.patience import PatientTrials, patiently
+from tilewise.search.progress import Phase
+from tilewise.search.records import Best, TuneRequest, TuneResult
+from tilewise.service.db import models
+from tilewise.service.db.session import Sessions, reading, writing
+from tilewise.service.host.machine import MachineInfo
+from tilewise.service.jobs import lease, outcome, queue
+from tilewise.service.jobs.events import note_phase
+from tilewise.service.jobs.heartbeat import Heartbeat
+from tilewise.service.jobs.lease import Lease
+from tilewise.service.jobs.outcome import Attempt
+from tilewise.service.jobs.trial_store import SqlTrialStore
+from tilewise.service.results import integrity
+from tilewise.service.results.stored import Work
+from tilewise.service.runs.keeper import Order
+from tilewise.service.runs.patience import PatientTrials, patiently
 
 
 class SqlKeeper:

@@ -19,7 +19,7 @@ from prometheus_client import (
     ProcessCollector,
 )
 
-from service.results.nearest import Kind
+from tilewise.service.results.nearest import Kind
 
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 KINDS: tuple[Kind, ...] = get_args(Kind)

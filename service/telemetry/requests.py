@@ -8,8 +8,8 @@ import uuid
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.telemetry.metrics import Metrics
-from service.telemetry.traces import Tracing
+from tilewise.service.telemetry.metrics import Metrics
+from tilewise.service.telemetry.traces import Tracing
 
 REQUEST_ID = "tilewise.request_id"
 """Where an ASGI scope carries the request's name in logs."""

@@ -15,12 +15,12 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from search.records import TrialState
-from service.db import models
-from service.db.base import now
-from service.db.trials import unpack_samples
-from service.jobs import registry
-from service.results import integrity
+from tilewise.search.records import TrialState
+from tilewise.service.db import models
+from tilewise.service.db.base import now
+from tilewise.service.db.trials import unpack_samples
+from tilewise.service.jobs import registry
+from tilewise.service.results import integrity
 
 ROWS_AT_ONCE = 5000
 STATES: tuple[models.JobState, ...] = get_args(models.JobState)

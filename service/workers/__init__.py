@@ -1,4 +1,4 @@
 """The processes that run jobs.
 
-Face: `Pool`, `run_job`; `python -m service.workers`.
+Face: `Pool`, `run_job`; `python -m tilewise.service.workers`.
 """

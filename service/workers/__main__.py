@@ -1,4 +1,4 @@
-"""The worker process: runs one claimed job and ends (`python -m service.workers --job ID`).
+"""The worker process: run one claimed job and end (`python -m tilewise.service.workers --job ID`).
 
 All compiling and timing happens here, so that the service stays small and outlives it. The job is
 kept in the database, or at a service (`--service URL`), whose token for it stands on stdin.
@@ -11,28 +11,28 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 
-from kernels.errors import KernelsError
-from kernels.problem import parse_problem
-from kernels.system.toolchain import identity
-from kernels.target import resolve
-from search.errors import SearchError
-from service.db import schema
-from service.db.session import STATEMENT_S, make_engine, make_sessions
-from service.errors import WorkerError
-from service.host.process_identity import me
-from service.jobs.lease import Lease
-from service.runs.calls import RunCalls
-from service.runs.http import HttpKeeper
-from service.runs.http_leader import HttpLeader
-from service.runs.keeper import Keeper
-from service.runs.patience import patiently
-from service.runs.process import load, parser_of, run_process
-from service.runs.sql import SqlKeeper
-from service.settings import Settings
-from service.telemetry.logs import bind
-from service.telemetry.traces import start_tracing
-from service.workers.entry_points import HELPER, PROVER, TUNER, Helper
-from service.workers.job_run import run_job
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.system.toolchain import identity
+from tilewise.kernels.target import resolve
+from tilewise.search.errors import SearchError
+from tilewise.service.db import schema
+from tilewise.service.db.session import STATEMENT_S, make_engine, make_sessions
+from tilewise.service.errors import WorkerError
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs.lease import Lease
+from tilewise.service.runs.calls import RunCalls
+from tilewise.service.runs.http import HttpKeeper
+from tilewise.service.runs.http_leader import HttpLeader
+from tilewise.service.runs.keeper import Keeper
+from tilewise.service.runs.patience import patiently
+from tilewise.service.runs.process import load, parser_of, run_process
+from tilewise.service.runs.sql import SqlKeeper
+from tilewise.service.settings import Settings
+from tilewise.service.telemetry.logs import bind
+from tilewise.service.telemetry.traces import start_tracing
+from tilewise.service.workers.entry_points import HELPER, PROVER, TUNER, Helper
+from tilewise.service.workers.job_run import run_job
 
 CONNECTIONS = 4  # the search, the heartbeat, the prover, and one to spare
 
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one job.
 
     Returns:
-        As `service.runs.process.run_process`.
+        As `tilewise.service.runs.process.run_process`.
     """
     options = _parser().parse_args(arguments)
     work = _help if options.helps else _run
@@ -116,7 +116,7 @@ def _traced(job_id: int, keeper: Keeper) -> Iterator[None]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("service.workers", __doc__, "job")
+    parser = parser_of("tilewise.service.workers", __doc__, "job")
     parser.add_argument("--service", help="URL of a service that keeps the job")
     parser.add_argument("--toolchain", help="identity of the compilers; default: it is asked for")
     parser.add_argument("--tuner", default=TUNER, help="module:function that searches")

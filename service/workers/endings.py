@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 
-from kernels.system.children import signal_name
+from tilewise.kernels.system.children import signal_name
 
 GRACE_S = 10.0
 

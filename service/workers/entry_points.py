@@ -3,26 +3,26 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.target import Target
-from search.helpers import Helpers, Leader
-from search.progress import OnPhase
-from search.records import TrialRecord, TuneRequest, TuneResult
-from search.store import TrialStore
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import Target
+from tilewise.search.helpers import Helpers, Leader
+from tilewise.search.progress import OnPhase
+from tilewise.search.records import TrialRecord, TuneRequest, TuneResult
+from tilewise.search.store import TrialStore
 
 if TYPE_CHECKING:
-    from kernels.mlir.proof.proof import Proof
+    from tilewise.kernels.mlir.proof.proof import Proof
 
-DIRECT = "search.model.prior:direct_schedules"
-EMITTER = "kernels.mlir.cpu.script:emit_script"
-TUNER = "search.engine.tune:tune"
-PROVER = "service.workers.prover:prove"
-HELPER = "search.engine.helping:help_out"
+DIRECT = "tilewise.search.model.prior:direct_schedules"
+EMITTER = "tilewise.kernels.mlir.cpu.script:emit_script"
+TUNER = "tilewise.search.engine.tune:tune"
+PROVER = "tilewise.service.workers.prover:prove"
+HELPER = "tilewise.search.engine.helping:help_out"
 
 
 class Tuner(Protocol):
-    """`search.engine.tune.tune`."""
+    """`tilewise.search.engine.tune.tune`."""
 
     def __call__(
         self,
@@ -42,7 +42,7 @@ class Tuner(Protocol):
 
 
 class Helper(Protocol):
-    """`search.engine.helping.help_out`."""
+    """`tilewise.search.engine.helping.help_out`."""
 
     def __call__(
         self, problem: Problem, target: Target, request: TuneRequest, leader: Leader
@@ -52,7 +52,7 @@ class Helper(Protocol):
 
 
 class Prover(Protocol):
-    """`service.workers.prover.prove`."""
+    """`tilewise.service.workers.prover.prove`."""
 
     def __call__(
         self, problem: Problem, schedule: Schedule, *, seed: int, seconds: float, threads: int

@@ -10,20 +10,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Literal
 
-from kernels.errors import KernelsError, LoweringError, UnsupportedError
-from kernels.problem import Problem, parse_problem
-from kernels.schedule import Schedule
-from kernels.target import Target, resolve
-from search.errors import SearchError
-from search.progress import Phase
-from search.records import Best, TrialRecord, TuneResult
-from service.errors import LeaseLostError, TamperedError
-from service.host.machine import MachineInfo, examine_here
-from service.jobs.outcome import Attempt
-from service.runs.keeper import Keeper, Order
-from service.runs.process import load
-from service.workers.entry_points import PROVER, TUNER, Prover, Tuner
-from service.workers.proving import Proofs
+from tilewise.kernels.errors import KernelsError, LoweringError, UnsupportedError
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import Target, resolve
+from tilewise.search.errors import SearchError
+from tilewise.search.progress import Phase
+from tilewise.search.records import Best, TrialRecord, TuneResult
+from tilewise.service.errors import LeaseLostError, TamperedError
+from tilewise.service.host.machine import MachineInfo, examine_here
+from tilewise.service.jobs.outcome import Attempt
+from tilewise.service.runs.keeper import Keeper, Order
+from tilewise.service.runs.process import load
+from tilewise.service.workers.entry_points import PROVER, TUNER, Prover, Tuner
+from tilewise.service.workers.proving import Proofs
 
 _LEAST_SECONDS = 0.001
 log = logging.getLogger(__name__)
@@ -87,8 +87,8 @@ def run_job(
     Args:
         keeper: where the job is kept, with the run's lease.
         on_event: told of each trial, each proof, and of the phases after the search.
-        tuner: the search; None is `search.engine.tune.tune`.
-        prover: the proof of a script; None is `kernels.mlir.proof.prove`.
+        tuner: the search; None is `tilewise.search.engine.tune.tune`.
+        prover: the proof of a script; None is `tilewise.kernels.mlir.proof.prove`.
         machine: this machine; None examines it.
         began: the moment of `time.monotonic` from which the job's seconds count; None is now.
     """

@@ -8,10 +8,10 @@ import sys
 import time
 from dataclasses import asdict
 
-from kernels.system.children import child_command, child_environment
-from kernels.system.typed_json import from_json
-from service.errors import WorkerError
-from service.jobs.registry import Measured
+from tilewise.kernels.system.children import child_command, child_environment
+from tilewise.kernels.system.typed_json import from_json
+from tilewise.service.errors import WorkerError
+from tilewise.service.jobs.registry import Measured
 
 LIMIT_S = 60.0
 
@@ -28,7 +28,7 @@ class PeakMeasurement:
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._child = subprocess.Popen(
-            child_command("service.workers.peaks"),
+            child_command("tilewise.service.workers.peaks"),
             env=child_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -73,9 +73,9 @@ class PeakMeasurement:
 
 def measured() -> Measured:
     """The peaks and the bandwidth of one thread; loads LLVM."""
-    from kernels.native.microbench import bandwidth_gbs, measure_rates, peak_gflops
-    from kernels.problem import DTYPES
-    from kernels.target import detect
+    from tilewise.kernels.native.microbench import bandwidth_gbs, measure_rates, peak_gflops
+    from tilewise.kernels.problem import DTYPES
+    from tilewise.kernels.target import detect
 
     target = detect()
     measure_rates(target)  # kept for the searches of this machine

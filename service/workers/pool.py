@@ -8,23 +8,23 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernels.system.children import ONE_THREAD, child_command, child_environment
-from service.db.models import Job, Plan
-from service.db.session import Sessions, reading, writing
-from service.errors import PASSING, ClaimError, WorkerError
-from service.faults import Faults
-from service.host.machine import MachineInfo
-from service.host.process_identity import me
-from service.jobs import claims, lease
-from service.jobs.lease import Lease
-from service.jobs.registry import Entry
-from service.leases.table import GRACE
-from service.plans import lease as plans
-from service.plans.lease import PlanLease
-from service.runs.process import UNREACHABLE
-from service.workers.endings import end, reason_of, sweep
-from service.workers.presence import Presence
-from service.workers.retiming import Retiming
+from tilewise.kernels.system.children import ONE_THREAD, child_command, child_environment
+from tilewise.service.db.models import Job, Plan
+from tilewise.service.db.session import Sessions, reading, writing
+from tilewise.service.errors import PASSING, ClaimError, WorkerError
+from tilewise.service.faults import Faults
+from tilewise.service.host.machine import MachineInfo
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs import claims, lease
+from tilewise.service.jobs.lease import Lease
+from tilewise.service.jobs.registry import Entry
+from tilewise.service.leases.table import GRACE
+from tilewise.service.plans import lease as plans
+from tilewise.service.plans.lease import PlanLease
+from tilewise.service.runs.process import UNREACHABLE
+from tilewise.service.workers.endings import end, reason_of, sweep
+from tilewise.service.workers.presence import Presence
+from tilewise.service.workers.retiming import Retiming
 
 POLL_S = 1.0
 
@@ -38,8 +38,8 @@ class Work:
     Attributes:
         targets, toolchain: what the workers can time.
         workers: most jobs at once; 0 takes none.
-        arguments: further arguments of `service.workers`.
-        plan_arguments: further arguments of `service.plans`.
+        arguments: further arguments of `tilewise.service.workers`.
+        plan_arguments: further arguments of `tilewise.service.plans`.
         machine: where they are; None enters nobody in the list of live workers.
         measures_peaks: whether to measure the machine while there is nothing else to do.
     """
@@ -266,5 +266,5 @@ class Pool:
 def _process(held: Claimed, work: Work) -> list[str]:
     """The module that runs what was claimed, and what it is told."""
     if isinstance(held, PlanLease):
-        return ["service.plans", f"--plan={held.plan_id}", *work.plan_arguments]
-    return ["service.workers", f"--job={held.job_id}", *work.arguments]
+        return ["tilewise.service.plans", f"--plan={held.plan_id}", *work.plan_arguments]
+    return ["tilewise.service.workers", f"--job={held.job_id}", *work.arguments]

@@ -3,11 +3,11 @@
 import time
 from datetime import timedelta
 
-from service.db.session import Sessions, reading, writing
-from service.errors import WorkerError
-from service.jobs import registry
-from service.jobs.registry import Entry
-from service.workers.peaks import PeakMeasurement
+from tilewise.service.db.session import Sessions, reading, writing
+from tilewise.service.errors import WorkerError
+from tilewise.service.jobs import registry
+from tilewise.service.jobs.registry import Entry
+from tilewise.service.workers.peaks import PeakMeasurement
 
 PEAKS_KEPT = timedelta(days=7)
 

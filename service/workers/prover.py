@@ -5,11 +5,11 @@ Both load MLIR, so they are loaded when they are needed.
 
 from typing import TYPE_CHECKING
 
-from kernels.problem import Problem
-from kernels.schedule import Schedule
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
 
 if TYPE_CHECKING:
-    from kernels.mlir.proof.proof import Proof
+    from tilewise.kernels.mlir.proof.proof import Proof
 
 
 def prove(
@@ -21,9 +21,9 @@ def prove(
     scripts are for one thread.
     """
     if schedule.is_for_iree:
-        from kernels.mlir.tuning_spec.prove import prove as prove_spec
+        from tilewise.kernels.mlir.tuning_spec.prove import prove as prove_spec
 
         return prove_spec(problem, schedule, threads=threads, seed=seed, seconds=seconds)
-    from kernels.mlir.proof.prove import prove as prove_script
+    from tilewise.kernels.mlir.proof.prove import prove as prove_script
 
     return prove_script(problem, schedule, seed=seed, seconds=seconds)

@@ -5,15 +5,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from kernels.errors import KernelsError
-from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.target import Target
-from search.progress import OnPhase, Phase
-from search.records import Best, TrialRecord, TuneResult
-from service.jobs.outcome import Attempt
-from service.runs.process import load
-from service.workers.entry_points import DIRECT, EMITTER
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import Target
+from tilewise.search.progress import OnPhase, Phase
+from tilewise.search.records import Best, TrialRecord, TuneResult
+from tilewise.service.jobs.outcome import Attempt
+from tilewise.service.runs.process import load
+from tilewise.service.workers.entry_points import DIRECT, EMITTER
 
 MOST_PROOFS = 3
 PROOF_LIMIT_S = 60.0

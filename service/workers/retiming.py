@@ -4,9 +4,9 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 
-from service.db.session import Sessions, reading, writing
-from service.jobs import queue
-from service.results import history
+from tilewise.service.db.session import Sessions, reading, writing
+from tilewise.service.jobs import queue
+from tilewise.service.results import history
 
 PERIOD_S = 60.0  # between two looks
 

@@ -14,8 +14,8 @@ from benchmarks.peers.peer_tuners import (
     tilewise,
     time_again,
 )
-from kernels.problem import parse_problem
-from kernels.target import detect
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target import detect
 
 PROBLEM = parse_problem("matmul:m=64,n=64,k=64,dtype=f32")
 

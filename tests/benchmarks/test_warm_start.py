@@ -6,14 +6,14 @@ from benchmarks.replay.problems import RELATIVES, UNSEEN, relatives
 from benchmarks.searching import warm_start
 from benchmarks.searching.warm_cold import add_costs_of, costs_of
 from benchmarks.searching.warm_start import Row, Searched, compare, standing, summary
-from kernels.problem import Matmul, parse_problem
-from kernels.target import detect
-from search.model.weights import DEFAULT_WEIGHTS, FITTED_WEIGHTS
-from search.records import Measurement, Solved, TrialRecord
-from search.runner.failures import CandidateFailureError
-from search.runner.runner import Runner
-from search.space.space import Space
-from search.transfer.nearness import distance
+from tilewise.kernels.problem import Matmul, parse_problem
+from tilewise.kernels.target import detect
+from tilewise.search.model.weights import DEFAULT_WEIGHTS, FITTED_WEIGHTS
+from tilewise.search.records import Measurement, Solved, TrialRecord
+from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.runner import Runner
+from tilewise.search.space.space import Space
+from tilewise.search.transfer.nearness import distance
 
 
 def trials_of(times_us):

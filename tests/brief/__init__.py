@@ -11,7 +11,10 @@ from pathlib import Path
 
 FINALS_S = 0.3
 MEMORY = {"BUFFER_BYTES": 8 << 20, "LEAST_BUFFER_PER_CACHE": 0}
-CHANGES = {"search.finals.plan": {"FINALS_S": FINALS_S}, "kernels.native.microbench": MEMORY}
+CHANGES = {
+    "tilewise.search.finals.plan": {"FINALS_S": FINALS_S},
+    "tilewise.kernels.native.microbench": MEMORY,
+}
 """What becomes of the names of modules in each Python that starts with `python_path`."""
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kernels.system.children import child_environment
-from service.workers import peaks
 from tests.brief import python_path
+from tilewise.kernels.system.children import child_environment
+from tilewise.service.workers import peaks
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -4,7 +4,7 @@ import gc
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
 
-NAMES = ("search.finals.plan", "kernels.native.microbench")
+NAMES = ("tilewise.search.finals.plan", "tilewise.kernels.native.microbench")
 
 
 class Briefly:

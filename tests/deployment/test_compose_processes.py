@@ -12,12 +12,12 @@ import psycopg
 import pytest
 from sqlalchemy import make_url
 
-from service.db import make_engine, schema
 from tests.deployment import compose
 from tests.deployment.compose import SECRETS
 from tests.deployment.containers import Containers, can_seal
 from tests.service.cluster.farm import free_port
 from tests.service.processes import wait_until
+from tilewise.service.db import make_engine, schema
 
 SERVICES = compose.services()
 

@@ -8,10 +8,10 @@ import pytest
 
 from docs.website.reference import GENERATED, environment
 from docs.website.reference.json_types import type_words
-from kernels.problem.model import Conv2d, Matmul
-from kernels.schedule.steps.base import Step
 from tests.docs.commands import ROOT
 from tilewise.cli.parser import MODULES
+from tilewise.kernels.problem.model import Conv2d, Matmul
+from tilewise.kernels.schedule.steps.base import Step
 
 
 def page(name: str) -> str:

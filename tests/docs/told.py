@@ -102,8 +102,8 @@ PAGES = {
         replaced={" --trials 20": ""},
     ),
     "docs/iree.md": Page(
-        before="python -c 'from kernels.mlir.iree.module_text import module_text as text; "
-        "from kernels.problem import parse_problem as problem; "
+        before="python -c 'from tilewise.kernels.mlir.iree.module_text import module_text as text; "
+        "from tilewise.kernels.problem import parse_problem as problem; "
         'print(text(problem("conv2d:n=1,h=14,w=14,ci=32,co=32,kh=3,kw=3,pad=1,dtype=f32")))\' '
         "> model.mlir",
         replaced={"h=56,w=56,ci=64,co=64": "h=14,w=14,ci=32,co=32", "--trials 32": "--trials 2"},

@@ -13,12 +13,12 @@ import httpx
 import pytest
 import yaml
 
-from service.app import create_app
-from service.listening import listen
-from service.server import Server
-from service.settings import Settings
 from tests.service.processes import wait_until
 from tilewise.cli import main
+from tilewise.service.app import create_app
+from tilewise.service.listening import listen
+from tilewise.service.server import Server
+from tilewise.service.settings import Settings
 
 FOLDER = Path(__file__).parents[2] / "examples" / "ci"
 WORKFLOW = yaml.safe_load((FOLDER / "workflow.yml").read_text())

@@ -7,12 +7,12 @@ import sys
 import pytest
 import yaml
 
-from service.cluster.connection import DaskCluster
-from service.errors import UnreachableError
 from tests.docs.commands import ROOT
 from tests.service.cluster.farm import Farm
 from tests.service.processes import wait_until
 from tilewise.cli.parser import make_parser
+from tilewise.service.cluster.connection import DaskCluster
+from tilewise.service.errors import UnreachableError
 
 MANIFESTS = ROOT / "examples" / "kubernetes" / "tilewise.yaml"
 

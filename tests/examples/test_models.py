@@ -7,9 +7,9 @@ import pytest
 
 from examples.models import MODELS
 from examples.models.spellings import SPELLINGS, spelled
-from kernels.mlir.frontend.read import read_module
-from kernels.mlir.iree.compiler import compile_module
 from tests.kernels.mlir.in_process import without_children
+from tilewise.kernels.mlir.frontend.read import read_module
+from tilewise.kernels.mlir.iree.compiler import compile_module
 from tilewise.model.measuring import Limits, measure
 
 CONTRACTIONS = {

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kernels.system.children import child_environment
+from tilewise.kernels.system.children import child_environment
 
 ROOT = Path(__file__).parents[2]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernels.target import Target, detect
+from tilewise.kernels.target import Target, detect
 
 
 @pytest.fixture(scope="session")

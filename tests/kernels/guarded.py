@@ -5,7 +5,7 @@ import mmap
 
 import numpy as np
 
-from kernels.oracle.operands import Array
+from tilewise.kernels.oracle.operands import Array
 
 PAGE = mmap.PAGESIZE
 PROT_NONE = 0

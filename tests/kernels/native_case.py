@@ -5,18 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kernels.loopnest import build, count
-from kernels.native import executable, lower
-from kernels.native.driver import shared_structure
-from kernels.native.microkernels import use
-from kernels.oracle.methods import expected_by
-from kernels.oracle.operands import ALIGNMENT, Array, make_operands
-from kernels.oracle.reference import reference
-from kernels.oracle.tolerance import compare
-from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.target import Target, detect
 from tests.kernels.guarded import CANARY, GuardedArray
+from tilewise.kernels.loopnest import build, count
+from tilewise.kernels.native import executable, lower
+from tilewise.kernels.native.driver import shared_structure
+from tilewise.kernels.native.microkernels import use
+from tilewise.kernels.oracle.methods import expected_by
+from tilewise.kernels.oracle.operands import ALIGNMENT, Array, make_operands
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import Target, detect
 
 AVX2 = frozenset({"avx2", "fma"})
 

@@ -2,17 +2,17 @@
 
 from hypothesis import strategies as st
 
-from kernels.arithmetic import (
+from tilewise.kernels.arithmetic import (
     arithmetic,
     arithmetic_of,
     must_pack,
     sweep_arithmetic,
     window_lanes,
 )
-from kernels.errors import ScheduleError
-from kernels.problem import DTYPES, Conv2d, Matmul, Problem
-from kernels.problem.iteration import iteration_space
-from kernels.schedule import (
+from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.problem import DTYPES, Conv2d, Matmul, Problem
+from tilewise.kernels.problem.iteration import iteration_space
+from tilewise.kernels.schedule import (
     Alternate,
     Divide,
     Instruction,
@@ -32,10 +32,10 @@ from kernels.schedule import (
     Unroll,
     check_legal,
 )
-from kernels.schedule.legality import tile_unit
-from kernels.schedule.sweeping import LARGEST_SWEEP
-from kernels.target import Target
-from kernels.target.instructions import WITH_CHOICE, usable
+from tilewise.kernels.schedule.legality import tile_unit
+from tilewise.kernels.schedule.sweeping import LARGEST_SWEEP
+from tilewise.kernels.target import Target
+from tilewise.kernels.target.instructions import WITH_CHOICE, usable
 
 MOST_SWEPT_ROWS = 8
 odd_sizes = st.sampled_from([1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 33, 48, 61, 64, 97])

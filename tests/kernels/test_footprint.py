@@ -4,12 +4,12 @@ import tracemalloc
 
 import pytest
 
-from kernels.errors import ProblemError
-from kernels.footprint import GIB, check_memory, physical_memory, working_bytes
-from kernels.oracle.filtering import loosened
-from kernels.oracle.operands import make_operands
-from kernels.oracle.reference import reference
-from kernels.problem import parse_problem
+from tilewise.kernels.errors import ProblemError
+from tilewise.kernels.footprint import GIB, check_memory, physical_memory, working_bytes
+from tilewise.kernels.oracle.filtering import loosened
+from tilewise.kernels.oracle.operands import make_operands
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.problem import parse_problem
 
 FEW_BYTES = 100_000  # of Python's own objects
 

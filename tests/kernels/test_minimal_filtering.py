@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from kernels.minimal_filtering import (
+from tilewise.kernels.minimal_filtering import (
     MOST_PRODUCTS,
     PART_POINTS,
     POINTS,

@@ -5,7 +5,7 @@ from math import comb
 
 import pytest
 
-from kernels.statistics import median_interval
+from tilewise.kernels.statistics import median_interval
 
 
 def exact(count: int) -> tuple[int, int]:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from kernels.minimal_filtering import Matrix
-from kernels.strassen import FILTER, IMAGE, LEVELS, PRODUCTS, RESULT
+from tilewise.kernels.minimal_filtering import Matrix
+from tilewise.kernels.strassen import FILTER, IMAGE, LEVELS, PRODUCTS, RESULT
 
 
 def array(matrix: Matrix) -> np.ndarray:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from search.runner.protocol import FinalsReply, TimedInTurn, TrialReply
+from tilewise.search.runner.protocol import FinalsReply, TimedInTurn, TrialReply
 
 
 def trial_reply(times: Sequence[float], **changes: Any) -> TrialReply:

@@ -1,7 +1,7 @@
 """Targets and a problem that the tests of a search share."""
 
-from kernels.problem import parse_problem
-from kernels.target import Target
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target import Target
 
 WIDE = Target("big", vector_bytes=64, vector_registers=32, l1_bytes=48 << 10, l2_bytes=1 << 20,
               l3_bytes=32 << 20)  # fmt: skip

@@ -9,22 +9,22 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from kernels.problem import parse_problem
-from search.records import TuneRequest
-from service.app import create_app
-from service.db import Sessions, make_engine, models, reading, session, writing
-from service.db.session import make_sessions
-from service.host.machine import MachineInfo, examine_here
-from service.host.process_identity import me
-from service.jobs import lease, queue
-from service.jobs.queue import Submitter
-from service.plans import asked, rows
-from service.runs.sql import SqlKeeper
-from service.settings import Settings
-from service.workers.job_run import JobOutcome, run_job
 from tests.brief.peaks import brief_peaks
 from tests.service import fakes
 from tests.service.plan_rows import wanted
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.records import TuneRequest
+from tilewise.service.app import create_app
+from tilewise.service.db import Sessions, make_engine, models, reading, session, writing
+from tilewise.service.db.session import make_sessions
+from tilewise.service.host.machine import MachineInfo, examine_here
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs import lease, queue
+from tilewise.service.jobs.queue import Submitter
+from tilewise.service.plans import asked, rows
+from tilewise.service.runs.sql import SqlKeeper
+from tilewise.service.settings import Settings
+from tilewise.service.workers.job_run import JobOutcome, run_job
 
 PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
 TOOLCHAIN = "toolchain of the tests"

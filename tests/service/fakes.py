@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
-from kernels.errors import UnsupportedError
-from kernels.mlir.cpu.script import emit_script
-from kernels.problem import Matmul, Problem
-from kernels.schedule import Register, Schedule, Tile, Unroll
-from kernels.target import Target
-from search.progress import Phase
-from search.records import Best, Measurement, TrialRecord, TuneRequest, TuneResult
-from search.store import TrialStore
-from service.errors import OutageError
+from tilewise.kernels.errors import UnsupportedError
+from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.problem import Matmul, Problem
+from tilewise.kernels.schedule import Register, Schedule, Tile, Unroll
+from tilewise.kernels.target import Target
+from tilewise.search.progress import Phase
+from tilewise.search.records import Best, Measurement, TrialRecord, TuneRequest, TuneResult
+from tilewise.search.store import TrialStore
+from tilewise.service.errors import OutageError
 
 # Where `slow_tune` notes each trial that it times; the children inherit it.
 LOG = "TEST_FAKES_LOG"

@@ -1,11 +1,11 @@
 """A plan of one matmul, as the database has it."""
 
-from kernels.mlir.frontend.graph import Graph, Node, Tensor, Use
-from kernels.mlir.frontend.imported import Arrangement, Occurrence
-from kernels.problem import Accuracy
-from search.records import TuneRequest
-from service.plans import asked
-from service.plans.asked import Wanted
+from tilewise.kernels.mlir.frontend.graph import Graph, Node, Tensor, Use
+from tilewise.kernels.mlir.frontend.imported import Arrangement, Occurrence
+from tilewise.kernels.problem import Accuracy
+from tilewise.search.records import TuneRequest
+from tilewise.service.plans import asked
+from tilewise.service.plans.asked import Wanted
 
 PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
 WHOLE = tuple(Arrangement((0, 1), shape, False) for shape in ((64, 32), (32, 48), (64, 48)))

@@ -10,12 +10,12 @@ from pathlib import Path
 import httpx
 import psutil
 
-from kernels.system.children import child_command, child_environment
-from service.app import create_app
-from service.server import Server
-from service.settings import Settings
 from tests.brief import python_path
 from tests.service import fakes
+from tilewise.kernels.system.children import child_command, child_environment
+from tilewise.service.app import create_app
+from tilewise.service.server import Server
+from tilewise.service.settings import Settings
 
 STARTUP_S = 120
 ROOT = Path(__file__).parents[2]
@@ -89,7 +89,7 @@ def wait_until(true: Callable[[], bool], seconds: float = 60) -> None:
 
 
 def main(url: str, listening: str, tuner: str, prover: str) -> None:
-    """Serve with these for a search and a proof, as `service.server.serve` does with its own."""
+    """Serve with these for a search and a proof, as `tilewise.service.server.serve` does."""
     arguments = (f"--tuner={tuner}", f"--prover={prover}")
     app = create_app(Settings(db=url), 1, worker_arguments=arguments)
     Server(app, log_level="warning").run(sockets=[socket.socket(fileno=int(listening))])

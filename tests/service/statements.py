@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from sqlalchemy import Engine, event
 
-from service.db import make_engine
+from tilewise.service.db import make_engine
 
 
 @contextmanager

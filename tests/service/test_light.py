@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-import service
-from kernels.errors import TargetError
-from kernels.footprint import physical_memory
-from kernels.system.children import child_command, child_environment
-from service.errors import MachineError
-from service.host import machine as machine_module
-from service.host.machine import examine
+from tilewise import service
+from tilewise.kernels.errors import TargetError
+from tilewise.kernels.footprint import physical_memory
+from tilewise.kernels.system.children import child_command, child_environment
+from tilewise.service.errors import MachineError
+from tilewise.service.host import machine as machine_module
+from tilewise.service.host.machine import examine
 
 HEAVY = ("numba", "numpy", "optuna", "llvmlite", "iree", "scipy", "dask", "distributed",
-         "tilewise")  # fmt: skip
+         "tilewise.cli", "tilewise.client")  # fmt: skip
 ROOT = Path(service.__file__).parent
 MODULES = sorted(
-    "service." + ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    "tilewise.service." + ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for path in ROOT.rglob("*.py")
     if path.name != "__init__.py"
 )
@@ -49,7 +49,7 @@ def test_the_machine_is_examined_in_a_child(machine):
 
 def test_an_examination_that_fails_says_why(monkeypatch):
     def command(_module):
-        return child_command("service.no_such_module")
+        return child_command("tilewise.service.no_such_module")
 
     monkeypatch.setattr(machine_module, "child_command", command)
     with pytest.raises(MachineError, match=r"cannot be named: .*No module named"):
@@ -68,9 +68,9 @@ def test_targets_are_made_canonical(machine):
 
 def test_children_find_this_code_whatever_the_working_folder(tmp_path):
     """A user's own folder of that name must not be taken for ours."""
-    (tmp_path / "service").mkdir()
-    (tmp_path / "service" / "__init__.py").write_text("raise RuntimeError('not ours')")
-    command = child_command("service.workers", "--help")
+    (tmp_path / "tilewise").mkdir()
+    (tmp_path / "tilewise" / "__init__.py").write_text("raise RuntimeError('not ours')")
+    command = child_command("tilewise.service.workers", "--help")
     done = subprocess.run(
         command,
         env=child_environment(),
@@ -84,7 +84,7 @@ def test_children_find_this_code_whatever_the_working_folder(tmp_path):
 
 def test_a_worker_without_its_parent_ends():
     command = child_command(
-        "service.workers", "--job=1", "--owner=x:1:1", "--epoch=1", "--parent=1"
+        "tilewise.service.workers", "--job=1", "--owner=x:1:1", "--epoch=1", "--parent=1"
     )
     done = subprocess.run(
         command, env=child_environment(), capture_output=True, text=True, check=False
@@ -94,7 +94,7 @@ def test_a_worker_without_its_parent_ends():
 
 
 def test_a_worker_with_an_unusable_database_says_so_in_one_line(tmp_path):
-    command = child_command("service.workers", "--job=1", "--owner=x:1:1", "--epoch=1")
+    command = child_command("tilewise.service.workers", "--job=1", "--owner=x:1:1", "--epoch=1")
     environment = child_environment(TILEWISE_DB=f"sqlite:///{tmp_path / 'none.db'}")
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1

@@ -11,12 +11,12 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from kernels.system.children import child_environment
-from service import listening, server
-from service.errors import AddressError, HostError, ServiceError
-from service.listening import listen
-from service.settings import Settings
 from tests.service.processes import wait_until
+from tilewise.kernels.system.children import child_environment
+from tilewise.service import listening, server
+from tilewise.service.errors import AddressError, HostError, ServiceError
+from tilewise.service.listening import listen
+from tilewise.service.settings import Settings
 
 ELSEWHERE = ("192.0.2.1", "no-such-host.invalid", "1.2.3.400")
 
@@ -155,7 +155,7 @@ def test_a_name_of_which_an_address_is_taken_is_served_on_none(monkeypatch):
 )
 def test_the_limit_on_open_files_is_raised_and_bounds_the_streams(soft, hard, files, streams):
     program = (
-        "import resource; from service import listening;"
+        "import resource; from tilewise.service import listening;"
         f"resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}));"
         "print(listening.raise_file_limit(), listening.most_streams())"
     )

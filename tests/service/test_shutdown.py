@@ -6,10 +6,10 @@ import threading
 import httpx
 import pytest
 
-from service.db import reading
-from service.jobs.queue import get
 from tests.service.conftest import PROBLEM
 from tests.service.processes import ServiceProcess, wait_until
+from tilewise.service.db import reading
+from tilewise.service.jobs.queue import get
 
 
 @pytest.mark.parametrize("clients", [1, 8])

@@ -15,21 +15,21 @@ from typing import Any
 import httpx
 import pytest
 
-from kernels.native import microbench
-from search.finals import plan as finals
-from search.records import TuneRequest
-from service.app import create_app
-from service.db import schema
-from service.listening import listen
-from service.server import Server
-from service.settings import Settings
-from service.workers.job_run import run_job
 from tests.brief import FINALS_S, MEMORY
 from tests.brief.peaks import brief_peaks
 from tests.service import fakes
 from tests.service.processes import wait_until
 from tilewise.backends import local, local_search
 from tilewise.cli import main
+from tilewise.kernels.native import microbench
+from tilewise.search.finals import plan as finals
+from tilewise.search.records import TuneRequest
+from tilewise.service.app import create_app
+from tilewise.service.db import schema
+from tilewise.service.listening import listen
+from tilewise.service.server import Server
+from tilewise.service.settings import Settings
+from tilewise.service.workers.job_run import run_job
 
 
 @dataclass(frozen=True)

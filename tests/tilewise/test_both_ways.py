@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from service.db import make_engine, models, writing
-from service.db.session import make_sessions
 from tests.tilewise.conftest import Cli, serving, store_result
+from tilewise.service.db import make_engine, models, writing
+from tilewise.service.db.session import make_sessions
 
 PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
 FIELD = "tilewise: "

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kernels.errors import ProblemError, TargetError
-from search.errors import BudgetError, RunnerError
 from tests.tilewise.conftest import Cli
 from tilewise.cli.command import Command
 from tilewise.cli.commands import doctor
 from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.kernels.errors import ProblemError, TargetError
+from tilewise.search.errors import BudgetError, RunnerError
 
 
 @pytest.mark.parametrize(

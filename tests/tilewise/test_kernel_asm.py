@@ -11,11 +11,11 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from service.app import create_app
-from service.settings import Settings
 from tests.tilewise.conftest import Cli, Stored
 from tilewise import Client
 from tilewise.backends import remote as remote_module
+from tilewise.service.app import create_app
+from tilewise.service.settings import Settings
 
 PROBLEM = "matmul:m=40,n=50,k=30,dtype=f32,bias,epilogue=relu"
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kernels.native.objects.elf import Elf
 from tests.tilewise.conftest import Cli
 from tests.tilewise.test_kernel_asm import PROBLEM, server, stored
+from tilewise.kernels.native.objects.elf import Elf
 
 __all__ = ["server", "stored"]  # fixtures
 

@@ -15,12 +15,12 @@ import httpx
 import psutil
 import pytest
 
-from kernels.schedule import Schedule
-from kernels.target import detect
 from tests.brief import python_path
 from tests.tilewise.conftest import Cli
 from tilewise import Client, MissingError
 from tilewise.client import Event, Job, JobEnded, PhaseReached, Result, TrialEnded
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import detect
 
 PROBLEM = "matmul:m=70,n=90,k=50,dtype=f32"
 CONV = "conv2d:n=1,h=9,w=11,ci=8,co=24,kh=3,kw=3,stride=2,pad=1,dtype=f32,bias,epilogue=relu"
@@ -107,7 +107,10 @@ def service(tmp_path: Path) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
 
 def start_service(folder: Path, **more: str) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-m", "tilewise", "serve", "--port", "0"]
-    environment = os.environ | {"TILEWISE_DB": f"sqlite:///{folder / 'service.db'}", **more}
+    environment = os.environ | {
+        "TILEWISE_DB": f"sqlite:///{folder / 'tilewise.service.db'}",
+        **more,
+    }
     return subprocess.Popen(command, env=environment)
 
 

@@ -12,9 +12,13 @@ from typing import Any
 import optuna
 import pytest
 
-from kernels.native.objects.elf import Elf
-from kernels.problem import Problem
-from kernels.schedule import (
+from tests.service import fakes
+from tests.tilewise.conftest import Cli
+from tests.tilewise.test_kernel_asm import server
+from tilewise.backends import local, local_search
+from tilewise.kernels.native.objects.elf import Elf
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import (
     Alternate,
     Divide,
     Register,
@@ -25,14 +29,10 @@ from kernels.schedule import (
     Sweep,
     Tile,
 )
-from kernels.target import Target
-from search.records import Best, TuneRequest, TuneResult
-from search.store import TrialStore
-from service.workers.job_run import run_job
-from tests.service import fakes
-from tests.tilewise.conftest import Cli
-from tests.tilewise.test_kernel_asm import server
-from tilewise.backends import local, local_search
+from tilewise.kernels.target import Target
+from tilewise.search.records import Best, TuneRequest, TuneResult
+from tilewise.search.store import TrialStore
+from tilewise.service.workers.job_run import run_job
 
 __all__ = ["server"]  # a fixture
 

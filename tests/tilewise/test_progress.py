@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from search.progress import Phase
-from search.records import TuneRequest
 from tests.tilewise.conftest import PROBLEM, Cli
 from tilewise.backends.base import TrialSeen
 from tilewise.cli.progress import Lines, drawn, speed
 from tilewise.cli.watching import Watched
+from tilewise.search.progress import Phase
+from tilewise.search.records import TuneRequest
 
 HIDDEN, SHOWN = b"\x1b[?25l", b"\x1b[?25h"
 PROGRAM = """
-from search.progress import Phase
+from tilewise.search.progress import Phase
 from tilewise.backends.base import TrialSeen
-from search.records import TuneRequest
+from tilewise.search.records import TuneRequest
 from tilewise.cli.progress import progress
 with progress(TuneRequest(8), lambda: 200.0) as watcher:
     watcher.trial(TrialSeen(0, "timed", None, 123.4, (120.0, 125.0)))

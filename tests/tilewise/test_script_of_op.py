@@ -8,12 +8,12 @@ from unittest.mock import Mock
 
 import pytest
 
-from kernels.problem import parse_problem
-from kernels.schedule import Register, Schedule
 from tests.kernels.mlir.normalised.ops import generic
 from tests.tilewise.conftest import Cli
 from tilewise.backends.base import Backend
 from tilewise.cli.commands.scripts.op_of_module import _schedules
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Register, Schedule
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

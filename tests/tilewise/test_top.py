@@ -12,10 +12,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from kernels.system.children import child_environment
 from tests.tilewise.conftest import PROBLEM, Cli
 from tilewise.cli.snapshot import Snapshot, rendered, take
 from tilewise.client import Client
+from tilewise.kernels.system.children import child_environment
 
 
 def drawn(found: Snapshot, width: int) -> str:

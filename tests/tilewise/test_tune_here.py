@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 
-from kernels.problem import parse_problem
-from kernels.system.children import ONE_THREAD
-from kernels.system.toolchain import identity
-from kernels.target import detect
-from search.records import TuneRequest
-from service.db import Sessions, make_engine, schema, writing
-from service.db.session import make_sessions
-from service.host.process_identity import me
-from service.jobs import lease, queue
-from service.jobs.lease import Lease
-from service.jobs.trial_store import SqlTrialStore
-from service.runs.sql import SqlKeeper
-from service.workers.job_run import run_job
 from tests.service import fakes
 from tests.tilewise.conftest import Cli
 from tilewise.backends import local, local_search
 from tilewise.backends.choose import local_backend
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.system.children import ONE_THREAD
+from tilewise.kernels.system.toolchain import identity
+from tilewise.kernels.target import detect
+from tilewise.search.records import TuneRequest
+from tilewise.service.db import Sessions, make_engine, schema, writing
+from tilewise.service.db.session import make_sessions
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs import lease, queue
+from tilewise.service.jobs.lease import Lease
+from tilewise.service.jobs.trial_store import SqlTrialStore
+from tilewise.service.runs.sql import SqlKeeper
+from tilewise.service.workers.job_run import run_job
 
 PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
 Running = Callable[[int], tuple[Sessions, Lease]]

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kernels.mlir.tuning_spec.collection import check_matched
-from kernels.problem import parse_problem
 from tests.tilewise.conftest import Cli
+from tilewise.kernels.mlir.tuning_spec.collection import check_matched
+from tilewise.kernels.problem import parse_problem
 
 PROBLEMS = ("matmul:m=4,n=512,k=128,dtype=f32", "matmul:m=4,n=512,k=128,dtype=f32,bias")
 BUDGET = ("--trials", "2", "--seconds", "4")

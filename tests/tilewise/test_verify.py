@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from kernels.mlir.cpu.script import emit_script
 from tests.kernels.mlir.build import PACKED, schedule
 from tests.kernels.mlir.proof.test_verify import (
     DEPTHWISE,
@@ -17,6 +16,7 @@ from tests.kernels.mlir.proof.test_verify import (
     tiled,
 )
 from tests.tilewise.conftest import Cli
+from tilewise.kernels.mlir.cpu.script import emit_script
 
 
 def test_a_script_of_ours_names_its_problem_in_its_header(cli: Cli, tmp_path: Path) -> None:

@@ -7,21 +7,21 @@ from datetime import timedelta
 
 from pydantic import ValidationError
 
-from service.api.documents import moment, token_json
-from service.api.requests import TokenRequest
-from service.db import schema
-from service.db import tokens as token_store
-from service.db.base import now
-from service.db.session import Sessions, make_engine, make_sessions, reading, writing
-from service.jobs import retention
 from tilewise.backends.base import Json
 from tilewise.backends.service_errors import database_of, settings, told
 from tilewise.errors import BadInputError
+from tilewise.service.api.documents import moment, token_json
+from tilewise.service.api.requests import TokenRequest
+from tilewise.service.db import schema
+from tilewise.service.db import tokens as token_store
+from tilewise.service.db.base import now
+from tilewise.service.db.session import Sessions, make_engine, make_sessions, reading, writing
+from tilewise.service.jobs import retention
 
 
 def serve(host: str, port: int, workers: int, database_url: str | None) -> None:
     """Serve until interrupted."""
-    from service.server import serve as run
+    from tilewise.service.server import serve as run
 
     with told():
         run(host, port, workers, settings(database_url))

@@ -6,16 +6,16 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
-from kernels.problem import parse_problem
-from kernels.target import canonical_target, parse_target, target_kind
-from service.archive.container import opened
-from service.archive.export import export
-from service.archive.restore import restore
-from service.archive.selection import Selection
 from tilewise.backends.administration import opened_sessions
 from tilewise.backends.base import Json
 from tilewise.backends.service_errors import told
 from tilewise.errors import BadInputError
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target import canonical_target, parse_target, target_kind
+from tilewise.service.archive.container import opened
+from tilewise.service.archive.export import export
+from tilewise.service.archive.restore import restore
+from tilewise.service.archive.selection import Selection
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _selection(wanted: Wanted) -> Selection:
 def _canonical_target(text: str) -> str:
     name, threads = parse_target(text)
     if name == "host":
-        from service.host.machine import examine_here
+        from tilewise.service.host.machine import examine_here
 
         name = examine_here().cpu
     return canonical_target(target_kind(text), name, threads)

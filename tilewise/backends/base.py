@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from search.progress import OnPhase, Phase
-from search.records import CacheMode, TrialState, TuneRequest
+from tilewise.search.progress import OnPhase, Phase
+from tilewise.search.records import CacheMode, TrialState, TuneRequest
 
 if TYPE_CHECKING:  # it loads httpx, which commands here do without
     from tilewise.client.found import Found, ObjectFiles, Text

@@ -2,9 +2,9 @@
 
 import os
 
-from kernels.system.children import ONE_THREAD
 from tilewise.backends.base import Backend
 from tilewise.errors import BadInputError
+from tilewise.kernels.system.children import ONE_THREAD
 
 
 def open_backend(server: str | None, database: str | None, began: float | None = None) -> Backend:

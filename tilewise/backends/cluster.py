@@ -6,12 +6,12 @@ from tilewise.backends.service_errors import settings, told
 from tilewise.errors import BadInputError
 
 if TYPE_CHECKING:
-    from service.settings import Settings
+    from tilewise.service.settings import Settings
 
 
 def schedule(host: str, port: int, *, uses_tls: bool) -> None:
     """Serve a scheduler until interrupted."""
-    from service.cluster.scheduler import run_scheduler
+    from tilewise.service.cluster.scheduler import run_scheduler
 
     _log(settings(None))
     with told():
@@ -20,7 +20,7 @@ def schedule(host: str, port: int, *, uses_tls: bool) -> None:
 
 def drive(scheduler: str | None, service: str | None, database_url: str | None) -> None:
     """Drive a cluster until interrupted."""
-    from service.cluster.__main__ import drive as run
+    from tilewise.service.cluster.__main__ import drive as run
 
     found = _with_scheduler(settings(database_url, scheduler=scheduler, service_url=service))
     if not found.service_url:
@@ -33,8 +33,8 @@ def drive(scheduler: str | None, service: str | None, database_url: str | None) 
 
 def work(scheduler: str | None, host: str | None, *, measures_peaks: bool) -> None:
     """Be a worker until interrupted."""
-    from service.cluster.facts import facts_of_this_machine
-    from service.cluster.worker import run_worker
+    from tilewise.service.cluster.facts import facts_of_this_machine
+    from tilewise.service.cluster.worker import run_worker
 
     found = _with_scheduler(settings(None, scheduler=scheduler))
     _log(found)
@@ -50,6 +50,6 @@ def _with_scheduler(found: "Settings") -> "Settings":
 
 
 def _log(found: "Settings") -> None:
-    from service.telemetry.logs import configure_logs
+    from tilewise.service.telemetry.logs import configure_logs
 
     configure_logs(found.log_level, found.log_format)

@@ -3,19 +3,19 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kernels.schedule import Schedule
-from search.networks.copies import CopyTimes
-from search.networks.costing.fastest import fastest_of_each
-from search.networks.costs import Timed, algorithm_of
-from search.networks.layouts import Layout
-from search.records import CacheMode
 from tilewise.backends.base import Backend, Json
 from tilewise.errors import MissingError
+from tilewise.kernels.schedule import Schedule
+from tilewise.search.networks.copies import CopyTimes
+from tilewise.search.networks.costing.fastest import fastest_of_each
+from tilewise.search.networks.costs import Timed, algorithm_of
+from tilewise.search.networks.layouts import Layout
+from tilewise.search.records import CacheMode
 
 
 @dataclass
 class StoredCosts:
-    """Costs of this machine (`search.networks.costs.Costs`); each is asked for once.
+    """Costs of this machine (`tilewise.search.networks.costs.Costs`); each is asked for once.
 
     Attributes:
         backend: where the schedules are.

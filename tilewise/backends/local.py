@@ -5,21 +5,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kernels.errors import ProofError
-from kernels.footprint import check_memory
-from kernels.mlir.tuning_spec.form import check_covered
-from kernels.problem import Problem, parse_problem
-from search.progress import OnPhase
-from search.records import CacheMode, TuneRequest
-from service.api.documents import job_json, result_json, stored_trial_json, trial_json
-from service.db import schema
-from service.db.session import Sessions, make_engine, make_sessions, reading, writing
-from service.host.machine import examine_here
-from service.jobs import queue
-from service.results import integrity, schedules, scripts, suites, trials
 from tilewise.backends.base import Backend, Json, Known, OnTrialSeen, ignore_phase
 from tilewise.backends.service_errors import database_of, told
 from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.kernels.errors import ProofError
+from tilewise.kernels.footprint import check_memory
+from tilewise.kernels.mlir.tuning_spec.form import check_covered
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.search.progress import OnPhase
+from tilewise.search.records import CacheMode, TuneRequest
+from tilewise.service.api.documents import job_json, result_json, stored_trial_json, trial_json
+from tilewise.service.db import schema
+from tilewise.service.db.session import Sessions, make_engine, make_sessions, reading, writing
+from tilewise.service.host.machine import examine_here
+from tilewise.service.jobs import queue
+from tilewise.service.results import integrity, schedules, scripts, suites, trials
 
 if TYPE_CHECKING:
     from tilewise.client.found import Found, ObjectFiles, Text
@@ -73,8 +73,8 @@ class LocalBackend(Backend):
 
     def peak(self, problem: str, target: str) -> float | None:
         """The peak as it is measured now, which takes some hundredths of a second."""
-        from kernels.native.microbench import peak_gflops
-        from kernels.target import resolve
+        from tilewise.kernels.native.microbench import peak_gflops
+        from tilewise.kernels.target import resolve
 
         asked = resolve(self._machine.require_served(target))
         return peak_gflops(asked, parse_problem(problem).element.name)
@@ -100,23 +100,23 @@ class LocalBackend(Backend):
                 )
             text = found.text
         if with_payload:
-            from kernels.mlir.transform.module import with_payload as joined
+            from tilewise.kernels.mlir.transform.module import with_payload as joined
 
             return joined(wanted, text)
         return text
 
     def kernel(self, problem: str, target: str) -> str:
         """The module, made now."""
-        from kernels.native.export.__main__ import export_result
+        from tilewise.kernels.native.export.__main__ import export_result
 
         return export_result(self.show(problem, target))
 
     def object_files(self, problem: str, target: str) -> "ObjectFiles":
         """The object, made and proven now."""
         found = self.show(problem, target)
-        from kernels.native.objects.document import proven_document
         from tilewise.client.found import ObjectFiles
         from tilewise.client.results import read
+        from tilewise.kernels.native.objects.document import proven_document
 
         try:
             return read(ObjectFiles, proven_document(found))
@@ -169,7 +169,7 @@ class LocalBackend(Backend):
 
     def store_report(self, report: Json) -> int:
         """Keep it in this machine's database."""
-        from service.api.schemas import SuiteReport
+        from tilewise.service.api.schemas import SuiteReport
 
         try:
             checked = SuiteReport.checked(report).document()

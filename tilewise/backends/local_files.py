@@ -4,19 +4,19 @@ import hashlib
 from collections.abc import Sequence
 from typing import cast
 
-from kernels.problem import parse_problem
-from kernels.system.toolchain import identity
-from service.api import files
-from service.api.requests import FILE_KINDS, FileKind
-from service.db.session import Sessions, reading
-from service.errors import NotFoundError
-from service.host.machine import MachineInfo
-from service.results import air_scripts, scripts
-from service.results.kernels.modules import kernel_source, kernel_tag
-from service.results.nearest import Asked
 from tilewise.backends.base import Known
 from tilewise.client.found import Found, Text, read_found
 from tilewise.errors import BadInputError, MissingError
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.system.toolchain import identity
+from tilewise.service.api import files
+from tilewise.service.api.requests import FILE_KINDS, FileKind
+from tilewise.service.db.session import Sessions, reading
+from tilewise.service.errors import NotFoundError
+from tilewise.service.host.machine import MachineInfo
+from tilewise.service.results import air_scripts, scripts
+from tilewise.service.results.kernels.modules import kernel_source, kernel_tag
+from tilewise.service.results.nearest import Asked
 
 
 def look_up(
@@ -54,7 +54,7 @@ def text(sessions: Sessions, found: Found, kind: str) -> Text:
     target, toolchain = found.result.target, found.result.toolchain
     match = found.result.match.kind if found.result.match else "exact"
     if kind == files.KERNEL:
-        from kernels.native.export.__main__ import export_result
+        from tilewise.kernels.native.export.__main__ import export_result
 
         tag = kernel_tag(kernel_source(found.result.document, target), identity())
         return Text(export_result(found.result.document), tag, match, target, toolchain)

@@ -4,20 +4,20 @@ import sys
 import time
 from dataclasses import dataclass, replace
 
-from kernels.problem import Problem
-from kernels.system.toolchain import identity
-from search.progress import PHASES, OnPhase, Phase
-from search.records import TrialRecord, TuneRequest
-from service.api.documents import phase_json
-from service.db import models
-from service.db.base import is_sound
-from service.db.session import Sessions, reading, writing
-from service.host.process_identity import me
-from service.jobs import lease, queue
-from service.runs.sql import SqlKeeper
-from service.workers.job_run import Event, JobOutcome, PhaseReached, TrialEnded, run_job
 from tilewise.backends.base import OnTrialSeen, TrialSeen
 from tilewise.errors import TilewiseError
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.system.toolchain import identity
+from tilewise.search.progress import PHASES, OnPhase, Phase
+from tilewise.search.records import TrialRecord, TuneRequest
+from tilewise.service.api.documents import phase_json
+from tilewise.service.db import models
+from tilewise.service.db.base import is_sound
+from tilewise.service.db.session import Sessions, reading, writing
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs import lease, queue
+from tilewise.service.runs.sql import SqlKeeper
+from tilewise.service.workers.job_run import Event, JobOutcome, PhaseReached, TrialEnded, run_job
 
 POLL_S = 0.5
 

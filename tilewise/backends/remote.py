@@ -5,14 +5,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import cast
 
-from kernels.problem import parse_problem
-from kernels.target import parse_target
-from search.progress import PHASES, OnPhase, Phase
-from search.records import TRIAL_STATES, CacheMode, TrialState, TuneRequest
 from tilewise.backends.base import Backend, Json, Known, OnTrialSeen, TrialSeen, ignore_phase
 from tilewise.client import Client, Event, Found, ObjectFiles, PhaseReached, Text, Trial, TrialEnded
 from tilewise.client.calls import JobOptions
 from tilewise.errors import BadInputError, MissingError
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target import parse_target
+from tilewise.search.progress import PHASES, OnPhase, Phase
+from tilewise.search.records import TRIAL_STATES, CacheMode, TrialState, TuneRequest
 
 
 class RemoteBackend(Backend):
@@ -71,7 +71,7 @@ class RemoteBackend(Backend):
             return text
         if flavor != "cpu":
             raise BadInputError(f"--with-payload of flavor {flavor} is made without --server")
-        from kernels.mlir.transform.module import with_payload as joined
+        from tilewise.kernels.mlir.transform.module import with_payload as joined
 
         return joined(parse_problem(problem), text)
 

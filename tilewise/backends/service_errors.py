@@ -5,12 +5,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from service.default_database import default_database
-from service.errors import ArchiveError, DatabaseError, HostError, NotFoundError, ServiceError
 from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.service.default_database import default_database
+from tilewise.service.errors import (
+    ArchiveError,
+    DatabaseError,
+    HostError,
+    NotFoundError,
+    ServiceError,
+)
 
 if TYPE_CHECKING:
-    from service.settings import Settings
+    from tilewise.service.settings import Settings
 
 PREFIX = "TILEWISE_"
 DATABASE = "TILEWISE_DB"
@@ -42,7 +48,7 @@ def settings(database_url: str | None, **options: str | None) -> "Settings":
     """
     from pydantic import ValidationError
 
-    from service.settings import Settings
+    from tilewise.service.settings import Settings
 
     given: dict[str, Any] = {"db": database_url, **options}
     try:

@@ -4,18 +4,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from kernels.problem import Problem
-from kernels.target import resolve
-from search.errors import RunnerError
-from search.records import CacheMode, Measurement
-from search.runner.failures import CandidateFailureError
-from search.runner.limits import Limits
-from search.runner.protocol import BesideReply, PeerReply
-from search.runner.runner import Runner
-from search.timing.cold import added_bytes
-from search.timing.summary import summarise
 from tilewise.bench.report import Compared, PeerSpeed
 from tilewise.bench.suite import Entry
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.target import resolve
+from tilewise.search.errors import RunnerError
+from tilewise.search.records import CacheMode, Measurement
+from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.limits import Limits
+from tilewise.search.runner.protocol import BesideReply, PeerReply
+from tilewise.search.runner.runner import Runner
+from tilewise.search.timing.cold import added_bytes
+from tilewise.search.timing.summary import summarise
 
 BUDGET_S = 2.0
 LIBRARIES_BYTES = 3 << 30  # what the peers' code and its buffers take
@@ -23,7 +23,7 @@ COPIES = 8  # of the operands, in the peers' own layouts
 
 
 class BenchRunner(Protocol):
-    """What a comparison needs of a runner; see `search.runner.runner.Runner`."""
+    """What a comparison needs of a runner; see `tilewise.search.runner.runner.Runner`."""
 
     def peer(self, name: str, steps: Sequence[Any] = ()) -> PeerReply:
         """Prepare and check one peer."""

@@ -5,7 +5,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from kernels.target.model import Target
+from tilewise.kernels.target.model import Target
 
 Json = dict[str, Any]
 
@@ -17,9 +17,9 @@ def describe(target: Target, peers: tuple[str, ...]) -> Json:
         target: this machine.
         peers: those that were asked for; their packages are installed.
     """
-    from kernels.native.microbench import bandwidth_gbs
-    from kernels.system.toolchain import identity
-    from search.peers.screen import VERSIONS
+    from tilewise.kernels.native.microbench import bandwidth_gbs
+    from tilewise.kernels.system.toolchain import identity
+    from tilewise.search.peers.screen import VERSIONS
 
     return {
         "processor": processor(),

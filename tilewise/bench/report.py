@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from math import exp, log
 from typing import Any
 
-from search.finals.quality import quality_of
-from search.records import OWN, Measurement
 from tilewise.bench.suite import Entry, Suite
+from tilewise.search.finals.quality import quality_of
+from tilewise.search.records import OWN, Measurement
 
 Json = dict[str, Any]
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernels.errors import ProblemError
-from kernels.problem import Problem, parse_problem
-from kernels.quoting import quoted
-from search.errors import SearchError
+from tilewise.kernels.errors import ProblemError
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.quoting import quoted
+from tilewise.search.errors import SearchError
 
 MOST_COUNT = 10**9
 

@@ -7,15 +7,15 @@ import sys
 import time
 from collections.abc import Sequence
 
-from kernels.errors import CompilerAbsentError, KernelsError
-from kernels.quoting import one_line
-from search.errors import BudgetError, SearchError
 from tilewise.backends.choose import named_server
 from tilewise.cli.clock import process_began
 from tilewise.cli.command import Command
 from tilewise.cli.parser import make_parser
 from tilewise.errors import TilewiseError
+from tilewise.kernels.errors import CompilerAbsentError, KernelsError
+from tilewise.kernels.quoting import one_line
 from tilewise.requirements import OR_SERVER, lacking, not_installed
+from tilewise.search.errors import BudgetError, SearchError
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 OWN = ("kernels", "search", "service", "tilewise", "migrations")

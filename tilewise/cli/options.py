@@ -3,13 +3,13 @@
 import argparse
 from pathlib import Path
 
-from kernels.problem import ACCURACIES
-from kernels.quoting import one_line
-from search.records import CACHE_MODES
-from service.default_database import default_file
-from service.errors import DatabaseError
 from tilewise.backends.base import Backend
 from tilewise.backends.choose import open_backend
+from tilewise.kernels.problem import ACCURACIES
+from tilewise.kernels.quoting import one_line
+from tilewise.search.records import CACHE_MODES
+from tilewise.service.default_database import default_file
+from tilewise.service.errors import DatabaseError
 
 
 def add_stored(parser: argparse.ArgumentParser) -> None:

@@ -4,8 +4,8 @@ import json
 import sys
 from typing import Any
 
-from kernels.problem import parse_problem
 from tilewise.cli import render
+from tilewise.kernels.problem import parse_problem
 
 Json = dict[str, Any]
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import Any, NoReturn
 
-from kernels.quoting import one_line, quoted, suggestion
 from tilewise.cli.command import Command
 from tilewise.cli.commands import (
     bench,
@@ -28,6 +27,7 @@ from tilewise.cli.commands.models import model, plan
 from tilewise.cli.commands.shells import completion
 from tilewise.cli.commands.stores import store
 from tilewise.cli.help import GROUPS, examples, overview
+from tilewise.kernels.quoting import one_line, quoted, suggestion
 
 MODULES = (
     *(tune, script, kernel, library, imports, model, plan, verify, fetch, trials, plot, bench),

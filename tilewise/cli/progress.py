@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from kernels.quoting import one_line
-from search.progress import Phase
-from search.records import TuneRequest
 from tilewise.backends.base import TrialSeen
 from tilewise.cli.watching import IMPROVEMENTS, Timed, Watched
+from tilewise.kernels.quoting import one_line
+from tilewise.search.progress import Phase
+from tilewise.search.records import TuneRequest
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult

@@ -1,8 +1,8 @@
 """Results as text for people."""
 
-from kernels.durations import duration
-from kernels.schedule import fast_algorithm
 from tilewise.formats.trials import Json, steps_text
+from tilewise.kernels.durations import duration
+from tilewise.kernels.schedule import fast_algorithm
 
 LABEL = 10
 

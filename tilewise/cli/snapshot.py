@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
-from kernels.quoting import one_line
+from tilewise.kernels.quoting import one_line
 
 if TYPE_CHECKING:
     from rich.console import Group

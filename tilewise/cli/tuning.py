@@ -4,12 +4,12 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from kernels.errors import KernelsError, TargetError
-from kernels.problem import Problem
-from search.records import CacheMode, TuneRequest
 from tilewise.backends.base import Backend
 from tilewise.cli.progress import progress
 from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.kernels.errors import KernelsError, TargetError
+from tilewise.kernels.problem import Problem
+from tilewise.search.records import CacheMode, TuneRequest
 
 
 def missing(

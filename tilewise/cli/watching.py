@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Lock
 
-from search.progress import Phase
-from search.records import TuneRequest
 from tilewise.backends.base import TrialSeen
+from tilewise.search.progress import Phase
+from tilewise.search.records import TuneRequest
 
 IMPROVEMENTS = 3  # the newest ones that are shown
 Clock = Callable[[], float]

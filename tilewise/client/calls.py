@@ -8,8 +8,6 @@ from urllib.parse import quote
 
 import httpx
 
-from kernels.errors import KernelsError
-from kernels.problem import Accuracy, parse_problem
 from tilewise.client.events import BrokenStreamError, Event, Follower
 from tilewise.client.exchange import Ask, Exchange, Follow, ask, is_accepted, json_of, made
 from tilewise.client.found import (
@@ -37,6 +35,8 @@ from tilewise.client.results import (
     read,
 )
 from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.problem import Accuracy, parse_problem
 
 Json = dict[str, Any]
 Value = TypeVar("Value")

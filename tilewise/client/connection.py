@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import httpx
 
-from kernels.quoting import one_line, quoted, without_password
 from tilewise.errors import BadInputError, TilewiseError
+from tilewise.kernels.quoting import one_line, quoted, without_password
 
 TIMEOUT_S = 30.0
 SILENCE_S = 45.0  # of a stream of events, which has a heartbeat every 15 s

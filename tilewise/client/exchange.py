@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import httpx
 
-from kernels.quoting import one_line, quoted, without_password
 from tilewise.client.events import Event, Follower
 from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.kernels.quoting import one_line, quoted, without_password
 
 Json = dict[str, Any]
 Value = TypeVar("Value")

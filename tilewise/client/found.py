@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from kernels.problem import Accuracy
-from kernels.quoting import one_line
 from tilewise.client.results import Json, Reply, Result, read
 from tilewise.errors import TilewiseError
+from tilewise.kernels.problem import Accuracy
+from tilewise.kernels.quoting import one_line
 
 
 @dataclass(frozen=True)

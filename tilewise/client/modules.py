@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from typing import Unpack
 
-from kernels.problem import Accuracy
 from tilewise.client.calls import Calls, ModelOptions, OnWait, OpOptions
 from tilewise.client.carriers import AsyncCarrier, Carrier
 from tilewise.client.found import ImportedModule, Model, OpScript, Text
@@ -13,6 +12,7 @@ from tilewise.client.plans import calls as plans
 from tilewise.client.plans.calls import PATH, PlanOptions
 from tilewise.client.plans.events import PlanEvent, PlanFollower
 from tilewise.client.plans.results import ModelPlan
+from tilewise.kernels.problem import Accuracy
 
 
 class Modules:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
-from kernels.system.typed_json import from_json
 from tilewise.errors import TilewiseError
+from tilewise.kernels.system.typed_json import from_json
 
 Json = dict[str, Any]
 Interval = tuple[float, ...]
@@ -194,7 +194,7 @@ class Result(Reply):
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from service.plots.card import result_card
+        from tilewise.service.plots.card import result_card
 
         return result_card(self.document)
 

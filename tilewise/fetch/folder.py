@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG
 
-from kernels.errors import CacheError
-from kernels.quoting import one_line
-from kernels.system.cache_folder import require_cache_dir
-from kernels.system.regular_file import read_regular
 from tilewise.errors import BadInputError, TilewiseError
+from tilewise.kernels.errors import CacheError
+from tilewise.kernels.quoting import one_line
+from tilewise.kernels.system.cache_folder import require_cache_dir
+from tilewise.kernels.system.regular_file import read_regular
 
 PREFIX, SUFFIX = ".tilewise-", ".tmp"
 FILLING = ".tilewise-filling"

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kernels.target import canonical_target, parse_target, target_kind
 from tilewise.backends.base import Backend
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.fetch.folder import Folder, keep, kept, sha256
 from tilewise.fetch.lock import Entry, Lock
 from tilewise.fetch.update import Wanted
+from tilewise.kernels.target import canonical_target, parse_target, target_kind
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from dataclasses import dataclass, fields
 from math import inf
 from pathlib import PurePath
 
-from kernels.quoting import quoted
-from kernels.system.typed_json import from_json
 from tilewise.errors import BadInputError
 from tilewise.fetch.folder import DIGEST
 from tilewise.fetch.names import KERNEL
+from tilewise.kernels.quoting import quoted
+from tilewise.kernels.system.typed_json import from_json
 
 VERSION = 1
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+=-]{0,254}")

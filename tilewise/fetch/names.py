@@ -1,6 +1,6 @@
 """Names of files that a person can read, each for one problem and one kind of file."""
 
-from kernels.problem import Problem, stem
+from tilewise.kernels.problem import Problem, stem
 
 KERNEL = "kernel"
 

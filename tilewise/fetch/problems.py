@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from kernels.errors import KernelsError
-from kernels.problem import Problem, parse_problem
 from tilewise.bench import SuiteError, read_suite
 from tilewise.errors import BadInputError
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.problem import Problem, parse_problem
 
 MOST_TOLD = 5  # bad lines that one message names
 

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from kernels.problem import Problem
-from search.finals.quality import quality_of
-from search.records import Measurement
 from tilewise.backends.base import Backend, Json
 from tilewise.errors import BadInputError, TilewiseError
 from tilewise.fetch.folder import Folder, is_kept, keep, sha256
 from tilewise.fetch.lock import Entry, Lock
 from tilewise.fetch.names import KERNEL, file_name
+from tilewise.kernels.problem import Problem
+from tilewise.search.finals.quality import quality_of
+from tilewise.search.records import Measurement
 
 if TYPE_CHECKING:  # it loads httpx
     from tilewise.client.found import Found, Text

@@ -17,9 +17,9 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import create_engine, inspect, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from kernels.quoting import quoted, without_password
-from search.timing.summary import running_medians
 from tilewise.errors import BadInputError, TilewiseError
+from tilewise.kernels.quoting import quoted, without_password
+from tilewise.search.timing.summary import running_medians
 
 Json = dict[str, Any]
 Choice = bool | int | float | str | None
@@ -32,9 +32,9 @@ _STATES = {"timed": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": 
 def export(rows: Sequence[Json], storage: str, name: str | None = None) -> Json:
     """Write trials into an Optuna storage as a new study that minimises the time.
 
-    The study is the search's own (`search.engine.study`), with the values of its parameters in
-    place of their indices: a timed trial is complete, one that was given up early is pruned, with
-    what was seen of it, and a failed one has failed.
+    The study is the search's own (`tilewise.search.engine.study`), with the values of its
+    parameters in place of their indices: a timed trial is complete, one that was given up early is
+    pruned, with what was seen of it, and a failed one has failed.
 
     Args:
         rows: trials of one problem on one target, as `GET /v1/trials` gives them.

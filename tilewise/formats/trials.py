@@ -5,9 +5,9 @@ import io
 import json
 from typing import Any
 
-from kernels.errors import ScheduleError
-from kernels.schedule import Schedule
 from tilewise.formats import t4
+from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.schedule import Schedule
 
 Json = dict[str, Any]
 FORMATS = ("table", "json", "csv", "t4")

@@ -5,15 +5,15 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kernels.errors import KernelsError, ProofError
-from kernels.problem import Problem
-from search.errors import RunnerError
 from tilewise.backends.base import Backend
 from tilewise.errors import MissingError, TilewiseError
 from tilewise.iree.models import Model, Replaced
+from tilewise.kernels.errors import KernelsError, ProofError
+from tilewise.kernels.problem import Problem
+from tilewise.search.errors import RunnerError
 
 if TYPE_CHECKING:  # it loads the compiler of kernels
-    from search.libraries.library import ProvenLibrary, Row, Wanted
+    from tilewise.search.libraries.library import ProvenLibrary, Row, Wanted
 
 Json = dict[str, Any]
 
@@ -49,8 +49,8 @@ def library_of(
         canonical: the target, this machine.
         models: as of `make_library`.
     """
-    from kernels.dispatches.cutting.cut import patterns_of
-    from search.libraries.library import proven_library
+    from tilewise.kernels.dispatches.cutting.cut import patterns_of
+    from tilewise.search.libraries.library import proven_library
 
     cuts = patterns_of([cut for model in models for cut in model.cuts])
     passes = [one for model in models for one in model.passes]
@@ -94,7 +94,7 @@ def _wanted(
             f"{len(missing)} of {len(problems)} problems are not stored; tilewise tune makes them: "
             f"{missing[0]}"
         )
-    from search.libraries.library import Wanted
+    from tilewise.search.libraries.library import Wanted
 
     wanted = [Wanted(problem, stored["best"]["steps"]) for problem, stored in found]
     return found[0][1]["target"], wanted

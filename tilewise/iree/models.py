@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernels.errors import CompilerAbsentError, CompilerError, ModuleError
-from kernels.problem import Accuracy, Problem, parse_problem
-from kernels.quoting import quoted
 from tilewise.errors import BadInputError, TilewiseError
+from tilewise.kernels.errors import CompilerAbsentError, CompilerError, ModuleError
+from tilewise.kernels.problem import Accuracy, Problem, parse_problem
+from tilewise.kernels.quoting import quoted
 
 if TYPE_CHECKING:  # it loads the compiler of kernels
-    from kernels.dispatches.cutting.cut import Cut
-    from kernels.dispatches.passes.row_pass import RowPass
-    from search.libraries.library import ProvenLibrary
+    from tilewise.kernels.dispatches.cutting.cut import Cut
+    from tilewise.kernels.dispatches.passes.row_pass import RowPass
+    from tilewise.search.libraries.library import ProvenLibrary
 
 ENDINGS = (".mlir", ".mlirbc", ".onnx")
 
@@ -72,8 +72,8 @@ def read_model(path: str, module: bytes, accuracy: Accuracy = "standard") -> Mod
         BadInputError: it is no module that IREE compiles, or it multiplies nothing.
         TilewiseError: IREE's compiler is not installed.
     """
-    from kernels.dispatches.cutting.cut import cut_apart
-    from kernels.mlir.frontend.onnx import as_module
+    from tilewise.kernels.dispatches.cutting.cut import cut_apart
+    from tilewise.kernels.mlir.frontend.onnx import as_module
 
     try:
         module = as_module(module)
@@ -94,7 +94,7 @@ def replaced_by(made: "ProvenLibrary", models: Sequence[Model]) -> list[Replaced
         made: the library.
         models: what it was made for.
     """
-    from kernels.dispatches.compilation import replaced_in
+    from tilewise.kernels.dispatches.compilation import replaced_in
 
     return [
         _replaced(model, Counter(replaced_in(model.module, made.text)), made) for model in models
@@ -102,7 +102,7 @@ def replaced_by(made: "ProvenLibrary", models: Sequence[Model]) -> list[Replaced
 
 
 def _replaced(model: Model, calls: Counter[str], made: "ProvenLibrary") -> Replaced:
-    from kernels.dispatches.passes.code import PREFIX
+    from tilewise.kernels.dispatches.passes.code import PREFIX
 
     names = made.names
     reasons = made.reasons | {cut.problem: cut.reason for cut in model.cuts if cut.reason}

@@ -5,13 +5,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernels.problem import parse_problem
-from kernels.quoting import quoted
 from tilewise.errors import BadInputError
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.quoting import quoted
 
 if TYPE_CHECKING:  # both load the compiler of kernels
-    from search.libraries.library import Wanted
-    from search.networks.plan import Plan
+    from tilewise.search.libraries.library import Wanted
+    from tilewise.search.networks.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def read_plan(path: str, text: str) -> "Plan":
     Raises:
         BadInputError: it is none.
     """
-    from search.networks.plan import Plan
+    from tilewise.search.networks.plan import Plan
 
     try:
         return Plan.from_json(json.loads(text))
@@ -47,7 +47,7 @@ def chosen(plan: "Plan") -> Chosen:
     A library has one kernel for all ops of a problem: the one that the plan has most often. A
     layer in blocks of channels has its schedule's kernel for the plain image: the nest is the same.
     """
-    from search.libraries.library import Wanted
+    from tilewise.search.libraries.library import Wanted
 
     of: dict[str, Counter[tuple[str, str]]] = {}
     steps: dict[str, list[object]] = {}

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernels.problem import parse_problem, stem
 from tilewise.errors import TilewiseError
+from tilewise.kernels.problem import parse_problem, stem
 
 if TYPE_CHECKING:  # it loads httpx
     from tilewise.client.found import ObjectFiles
@@ -40,7 +40,7 @@ class Library:
         Raises:
             TilewiseError: the objects make no archive.
         """
-        from kernels.native.objects.archive import archive
+        from tilewise.kernels.native.objects.archive import archive
 
         try:
             packed = archive({_member(one): one.object_bytes for one in self.kernels})

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from kernels.mlir.iree.runtime import LoadedModule, open_device
-from kernels.oracle.operands import Array
-from kernels.system.limited_child import reply_to_request, stage
-from kernels.system.typed_json import to_json
-from search.timing.interleave import interleave
 from tilewise.errors import TilewiseError
+from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
+from tilewise.kernels.oracle.operands import Array
+from tilewise.kernels.system.limited_child import reply_to_request, stage
+from tilewise.kernels.system.typed_json import to_json
 from tilewise.model.measuring import Form, Measured
 from tilewise.model.signature import ASYNC, HAL, TensorType, random_array, types_of
+from tilewise.search.timing.interleave import interleave
 
 
 def measure_here(request: dict[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The functions of a model as IREE will export them, looked at before anything is tuned."""
 
-from kernels.errors import KernelsError
-from kernels.mlir.iree.compiler import SHORT_VALUES, compiled_text
 from tilewise.errors import BadInputError, TilewiseError
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.mlir.iree.compiler import SHORT_VALUES, compiled_text
 from tilewise.model.child import entry_of
 from tilewise.model.forms import SECONDS
 from tilewise.model.signature import declarations_in, types_of

@@ -5,31 +5,31 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernels.dispatches.cutting.cut import Pieces, patterns_of
-from kernels.dispatches.entry import Compiled, Entry, compiled
-from kernels.dispatches.library import text_of
-from kernels.dispatches.patterns.pattern import Pattern
-from kernels.errors import KernelsError
-from kernels.mlir.frontend.imported import Imported
-from kernels.problem import Accuracy, parse_problem
-from kernels.schedule import Schedule
-from kernels.target import resolve
-from kernels.target.model import Target
-from search.errors import RunnerError
-from search.libraries.gain import Gain
-from search.libraries.library import Judged, Row, Wanted, judged
-from search.libraries.passes import PassRow, compiled_passes, measured_passes
-from search.networks.costing.retimed import Retimed, bytes_of_weights
-from search.networks.costs import RETIMED
-from search.records import CacheMode
 from tilewise.backends.base import Backend, Json
 from tilewise.backends.costs import StoredCosts
 from tilewise.bench.machine import processor
 from tilewise.errors import MissingError
+from tilewise.kernels.dispatches.cutting.cut import Pieces, patterns_of
+from tilewise.kernels.dispatches.entry import Compiled, Entry, compiled
+from tilewise.kernels.dispatches.library import text_of
+from tilewise.kernels.dispatches.patterns.pattern import Pattern
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.mlir.frontend.imported import Imported
+from tilewise.kernels.problem import Accuracy, parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import resolve
+from tilewise.kernels.target.model import Target
 from tilewise.model.forms import LIBRARY, compile_forms
 from tilewise.model.measuring import measure
 from tilewise.model.report import Op, Report, RowsOp
 from tilewise.model.tolerance import tolerance
+from tilewise.search.errors import RunnerError
+from tilewise.search.libraries.gain import Gain
+from tilewise.search.libraries.library import Judged, Row, Wanted, judged
+from tilewise.search.libraries.passes import PassRow, compiled_passes, measured_passes
+from tilewise.search.networks.costing.retimed import Retimed, bytes_of_weights
+from tilewise.search.networks.costs import RETIMED
+from tilewise.search.records import CacheMode
 
 BUDGET_S = 0.5  # of the rounds of one op
 

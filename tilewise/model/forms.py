@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.dispatches.compilation import calls_in, preprocessed
-from kernels.dispatches.library import FLAG
-from kernels.errors import CompilerError
-from kernels.mlir.iree.compiler import DATA_TILING as DATA_TILING_FLAG
-from kernels.mlir.iree.compiler import compile_file
 from tilewise.errors import TilewiseError
+from tilewise.kernels.dispatches.compilation import calls_in, preprocessed
+from tilewise.kernels.dispatches.library import FLAG
+from tilewise.kernels.errors import CompilerError
+from tilewise.kernels.mlir.iree.compiler import DATA_TILING as DATA_TILING_FLAG
+from tilewise.kernels.mlir.iree.compiler import compile_file
 from tilewise.model import reference
 from tilewise.model.report import DATA_TILING, DEFAULT, WITH
 from tilewise.model.signature import declarations_in

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from kernels.system.limited_child import run_limited
-from kernels.system.typed_json import from_json
 from tilewise.errors import TilewiseError
+from tilewise.kernels.system.limited_child import run_limited
+from tilewise.kernels.system.typed_json import from_json
 
 MODULE = "tilewise.model.child"
 

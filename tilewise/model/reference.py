@@ -9,8 +9,8 @@ import re
 import tempfile
 from pathlib import Path
 
-from kernels.dispatches.library import FLAG
-from kernels.mlir.iree.compiler import compile_file
+from tilewise.kernels.dispatches.library import FLAG
+from tilewise.kernels.mlir.iree.compiler import compile_file
 from tilewise.model.signature import NUMPY
 
 NAME, FILE = "reference", "reference.vmfb"

@@ -4,8 +4,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernels.mlir.frontend.imported import Skipped
-from kernels.problem import Accuracy
+from tilewise.kernels.mlir.frontend.imported import Skipped
+from tilewise.kernels.problem import Accuracy
 from tilewise.model.measuring import Form, Measured
 
 Json = dict[str, Any]

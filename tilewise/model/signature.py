@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernels.oracle.operands import Array, empty_aligned, to_bf16
 from tilewise.errors import TilewiseError
+from tilewise.kernels.oracle.operands import Array, empty_aligned, to_bf16
 
 NUMPY = {
     "f32": "float32", "f64": "float64", "f16": "float16", "bf16": "uint16", "i1": "bool",

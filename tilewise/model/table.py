@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kernels.durations import duration
+from tilewise.kernels.durations import duration
 from tilewise.model.report import DATA_TILING, DEFAULT, Op, Report, RowsOp
 
 

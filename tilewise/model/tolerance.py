@@ -12,7 +12,7 @@ It says nothing of a model that magnifies its errors: that has to be measured in
 from collections.abc import Iterable
 from math import sqrt
 
-from kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.problem import Conv2d, Matmul, Problem
 
 SAFETY = 3.2
 """Of a plain sum's error: that of two levels of quadrants is 3 times as large, and one of those

@@ -8,21 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from kernels.errors import KernelsError
-from kernels.mlir.iree.runtime import LoadedModule, open_device
-from kernels.oracle.operands import Array
-from kernels.system.limited_child import reply_to_request, stage
-from kernels.system.typed_json import to_json
-from kernels.target import parse_target
-from search.errors import NetworkError
-from search.networks.plan import Plan
-from search.networks.running.network import Network
-from search.timing.interleave import interleave
-from search.timing.samples import Run
 from tilewise.errors import TilewiseError
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
+from tilewise.kernels.oracle.operands import Array
+from tilewise.kernels.system.limited_child import reply_to_request, stage
+from tilewise.kernels.system.typed_json import to_json
+from tilewise.kernels.target import parse_target
 from tilewise.model.child import declaration_of, deviation, entry_of
 from tilewise.model.signature import HAL, random_array, types_of
 from tilewise.plan.running import Ran
+from tilewise.search.errors import NetworkError
+from tilewise.search.networks.plan import Plan
+from tilewise.search.networks.running.network import Network
+from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.samples import Run
 
 BUDGET_S = 30.0
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from kernels.errors import ModuleError
-from kernels.system.limited_child import run_limited
-from kernels.system.typed_json import from_json
-from search.errors import NetworkError
-from search.networks.plan import Plan
 from tilewise.errors import BadInputError, TilewiseError
+from tilewise.kernels.errors import ModuleError
+from tilewise.kernels.system.limited_child import run_limited
+from tilewise.kernels.system.typed_json import from_json
+from tilewise.search.errors import NetworkError
+from tilewise.search.networks.plan import Plan
 
 CHILD = "tilewise.plan.folder_child"
 RUN_S, MEMORY_BYTES, ROUNDS = 900.0, 32 << 30, 15
@@ -47,7 +47,7 @@ def folder_files(plan: Plan, module: bytes, name: str) -> dict[str, bytes]:
     Raises:
         BadInputError: an op of the model is none that is run here.
     """
-    from search.networks.standalone.files import runner_files
+    from tilewise.search.networks.standalone.files import runner_files
 
     try:
         return runner_files(plan, module)

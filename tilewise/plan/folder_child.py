@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from kernels.errors import KernelsError
-from kernels.oracle.operands import Array, to_bf16
-from kernels.system.limited_child import reply_to_request, stage
-from kernels.system.typed_json import to_json
-from kernels.target import parse_target
-from search.errors import NetworkError
-from search.networks.plan import Plan
-from search.networks.running.network import Network
-from search.timing.interleave import interleave
-from search.timing.samples import Run
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.oracle.operands import Array, to_bf16
+from tilewise.kernels.system.limited_child import reply_to_request, stage
+from tilewise.kernels.system.typed_json import to_json
+from tilewise.kernels.target import parse_target
 from tilewise.plan.folder import Beside
+from tilewise.search.errors import NetworkError
+from tilewise.search.networks.plan import Plan
+from tilewise.search.networks.running.network import Network
+from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.samples import Run
 
 BUDGET_S = 30.0
 

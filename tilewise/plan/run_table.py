@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from kernels.durations import duration
+from tilewise.kernels.durations import duration
 from tilewise.model.report import overwritten
 from tilewise.plan.running import Ran
 

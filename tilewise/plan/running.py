@@ -10,22 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from kernels.errors import CompilerError, ModuleError
-from kernels.mlir.frontend.onnx import as_module
-from kernels.mlir.frontend.weights import read_program
-from kernels.mlir.iree.compiler import SHORT_VALUES, compile_file, compiled_text
-from kernels.problem import parse_problem
-from kernels.system.limited_child import run_limited
-from kernels.system.typed_json import from_json
-from search.errors import NetworkError
-from search.networks.plan import Plan
-from search.networks.running.checks import check, check_ops
-from search.networks.running.network import LayerTime
 from tilewise.errors import BadInputError, TilewiseError
+from tilewise.kernels.errors import CompilerError, ModuleError
+from tilewise.kernels.mlir.frontend.onnx import as_module
+from tilewise.kernels.mlir.frontend.weights import read_program
+from tilewise.kernels.mlir.iree.compiler import SHORT_VALUES, compile_file, compiled_text
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.system.limited_child import run_limited
+from tilewise.kernels.system.typed_json import from_json
 from tilewise.model.entries import check_entry
 from tilewise.model.reference import FILE, compile_reference
 from tilewise.model.signature import declarations_in
 from tilewise.model.tolerance import tolerance
+from tilewise.search.errors import NetworkError
+from tilewise.search.networks.plan import Plan
+from tilewise.search.networks.running.checks import check, check_ops
+from tilewise.search.networks.running.network import LayerTime
 
 CHILD = "tilewise.plan.child"
 COMPILE_S, RUN_S = 900.0, 900.0

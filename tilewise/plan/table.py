@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from kernels.durations import duration
-from search.networks.plan import Plan, PlannedNode, PlannedPass, PlannedUse
+from tilewise.kernels.durations import duration
+from tilewise.search.networks.plan import Plan, PlannedNode, PlannedPass, PlannedUse
 
 _HEAD = ("node", "problem", "algorithm", "reads", "makes", "time", "share")
 

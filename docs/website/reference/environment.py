@@ -4,7 +4,7 @@ import inspect
 import re
 
 from docs.website.reference.markdown import code, one_line, table
-from service.settings import Settings
+from tilewise.service.settings import Settings
 
 READ_ELSEWHERE = {
     "TILEWISE_CACHE_DIR": "folder for compiled code, printed kernels and fetched texts; default: "

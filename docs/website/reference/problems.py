@@ -5,10 +5,10 @@ import json
 from dataclasses import MISSING, Field, fields
 
 from docs.website.reference.markdown import code, one_line, table
-from kernels.problem import parse_problem
-from kernels.problem.base import LARGEST_DIM, Problem
-from kernels.problem.dtypes import DTYPES
-from kernels.problem.model import Conv2d, Matmul
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.problem.base import LARGEST_DIM, Problem
+from tilewise.kernels.problem.dtypes import DTYPES
+from tilewise.kernels.problem.model import Conv2d, Matmul
 
 OPERATIONS: tuple[type[Problem], ...] = (Matmul, Conv2d)
 EXAMPLE = "matmul:k=768,n=3072,m=128,dtype=f32,epilogue=relu,bias,init=zero"

@@ -5,9 +5,9 @@ from dataclasses import MISSING, Field, fields
 from typing import get_args
 
 from docs.website.reference.markdown import code, one_line, table
-from kernels.schedule.steps.base import Step
-from kernels.schedule.steps.from_json import STEPS
-from kernels.schedule.steps.loops import Tile
+from tilewise.kernels.schedule.steps.base import Step
+from tilewise.kernels.schedule.steps.from_json import STEPS
+from tilewise.kernels.schedule.steps.loops import Tile
 
 INTRODUCTION = """\
 A schedule is a list of steps, outermost first; read from the top, it is the loop nest. Nests are

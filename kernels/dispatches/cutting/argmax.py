@@ -3,12 +3,12 @@
 from math import prod
 from typing import Any
 
-from kernels.mlir.frontend.child.bodies import HUGE_FLOAT
-from kernels.mlir.frontend.child.program.loops import finite
-from kernels.mlir.frontend.child.structured import element, maps_of, rank, static_shape
-from kernels.mlir.frontend.child.values import owner, splat
-from kernels.mlir.frontend.loops import Access, Combine, Instruction, Loops
-from kernels.mlir.frontend.nest import RefusedError
+from tilewise.kernels.mlir.frontend.child.bodies import HUGE_FLOAT
+from tilewise.kernels.mlir.frontend.child.program.loops import finite
+from tilewise.kernels.mlir.frontend.child.structured import element, maps_of, rank, static_shape
+from tilewise.kernels.mlir.frontend.child.values import owner, splat
+from tilewise.kernels.mlir.frontend.loops import Access, Combine, Instruction, Loops
+from tilewise.kernels.mlir.frontend.nest import RefusedError
 
 _RESULTS = 2
 _COMBINED: dict[str, Combine] = {"arith.maximumf": "max", "arith.maxnumf": "maxnum"}

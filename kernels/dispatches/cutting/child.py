@@ -1,4 +1,4 @@
-"""The process that cuts patterns: `python -m kernels.dispatches.cutting.child`.
+"""The process that cuts patterns: `python -m tilewise.kernels.dispatches.cutting.child`.
 
 It reads one JSON request on standard input, with the path of a module, and writes one JSON reply.
 """
@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from kernels.system.limited_child import reply_to_request, stage
+from tilewise.kernels.system.limited_child import reply_to_request, stage
 
 
 def main() -> None:
@@ -20,12 +20,12 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     stage("loading MLIR")
     from iree.compiler import ir
 
-    from kernels.mlir.dialects import without_definitions
+    from tilewise.kernels.mlir.dialects import without_definitions
 
     without_definitions()
-    from kernels.dispatches.cutting.rows import cut_passes
-    from kernels.dispatches.cutting.trace import cut_out
-    from kernels.mlir.frontend.child.operations import operations, where
+    from tilewise.kernels.dispatches.cutting.rows import cut_passes
+    from tilewise.kernels.dispatches.cutting.trace import cut_out
+    from tilewise.kernels.mlir.frontend.child.operations import operations, where
 
     stage("parsing")
     with ir.Context(), ir.Location.unknown():

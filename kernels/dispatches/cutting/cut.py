@@ -5,17 +5,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernels.dispatches.library import FLAG, Cuts, prelude_text
-from kernels.dispatches.passes.row_pass import RowPass
-from kernels.dispatches.patterns.pattern import Pattern
-from kernels.errors import ModuleError
-from kernels.mlir.iree.compiler import SHORT_VALUES, compiled_text
-from kernels.problem import Accuracy, with_accuracy
-from kernels.quoting import one_line
-from kernels.system.limited_child import run_limited
-from kernels.system.typed_json import from_json
+from tilewise.kernels.dispatches.library import FLAG, Cuts, prelude_text
+from tilewise.kernels.dispatches.passes.row_pass import RowPass
+from tilewise.kernels.dispatches.patterns.pattern import Pattern
+from tilewise.kernels.errors import ModuleError
+from tilewise.kernels.mlir.iree.compiler import SHORT_VALUES, compiled_text
+from tilewise.kernels.problem import Accuracy, with_accuracy
+from tilewise.kernels.quoting import one_line
+from tilewise.kernels.system.limited_child import run_limited
+from tilewise.kernels.system.typed_json import from_json
 
-CHILD = "kernels.dispatches.cutting.child"
+CHILD = "tilewise.kernels.dispatches.cutting.child"
 LONGEST = 300  # characters of an error
 
 

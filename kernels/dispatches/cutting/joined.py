@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kernels.dispatches.passes.row_pass import Reading
-from kernels.mlir.frontend.child.bodies import HUGE_FLOAT
-from kernels.mlir.frontend.child.dataflow.tensors import root_of
-from kernels.mlir.frontend.loops import Instruction, Lines, Loops
-from kernels.native.passes.rows.program import Source
+from tilewise.kernels.dispatches.passes.row_pass import Reading
+from tilewise.kernels.mlir.frontend.child.bodies import HUGE_FLOAT
+from tilewise.kernels.mlir.frontend.child.dataflow.tensors import root_of
+from tilewise.kernels.mlir.frontend.loops import Instruction, Lines, Loops
+from tilewise.kernels.native.passes.rows.program import Source
 
 
 @dataclass(frozen=True)

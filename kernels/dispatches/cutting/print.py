@@ -6,7 +6,7 @@ from typing import Any
 
 from iree.compiler import ir
 
-from kernels.dispatches.patterns.inner import Inner
+from tilewise.kernels.dispatches.patterns.inner import Inner
 
 MOST_OPS = 60
 MOVED = (

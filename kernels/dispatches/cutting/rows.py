@@ -4,19 +4,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kernels.dispatches.cutting.argmax import maximum_of
-from kernels.dispatches.cutting.joined import Member, Node, Writer, with_quick_maxima
-from kernels.dispatches.cutting.print import UnseenError, printed
-from kernels.dispatches.passes.row_pass import MOST_ON_STACK, RowPass, Uses
-from kernels.dispatches.patterns.graph import Value
-from kernels.dispatches.patterns.inner import Inner
-from kernels.dispatches.patterns.pattern import Pattern
-from kernels.mlir.frontend.child.dataflow.tensors import Tensors, root_of
-from kernels.mlir.frontend.child.program.constants import Constants
-from kernels.mlir.frontend.child.program.loops import loops_of
-from kernels.mlir.frontend.child.structured import rank
-from kernels.mlir.frontend.child.values import RESHAPES, owner, splat
-from kernels.mlir.frontend.loops import (
+from tilewise.kernels.dispatches.cutting.argmax import maximum_of
+from tilewise.kernels.dispatches.cutting.joined import Member, Node, Writer, with_quick_maxima
+from tilewise.kernels.dispatches.cutting.print import UnseenError, printed
+from tilewise.kernels.dispatches.passes.row_pass import MOST_ON_STACK, RowPass, Uses
+from tilewise.kernels.dispatches.patterns.graph import Value
+from tilewise.kernels.dispatches.patterns.inner import Inner
+from tilewise.kernels.dispatches.patterns.pattern import Pattern
+from tilewise.kernels.mlir.frontend.child.dataflow.tensors import Tensors, root_of
+from tilewise.kernels.mlir.frontend.child.program.constants import Constants
+from tilewise.kernels.mlir.frontend.child.program.loops import loops_of
+from tilewise.kernels.mlir.frontend.child.structured import rank
+from tilewise.kernels.mlir.frontend.child.values import RESHAPES, owner, splat
+from tilewise.kernels.mlir.frontend.loops import (
     Split,
     first_column,
     lines_of,
@@ -24,9 +24,9 @@ from kernels.mlir.frontend.loops import (
     splits_of,
     whole_lines,
 )
-from kernels.mlir.frontend.nest import RefusedError
-from kernels.native.passes.rows.emit import stack_bytes
-from kernels.native.passes.rows.program import Source
+from tilewise.kernels.mlir.frontend.nest import RefusedError
+from tilewise.kernels.native.passes.rows.emit import stack_bytes
+from tilewise.kernels.native.passes.rows.program import Source
 
 MOST_IN_TABLE = 1 << 14  # rows
 USUAL_COLUMNS = 64  # of rows that nothing else decides: shorter ones make more parts

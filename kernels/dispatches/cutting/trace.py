@@ -6,24 +6,24 @@ from itertools import combinations, pairwise
 from math import isfinite, prod
 from typing import Any
 
-from kernels.dispatches.cutting.cut import Cut
-from kernels.dispatches.cutting.print import UnseenError, between, printed
-from kernels.dispatches.patterns.graph import Value
-from kernels.dispatches.patterns.inner import Inner
-from kernels.dispatches.patterns.pattern import Pattern
-from kernels.mlir.frontend.child.endings import Ending
-from kernels.mlir.frontend.child.recognise import PARTS, recognised
-from kernels.mlir.frontend.child.structured import Structured, rank, structured
-from kernels.mlir.frontend.child.values import (
+from tilewise.kernels.dispatches.cutting.cut import Cut
+from tilewise.kernels.dispatches.cutting.print import UnseenError, between, printed
+from tilewise.kernels.dispatches.patterns.graph import Value
+from tilewise.kernels.dispatches.patterns.inner import Inner
+from tilewise.kernels.dispatches.patterns.pattern import Pattern
+from tilewise.kernels.mlir.frontend.child.endings import Ending
+from tilewise.kernels.mlir.frontend.child.recognise import PARTS, recognised
+from tilewise.kernels.mlir.frontend.child.structured import Structured, rank, structured
+from tilewise.kernels.mlir.frontend.child.values import (
     RESHAPES,
     is_copy,
     only_user,
     owner,
     splat,
 )
-from kernels.mlir.frontend.imported import Occurrence
-from kernels.mlir.frontend.nest import RefusedError
-from kernels.problem import Problem, parse_problem
+from tilewise.kernels.mlir.frontend.imported import Occurrence
+from tilewise.kernels.mlir.frontend.nest import RefusedError
+from tilewise.kernels.problem import Problem, parse_problem
 
 PADS = ("tensor.insert_slice", "tensor.pad")
 COPIES = {f"{word}_{of}" for word in ("broadcast", "transpose") for of in "ab"}

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.dispatches.passes.row_pass import Reading, RowPass
-from kernels.dispatches.patterns.alone import function_of
-from kernels.dispatches.patterns.graph import Value
-from kernels.native.passes.rows.program import COMPARE, NUMBER, READ, REDUCTIONS, SELECT
+from tilewise.kernels.dispatches.passes.row_pass import Reading, RowPass
+from tilewise.kernels.dispatches.patterns.alone import function_of
+from tilewise.kernels.dispatches.patterns.graph import Value
+from tilewise.kernels.native.passes.rows.program import COMPARE, NUMBER, READ, REDUCTIONS, SELECT
 
 Array = NDArray[Any]
 NEGATED = "%negated"

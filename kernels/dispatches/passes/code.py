@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from kernels.dispatches.passes.row_pass import RowPass, check
-from kernels.errors import LoweringError
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.vectors import I64, Value, const
-from kernels.native.objects.features import attributes, used_features
-from kernels.native.objects.module import TRIPLE, machine
-from kernels.native.passes.rows.emit import emit
-from kernels.target.model import Target
+from tilewise.kernels.dispatches.passes.row_pass import RowPass, check
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.vectors import I64, Value, const
+from tilewise.kernels.native.objects.features import attributes, used_features
+from tilewise.kernels.native.objects.module import TRIPLE, machine
+from tilewise.kernels.native.passes.rows.emit import emit
+from tilewise.kernels.target.model import Target
 
 PREFIX = "tilewise_rows_"
 _ROWS = "tilewise_pass"

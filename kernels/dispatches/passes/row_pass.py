@@ -4,12 +4,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
-from kernels.dispatches.patterns.inner import Inner
-from kernels.dispatches.patterns.pattern import Pattern
-from kernels.errors import LoweringError
-from kernels.mlir.frontend.loops import Instruction
-from kernels.native.passes.rows.emit import LANES, stack_bytes
-from kernels.native.passes.rows.program import REDUCTIONS, Operation, RowProgram, Source, Target
+from tilewise.kernels.dispatches.patterns.inner import Inner
+from tilewise.kernels.dispatches.patterns.pattern import Pattern
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.mlir.frontend.loops import Instruction
+from tilewise.kernels.native.passes.rows.emit import LANES, stack_bytes
+from tilewise.kernels.native.passes.rows.program import (
+    REDUCTIONS,
+    Operation,
+    RowProgram,
+    Source,
+    Target,
+)
 
 MOST_ON_STACK = 1 << 15
 """Bytes: IREE's workers have smaller stacks than a program's first thread."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 
-from kernels.dispatches.executable import Dispatch, executable_of
-from kernels.dispatches.passes.code import CompiledPass
-from kernels.dispatches.passes.row_pass import Uses
-from kernels.dispatches.patterns.inner import Inner
-from kernels.dispatches.replacement import (
+from tilewise.kernels.dispatches.executable import Dispatch, executable_of
+from tilewise.kernels.dispatches.passes.code import CompiledPass
+from tilewise.kernels.dispatches.passes.row_pass import Uses
+from tilewise.kernels.dispatches.patterns.inner import Inner
+from tilewise.kernels.dispatches.replacement import (
     JUMPS,
     OWN,
     equal_text,

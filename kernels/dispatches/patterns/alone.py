@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kernels.dispatches.patterns.pattern import Pattern
+from tilewise.kernels.dispatches.patterns.pattern import Pattern
 
 ENTRY = "main"
 SCOPE, WEIGHTS = "model", "B"

@@ -1,10 +1,10 @@
 """The product or the convolution of a problem, in a spelling."""
 
-from kernels.dispatches.patterns.graph import Graph, Value, dims
-from kernels.dispatches.patterns.spelling import Spelling
-from kernels.errors import UnsupportedError
-from kernels.oracle.operands import operand_type
-from kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.dispatches.patterns.graph import Graph, Value, dims
+from tilewise.kernels.dispatches.patterns.spelling import Spelling
+from tilewise.kernels.errors import UnsupportedError
+from tilewise.kernels.oracle.operands import operand_type
+from tilewise.kernels.problem import Conv2d, Matmul, Problem
 
 TO_NHWC, TO_HWCF, TO_NCHW = "d0, d3, d1, d2", "d3, d2, d0, d1", "d0, d2, d3, d1"
 

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from kernels.dispatches.patterns.contraction import copied
-from kernels.dispatches.patterns.graph import Graph, Value, dims, identity_map
-from kernels.dispatches.patterns.relu import (
+from tilewise.kernels.dispatches.patterns.contraction import copied
+from tilewise.kernels.dispatches.patterns.graph import Graph, Value, dims, identity_map
+from tilewise.kernels.dispatches.patterns.relu import (
     CLAMP,
     CLAMP_SIX,
     MAXIMUM,
@@ -15,8 +15,8 @@ from kernels.dispatches.patterns.relu import (
     SIX,
     Limit,
 )
-from kernels.dispatches.patterns.spelling import Spelling
-from kernels.problem import Problem
+from tilewise.kernels.dispatches.patterns.spelling import Spelling
+from tilewise.kernels.problem import Problem
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,19 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
-from kernels.dispatches.patterns.contraction import (
+from tilewise.kernels.dispatches.patterns.contraction import (
     TO_NCHW,
     contraction,
     copied,
     operand,
     turns_layout,
 )
-from kernels.dispatches.patterns.finish import Addition, bias_as_init, finished
-from kernels.dispatches.patterns.graph import Graph, Value
-from kernels.dispatches.patterns.inner import Inner
-from kernels.dispatches.patterns.spelling import OF_RELU6, SPELLINGS, Spelling
-from kernels.oracle.operands import operand_type
-from kernels.problem import Conv2d, Problem
+from tilewise.kernels.dispatches.patterns.finish import Addition, bias_as_init, finished
+from tilewise.kernels.dispatches.patterns.graph import Graph, Value
+from tilewise.kernels.dispatches.patterns.inner import Inner
+from tilewise.kernels.dispatches.patterns.spelling import OF_RELU6, SPELLINGS, Spelling
+from tilewise.kernels.oracle.operands import operand_type
+from tilewise.kernels.problem import Conv2d, Problem
 
 Side = Literal["left", "right"]
 

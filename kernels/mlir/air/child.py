@@ -1,18 +1,19 @@
 """The process in which an air script is applied, inspected and executed.
 
-`python -m kernels.mlir.air.child` answers one request as `kernels.mlir.proof.child.prove` does.
-What runs is the very IR that the script made, with its memory spaces: only the packs and
-unpacks become loops, and the parallel loops run one iteration after the other.
+`python -m tilewise.kernels.mlir.air.child` answers one request as
+`tilewise.kernels.mlir.proof.child.prove` does. What runs is the very IR that the script made, with
+its memory spaces: only the packs and unpacks become loops, and the parallel loops run one iteration
+after the other.
 """
 
 from typing import Any
 
-from kernels.mlir.air.schedule import KStreaming, require_streamed
-from kernels.mlir.proof.child.check import check_call
-from kernels.mlir.proof.child.stages import Finding, establish, serve
-from kernels.mlir.proof.found import Found
-from kernels.problem import parse_problem
-from kernels.system.limited_child import stage
+from tilewise.kernels.mlir.air.schedule import KStreaming, require_streamed
+from tilewise.kernels.mlir.proof.child.check import check_call
+from tilewise.kernels.mlir.proof.child.stages import Finding, establish, serve
+from tilewise.kernels.mlir.proof.found import Found
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.system.limited_child import stage
 
 
 def prove_here(request: dict[str, Any]) -> Found:
@@ -21,10 +22,10 @@ def prove_here(request: dict[str, Any]) -> Found:
     schedule = KStreaming.from_json(request["schedule"])
 
     def steps(finding: Finding, diagnostics: Any) -> None:
-        from kernels.mlir.air.inspection import check_wishes, places
-        from kernels.mlir.lowering.apply import apply_script
-        from kernels.mlir.lowering.packs_to_loops import lower_packs
-        from kernels.mlir.lowering.to_llvm import lower
+        from tilewise.kernels.mlir.air.inspection import check_wishes, places
+        from tilewise.kernels.mlir.lowering.apply import apply_script
+        from tilewise.kernels.mlir.lowering.packs_to_loops import lower_packs
+        from tilewise.kernels.mlir.lowering.to_llvm import lower
 
         def lowered() -> Any:
             lower_packs(module)

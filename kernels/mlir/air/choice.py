@@ -9,11 +9,11 @@ counts for the copies, with as many cores busy as there are.
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from kernels.errors import ScheduleError
-from kernels.loopnest import Copy, Kernel, Loop, Nest, count
-from kernels.mlir.air.schedule import KStreaming, Result, check_streaming, divisors, padded
-from kernels.problem import Matmul
-from kernels.problem.iteration import iteration_space
+from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.loopnest import Copy, Kernel, Loop, Nest, count
+from tilewise.kernels.mlir.air.schedule import KStreaming, Result, check_streaming, divisors, padded
+from tilewise.kernels.problem import Matmul
+from tilewise.kernels.problem.iteration import iteration_space
 
 KIB = 1 << 10
 FEW = 8

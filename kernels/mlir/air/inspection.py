@@ -14,9 +14,9 @@ from typing import Any
 
 from iree.compiler import ir
 
-from kernels.mlir.air.schedule import KStreaming, padded
-from kernels.mlir.lowering.apply import StageError
-from kernels.problem import Matmul
+from tilewise.kernels.mlir.air.schedule import KStreaming, padded
+from tilewise.kernels.mlir.lowering.apply import StageError
+from tilewise.kernels.problem import Matmul
 
 L3, L2, L1 = 0, 1, 2
 MOVES = ("linalg.fill", "linalg.copy", "memref.copy", "linalg.pack", "linalg.unpack")

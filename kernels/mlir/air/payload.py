@@ -1,7 +1,7 @@
 """What an air script is applied to: one plain matmul, named, whose op extends narrow inputs."""
 
-from kernels.mlir.payload.function import ENTRY
-from kernels.problem import Matmul
+from tilewise.kernels.mlir.payload.function import ENTRY
+from tilewise.kernels.problem import Matmul
 
 
 def streamed_payload(problem: Matmul) -> str:

@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass, replace
 
-from kernels.errors import ProofError
-from kernels.mlir.air.choice import AIE, Memories, choose, describe
-from kernels.mlir.air.payload import streamed_payload
-from kernels.mlir.air.schedule import KStreaming, Result, require_streamed
-from kernels.mlir.air.script import emit_air
-from kernels.mlir.proof.proof import Proof
-from kernels.mlir.proof.run_child import run_child
-from kernels.mlir.transform.module import mlir_version, with_payload
-from kernels.problem import Matmul, Problem
+from tilewise.kernels.errors import ProofError
+from tilewise.kernels.mlir.air.choice import AIE, Memories, choose, describe
+from tilewise.kernels.mlir.air.payload import streamed_payload
+from tilewise.kernels.mlir.air.schedule import KStreaming, Result, require_streamed
+from tilewise.kernels.mlir.air.script import emit_air
+from tilewise.kernels.mlir.proof.proof import Proof
+from tilewise.kernels.mlir.proof.run_child import run_child
+from tilewise.kernels.mlir.transform.module import mlir_version, with_payload
+from tilewise.kernels.problem import Matmul, Problem
 
-CHILD = "kernels.mlir.air.child"
+CHILD = "tilewise.kernels.mlir.air.child"
 LARGEST_RUN = 4 * 10**9
 """Operations that are executed, one scalar at a time; about a second."""
 

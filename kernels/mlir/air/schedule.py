@@ -1,6 +1,6 @@
 """K-streaming: what MLIR-AIR's users want of a matmul's loops, as one frozen value.
 
-It says with the words of `kernels.schedule` what its steps cannot: two levels of tiles
+It says with the words of `tilewise.kernels.schedule` what its steps cannot: two levels of tiles
 with hardware mappings, the reduction streamed on two levels, packs of both factors and
 of the result. The order of these steps is not free, as that of a processor's schedule is:
 any other order breaks one of the three wishes that `inspect` checks. So the sizes are
@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
-from kernels.errors import ScheduleError, UnsupportedError
-from kernels.problem import Matmul, Problem
+from tilewise.kernels.errors import ScheduleError, UnsupportedError
+from tilewise.kernels.problem import Matmul, Problem
 
 Result = Literal["l3", "l2"]
 

@@ -9,11 +9,11 @@ and no iteration peeled.
 
 import textwrap
 
-from kernels.mlir.air.schedule import KStreaming, check_streaming, padded, require_streamed
-from kernels.mlir.transform.module import HEADER_END, MODULE, mlir_version
-from kernels.mlir.transform.sequences import bufferize, cleanup
-from kernels.mlir.transform.writer import ANY, Writer
-from kernels.problem import DTYPES, Matmul, Problem
+from tilewise.kernels.mlir.air.schedule import KStreaming, check_streaming, padded, require_streamed
+from tilewise.kernels.mlir.transform.module import HEADER_END, MODULE, mlir_version
+from tilewise.kernels.mlir.transform.sequences import bufferize, cleanup
+from tilewise.kernels.mlir.transform.writer import ANY, Writer
+from tilewise.kernels.problem import DTYPES, Matmul, Problem
 
 L3, L2, L1 = 0, 1, 2
 """Memory spaces, as MLIR-AIR numbers them; L3 is the default one."""

@@ -5,13 +5,18 @@ side by side. They stay in registers over the whole loop, and become one sum beh
 last tile is shorter, it adds to the first of them, in an iteration of its own.
 """
 
-from kernels.mlir.cpu.pieces import Piece
-from kernels.mlir.cpu.register_tile import REGISTER_BYTES, KernelEmitter, Kinds, chunk_lanes
-from kernels.mlir.cpu.steps import StepEmitter
-from kernels.mlir.payload.form import Form
-from kernels.mlir.transform.sequences import add_lanes, peel
-from kernels.mlir.transform.writer import ANY, Writer
-from kernels.schedule import Schedule
+from tilewise.kernels.mlir.cpu.pieces import Piece
+from tilewise.kernels.mlir.cpu.register_tile import (
+    REGISTER_BYTES,
+    KernelEmitter,
+    Kinds,
+    chunk_lanes,
+)
+from tilewise.kernels.mlir.cpu.steps import StepEmitter
+from tilewise.kernels.mlir.payload.form import Form
+from tilewise.kernels.mlir.transform.sequences import add_lanes, peel
+from tilewise.kernels.mlir.transform.writer import ANY, Writer
+from tilewise.kernels.schedule import Schedule
 
 REGISTERS = 32  # of the widest vectors
 

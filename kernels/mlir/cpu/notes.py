@@ -1,9 +1,9 @@
 """What a script of a problem cannot do, or does otherwise than the native kernel."""
 
-from kernels.mlir.payload.contraction import gathers_patches
-from kernels.mlir.payload.split_lines import splits_lines
-from kernels.problem import Conv2d, Problem
-from kernels.problem.iteration import IterationSpace, iteration_space
+from tilewise.kernels.mlir.payload.contraction import gathers_patches
+from tilewise.kernels.mlir.payload.split_lines import splits_lines
+from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.problem.iteration import IterationSpace, iteration_space
 
 _WIDENED = {
     "bf16": "bf16 is widened to f32: MLIR's transform dialect reaches no bf16 dot product",

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from math import gcd
 
-from kernels.mlir.cpu.pieces import Piece
-from kernels.mlir.payload.form import Form
-from kernels.mlir.transform.sequences import pack_epilogue, pack_panels
-from kernels.mlir.transform.writer import ANY, Writer
+from tilewise.kernels.mlir.cpu.pieces import Piece
+from tilewise.kernels.mlir.payload.form import Form
+from tilewise.kernels.mlir.transform.sequences import pack_epilogue, pack_panels
+from tilewise.kernels.mlir.transform.writer import ANY, Writer
 
 LARGEST_COPY = 256
 COPY_ROWS = 8

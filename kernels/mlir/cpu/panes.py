@@ -7,8 +7,8 @@ leaves out the taps that are not there.
 
 from dataclasses import dataclass, replace
 
-from kernels.mlir.payload.split_lines import SplitLines, splits_lines
-from kernels.problem import Conv2d
+from tilewise.kernels.mlir.payload.split_lines import SplitLines, splits_lines
+from tilewise.kernels.problem import Conv2d
 
 
 @dataclass(frozen=True)

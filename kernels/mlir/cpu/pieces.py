@@ -9,7 +9,7 @@ register tile becomes a piece of its own.
 
 from dataclasses import dataclass, replace
 
-from kernels.errors import LoweringError
+from tilewise.kernels.errors import LoweringError
 
 Extents = dict[str, tuple[int, ...]]
 

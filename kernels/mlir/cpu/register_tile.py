@@ -8,12 +8,12 @@ are left find them again.
 
 from collections.abc import Iterable
 
-from kernels.mlir.cpu.pieces import Piece
-from kernels.mlir.payload.form import Form
-from kernels.mlir.transform.matchers import contraction_matcher, epilogue_matcher
-from kernels.mlir.transform.sequences import hoist_accumulators
-from kernels.mlir.transform.writer import ANY, Writer
-from kernels.schedule import Schedule
+from tilewise.kernels.mlir.cpu.pieces import Piece
+from tilewise.kernels.mlir.payload.form import Form
+from tilewise.kernels.mlir.transform.matchers import contraction_matcher, epilogue_matcher
+from tilewise.kernels.mlir.transform.sequences import hoist_accumulators
+from tilewise.kernels.mlir.transform.writer import ANY, Writer
+from tilewise.kernels.schedule import Schedule
 
 Kinds = str
 REGISTER_BYTES = 64  # of the widest vector registers; narrower ones halve such vectors

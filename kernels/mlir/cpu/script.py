@@ -4,17 +4,17 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kernels.errors import LoweringError, UnsupportedError
-from kernels.loopnest import build
-from kernels.mlir.cpu.inner_products import InnerProductEmitter, InnerProductSteps
-from kernels.mlir.cpu.notes import notes
-from kernels.mlir.cpu.panes import axes
-from kernels.mlir.cpu.register_tile import KernelEmitter
-from kernels.mlir.cpu.steps import StepEmitter
-from kernels.mlir.cpu.windows import WindowEmitter, of_groups, padding_of_blocks
-from kernels.mlir.payload.form import Form, form
-from kernels.mlir.transform.module import HEADER_END, MODULE, with_payload
-from kernels.mlir.transform.sequences import (
+from tilewise.kernels.errors import LoweringError, UnsupportedError
+from tilewise.kernels.loopnest import build
+from tilewise.kernels.mlir.cpu.inner_products import InnerProductEmitter, InnerProductSteps
+from tilewise.kernels.mlir.cpu.notes import notes
+from tilewise.kernels.mlir.cpu.panes import axes
+from tilewise.kernels.mlir.cpu.register_tile import KernelEmitter
+from tilewise.kernels.mlir.cpu.steps import StepEmitter
+from tilewise.kernels.mlir.cpu.windows import WindowEmitter, of_groups, padding_of_blocks
+from tilewise.kernels.mlir.payload.form import Form, form
+from tilewise.kernels.mlir.transform.module import HEADER_END, MODULE, with_payload
+from tilewise.kernels.mlir.transform.sequences import (
     bufferize,
     cleanup,
     drop_unit_dims,
@@ -23,10 +23,10 @@ from kernels.mlir.transform.sequences import (
     lower_vectors,
     named_sequence,
 )
-from kernels.mlir.transform.writer import ANY, Writer
-from kernels.problem import Conv2d, Problem
-from kernels.problem.iteration import iteration_space
-from kernels.schedule import Schedule
+from tilewise.kernels.mlir.transform.writer import ANY, Writer
+from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.problem.iteration import iteration_space
+from tilewise.kernels.schedule import Schedule
 
 FLAVORS = ("cpu",)
 Opening = Callable[[Writer, str], str]

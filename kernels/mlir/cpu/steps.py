@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from kernels.mlir.cpu.packs import PackEmitter
-from kernels.mlir.cpu.pieces import Extents, Piece, check_uniform, cut
-from kernels.mlir.payload.form import Form
-from kernels.mlir.transform.writer import ANY, Writer
-from kernels.schedule import (
+from tilewise.kernels.mlir.cpu.packs import PackEmitter
+from tilewise.kernels.mlir.cpu.pieces import Extents, Piece, check_uniform, cut
+from tilewise.kernels.mlir.payload.form import Form
+from tilewise.kernels.mlir.transform.writer import ANY, Writer
+from tilewise.kernels.schedule import (
     Alternate,
     Divide,
     Instruction,
@@ -24,7 +24,7 @@ from kernels.schedule import (
     Tile,
     Unroll,
 )
-from kernels.schedule.legality import part_size, tile_unit
+from tilewise.kernels.schedule.legality import part_size, tile_unit
 
 Handles = tuple[str, str | None]
 """The contraction, and the epilogue where there is one."""

@@ -8,10 +8,10 @@ pixel once. Elsewhere the taps of a large tile stay loops (docs/experiments/0052
 from dataclasses import replace
 from math import prod
 
-from kernels.mlir.cpu.panes import Pane, Part
-from kernels.mlir.cpu.window_tile import WindowTiles, lanes_along
-from kernels.mlir.payload.form import Form
-from kernels.mlir.transform.writer import ANY, Writer
+from tilewise.kernels.mlir.cpu.panes import Pane, Part
+from tilewise.kernels.mlir.cpu.window_tile import WindowTiles, lanes_along
+from tilewise.kernels.mlir.payload.form import Form
+from tilewise.kernels.mlir.transform.writer import ANY, Writer
 
 MOST_BLOCKS = 4
 """Blocks of columns that are written out one by one; 21 of 2x48 take longer than a minute."""

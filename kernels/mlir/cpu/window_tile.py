@@ -6,12 +6,12 @@ so sums are values that no loop carries, and LLVM loads what several ops read on
 
 from math import gcd, prod
 
-from kernels.mlir.cpu.panes import Pane
-from kernels.mlir.cpu.register_tile import REGISTER_BYTES
-from kernels.mlir.payload.form import Form
-from kernels.mlir.transform.matchers import contraction_matcher, elementwise_matcher
-from kernels.mlir.transform.sequences import named_sequence
-from kernels.mlir.transform.writer import ANY, Writer
+from tilewise.kernels.mlir.cpu.panes import Pane
+from tilewise.kernels.mlir.cpu.register_tile import REGISTER_BYTES
+from tilewise.kernels.mlir.payload.form import Form
+from tilewise.kernels.mlir.transform.matchers import contraction_matcher, elementwise_matcher
+from tilewise.kernels.mlir.transform.sequences import named_sequence
+from tilewise.kernels.mlir.transform.writer import ANY, Writer
 
 
 class WindowTiles:

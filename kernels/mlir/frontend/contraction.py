@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from kernels.mlir.frontend.nest import (
+from tilewise.kernels.mlir.frontend.nest import (
     Dims,
     Layout,
     Nest,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import cast
 
-from kernels.mlir.frontend.nest import (
+from tilewise.kernels.mlir.frontend.nest import (
     Axis,
     Dims,
     Layout,

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from kernels.mlir.frontend.imported import Found, Imported, Occurrence, Skipped, why_none
-from kernels.problem import Accuracy
+from tilewise.kernels.mlir.frontend.imported import Found, Imported, Occurrence, Skipped, why_none
+from tilewise.kernels.problem import Accuracy
 
 NodeKind = Literal["contraction", "elementwise", "pool", "other"]
 Size = int | None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kernels.problem import Accuracy, with_accuracy
+from tilewise.kernels.problem import Accuracy, with_accuracy
 
 ARGUMENT = "hal.tensor.import"
 """The op that gives an argument of the program, once IREE has taken a module in."""

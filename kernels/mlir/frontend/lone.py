@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from kernels.mlir.frontend.imported import Occurrence
-from kernels.mlir.frontend.nest import Nest
-from kernels.problem import Accuracy
+from tilewise.kernels.mlir.frontend.imported import Occurrence
+from tilewise.kernels.mlir.frontend.nest import Nest
+from tilewise.kernels.problem import Accuracy
 
 
 @dataclass(frozen=True)

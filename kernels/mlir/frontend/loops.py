@@ -38,7 +38,8 @@ class Instruction:
     """One value of a body.
 
     Attributes:
-        name: `read`, `number`, or an operation of `kernels.mlir.frontend.loops.OPERATIONS`.
+        name: `read`, `number`, or an operation of
+            `tilewise.kernels.mlir.frontend.loops.OPERATIONS`.
         of: the earlier instructions that it is applied to.
         number: of an access, of the module's constant, or the predicate of a comparison.
     """

@@ -3,10 +3,10 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from kernels.mlir.frontend.read import Limits, ask_of_file, on_disk
-from kernels.mlir.frontend.source import is_onnx
+from tilewise.kernels.mlir.frontend.read import Limits, ask_of_file, on_disk
+from tilewise.kernels.mlir.frontend.source import is_onnx
 
-CHILD = "kernels.mlir.frontend.child.onnx"
+CHILD = "tilewise.kernels.mlir.frontend.child.onnx"
 WITH_WEIGHTS = Limits(600.0, 16 << 30)
 """Of a model that is in memory several times."""
 

@@ -7,9 +7,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.mlir.frontend.graph import Graph
-from kernels.mlir.frontend.loops import Loops
-from kernels.problem import Accuracy
+from tilewise.kernels.mlir.frontend.graph import Graph
+from tilewise.kernels.mlir.frontend.loops import Loops
+from tilewise.kernels.problem import Accuracy
 
 WindowKind = Literal["max", "sum"]
 Elementwise = Literal["add", "clamp", "multiply", "divide", "narrow", "widen"]

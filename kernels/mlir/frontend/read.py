@@ -8,15 +8,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from kernels.errors import CompilerAbsentError, ModuleError, PlaceError
-from kernels.mlir.frontend.graph import Graph
-from kernels.mlir.frontend.imported import Imported
-from kernels.mlir.frontend.lone import LoneOp
-from kernels.quoting import one_line, quoted
-from kernels.system.limited_child import run_limited
-from kernels.system.typed_json import from_json
+from tilewise.kernels.errors import CompilerAbsentError, ModuleError, PlaceError
+from tilewise.kernels.mlir.frontend.graph import Graph
+from tilewise.kernels.mlir.frontend.imported import Imported
+from tilewise.kernels.mlir.frontend.lone import LoneOp
+from tilewise.kernels.quoting import one_line, quoted
+from tilewise.kernels.system.limited_child import run_limited
+from tilewise.kernels.system.typed_json import from_json
 
-CHILD = "kernels.mlir.frontend.child.read"
+CHILD = "tilewise.kernels.mlir.frontend.child.read"
 LONGEST = 300  # characters of an error
 
 

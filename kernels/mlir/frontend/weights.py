@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.errors import ModuleError
-from kernels.mlir.frontend.program import WEIGHT_TYPES, Constant, Outline, Program
-from kernels.mlir.frontend.read import Limits, ask_of_file, ask_of_module, on_disk
-from kernels.quoting import one_line
-from kernels.system.typed_json import from_json
+from tilewise.kernels.errors import ModuleError
+from tilewise.kernels.mlir.frontend.program import WEIGHT_TYPES, Constant, Outline, Program
+from tilewise.kernels.mlir.frontend.read import Limits, ask_of_file, ask_of_module, on_disk
+from tilewise.kernels.quoting import one_line
+from tilewise.kernels.system.typed_json import from_json
 
 WITH_WEIGHTS = Limits(600.0, 16 << 30)
 """Of a reading that has the weights of a model in memory, several times."""

@@ -1,6 +1,7 @@
 """Becomes IREE's compiler, within a limit of memory.
 
-    python -m kernels.system.start PARENT kernels.mlir.iree.compile_child BYTES TOOL ARGUMENT...
+    python -m tilewise.kernels.system.start PARENT tilewise.kernels.mlir.iree.compile_child \
+        BYTES TOOL ARGUMENT...
 
 The tool ends with that parent, too. The limit is set here and not between fork and exec of a
 process that has threads.

@@ -4,9 +4,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from kernels.errors import CompilerAbsentError, CompilerError
-from kernels.system.children import child_command, child_environment, signal_name
-from kernels.target.processor import Processor, this_processor
+from tilewise.kernels.errors import CompilerAbsentError, CompilerError
+from tilewise.kernels.system.children import child_command, child_environment, signal_name
+from tilewise.kernels.target.processor import Processor, this_processor
 
 CPU = "--iree-llvmcpu-target-cpu="
 FLAGS = (
@@ -135,7 +135,9 @@ def _tried(
     command = [find_compiler(), *flags, str(source), "-o", str(code)]
     try:
         return subprocess.run(
-            child_command("kernels.mlir.iree.compile_child", str(COMPILE_MEMORY), *command),
+            child_command(
+                "tilewise.kernels.mlir.iree.compile_child", str(COMPILE_MEMORY), *command
+            ),
             env=child_environment(),
             stdin=subprocess.DEVNULL,
             capture_output=True,

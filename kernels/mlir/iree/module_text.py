@@ -5,8 +5,8 @@ allocate. Constant weights are a parameter of the module, as a model's are: IREE
 packs them once, when the module is loaded.
 """
 
-from kernels.errors import UnsupportedError
-from kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.errors import UnsupportedError
+from tilewise.kernels.problem import Conv2d, Matmul, Problem
 
 ENTRY, SCOPE = "kernel", "model"
 

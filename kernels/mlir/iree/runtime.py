@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.errors import CompilerAbsentError
-from kernels.oracle.operands import Array, empty_aligned
+from tilewise.kernels.errors import CompilerAbsentError
+from tilewise.kernels.oracle.operands import Array, empty_aligned
 
 ELEMENTS = {
     "f32": "FLOAT_32", "f64": "FLOAT_64", "f16": "FLOAT_16", "bf16": "BFLOAT_16",

@@ -12,7 +12,7 @@ from typing import Any
 
 from iree.compiler import ir
 
-from kernels.mlir.lowering.apply import StageError
+from tilewise.kernels.mlir.lowering.apply import StageError
 
 _WIDENING = re.compile(
     r"^(\s*)%(\w+) = fpext (bfloat|<(\d+) x bfloat>) (\S+) to (?:float|<\d+ x float>)", re.MULTILINE

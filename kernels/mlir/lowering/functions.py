@@ -8,19 +8,19 @@ import numpy as np
 from iree.compiler import ir
 from iree.compiler.passmanager import PassManager
 
-from kernels.mlir.lowering.apply import Diagnostics, StageError
-from kernels.mlir.lowering.jit import Call, Compiled, compile_ir
-from kernels.mlir.lowering.packs_to_loops import lower_packs
-from kernels.mlir.lowering.signature import (
+from tilewise.kernels.mlir.lowering.apply import Diagnostics, StageError
+from tilewise.kernels.mlir.lowering.jit import Call, Compiled, compile_ir
+from tilewise.kernels.mlir.lowering.packs_to_loops import lower_packs
+from tilewise.kernels.mlir.lowering.signature import (
     Signature,
     entry_of,
     poisoned,
     require_same,
     signature_of,
 )
-from kernels.mlir.lowering.structure import walk
-from kernels.mlir.lowering.to_llvm import Scratch, lower
-from kernels.oracle.operands import Array, empty_aligned
+from tilewise.kernels.mlir.lowering.structure import walk
+from tilewise.kernels.mlir.lowering.to_llvm import Scratch, lower
+from tilewise.kernels.oracle.operands import Array, empty_aligned
 
 INLINE = "builtin.module(inline,symbol-dce)"
 BUFFERIZE = (

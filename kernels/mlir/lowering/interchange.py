@@ -10,7 +10,7 @@ from typing import Any
 from iree.compiler import ir
 from iree.compiler.passmanager import PassManager
 
-from kernels.mlir.lowering.structure import walk
+from tilewise.kernels.mlir.lowering.structure import walk
 
 _GENERALIZE = "builtin.module(func.func(linalg-generalize-named-ops))"
 

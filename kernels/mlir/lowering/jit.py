@@ -9,10 +9,10 @@ import llvmlite.binding as llvm
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.mlir.lowering.apply import StageError
-from kernels.mlir.lowering.bf16_words import bf16_as_words
-from kernels.mlir.lowering.constants import readable_constants
-from kernels.mlir.lowering.whole_registers import in_whole_registers
+from tilewise.kernels.mlir.lowering.apply import StageError
+from tilewise.kernels.mlir.lowering.bf16_words import bf16_as_words
+from tilewise.kernels.mlir.lowering.constants import readable_constants
+from tilewise.kernels.mlir.lowering.whole_registers import in_whole_registers
 
 Array = NDArray[Any]
 FEATURES = "-prefer-256-bit,-avx512bf16,-avxneconvert"

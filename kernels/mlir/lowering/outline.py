@@ -9,7 +9,7 @@ from typing import Any
 
 from iree.compiler import ir
 
-from kernels.mlir.lowering.structure import MULTIPLICATIONS
+from tilewise.kernels.mlir.lowering.structure import MULTIPLICATIONS
 
 INDENT = "  "
 ALLOCATIONS = ("memref.alloc", "memref.alloca", "tensor.empty")

@@ -12,8 +12,8 @@ from typing import Any
 
 from iree.compiler import ir
 
-from kernels.mlir.lowering.apply import StageError
-from kernels.mlir.lowering.structure import walk
+from tilewise.kernels.mlir.lowering.apply import StageError
+from tilewise.kernels.mlir.lowering.structure import walk
 
 _PADDING = 2  # the operand segment after source and target
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from iree.compiler import ir
 
-from kernels.mlir.lowering.apply import StageError
-from kernels.mlir.lowering.to_llvm import Scratch, definitions, is_private
-from kernels.oracle.operands import NUMPY_TYPES, Array, empty_aligned, poison
+from tilewise.kernels.mlir.lowering.apply import StageError
+from tilewise.kernels.mlir.lowering.to_llvm import Scratch, definitions, is_private
+from tilewise.kernels.oracle.operands import NUMPY_TYPES, Array, empty_aligned, poison
 
 TYPES: dict[str, type] = {**NUMPY_TYPES, "i16": np.int16, "i64": np.int64}
 _SCRATCH_TYPES: dict[str, type] = {**TYPES, "i1": np.uint8, "index": np.int64}

@@ -5,7 +5,7 @@ from typing import Any
 
 from iree.compiler import ir
 
-from kernels.mlir.lowering.apply import StageError
+from tilewise.kernels.mlir.lowering.apply import StageError
 
 LOOPS = ("scf.for", "scf.forall", "scf.parallel")
 MULTIPLICATIONS = ("arith.mulf", "arith.muli", "math.fma", "vector.fma")

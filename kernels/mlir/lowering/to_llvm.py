@@ -9,9 +9,9 @@ from iree.compiler.dialects import llvm, memref
 from iree.compiler.dialects.transform import interpreter
 from iree.compiler.passmanager import PassManager
 
-from kernels.mlir.lowering.apply import Diagnostics, StageError
-from kernels.mlir.lowering.bf16_words import compute_in_f32
-from kernels.mlir.lowering.structure import walk
+from tilewise.kernels.mlir.lowering.apply import Diagnostics, StageError
+from tilewise.kernels.mlir.lowering.bf16_words import compute_in_f32
+from tilewise.kernels.mlir.lowering.structure import walk
 
 _BEFORE_SCRATCH = (
     "builtin.module(canonicalize,cse,canonicalize)",

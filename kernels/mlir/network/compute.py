@@ -8,13 +8,13 @@ single channels are taken apart: each tap of each row multiplies a vector of cha
 
 import textwrap
 
-from kernels.mlir.network.layer import Layer, LayerShape
-from kernels.mlir.network.templates import network_sequence
-from kernels.mlir.network.tiles import Tile
-from kernels.mlir.network.windows import iterators, take_apart
-from kernels.mlir.transform.matchers import contraction_matcher, elementwise_matcher
-from kernels.mlir.transform.module import HEADER_END, MODULE
-from kernels.mlir.transform.sequences import (
+from tilewise.kernels.mlir.network.layer import Layer, LayerShape
+from tilewise.kernels.mlir.network.templates import network_sequence
+from tilewise.kernels.mlir.network.tiles import Tile
+from tilewise.kernels.mlir.network.windows import iterators, take_apart
+from tilewise.kernels.mlir.transform.matchers import contraction_matcher, elementwise_matcher
+from tilewise.kernels.mlir.transform.module import HEADER_END, MODULE
+from tilewise.kernels.mlir.transform.sequences import (
     bufferize,
     cleanup,
     drop_unit_dims,
@@ -22,7 +22,7 @@ from kernels.mlir.transform.sequences import (
     hoist_accumulators,
     lower_vectors,
 )
-from kernels.mlir.transform.writer import ANY, Writer
+from tilewise.kernels.mlir.transform.writer import ANY, Writer
 
 BODY = ("arith.mulf", "arith.addf")
 MOST_RANK = 4

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-from kernels.mlir.frontend.nest import Dims, Operand
+from tilewise.kernels.mlir.frontend.nest import Dims, Operand
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kernels.mlir.frontend.read import Limits
-from kernels.mlir.network.compute import emit_layer
-from kernels.mlir.network.layer import Layer
-from kernels.mlir.network.pack import USUAL_LIMITS
-from kernels.mlir.network.tiles import Tile, tile_of
-from kernels.mlir.proof.annotation import annotated
-from kernels.mlir.proof.proof import Proof
-from kernels.mlir.proof.verify import verify
-from kernels.mlir.transform.module import HEADER_END
-from kernels.target import Target
+from tilewise.kernels.mlir.frontend.read import Limits
+from tilewise.kernels.mlir.network.compute import emit_layer
+from tilewise.kernels.mlir.network.layer import Layer
+from tilewise.kernels.mlir.network.pack import USUAL_LIMITS
+from tilewise.kernels.mlir.network.tiles import Tile, tile_of
+from tilewise.kernels.mlir.proof.annotation import annotated
+from tilewise.kernels.mlir.proof.proof import Proof
+from tilewise.kernels.mlir.proof.verify import verify
+from tilewise.kernels.mlir.transform.module import HEADER_END
+from tilewise.kernels.target import Target
 
 
 @dataclass(frozen=True)

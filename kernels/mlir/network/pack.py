@@ -3,18 +3,18 @@
 from dataclasses import replace
 from typing import Any
 
-from kernels.errors import PlaceError, ProofError
-from kernels.mlir.frontend.read import Limits, ask_of_module
-from kernels.mlir.network.blocks import Blocks
-from kernels.mlir.network.plan import PackPlan
-from kernels.mlir.proof.annotation import annotated
-from kernels.mlir.proof.proof import Proof
-from kernels.mlir.proof.run_child import run_child
-from kernels.mlir.transform.module import mlir_version
-from kernels.system.typed_json import from_json
+from tilewise.kernels.errors import PlaceError, ProofError
+from tilewise.kernels.mlir.frontend.read import Limits, ask_of_module
+from tilewise.kernels.mlir.network.blocks import Blocks
+from tilewise.kernels.mlir.network.plan import PackPlan
+from tilewise.kernels.mlir.proof.annotation import annotated
+from tilewise.kernels.mlir.proof.proof import Proof
+from tilewise.kernels.mlir.proof.run_child import run_child
+from tilewise.kernels.mlir.transform.module import mlir_version
+from tilewise.kernels.system.typed_json import from_json
 
 USUAL_BLOCKS, USUAL_LIMITS = Blocks(), Limits()
-PACK, PROVE = (f"kernels.mlir.network.child.{name}" for name in ("pack", "prove"))
+PACK, PROVE = (f"tilewise.kernels.mlir.network.child.{name}" for name in ("pack", "prove"))
 
 
 def pack_module(

@@ -7,8 +7,8 @@ pool is by itself, as in a depthwise convolution.
 
 from dataclasses import dataclass
 
-from kernels.mlir.frontend.nest import Axis, Dims, Operand, RefusedError
-from kernels.mlir.network.blocks import Blocks, OpBlocks, block_of
+from tilewise.kernels.mlir.frontend.nest import Axis, Dims, Operand, RefusedError
+from tilewise.kernels.mlir.network.blocks import Blocks, OpBlocks, block_of
 
 
 @dataclass(frozen=True)

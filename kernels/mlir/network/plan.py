@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.mlir.network.layer import Layer
+from tilewise.kernels.mlir.network.layer import Layer
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from kernels.mlir.frontend.nest import Dims
-from kernels.mlir.network.packing import Order, PackedOp
-from kernels.mlir.network.templates import network_sequence
-from kernels.mlir.transform.module import HEADER_END, MODULE
-from kernels.mlir.transform.writer import ANY, Writer
+from tilewise.kernels.mlir.frontend.nest import Dims
+from tilewise.kernels.mlir.network.packing import Order, PackedOp
+from tilewise.kernels.mlir.network.templates import network_sequence
+from tilewise.kernels.mlir.transform.module import HEADER_END, MODULE
+from tilewise.kernels.mlir.transform.writer import ANY, Writer
 
 SPREAD = ("linalg.broadcast", "linalg.transpose", "linalg.map", "linalg.elementwise")
 """Ops that packs move through once they have no name of their own."""

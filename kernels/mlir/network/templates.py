@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kernels.mlir.transform.templates import filled
+from tilewise.kernels.mlir.transform.templates import filled
 
 NAMED_SEQUENCES = Path(__file__).with_name("named_sequences")
 

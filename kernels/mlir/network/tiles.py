@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd, prod
 
-from kernels.mlir.cpu.packs import largest_divisor
-from kernels.mlir.network.layer import LayerShape
-from kernels.mlir.network.windows import MOST_PRODUCTS
-from kernels.target import Target
+from tilewise.kernels.mlir.cpu.packs import largest_divisor
+from tilewise.kernels.mlir.network.layer import LayerShape
+from tilewise.kernels.mlir.network.windows import MOST_PRODUCTS
+from tilewise.kernels.target import Target
 
 SPARE_REGISTERS = 4
 SETS_BYTES = 4096

@@ -4,8 +4,8 @@ Channels of a block are a vector. An op multiplies, or compares, one vector of t
 loops around the taps LLVM loads once what neighbouring windows share.
 """
 
-from kernels.mlir.network.layer import LayerShape
-from kernels.mlir.transform.writer import ANY, Writer
+from tilewise.kernels.mlir.network.layer import LayerShape
+from tilewise.kernels.mlir.transform.writer import ANY, Writer
 
 MOST_PRODUCTS = 128
 """Of a tile: ops that its code has."""

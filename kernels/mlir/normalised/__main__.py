@@ -1,4 +1,4 @@
-"""Prints the proven script of an op: `python -m kernels.mlir.normalised` reads it on stdin.
+"""Print the proven script of an op: `python -m tilewise.kernels.mlir.normalised` reads it on stdin.
 
 One JSON object comes in: the op (`LoneOp`) and the steps of some schedules, fastest first. One goes
 out: what is told of the script, and `with_payload`, the same behind the op's function; or `reason`.
@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from kernels.errors import ProofError, ScheduleError
-from kernels.mlir.frontend.lone import LoneOp
-from kernels.mlir.normalised.choice import first_proven
-from kernels.mlir.normalised.prove import Limits, with_op
-from kernels.schedule import Schedule
-from kernels.system.children import private_output
-from kernels.system.typed_json import from_json
+from tilewise.kernels.errors import ProofError, ScheduleError
+from tilewise.kernels.mlir.frontend.lone import LoneOp
+from tilewise.kernels.mlir.normalised.choice import first_proven
+from tilewise.kernels.mlir.normalised.prove import Limits, with_op
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.system.children import private_output
+from tilewise.kernels.system.typed_json import from_json
 
 SECONDS, LIMITS = 30.0, Limits(20.0, 4 << 30)
 

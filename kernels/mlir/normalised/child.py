@@ -1,18 +1,18 @@
 """The process in which a user's op is scripted, compiled and run: `python -m
-kernels.mlir.normalised.child`.
+tilewise.kernels.mlir.normalised.child`.
 
-It may die at any moment, as `kernels.mlir.proof.child.prove` may.
+It may die at any moment, as `tilewise.kernels.mlir.proof.child.prove` may.
 """
 
 from typing import Any
 
-from kernels.mlir.frontend.imported import Occurrence
-from kernels.mlir.normalised.passing import passing_of
-from kernels.mlir.proof.child.check import run_and_time
-from kernels.mlir.proof.child.stages import Finding, establish, serve
-from kernels.mlir.proof.found import Found
-from kernels.problem import parse_problem
-from kernels.system.typed_json import from_json
+from tilewise.kernels.mlir.frontend.imported import Occurrence
+from tilewise.kernels.mlir.normalised.passing import passing_of
+from tilewise.kernels.mlir.proof.child.check import run_and_time
+from tilewise.kernels.mlir.proof.child.stages import Finding, establish, serve
+from tilewise.kernels.mlir.proof.found import Found
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.system.typed_json import from_json
 
 
 def prove_here(request: dict[str, Any]) -> Found:
@@ -22,9 +22,9 @@ def prove_here(request: dict[str, Any]) -> Found:
     a, b, c = (tuple(shape) for shape in request["shapes"])
 
     def steps(finding: Finding, diagnostics: Any) -> None:
-        from kernels.mlir.lowering.apply import apply_to
-        from kernels.mlir.lowering.structure import check_structure
-        from kernels.mlir.lowering.to_llvm import lower
+        from tilewise.kernels.mlir.lowering.apply import apply_to
+        from tilewise.kernels.mlir.lowering.structure import check_structure
+        from tilewise.kernels.mlir.lowering.to_llvm import lower
 
         module = finding.apply(lambda: apply_to(request["payload"], request["script"], diagnostics))
         if request["apply_only"]:

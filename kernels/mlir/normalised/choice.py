@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from kernels.errors import KernelsError, ProofError
-from kernels.mlir.frontend.lone import LoneOp
-from kernels.mlir.normalised.normal_form import schedulable
-from kernels.mlir.normalised.prove import Limits, prove_lone
-from kernels.mlir.proof.proof import Proof
-from kernels.problem import Problem, parse_problem
-from kernels.problem.iteration import iteration_space
-from kernels.schedule import Schedule
+from tilewise.kernels.errors import KernelsError, ProofError
+from tilewise.kernels.mlir.frontend.lone import LoneOp
+from tilewise.kernels.mlir.normalised.normal_form import schedulable
+from tilewise.kernels.mlir.normalised.prove import Limits, prove_lone
+from tilewise.kernels.mlir.proof.proof import Proof
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.problem.iteration import iteration_space
+from tilewise.kernels.schedule import Schedule
 
 MOST_PROOFS = 8
 """Schedules that are tried before a script is said not to prove."""

@@ -12,16 +12,16 @@ convolution's pixels and taps cannot be packed, but its channels are, so that ev
 
 from dataclasses import dataclass, replace
 
-from kernels.errors import UnsupportedError
-from kernels.mlir.frontend.lone import LoneOp
-from kernels.mlir.frontend.nest import Dims, Nest
-from kernels.mlir.normalised.packing import Packing, Reading, packing
-from kernels.mlir.normalised.parts import Parts, convolution_parts, product_parts
-from kernels.mlir.payload.contraction import contraction
-from kernels.mlir.payload.form import Form
-from kernels.problem import Conv2d, Problem, parse_problem
-from kernels.problem.iteration import IterationSpace, has_few_in_a_group
-from kernels.schedule import Schedule
+from tilewise.kernels.errors import UnsupportedError
+from tilewise.kernels.mlir.frontend.lone import LoneOp
+from tilewise.kernels.mlir.frontend.nest import Dims, Nest
+from tilewise.kernels.mlir.normalised.packing import Packing, Reading, packing
+from tilewise.kernels.mlir.normalised.parts import Parts, convolution_parts, product_parts
+from tilewise.kernels.mlir.payload.contraction import contraction
+from tilewise.kernels.mlir.payload.form import Form
+from tilewise.kernels.problem import Conv2d, Problem, parse_problem
+from tilewise.kernels.problem.iteration import IterationSpace, has_few_in_a_group
+from tilewise.kernels.schedule import Schedule
 
 PIXELS_FIRST = "nhwc_hwcf"
 

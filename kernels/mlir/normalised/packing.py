@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from math import gcd, prod
 
-from kernels.mlir.cpu.packs import largest_divisor
-from kernels.mlir.frontend.nest import Dims, Nest, Operand
-from kernels.mlir.normalised.parts import Parts, axes_of
+from tilewise.kernels.mlir.cpu.packs import largest_divisor
+from tilewise.kernels.mlir.frontend.nest import Dims, Nest, Operand
+from tilewise.kernels.mlir.normalised.parts import Parts, axes_of
 
 Triple = tuple[Dims, Dims, Dims]
 """The dims of A, B and C."""

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kernels.mlir.frontend.contraction import contraction_roles
-from kernels.mlir.frontend.convolution import convolution_roles
-from kernels.mlir.frontend.imported import Arrangement, Occurrence
-from kernels.mlir.frontend.nest import Axis, Dims, Nest, Operand
+from tilewise.kernels.mlir.frontend.contraction import contraction_roles
+from tilewise.kernels.mlir.frontend.convolution import convolution_roles
+from tilewise.kernels.mlir.frontend.imported import Arrangement, Occurrence
+from tilewise.kernels.mlir.frontend.nest import Axis, Dims, Nest, Operand
 
 MAINS = ("m", "n", "k", "ow", "co", "ci")
 """The names of the loops that a schedule tiles: rows, columns, the reduction."""

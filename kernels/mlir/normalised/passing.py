@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from kernels.mlir.frontend.imported import Arrangement, Occurrence
-from kernels.mlir.proof.child.check import Passing
-from kernels.oracle.operands import Array, empty_aligned
+from tilewise.kernels.mlir.frontend.imported import Arrangement, Occurrence
+from tilewise.kernels.mlir.proof.child.check import Passing
+from tilewise.kernels.oracle.operands import Array, empty_aligned
 
 Shape = tuple[int, ...]
 

@@ -3,27 +3,27 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kernels.errors import ProofError
-from kernels.mlir.cpu.register_tile import vector_lanes
-from kernels.mlir.frontend.lone import LoneOp
-from kernels.mlir.normalised.normal_form import (
+from tilewise.kernels.errors import ProofError
+from tilewise.kernels.mlir.cpu.register_tile import vector_lanes
+from tilewise.kernels.mlir.frontend.lone import LoneOp
+from tilewise.kernels.mlir.normalised.normal_form import (
     NormalForm,
     is_of_problem,
     normal_form,
     schedulable,
 )
-from kernels.mlir.normalised.script import emit_normalised
-from kernels.mlir.payload.function import payload
-from kernels.mlir.proof.annotation import annotated
-from kernels.mlir.proof.found import Found
-from kernels.mlir.proof.proof import Proof
-from kernels.mlir.proof.prove import REPEAT_SECONDS, prove
-from kernels.mlir.proof.run_child import run_child
-from kernels.mlir.transform.module import mlir_version, with_function
-from kernels.schedule import Schedule
-from kernels.system.typed_json import to_json
+from tilewise.kernels.mlir.normalised.script import emit_normalised
+from tilewise.kernels.mlir.payload.function import payload
+from tilewise.kernels.mlir.proof.annotation import annotated
+from tilewise.kernels.mlir.proof.found import Found
+from tilewise.kernels.mlir.proof.proof import Proof
+from tilewise.kernels.mlir.proof.prove import REPEAT_SECONDS, prove
+from tilewise.kernels.mlir.proof.run_child import run_child
+from tilewise.kernels.mlir.transform.module import mlir_version, with_function
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.system.typed_json import to_json
 
-CHILD = "kernels.mlir.normalised.child"
+CHILD = "tilewise.kernels.mlir.normalised.child"
 
 
 @dataclass(frozen=True)

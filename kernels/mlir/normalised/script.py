@@ -1,14 +1,14 @@
 """The script of an op of a module: its normal form first, then the steps of a schedule."""
 
-from kernels.loopnest import build
-from kernels.mlir.cpu.script import emit_on
-from kernels.mlir.frontend.nest import Dims
-from kernels.mlir.normalised.normal_form import NormalForm
-from kernels.mlir.normalised.packing import Move
-from kernels.mlir.transform.matchers import epilogue_matcher
-from kernels.mlir.transform.sequences import drop_unit_axes, lower_packs
-from kernels.mlir.transform.writer import ANY, Writer
-from kernels.schedule import (
+from tilewise.kernels.loopnest import build
+from tilewise.kernels.mlir.cpu.script import emit_on
+from tilewise.kernels.mlir.frontend.nest import Dims
+from tilewise.kernels.mlir.normalised.normal_form import NormalForm
+from tilewise.kernels.mlir.normalised.packing import Move
+from tilewise.kernels.mlir.transform.matchers import epilogue_matcher
+from tilewise.kernels.mlir.transform.sequences import drop_unit_axes, lower_packs
+from tilewise.kernels.mlir.transform.writer import ANY, Writer
+from tilewise.kernels.schedule import (
     Instruction,
     Pack,
     Parallel,

@@ -6,10 +6,10 @@ over views of the operands in which every dim of the schedule is a dim.
 
 from dataclasses import dataclass
 
-from kernels.mlir.payload.reshape import Shape
-from kernels.mlir.payload.split_lines import TAPS, SplitLines, splits_lines
-from kernels.problem import Conv2d, Matmul, Problem
-from kernels.problem.iteration import iteration_space
+from tilewise.kernels.mlir.payload.reshape import Shape
+from tilewise.kernels.mlir.payload.split_lines import TAPS, SplitLines, splits_lines
+from tilewise.kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.problem.iteration import iteration_space
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ the contraction has a tensor of its own, and the last op, a copy if there is not
 to C: a script cuts that op into panes, and each reads its part of the sums.
 """
 
-from kernels.mlir.payload.contraction import Contraction, affine_map, words
-from kernels.mlir.payload.reshape import reshape, tensor
-from kernels.problem import Conv2d, Problem
-from kernels.problem.iteration import iteration_space
+from tilewise.kernels.mlir.payload.contraction import Contraction, affine_map, words
+from tilewise.kernels.mlir.payload.reshape import reshape, tensor
+from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.problem.iteration import iteration_space
 
 
 def has_epilogue(problem: Problem) -> bool:

@@ -2,18 +2,18 @@
 
 from dataclasses import dataclass, replace
 
-from kernels.mlir.payload.contraction import contraction, gathers_patches
-from kernels.mlir.payload.epilogue import bias_dims, has_epilogue
-from kernels.mlir.payload.split_lines import (
+from tilewise.kernels.mlir.payload.contraction import contraction, gathers_patches
+from tilewise.kernels.mlir.payload.epilogue import bias_dims, has_epilogue
+from tilewise.kernels.mlir.payload.split_lines import (
     TAPS,
     SplitLines,
     pads_split_lines,
     pads_taps,
     splits_lines,
 )
-from kernels.mlir.payload.spread import spreads_channels
-from kernels.problem import Conv2d, Problem
-from kernels.problem.iteration import IterationSpace, iteration_space
+from tilewise.kernels.mlir.payload.spread import spreads_channels
+from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.problem.iteration import IterationSpace, iteration_space
 
 
 @dataclass(frozen=True)

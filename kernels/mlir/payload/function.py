@@ -6,7 +6,7 @@ is written to, so that bufferisation copies neither. Narrow operands are widened
 type of C by the contraction itself, element by element.
 """
 
-from kernels.mlir.payload.contraction import (
+from tilewise.kernels.mlir.payload.contraction import (
     Contraction,
     affine_map,
     contraction,
@@ -16,23 +16,23 @@ from kernels.mlir.payload.contraction import (
     read_image,
     words,
 )
-from kernels.mlir.payload.epilogue import epilogue, writes_apart
-from kernels.mlir.payload.reshape import Shape, reshape, tensor
-from kernels.mlir.payload.split_lines import (
+from tilewise.kernels.mlir.payload.epilogue import epilogue, writes_apart
+from tilewise.kernels.mlir.payload.reshape import Shape, reshape, tensor
+from tilewise.kernels.mlir.payload.split_lines import (
     TAPS,
     cropped,
     split_filter,
     split_image,
     splits_lines,
 )
-from kernels.mlir.payload.spread import (
+from tilewise.kernels.mlir.payload.spread import (
     grouped_image,
     has_grouped_planes,
     spread_image,
     spreads_channels,
 )
-from kernels.problem import Conv2d, Problem
-from kernels.problem.iteration import iteration_space
+from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.problem.iteration import iteration_space
 
 ENTRY = "kernel"
 

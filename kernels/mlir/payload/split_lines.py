@@ -8,9 +8,9 @@ tap k = s turn + tap finds its pixel in plane `tap`, `turn` pixels after that of
 
 from dataclasses import dataclass
 
-from kernels.mlir.payload.reshape import Shape, reshape, tensor
-from kernels.problem import Conv2d
-from kernels.problem.iteration import iteration_space
+from tilewise.kernels.mlir.payload.reshape import Shape, reshape, tensor
+from tilewise.kernels.problem import Conv2d
+from tilewise.kernels.problem.iteration import iteration_space
 
 TAPS = ("turn", "tap")
 

@@ -7,10 +7,10 @@ its own has, for each j, a factor for every channel of the result. Scripts compu
 register tile reads it.
 """
 
-from kernels.mlir.payload.reshape import Shape, reshape, tensor
-from kernels.mlir.payload.split_lines import cropped, padded
-from kernels.problem import Conv2d
-from kernels.problem.iteration import iteration_space
+from tilewise.kernels.mlir.payload.reshape import Shape, reshape, tensor
+from tilewise.kernels.mlir.payload.split_lines import cropped, padded
+from tilewise.kernels.problem import Conv2d
+from tilewise.kernels.problem.iteration import iteration_space
 
 
 def spreads_channels(problem: Conv2d) -> bool:

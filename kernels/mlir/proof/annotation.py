@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from kernels.durations import duration
-from kernels.mlir.proof.proof import Proof
-from kernels.mlir.transform.module import HEADER_END
-from kernels.target import detect
+from tilewise.kernels.durations import duration
+from tilewise.kernels.mlir.proof.proof import Proof
+from tilewise.kernels.mlir.transform.module import HEADER_END
+from tilewise.kernels.target import detect
 
 PROVER = "proven by: "
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 class Found:
     """What a child established, and why it stopped if it did.
 
-    Attributes are those of `kernels.mlir.proof.proof.Proof`, and what `transform` and `verify`
-    ask for:
+    Attributes are those of `tilewise.kernels.mlir.proof.proof.Proof`, and what `transform` and
+    `verify` ask for:
         outline: loops, copies, buffers and vectors of the transformed module.
         transformed: the module itself.
         unscripted_us: time of the payload lowered without the script.

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from kernels.mlir.proof.found import Found
+from tilewise.kernels.mlir.proof.found import Found
 
 FAILURES = (
     "apply",

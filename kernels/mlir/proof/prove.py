@@ -2,17 +2,17 @@
 
 from dataclasses import replace
 
-from kernels.errors import ProofError
-from kernels.mlir.cpu.notes import notes
-from kernels.mlir.cpu.register_tile import vector_lanes
-from kernels.mlir.cpu.script import emit_script
-from kernels.mlir.payload.form import form
-from kernels.mlir.proof.annotation import annotated
-from kernels.mlir.proof.proof import Proof
-from kernels.mlir.proof.run_child import run_child
-from kernels.mlir.transform.module import mlir_version, with_payload
-from kernels.problem import Problem
-from kernels.schedule import Schedule
+from tilewise.kernels.errors import ProofError
+from tilewise.kernels.mlir.cpu.notes import notes
+from tilewise.kernels.mlir.cpu.register_tile import vector_lanes
+from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.mlir.payload.form import form
+from tilewise.kernels.mlir.proof.annotation import annotated
+from tilewise.kernels.mlir.proof.proof import Proof
+from tilewise.kernels.mlir.proof.run_child import run_child
+from tilewise.kernels.mlir.transform.module import mlir_version, with_payload
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
 
 REPEAT_SECONDS = 0.3
 

@@ -4,15 +4,17 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from kernels.mlir.proof.found import Found
-from kernels.system.limited_child import Ended, run_limited
-from kernels.system.typed_json import from_json
+from tilewise.kernels.mlir.proof.found import Found
+from tilewise.kernels.system.limited_child import Ended, run_limited
+from tilewise.kernels.system.typed_json import from_json
 
 _WARNED = re.compile(r"^at (loc\(.*)$", re.MULTILINE)
 _CONTEXT = "see current operation"
 
 
-def run_child(request: dict[str, Any], module: str = "kernels.mlir.proof.child.prove") -> Found:
+def run_child(
+    request: dict[str, Any], module: str = "tilewise.kernels.mlir.proof.child.prove"
+) -> Found:
     """Send `request` to a fresh child that runs `module`; its reply, or what became of it.
 
     Raises:

@@ -8,12 +8,12 @@ tensors or memrefs: then the same function lowered without the script is the ref
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.mlir.payload.function import payload as payload_of
-from kernels.mlir.proof.proof import Proof
-from kernels.mlir.proof.prove import REPEAT_SECONDS
-from kernels.mlir.proof.run_child import run_child
-from kernels.mlir.transform.module import mlir_version
-from kernels.problem import Problem
+from tilewise.kernels.mlir.payload.function import payload as payload_of
+from tilewise.kernels.mlir.proof.proof import Proof
+from tilewise.kernels.mlir.proof.prove import REPEAT_SECONDS
+from tilewise.kernels.mlir.proof.run_child import run_child
+from tilewise.kernels.mlir.transform.module import mlir_version
+from tilewise.kernels.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def verify(
             "memory_bytes": memory_bytes,
             "repeat_s": REPEAT_SECONDS,
         },
-        "kernels.mlir.proof.child.verify",
+        "tilewise.kernels.mlir.proof.child.verify",
     )
     proof = Proof.of(reply, mlir=mlir_version(), script=script)
     return Verdict(

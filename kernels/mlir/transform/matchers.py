@@ -1,6 +1,6 @@
 """Named sequences that find ops by what they are, where handles on them are lost."""
 
-from kernels.mlir.transform.sequences import named_sequence
+from tilewise.kernels.mlir.transform.sequences import named_sequence
 
 
 def epilogue_matcher(name: str, sizes: tuple[int, ...], inputs: int) -> str:

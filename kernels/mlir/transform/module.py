@@ -3,8 +3,8 @@
 import textwrap
 from importlib import metadata
 
-from kernels.mlir.payload.function import payload
-from kernels.problem import Problem
+from tilewise.kernels.mlir.payload.function import payload
+from tilewise.kernels.problem import Problem
 
 HEADER_END = "//\n"
 MODULE = "module attributes {transform.with_named_sequence} {\n"

@@ -1,7 +1,7 @@
-"""The process in which a spec's code is run: `python -m kernels.mlir.tuning_spec.child`.
+"""The process in which a spec's code is run: `python -m tilewise.kernels.mlir.tuning_spec.child`.
 
 It reads one JSON request on standard input, writes one JSON reply on standard output, and may die
-at any moment: the parent (`kernels.mlir.tuning_spec.prove`) turns that into a failure.
+at any moment: the parent (`tilewise.kernels.mlir.tuning_spec.prove`) turns that into a failure.
 """
 
 import statistics
@@ -11,9 +11,9 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from kernels.mlir.proof.child.stages import serve
-from kernels.mlir.proof.found import Found
-from kernels.system.limited_child import stage
+from tilewise.kernels.mlir.proof.child.stages import serve
+from tilewise.kernels.mlir.proof.found import Found
+from tilewise.kernels.system.limited_child import stage
 
 SPEC = "spec"
 
@@ -25,11 +25,11 @@ def main() -> None:
 
 def run_here(request: dict[str, Any]) -> Found:
     """Run the spec's module, compare, and time it in turns with the others."""
-    from kernels.mlir.proof.child.timing import Turn, summarise
-    from kernels.oracle.operands import make_operands, poison
-    from kernels.oracle.reference import reference
-    from kernels.oracle.tolerance import compare
-    from kernels.problem import parse_problem
+    from tilewise.kernels.mlir.proof.child.timing import Turn, summarise
+    from tilewise.kernels.oracle.operands import make_operands, poison
+    from tilewise.kernels.oracle.reference import reference
+    from tilewise.kernels.oracle.tolerance import compare
+    from tilewise.kernels.problem import parse_problem
 
     problem = parse_problem(request["problem"])
     stage("reference")
@@ -78,9 +78,9 @@ def _beside(name: str, seconds: float, own_s: float, flops: int) -> str:
 
 
 def _bound(problem: Any, operands: Any, path: Path, threads: int) -> Callable[[int], None]:
-    from kernels.mlir.iree.module_text import ENTRY, SCOPE, argument_names
-    from kernels.mlir.iree.runtime import LoadedModule, Parameters, open_device
-    from kernels.oracle.operands import operand_type
+    from tilewise.kernels.mlir.iree.module_text import ENTRY, SCOPE, argument_names
+    from tilewise.kernels.mlir.iree.runtime import LoadedModule, Parameters, open_device
+    from tilewise.kernels.oracle.operands import operand_type
 
     weights = Parameters(SCOPE, {"B": operands["B"]}) if problem.has_constant_weights else None
     module = LoadedModule(path.read_bytes(), open_device(threads), weights)

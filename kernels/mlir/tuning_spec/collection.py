@@ -7,13 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.errors import LoweringError, ProofError
-from kernels.mlir.iree.compiler import compiled_text
-from kernels.mlir.iree.module_text import module_text
-from kernels.mlir.tuning_spec.compiled import FLAG
-from kernels.mlir.tuning_spec.text import Entry, has_epilogue, marks_in, matcher_key, spec_text
-from kernels.problem import Problem, parse_problem
-from kernels.schedule import Schedule
+from tilewise.kernels.errors import LoweringError, ProofError
+from tilewise.kernels.mlir.iree.compiler import compiled_text
+from tilewise.kernels.mlir.iree.module_text import module_text
+from tilewise.kernels.mlir.tuning_spec.compiled import FLAG
+from tilewise.kernels.mlir.tuning_spec.text import (
+    Entry,
+    has_epilogue,
+    marks_in,
+    matcher_key,
+    spec_text,
+)
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import Schedule
 
 _LINE = re.compile(r"// (\w+): +(.*)")
 _TOLD = ("speed", "beside")

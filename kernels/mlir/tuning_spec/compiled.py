@@ -9,16 +9,16 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from kernels.errors import CompilerError, LoweringError
-from kernels.mlir.iree.compiler import compile_module
-from kernels.mlir.iree.module_text import module_text
-from kernels.mlir.tuning_spec.text import Entry, marks_in, spec_text
-from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.system.cache_folder import cache_dir, write_whole
-from kernels.system.regular_file import read_regular
-from kernels.system.toolchain import identity
-from kernels.target.model import Target
+from tilewise.kernels.errors import CompilerError, LoweringError
+from tilewise.kernels.mlir.iree.compiler import compile_module
+from tilewise.kernels.mlir.iree.module_text import module_text
+from tilewise.kernels.mlir.tuning_spec.text import Entry, marks_in, spec_text
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.system.cache_folder import cache_dir, write_whole
+from tilewise.kernels.system.regular_file import read_regular
+from tilewise.kernels.system.toolchain import identity
+from tilewise.kernels.target.model import Target
 
 FLAG = "--iree-codegen-tuning-spec-path="
 DUMP = "--iree-hal-dump-executable-configurations-to="

@@ -8,9 +8,9 @@ of each problem is held by the proofs: a matcher that is wrong about it matches 
 from dataclasses import dataclass
 from typing import Literal
 
-from kernels.errors import UnsupportedError
-from kernels.problem import Conv2d, Matmul, Problem
-from kernels.target import target_kind
+from tilewise.kernels.errors import UnsupportedError
+from tilewise.kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.target import target_kind
 
 Op = Literal["contraction", "convolution"]
 MOST_LOOPS = 7

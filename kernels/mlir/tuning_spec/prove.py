@@ -10,20 +10,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kernels.errors import CompilerError, LoweringError
-from kernels.mlir.iree.compiler import DATA_TILING, compile_module
-from kernels.mlir.iree.module_text import module_text
-from kernels.mlir.proof.annotation import by_lines, found_lines
-from kernels.mlir.proof.proof import Proof
-from kernels.mlir.proof.run_child import run_child
-from kernels.mlir.transform.module import mlir_version
-from kernels.mlir.tuning_spec.compiled import compile_with
-from kernels.mlir.tuning_spec.text import Entry, spec_text
-from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.target import detect
+from tilewise.kernels.errors import CompilerError, LoweringError
+from tilewise.kernels.mlir.iree.compiler import DATA_TILING, compile_module
+from tilewise.kernels.mlir.iree.module_text import module_text
+from tilewise.kernels.mlir.proof.annotation import by_lines, found_lines
+from tilewise.kernels.mlir.proof.proof import Proof
+from tilewise.kernels.mlir.proof.run_child import run_child
+from tilewise.kernels.mlir.transform.module import mlir_version
+from tilewise.kernels.mlir.tuning_spec.compiled import compile_with
+from tilewise.kernels.mlir.tuning_spec.text import Entry, spec_text
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import detect
 
-CHILD = "kernels.mlir.tuning_spec.child"
+CHILD = "tilewise.kernels.mlir.tuning_spec.child"
 REPEAT_SECONDS = 0.3
 MODES = {"default": (), "data tiling": (DATA_TILING,)}
 

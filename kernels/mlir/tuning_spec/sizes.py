@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from math import prod
 
-from kernels.errors import ScheduleError
-from kernels.mlir.tuning_spec.form import Form
-from kernels.schedule import Schedule
-from kernels.schedule.steps.levels import LEVELS, Level, LevelName, Pipeline
+from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.mlir.tuning_spec.form import Form
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.schedule.steps.levels import LEVELS, Level, LevelName, Pipeline
 
 STACK_BYTES = 32768  # IREE's usual limit for a function's allocations
 _BYTES = {"f32": 4, "f64": 8, "i32": 4}

@@ -12,15 +12,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernels.mlir.tuning_spec.form import Form, Loop, form_of
-from kernels.mlir.tuning_spec.sizes import (
+from tilewise.kernels.mlir.tuning_spec.form import Form, Loop, form_of
+from tilewise.kernels.mlir.tuning_spec.sizes import (
     around_config,
     compilation_info,
     outgrows_stack,
     tiles_of,
 )
-from kernels.problem import Problem
-from kernels.schedule import Schedule
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
 
 MARK = "tilewise.spec"
 """The attribute of an op that the spec has given its sizes: the problem of its entry."""

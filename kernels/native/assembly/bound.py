@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from kernels.arithmetic import Arithmetic, dot_of
-from kernels.native.assembly.instructions import Counts
-from kernels.native.microkernels.specs import KernelSpec
-from kernels.target.cores import Core, core_of
+from tilewise.kernels.arithmetic import Arithmetic, dot_of
+from tilewise.kernels.native.assembly.instructions import Counts
+from tilewise.kernels.native.microkernels.specs import KernelSpec
+from tilewise.kernels.target.cores import Core, core_of
 
 _UNITS = {
     "multiply-adds": "the multiply-add units bind",

@@ -2,7 +2,7 @@
 
 The loop is found in the text that LLVM prints for this machine: of the loops that hold
 no other, the one with the most multiply-adds. Its counts say what a core has to start
-for each iteration; what a core can start in a cycle is declared in `kernels.target.cores`.
+for each iteration; what a core can start in a cycle is declared in `tilewise.kernels.target.cores`.
 The bound is on the loop alone, with everything in the first-level cache.
 """
 
@@ -15,16 +15,16 @@ import llvmlite.binding as llvm
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
-from kernels.errors import LoweringError
-from kernels.native.assembly.bound import Bound, bound, bound_text
-from kernels.native.assembly.instructions import Counts, count_other, count_x86, parse
-from kernels.native.jit.ir_text import kernel_text
-from kernels.native.microkernels.specs import KernelSpec, MicroKernel
-from kernels.native.plan import plan
-from kernels.problem import Problem, parse_problem
-from kernels.schedule import Schedule
-from kernels.target import resolve
-from kernels.target.model import Target
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.assembly.bound import Bound, bound, bound_text
+from tilewise.kernels.native.assembly.instructions import Counts, count_other, count_x86, parse
+from tilewise.kernels.native.jit.ir_text import kernel_text
+from tilewise.kernels.native.microkernels.specs import KernelSpec, MicroKernel
+from tilewise.kernels.native.plan import plan
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import resolve
+from tilewise.kernels.target.model import Target
 
 _FUNCTION = re.compile(r"^_?tilewise_kernel_full_\w+:")
 _LABEL = re.compile(r"^(\.?L\w+):")

@@ -1,10 +1,10 @@
 """The call of the micro-kernel for one tile of C."""
 
-from kernels.native.driver.pack_printer import PackPrinter
-from kernels.native.driver.parameters import RegisterTile, names_of
-from kernels.native.driver.prefetch_printer import PrefetchPrinter
-from kernels.native.driver.scope import Scope
-from kernels.native.microkernels.abi import Arguments
+from tilewise.kernels.native.driver.pack_printer import PackPrinter
+from tilewise.kernels.native.driver.parameters import RegisterTile, names_of
+from tilewise.kernels.native.driver.prefetch_printer import PrefetchPrinter
+from tilewise.kernels.native.driver.scope import Scope
+from tilewise.kernels.native.microkernels.abi import Arguments
 
 PANEL_BYTES = "(taps * words * register_cols * word_size + sums_size)"
 

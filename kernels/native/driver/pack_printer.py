@@ -1,8 +1,8 @@
 """The packs of a driver, where its nest has them, or in a function beside it that runs ahead."""
 
-from kernels.native.driver.parameters import extent, step, stride
-from kernels.native.driver.prefetch_printer import PrefetchPrinter
-from kernels.native.driver.scope import Scope
+from tilewise.kernels.native.driver.parameters import extent, step, stride
+from tilewise.kernels.native.driver.prefetch_printer import PrefetchPrinter
+from tilewise.kernels.native.driver.scope import Scope
 
 # Counters share one i64: micro-kernel calls in the low bits, packs above them.
 PACK_A_SHIFT, PACK_B_SHIFT = 32, 48

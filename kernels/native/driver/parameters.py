@@ -8,7 +8,12 @@ the names; whoever prints a driver, fills its parameters or exports it takes the
 from dataclasses import dataclass, fields
 from typing import Generic, Literal, TypeVar
 
-from kernels.native.microkernels.abi import CALLED_BY_ALL, COPY_PATCHES, FILLING, PAST_CACHES
+from tilewise.kernels.native.microkernels.abi import (
+    CALLED_BY_ALL,
+    COPY_PATCHES,
+    FILLING,
+    PAST_CACHES,
+)
 
 T = TypeVar("T")
 

@@ -1,8 +1,8 @@
 """The prefetch of what of B is read next: rows of a block that is packed then, or panels."""
 
-from kernels.native.driver.parameters import RowsAhead, names_of, stride
-from kernels.native.driver.scope import Scope
-from kernels.native.microkernels.abi import PANEL_AHEAD_BYTES
+from tilewise.kernels.native.driver.parameters import RowsAhead, names_of, stride
+from tilewise.kernels.native.driver.scope import Scope
+from tilewise.kernels.native.microkernels.abi import PANEL_AHEAD_BYTES
 
 FETCH_PARTS, FETCH_BYTES = names_of(RowsAhead)
 

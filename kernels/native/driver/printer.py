@@ -7,41 +7,43 @@ argument is the address of its parameters. The threads of a parallel nest run th
 driver on parameters of their own, and meet at its end.
 
 The source is a module that Numba compiles; what the search calls is compiled without it
-(`kernels.native.language.to_ir`).
+(`tilewise.kernels.native.language.to_ir`).
 """
 
 from dataclasses import dataclass
 
-from kernels.arithmetic import Arithmetic
-from kernels.loopnest import Copy, Loop, Nest
-from kernels.native.driver.kernel_printer import KernelPrinter
-from kernels.native.driver.pack_printer import PackPrinter, print_prepare
-from kernels.native.driver.parameters import BARRIER, PARTS
-from kernels.native.driver.prefetch_printer import PrefetchPrinter
-from kernels.native.driver.scope import Scope
-from kernels.native.driver.structure import Structure
-from kernels.native.driver.transform_printer import TransformPrinter
-from kernels.native.driver.walk_printers import SweepPrinter, WindowPrinter
-from kernels.native.microkernels.abi import FUNCTIONS
-from kernels.native.strides import Strides
-from kernels.problem import Problem
-from kernels.schedule import Schedule
+from tilewise.kernels.arithmetic import Arithmetic
+from tilewise.kernels.loopnest import Copy, Loop, Nest
+from tilewise.kernels.native.driver.kernel_printer import KernelPrinter
+from tilewise.kernels.native.driver.pack_printer import PackPrinter, print_prepare
+from tilewise.kernels.native.driver.parameters import BARRIER, PARTS
+from tilewise.kernels.native.driver.prefetch_printer import PrefetchPrinter
+from tilewise.kernels.native.driver.scope import Scope
+from tilewise.kernels.native.driver.structure import Structure
+from tilewise.kernels.native.driver.transform_printer import TransformPrinter
+from tilewise.kernels.native.driver.walk_printers import SweepPrinter, WindowPrinter
+from tilewise.kernels.native.microkernels.abi import FUNCTIONS
+from tilewise.kernels.native.strides import Strides
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
 
 # Exported modules have definitions in the order of these imports: what packs call goes first.
 _HEADER = '''"""Driver printed by Tilewise; see kernels/native/driver/printer.py."""
 from numba import njit
 
-from kernels.native.language.barrier import wait_for_all
-from kernels.native.language.words import add_word, call_address, word
-from kernels.native.language.packs import pack_b, pack_image, pack_patches, pack_transposed_a
+from tilewise.kernels.native.language.barrier import wait_for_all
+from tilewise.kernels.native.language.words import add_word, call_address, word
+from tilewise.kernels.native.language.packs import (
+    pack_b, pack_image, pack_patches, pack_transposed_a,
+)
 '''
-_TRANSFORMS_HEADER = """from kernels.native.language.transforms import (
+_TRANSFORMS_HEADER = """from tilewise.kernels.native.language.transforms import (
     transform_products, transform_strided_rows, transform_tiles, transform_turned_quadrants,
     transform_turned_weights, transform_weights,
 )
 """
-_ENDS_HEADER = "from kernels.native.language.ends import comes_sooner\n"
-_STORES_HEADER = "from kernels.native.language.words import wait_for_stores\n"
+_ENDS_HEADER = "from tilewise.kernels.native.language.ends import comes_sooner\n"
+_STORES_HEADER = "from tilewise.kernels.native.language.words import wait_for_stores\n"
 _FUNCTION = """
 
 @njit("void(int64)", nogil=True)

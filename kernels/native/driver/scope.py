@@ -5,8 +5,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
-from kernels.loopnest import Loop
-from kernels.native.driver.parameters import (
+from tilewise.kernels.loopnest import Loop
+from tilewise.kernels.native.driver.parameters import (
     COUNT,
     REPEAT,
     bounds,
@@ -15,7 +15,7 @@ from kernels.native.driver.parameters import (
     step,
     stride,
 )
-from kernels.native.driver.structure import Structure
+from tilewise.kernels.native.driver.structure import Structure
 
 PROBED_LINES = 4
 """Of an end of an operand, lines that are timed: 4 take 0.3 us from a last cache that is far."""
@@ -162,7 +162,7 @@ class Scope:
     def in_blocks_of_c(self, start: str) -> str:
         """What the channels before `start` move C by, where they lie in blocks.
 
-        The names are those of `kernels.native.blocks.BlockSizes`.
+        The names are those of `tilewise.kernels.native.blocks.BlockSizes`.
         """
         block, size = self.ensure("c_block"), self.ensure("c_block_size")
         return "0" if start == "0" else f"{start} // {block} * {size} + {start} % {block}"

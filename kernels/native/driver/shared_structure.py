@@ -8,9 +8,9 @@ nothing beside the micro-kernels within, unless they are few and small.
 from dataclasses import replace
 from math import prod
 
-from kernels.loopnest import Copy, Entry, Loop, Nest
-from kernels.problem.iteration import IterationSpace
-from kernels.schedule import Parallel, Stream, Tile
+from tilewise.kernels.loopnest import Copy, Entry, Loop, Nest
+from tilewise.kernels.problem.iteration import IterationSpace
+from tilewise.kernels.schedule import Parallel, Stream, Tile
 
 LEAST_WORK = 1 << 20
 """Multiply-adds. Loops of one trip cost up to 4% of 64^3 and of 32^3, and 9% of 16^3."""

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-from kernels.arithmetic import Arithmetic, size_of
-from kernels.channel_blocks import PLAIN
-from kernels.loopnest import Copy, Nest
-from kernels.native.blocks import BlockSizes
-from kernels.native.driver.parameters import (
+from tilewise.kernels.arithmetic import Arithmetic, size_of
+from tilewise.kernels.channel_blocks import PLAIN
+from tilewise.kernels.loopnest import Copy, Nest
+from tilewise.kernels.native.blocks import BlockSizes
+from tilewise.kernels.native.driver.parameters import (
     STREAMS,
     Calls,
     Control,
@@ -25,18 +25,18 @@ from kernels.native.driver.parameters import (
     stride,
     values_of,
 )
-from kernels.native.driver.transform_sizes import bytes_of_transforms, sizes_of_transforms
-from kernels.native.ir.dot_products import OFFSET
-from kernels.native.ir.vectors import LINE_BYTES
-from kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU
-from kernels.native.microkernels.outer_product_spec import OuterProductSpec, lines_of_a_row
-from kernels.native.microkernels.specs import KernelSpec
-from kernels.native.microkernels.sweep.spec import SweepSpec
-from kernels.native.strides import Strides
-from kernels.problem import Conv2d, Problem
-from kernels.problem.iteration import is_packed_ahead
-from kernels.schedule import Divide, Parallel
-from kernels.schedule.fewer_products import POINT
+from tilewise.kernels.native.driver.transform_sizes import bytes_of_transforms, sizes_of_transforms
+from tilewise.kernels.native.ir.dot_products import OFFSET
+from tilewise.kernels.native.ir.vectors import LINE_BYTES
+from tilewise.kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU
+from tilewise.kernels.native.microkernels.outer_product_spec import OuterProductSpec, lines_of_a_row
+from tilewise.kernels.native.microkernels.specs import KernelSpec
+from tilewise.kernels.native.microkernels.sweep.spec import SweepSpec
+from tilewise.kernels.native.strides import Strides
+from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.problem.iteration import is_packed_ahead
+from tilewise.kernels.schedule import Divide, Parallel
+from tilewise.kernels.schedule.fewer_products import POINT
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from kernels.arithmetic import Arithmetic
-from kernels.loopnest import Nest
-from kernels.native.strides import Strides
-from kernels.problem import Problem
-from kernels.problem.iteration import IterationSpace, is_packed_ahead
-from kernels.schedule import Schedule
-from kernels.schedule.strassen import has_strided_rows
+from tilewise.kernels.arithmetic import Arithmetic
+from tilewise.kernels.loopnest import Nest
+from tilewise.kernels.native.strides import Strides
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.problem.iteration import IterationSpace, is_packed_ahead
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.schedule.strassen import has_strided_rows
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The nest of a schedule with the step `winograd` or `strassen`: transforms around products."""
 
-from kernels.loopnest import Copy, Loop
-from kernels.native.driver.pack_printer import PACKED
-from kernels.native.driver.parameters import (
+from tilewise.kernels.loopnest import Copy, Loop
+from tilewise.kernels.native.driver.pack_printer import PACKED
+from tilewise.kernels.native.driver.parameters import (
     TRANSFORMED,
     RegisterTile,
     StridedRows,
@@ -12,11 +12,11 @@ from kernels.native.driver.parameters import (
     names_of,
     stride,
 )
-from kernels.native.driver.prefetch_printer import PrefetchPrinter
-from kernels.native.driver.scope import Scope
-from kernels.native.ir.vectors import LINE_BYTES
-from kernels.native.microkernels.abi import PAST_CACHES, TRANSFORMS, Arguments
-from kernels.schedule.fewer_products import POINT, TILES
+from tilewise.kernels.native.driver.prefetch_printer import PrefetchPrinter
+from tilewise.kernels.native.driver.scope import Scope
+from tilewise.kernels.native.ir.vectors import LINE_BYTES
+from tilewise.kernels.native.microkernels.abi import PAST_CACHES, TRANSFORMS, Arguments
+from tilewise.kernels.schedule.fewer_products import POINT, TILES
 
 _TILES_OF_AN_IMAGE = "tile_height, tile_width, tiles_down, tiles_across"
 _FILTER = ("filter_rows", "filter_cols")

@@ -2,8 +2,8 @@
 
 from math import prod
 
-from kernels.loopnest import Nest
-from kernels.native.driver.parameters import (
+from tilewise.kernels.loopnest import Nest
+from tilewise.kernels.native.driver.parameters import (
     TRANSFORMED,
     ImageSizes,
     StridedRows,
@@ -11,12 +11,12 @@ from kernels.native.driver.parameters import (
     TransformSizes,
     values_of,
 )
-from kernels.native.strides import Strides
-from kernels.problem import Conv2d, Problem
-from kernels.problem.iteration import is_packed_ahead
-from kernels.schedule.fewer_products import POINT
-from kernels.schedule.strassen import has_strided_rows, matrix_of
-from kernels.schedule.winograd import taps_of, tiles_of
+from tilewise.kernels.native.strides import Strides
+from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.problem.iteration import is_packed_ahead
+from tilewise.kernels.schedule.fewer_products import POINT
+from tilewise.kernels.schedule.strassen import has_strided_rows, matrix_of
+from tilewise.kernels.schedule.winograd import taps_of, tiles_of
 
 
 def sizes_of_transforms(problem: Problem, nest: Nest, strides: Strides) -> dict[str, int]:

@@ -2,11 +2,11 @@
 
 from abc import ABC, abstractmethod
 
-from kernels.loopnest import Loop
-from kernels.native.driver.parameters import STREAMS, step, stride
-from kernels.native.driver.scope import Scope
-from kernels.native.ir.vectors import LINE_BYTES
-from kernels.native.microkernels.abi import (
+from tilewise.kernels.loopnest import Loop
+from tilewise.kernels.native.driver.parameters import STREAMS, step, stride
+from tilewise.kernels.native.driver.scope import Scope
+from tilewise.kernels.native.ir.vectors import LINE_BYTES
+from tilewise.kernels.native.microkernels.abi import (
     ADD_PARTS,
     FROM_WORDS,
     PAST_CACHES,
@@ -15,7 +15,7 @@ from kernels.native.microkernels.abi import (
     SweepArguments,
     WindowArguments,
 )
-from kernels.schedule.steps.loops import Divide
+from tilewise.kernels.schedule.steps.loops import Divide
 
 
 class WalkPrinter(ABC):

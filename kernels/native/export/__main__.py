@@ -1,14 +1,14 @@
-"""The process that prints the module of a stored result: `python -m kernels.native.export`."""
+"""Print the module of a stored result: `python -m tilewise.kernels.native.export`."""
 
 import json
 import sys
 from typing import Any
 
-from kernels.errors import KernelsError
-from kernels.native.export.module import Tuned, export
-from kernels.problem import parse_problem
-from kernels.schedule import Schedule
-from kernels.target import resolve
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.native.export.module import Tuned, export
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import resolve
 
 
 def export_result(found: dict[str, Any]) -> str:

@@ -2,8 +2,8 @@
 
 import ast
 
-from kernels.errors import LoweringError
-from kernels.native.driver.parameters import (
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.driver.parameters import (
     BARRIER,
     COUNT,
     PARTS,
@@ -12,7 +12,7 @@ from kernels.native.driver.parameters import (
     bounds,
     names_of,
 )
-from kernels.native.plan import Plan
+from tilewise.kernels.native.plan import Plan
 
 WIDTH = 100
 

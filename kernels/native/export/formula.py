@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from kernels.problem import Conv2d, Matmul, Problem
-from kernels.schedule import Schedule
+from tilewise.kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.schedule import Schedule
 
 
 def formula(problem: Problem) -> str:

@@ -11,9 +11,9 @@ import importlib
 import inspect
 from dataclasses import dataclass, field
 
-from kernels.errors import LoweringError
-from kernels.native.export.driver_source import filled, functions_of, wrapped
-from kernels.native.plan import Plan
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.export.driver_source import filled, functions_of, wrapped
+from tilewise.kernels.native.plan import Plan
 
 _IMPORTS = {
     ("llvmlite", "ir"): "from numba.core.cgutils import ir",
@@ -32,10 +32,10 @@ def helpers_text(planned: Plan) -> tuple[list[str], str]:
         called |= {n.id for part in body for n in ast.walk(part) if isinstance(n, ast.Name)}
     if len(planned.nest.parts) > 1:
         found.imports.add("from numba import cfunc")
-        found.take("kernels.native.language.words", "word")
-        found.take("kernels.native.threads.crew", "crew")
+        found.take("tilewise.kernels.native.language.words", "word")
+        found.take("tilewise.kernels.native.threads.crew", "crew")
     for node in source.body:
-        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("kernels."):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("tilewise.kernels."):
             for alias in node.names:
                 if alias.name in called:
                     found.take(str(node.module), alias.name)
@@ -71,7 +71,7 @@ class _Definitions:
     def _take_import(self, node: ast.Import | ast.ImportFrom, name: str) -> None:
         alias = next(a for a in node.names if (a.asname or a.name) == name)
         source = node.module or "" if isinstance(node, ast.ImportFrom) else alias.name
-        if source.startswith("kernels."):
+        if source.startswith("tilewise.kernels."):
             self.take(source, alias.name)
         elif (source, name) in _IMPORTS:
             self.imports.add(_IMPORTS[source, name])

@@ -13,26 +13,26 @@ from typing import Any
 
 import numpy as np
 
-from kernels.native.export.driver_source import driver_text
-from kernels.native.export.formula import formula, method
-from kernels.native.export.helpers import helpers_text
-from kernels.native.export.public_function import (
+from tilewise.kernels.native.export.driver_source import driver_text
+from tilewise.kernels.native.export.formula import formula, method
+from tilewise.kernels.native.export.helpers import helpers_text
+from tilewise.kernels.native.export.public_function import (
     call_text,
     facts_text,
     locate_text,
     operand_names,
     public_text,
 )
-from kernels.native.export.templates import HEAD, LINK, check_text
-from kernels.native.jit.ir_text import kernel_text
-from kernels.native.plan import Plan, plan
-from kernels.oracle.accuracy import MOST_TIMES
-from kernels.oracle.operands import NUMPY_TYPES
-from kernels.oracle.tolerance import error_bound
-from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.system.toolchain import identity
-from kernels.target.model import Target
+from tilewise.kernels.native.export.templates import HEAD, LINK, check_text
+from tilewise.kernels.native.jit.ir_text import kernel_text
+from tilewise.kernels.native.plan import Plan, plan
+from tilewise.kernels.oracle.accuracy import MOST_TIMES
+from tilewise.kernels.oracle.operands import NUMPY_TYPES
+from tilewise.kernels.oracle.tolerance import error_bound
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.system.toolchain import identity
+from tilewise.kernels.target.model import Target
 
 _WIDTH_FEATURES = {64: ("avx512f",), 32: ("avx2",)}
 _INTRINSIC_FEATURES = {
@@ -87,7 +87,7 @@ def export(
         schedule: how.
         target: the machine that it is for.
         tuned: its speed, where it is known.
-        toolchain: what made the module; None asks `kernels.system.toolchain`.
+        toolchain: what made the module; None asks `tilewise.kernels.system.toolchain`.
 
     Raises:
         ScheduleError: the schedule cannot be applied to the problem.

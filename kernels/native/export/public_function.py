@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from kernels.native.driver.parameters import Addresses
-from kernels.native.plan import Plan
-from kernels.problem import Conv2d, Problem
+from tilewise.kernels.native.driver.parameters import Addresses
+from tilewise.kernels.native.plan import Plan
+from tilewise.kernels.problem import Conv2d, Problem
 
 _PUBLIC = '''
 def {op}({first}, {second}, out=None, bias=None):

@@ -1,10 +1,10 @@
 """The fixed parts of an exported module: features, linking, the check.
 
-Templates for `str.format`; `kernels.native.export.module` puts them together.
+Templates for `str.format`; `tilewise.kernels.native.export.module` puts them together.
 """
 
-from kernels.oracle.operands import operand_limit
-from kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.oracle.operands import operand_limit
+from tilewise.kernels.problem import Conv2d, Matmul, Problem
 
 HEAD = '''
 PROBLEM = "{problem}"

@@ -3,7 +3,8 @@
 llvmlite's builder keeps an object of each, for those who look at what they built or change
 it. Nobody here does, and the objects and their printing took most of the time before LLVM's
 own. Types, constants, functions and blocks stay llvmlite's; the methods have the names and the
-arguments of its `IRBuilder`, for `kernels.native.language.primitives` is emitted through either.
+arguments of its `IRBuilder`, for `tilewise.kernels.native.language.primitives` is emitted through
+either.
 """
 
 from collections.abc import Sequence
@@ -11,8 +12,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from kernels.native.ir.cursor import Cursor
-from kernels.native.ir.values import Written, constant_of, typed
+from tilewise.kernels.native.ir.cursor import Cursor
+from tilewise.kernels.native.ir.values import Written, constant_of, typed
 
 _I1, _I64 = ir.IntType(1), ir.IntType(64)
 _COMPARISONS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.vectors import Value, const
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.vectors import Value, const
 
 Transform = Callable[[list[Value]], list[Value]]
 

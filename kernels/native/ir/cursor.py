@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from llvmlite import ir
 
-from kernels.native.ir.values import Phi, Written, typed
+from tilewise.kernels.native.ir.values import Phi, Written, typed
 
 
 class Cursor:

@@ -4,9 +4,9 @@ from typing import Any
 
 from llvmlite import ir
 
-from kernels.arithmetic import BF16_DOT, I8_DOT, I16_DOT, Arithmetic, size_of
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.vectors import ELEMENTS, I8, I16, I32, Value, Vectors, declare
+from tilewise.kernels.arithmetic import BF16_DOT, I8_DOT, I16_DOT, Arithmetic, size_of
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.vectors import ELEMENTS, I8, I16, I32, Value, Vectors, declare
 
 OFFSET = 128  # what makes an i8 unsigned
 _OFFSET_BYTES = 0x80808080

@@ -8,8 +8,8 @@ a chunk, and back after it, by whole fours; a pack brings the words themselves t
 
 from llvmlite import ir
 
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.vectors import I16, I32, Value
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.vectors import I16, I32, Value
 
 BLOCK_BYTES = 16  # that an unpack works within
 FOUR = 4  # columns of 32-bit sums that stay together

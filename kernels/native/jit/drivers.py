@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import llvmlite.binding as llvm
 
-from kernels.errors import LoweringError
-from kernels.native.jit.engines import Loaded
-from kernels.native.jit.object_cache import object_code
-from kernels.native.jit.object_code import ObjectCode, Passes
-from kernels.native.language.frame import called_name, symbol
-from kernels.native.language.to_ir import emit_driver, emit_function
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.jit.engines import Loaded
+from tilewise.kernels.native.jit.object_cache import object_code
+from tilewise.kernels.native.jit.object_code import ObjectCode, Passes
+from tilewise.kernels.native.language.frame import called_name, symbol
+from tilewise.kernels.native.language.to_ir import emit_driver, emit_function
 
 Driver = Callable[[int], None]
 _TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64)  # calls without Python's lock

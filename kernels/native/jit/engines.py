@@ -5,7 +5,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from kernels.native.jit.object_code import ObjectCode, new_machine
+from tilewise.kernels.native.jit.object_code import ObjectCode, new_machine
 
 OBJECTS_OF_AN_ENGINE = 16
 

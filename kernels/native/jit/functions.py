@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 from llvmlite import ir
 
-from kernels.errors import LoweringError
-from kernels.native.jit.engines import Loaded
-from kernels.native.jit.object_cache import object_code
-from kernels.native.jit.object_code import ObjectCode, Passes
-from kernels.native.microkernels.abi import FUNCTIONS
-from kernels.native.microkernels.specs import MicroKernel, Piece
-from kernels.native.microkernels.use import ANYHOW, Use
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.jit.engines import Loaded
+from tilewise.kernels.native.jit.object_cache import object_code
+from tilewise.kernels.native.jit.object_code import ObjectCode, Passes
+from tilewise.kernels.native.microkernels.abi import FUNCTIONS
+from tilewise.kernels.native.microkernels.specs import MicroKernel, Piece
+from tilewise.kernels.native.microkernels.use import ANYHOW, Use
 
 MOST_LOADED = 128  # functions that a process holds beside those in use
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from kernels.native.jit.functions import emit_all
-from kernels.native.microkernels.specs import MicroKernel
-from kernels.native.microkernels.use import ANYHOW, Use
+from tilewise.kernels.native.jit.functions import emit_all
+from tilewise.kernels.native.microkernels.specs import MicroKernel
+from tilewise.kernels.native.microkernels.use import ANYHOW, Use
 
 
 @dataclass(frozen=True)

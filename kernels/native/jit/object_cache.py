@@ -14,10 +14,10 @@ from pathlib import Path
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from kernels.native.jit.object_code import ObjectCode, Passes, compile_module, features
-from kernels.system.cache_folder import cache_dir
-from kernels.system.regular_file import read_regular
-from kernels.system.toolchain import identity
+from tilewise.kernels.native.jit.object_code import ObjectCode, Passes, compile_module, features
+from tilewise.kernels.system.cache_folder import cache_dir
+from tilewise.kernels.system.regular_file import read_regular
+from tilewise.kernels.system.toolchain import identity
 
 MOST_BYTES = 256 << 20  # of kept objects; the ones used longest ago go first
 _DIGEST = 32

@@ -10,7 +10,7 @@ from typing import Any
 from numba import njit, types
 from numba.extending import intrinsic
 
-from kernels.native.language.primitives import (
+from tilewise.kernels.native.language.primitives import (
     emit_add_shared,
     emit_offer_core,
     emit_pause,

@@ -1,7 +1,7 @@
 """What drivers are written in: functions of i64s, found in source for Numba and not imported.
 
-A driver is printed (`kernels.native.driver.printer`), and what it calls lies in the modules of
-`LANGUAGE`. Importing those loads Numba, so their sources are read.
+A driver is printed (`tilewise.kernels.native.driver.printer`), and what it calls lies in the
+modules of `LANGUAGE`. Importing those loads Numba, so their sources are read.
 """
 
 import ast

@@ -2,7 +2,7 @@
 
 from numba import njit
 
-from kernels.native.language.words import clock, touch
+from tilewise.kernels.native.language.words import clock, touch
 
 
 @njit

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from kernels.native.ir.vectors import I64, Value, const
-from kernels.native.language import primitives
-from kernels.native.language.definitions import language
-from kernels.native.language.frame import Frame, declared_function
+from tilewise.kernels.native.ir.vectors import I64, Value, const
+from tilewise.kernels.native.language import primitives
+from tilewise.kernels.native.language.definitions import language
+from tilewise.kernels.native.language.frame import Frame, declared_function
 
 PRIMITIVES: dict[str, Callable[..., Value]] = {
     "read_shared": primitives.emit_read_shared,

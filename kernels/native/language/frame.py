@@ -5,10 +5,10 @@ from collections.abc import Mapping
 
 from llvmlite import ir
 
-from kernels.errors import LoweringError
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.vectors import I64, VOID, Value, const
-from kernels.native.language.definitions import gives_a_value, times_written
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.vectors import I64, VOID, Value, const
+from tilewise.kernels.native.language.definitions import gives_a_value, times_written
 
 _PREFIX = "tilewise_"
 

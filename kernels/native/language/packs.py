@@ -1,11 +1,11 @@
 """The packs of a whole block, which generated drivers call.
 
-In the language of drivers (`kernels.native.language.to_ir`): every value is an i64.
+In the language of drivers (`tilewise.kernels.native.language.to_ir`): every value is an i64.
 """
 
 from numba import njit
 
-from kernels.native.language.words import call_address, fill
+from tilewise.kernels.native.language.words import call_address, fill
 
 
 @njit(nogil=True)

@@ -1,8 +1,9 @@
 """What a driver cannot say in Python: memory, calls through addresses, and what threads share.
 
 Each is emitted into LLVM IR here, once for both ways in which drivers are compiled: as Numba's
-intrinsics (`kernels.native.language.words`, `kernels.native.language.barrier`), and without Numba
-(`kernels.native.language.to_ir`). Values are i64; those that give none back return None.
+intrinsics (`tilewise.kernels.native.language.words`, `tilewise.kernels.native.language.barrier`),
+and without Numba (`tilewise.kernels.native.language.to_ir`). Values are i64; those that give none
+back return None.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 import llvmlite.binding as ll
 from llvmlite import ir
 
-from kernels.native.ir.vectors import I1, I8, I32, I64, VOID, Value, declare
+from tilewise.kernels.native.ir.vectors import I1, I8, I32, I64, VOID, Value, declare
 
 WORD_BYTES = 8
 IS_X86 = ll.get_process_triple().startswith(("x86", "i686"))

@@ -2,16 +2,16 @@
 
 A driver, and every function that it calls, is written in a small language: Python in which
 every value is an i64. Numba compiles it, and does so for those who take a kernel along
-(`kernels.native.export.module`), but spends most of its 0.3 to 1.2 s on finding out that everything
-is an i64. Here that is given, and a tenth of the time remains.
+(`tilewise.kernels.native.export.module`), but spends most of its 0.3 to 1.2 s on finding out that
+everything is an i64. Here that is given, and a tenth of the time remains.
 `tests/kernels/native/language/test_to_ir.py` holds what both make equal.
 
 The language: assignments to names, `for` over `range` with a positive step, `while`, `if`,
 `continue`, `return` (on every way out of a function that gives something); integers,
 `+ - * // % |`, comparisons, `and`, `or`, `not`, a conditional expression, `min` and `max`;
-calls of functions of the same language (`kernels.native.language.definitions`) and of the
-primitives (`kernels.native.language.primitives`). A name that is written in a loop alone is unknown
-behind it, and when its next turn begins.
+calls of functions of the same language (`tilewise.kernels.native.language.definitions`) and of the
+primitives (`tilewise.kernels.native.language.primitives`). A name that is written in a loop alone
+is unknown behind it, and when its next turn begins.
 """
 
 import ast
@@ -19,10 +19,10 @@ from collections.abc import Mapping
 
 from llvmlite import ir
 
-from kernels.native.ir.vectors import Value, const
-from kernels.native.language.definitions import definitions, language
-from kernels.native.language.expressions import Expressions
-from kernels.native.language.frame import Frame
+from tilewise.kernels.native.ir.vectors import Value, const
+from tilewise.kernels.native.language.definitions import definitions, language
+from tilewise.kernels.native.language.expressions import Expressions
+from tilewise.kernels.native.language.frame import Frame
 
 _RANGE_ARGUMENTS = 3
 

@@ -1,12 +1,12 @@
 """The transforms of a whole block of tiles, which generated drivers call.
 
-In the language of drivers (`kernels.native.language.to_ir`): every value is an i64. Tiles are
-counted through all images, row by row; strides are in elements of `size` bytes.
+In the language of drivers (`tilewise.kernels.native.language.to_ir`): every value is an i64. Tiles
+are counted through all images, row by row; strides are in elements of `size` bytes.
 """
 
 from numba import njit
 
-from kernels.native.language.words import call_address
+from tilewise.kernels.native.language.words import call_address
 
 
 @njit(nogil=True)

@@ -1,6 +1,6 @@
 """Words at addresses, calls through them, and memory set to a byte: Numba's intrinsics.
 
-In the language of drivers (`kernels.native.language.to_ir`) these are primitives.
+In the language of drivers (`tilewise.kernels.native.language.to_ir`) these are primitives.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from kernels.native.language.primitives import (
+from tilewise.kernels.native.language.primitives import (
     emit_add_word,
     emit_call_address,
     emit_clock,

@@ -7,7 +7,7 @@ function's name holds.
 from dataclasses import dataclass, fields
 from typing import Generic, TypeVar
 
-from kernels.problem import Problem
+from tilewise.kernels.problem import Problem
 
 CALLED_BY_ALL = ("full", "edge", "pack_a_panel", "pack_b_panel", "copy_rows")
 """What any driver may call, by the names of its parameters.

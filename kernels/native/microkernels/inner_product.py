@@ -16,25 +16,25 @@ from typing import Literal, Self
 
 from llvmlite import ir
 
-from kernels.arithmetic import Arithmetic
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.control import Loop, branch
-from kernels.native.ir.dot_products import multiply_add, widen
-from kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const, internal_function
-from kernels.native.microkernels.abi import ARGUMENTS, Arguments
-from kernels.native.microkernels.inner_product_spec import (
+from tilewise.kernels.arithmetic import Arithmetic
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.control import Loop, branch
+from tilewise.kernels.native.ir.dot_products import multiply_add, widen
+from tilewise.kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const, internal_function
+from tilewise.kernels.native.microkernels.abi import ARGUMENTS, Arguments
+from tilewise.kernels.native.microkernels.inner_product_spec import (
     InnerProductSpec,
     inner_product_spec,
     split_arithmetic,
 )
-from kernels.native.microkernels.partial_sums import Strips
-from kernels.native.microkernels.specs import Piece, packs_of_a
-from kernels.native.microkernels.use import ANYHOW, Use
-from kernels.native.packing.panels import PANEL_ARGUMENTS
-from kernels.native.strides import Strides
-from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.target.model import Target
+from tilewise.kernels.native.microkernels.partial_sums import Strips
+from tilewise.kernels.native.microkernels.specs import Piece, packs_of_a
+from tilewise.kernels.native.microkernels.use import ANYHOW, Use
+from tilewise.kernels.native.packing.panels import PANEL_ARGUMENTS
+from tilewise.kernels.native.strides import Strides
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target.model import Target
 
 # Of a stream: 5% for f32 128x1x1408, which lies in L2; 1 to 2% for 3072x1x1024, in L3.
 STREAM_AHEAD_BYTES = 4096

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from kernels.arithmetic import PAIR, Arithmetic, arithmetic
-from kernels.errors import LoweringError
-from kernels.native.microkernels.abi import ADD_BIAS, RELU, epilogue_flags
-from kernels.native.strides import Strides
-from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.target.model import Target
+from tilewise.kernels.arithmetic import PAIR, Arithmetic, arithmetic
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.microkernels.abi import ADD_BIAS, RELU, epilogue_flags
+from tilewise.kernels.native.strides import Strides
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target.model import Target
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,14 @@
 """The kinds of micro-kernel that there are, and which of them a schedule asks for."""
 
-from kernels.errors import LoweringError
-from kernels.native.microkernels.inner_product import InnerProduct
-from kernels.native.microkernels.outer_product import OuterProduct
-from kernels.native.microkernels.specs import MicroKernel
-from kernels.native.microkernels.sweep.kind import SweepKernel
-from kernels.native.microkernels.transformed import TransformedProduct
-from kernels.native.microkernels.window.kind import Window
-from kernels.problem import Problem
-from kernels.schedule import Schedule
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.microkernels.inner_product import InnerProduct
+from tilewise.kernels.native.microkernels.outer_product import OuterProduct
+from tilewise.kernels.native.microkernels.specs import MicroKernel
+from tilewise.kernels.native.microkernels.sweep.kind import SweepKernel
+from tilewise.kernels.native.microkernels.transformed import TransformedProduct
+from tilewise.kernels.native.microkernels.window.kind import Window
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
 
 KINDS: tuple[type[MicroKernel], ...] = (
     *(TransformedProduct, Window, SweepKernel),

@@ -20,23 +20,26 @@ from typing import Self
 
 from llvmlite import ir
 
-from kernels.arithmetic import Arithmetic, arithmetic_of
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.control import branch
-from kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const, internal_function
-from kernels.native.microkernels.abi import ARGUMENTS, Arguments
-from kernels.native.microkernels.outer_product_spec import OuterProductSpec, outer_product_spec
-from kernels.native.microkernels.reduction import Reduction
-from kernels.native.microkernels.specs import Piece, packs_of_a
-from kernels.native.microkernels.tile_of_c import TileOfC
-from kernels.native.microkernels.use import ANYHOW, Cut, Use
-from kernels.native.packing.panels import emit_pack_panel, emit_transpose_panel
-from kernels.native.packing.patches import emit_copy_patches
-from kernels.native.strides import Strides
-from kernels.problem import Conv2d, Problem
-from kernels.problem.iteration import iteration_space
-from kernels.schedule import Schedule
-from kernels.target.model import Target
+from tilewise.kernels.arithmetic import Arithmetic, arithmetic_of
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.control import branch
+from tilewise.kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const, internal_function
+from tilewise.kernels.native.microkernels.abi import ARGUMENTS, Arguments
+from tilewise.kernels.native.microkernels.outer_product_spec import (
+    OuterProductSpec,
+    outer_product_spec,
+)
+from tilewise.kernels.native.microkernels.reduction import Reduction
+from tilewise.kernels.native.microkernels.specs import Piece, packs_of_a
+from tilewise.kernels.native.microkernels.tile_of_c import TileOfC
+from tilewise.kernels.native.microkernels.use import ANYHOW, Cut, Use
+from tilewise.kernels.native.packing.panels import emit_pack_panel, emit_transpose_panel
+from tilewise.kernels.native.packing.patches import emit_copy_patches
+from tilewise.kernels.native.strides import Strides
+from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.problem.iteration import iteration_space
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target.model import Target
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 from math import prod
 
-from kernels.arithmetic import Arithmetic, arithmetic_of, size_of
-from kernels.errors import LoweringError
-from kernels.native.ir.vectors import LINE_BYTES
-from kernels.native.microkernels.abi import ADD_BIAS, RELU, epilogue_flags
-from kernels.native.strides import Strides
-from kernels.problem import Problem
-from kernels.problem.iteration import is_packed_ahead, iteration_space
-from kernels.schedule import Parallel, Schedule
-from kernels.schedule.legality import tile_unit
-from kernels.target.model import Target
+from tilewise.kernels.arithmetic import Arithmetic, arithmetic_of, size_of
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.ir.vectors import LINE_BYTES
+from tilewise.kernels.native.microkernels.abi import ADD_BIAS, RELU, epilogue_flags
+from tilewise.kernels.native.strides import Strides
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.problem.iteration import is_packed_ahead, iteration_space
+from tilewise.kernels.schedule import Parallel, Schedule
+from tilewise.kernels.schedule.legality import tile_unit
+from tilewise.kernels.target.model import Target
 
 STEPS_FOR_LINE = 4
 """Steps of the reduction in which a call fetches a line of its tile of C.

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.control import Transform, when
-from kernels.native.ir.vectors import ELEMENTS, I32, Value, Vectors, const
-from kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU, Arguments, ceiling_of
-from kernels.native.microkernels.inner_product_spec import InnerProductSpec
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.control import Transform, when
+from tilewise.kernels.native.ir.vectors import ELEMENTS, I32, Value, Vectors, const
+from tilewise.kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU, Arguments, ceiling_of
+from tilewise.kernels.native.microkernels.inner_product_spec import InnerProductSpec
 
 
 @dataclass(frozen=True)

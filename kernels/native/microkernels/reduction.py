@@ -6,13 +6,13 @@ multiplied with a row of B, in vectors.
 
 from dataclasses import dataclass
 
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.control import Loop, branch, turns
-from kernels.native.ir.dot_products import multiply_add, widened_from_word
-from kernels.native.ir.vectors import LINE_BYTES, Value, Vectors, const
-from kernels.native.microkernels.abi import PANEL_AHEAD_BYTES, Arguments
-from kernels.native.microkernels.outer_product_spec import OuterProductSpec
-from kernels.native.microkernels.tile_of_c import TileOfC
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.control import Loop, branch, turns
+from tilewise.kernels.native.ir.dot_products import multiply_add, widened_from_word
+from tilewise.kernels.native.ir.vectors import LINE_BYTES, Value, Vectors, const
+from tilewise.kernels.native.microkernels.abi import PANEL_AHEAD_BYTES, Arguments
+from tilewise.kernels.native.microkernels.outer_product_spec import OuterProductSpec
+from tilewise.kernels.native.microkernels.tile_of_c import TileOfC
 
 
 @dataclass(frozen=True)

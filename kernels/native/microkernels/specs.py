@@ -6,13 +6,13 @@ from typing import Any, Protocol, Self
 
 from llvmlite import ir
 
-from kernels.arithmetic import Arithmetic, size_of
-from kernels.native.microkernels.use import ANYHOW, Use
-from kernels.native.packing.panels import emit_copy_rows, emit_pack_panel
-from kernels.native.strides import Strides
-from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.target.model import Target
+from tilewise.kernels.arithmetic import Arithmetic, size_of
+from tilewise.kernels.native.microkernels.use import ANYHOW, Use
+from tilewise.kernels.native.packing.panels import emit_copy_rows, emit_pack_panel
+from tilewise.kernels.native.strides import Strides
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target.model import Target
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ needs no mask.
 
 from dataclasses import dataclass, replace
 
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.control import Transform, turns, when
-from kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Value, Vectors, const
-from kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU, Arguments, ceiling_of
-from kernels.native.microkernels.outer_product_spec import STEPS_FOR_LINE, OuterProductSpec
-from kernels.native.microkernels.use import Cut
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.control import Transform, turns, when
+from tilewise.kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Value, Vectors, const
+from tilewise.kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU, Arguments, ceiling_of
+from tilewise.kernels.native.microkernels.outer_product_spec import STEPS_FOR_LINE, OuterProductSpec
+from tilewise.kernels.native.microkernels.use import Cut
 
 
 @dataclass(frozen=True)

@@ -8,31 +8,40 @@ bias and relu are the transform's of the result.
 from dataclasses import dataclass, replace
 from typing import Self
 
-from kernels.arithmetic import Arithmetic, arithmetic_of
-from kernels.errors import LoweringError
-from kernels.native.microkernels.abi import ADD_BIAS, PAST_CACHES, RELU, ceiling_of, epilogue_flags
-from kernels.native.microkernels.outer_product import (
+from tilewise.kernels.arithmetic import Arithmetic, arithmetic_of
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.microkernels.abi import (
+    ADD_BIAS,
+    PAST_CACHES,
+    RELU,
+    ceiling_of,
+    epilogue_flags,
+)
+from tilewise.kernels.native.microkernels.outer_product import (
     OuterProduct,
 )
-from kernels.native.microkernels.outer_product_spec import OuterProductSpec, outer_product_spec
-from kernels.native.microkernels.specs import Piece
-from kernels.native.microkernels.use import ANYHOW, Use
-from kernels.native.packing.methods import Filtered, Method, Quadrants
-from kernels.native.packing.transforms import (
+from tilewise.kernels.native.microkernels.outer_product_spec import (
+    OuterProductSpec,
+    outer_product_spec,
+)
+from tilewise.kernels.native.microkernels.specs import Piece
+from tilewise.kernels.native.microkernels.use import ANYHOW, Use
+from tilewise.kernels.native.packing.methods import Filtered, Method, Quadrants
+from tilewise.kernels.native.packing.transforms import (
     TransformSpec,
     emit_transform_filter,
     emit_transform_image,
     emit_transform_result,
 )
-from kernels.native.strides import Strides
-from kernels.problem import Conv2d, Problem
-from kernels.schedule import Parallel, Schedule, Tile
-from kernels.schedule.fewer_products import TILES
-from kernels.schedule.legality import part_size
-from kernels.schedule.transformed import scheduled_space
-from kernels.schedule.winograd import taps_of
-from kernels.target.cores import is_golden_cove_server
-from kernels.target.model import Target
+from tilewise.kernels.native.strides import Strides
+from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.schedule import Parallel, Schedule, Tile
+from tilewise.kernels.schedule.fewer_products import TILES
+from tilewise.kernels.schedule.legality import part_size
+from tilewise.kernels.schedule.transformed import scheduled_space
+from tilewise.kernels.schedule.winograd import taps_of
+from tilewise.kernels.target.cores import is_golden_cove_server
+from tilewise.kernels.target.model import Target
 
 NEAR_BYTES = 4096
 """Of a panel that one call reads from a far last cache, how far ahead it fetches to the first.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-from kernels.loopnest import Copy, Kernel, Lengths, Nest, blocks_at
+from tilewise.kernels.loopnest import Copy, Kernel, Lengths, Nest, blocks_at
 
 Cut = Literal["", "rows", "cols", "rows and cols"]
 """The sides on which C cuts tiles off."""

@@ -1,10 +1,10 @@
-"""The process that makes and proves an object: `python -m kernels.native.objects`."""
+"""The process that makes and proves an object: `python -m tilewise.kernels.native.objects`."""
 
 import json
 import sys
 
-from kernels.errors import KernelsError
-from kernels.native.objects.document import proven_document
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.native.objects.document import proven_document
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ rights are those that `ar -D` writes.
 import struct
 from collections.abc import Mapping
 
-from kernels.native.objects.elf import Elf
+from tilewise.kernels.native.objects.elf import Elf
 
 _MAGIC, _END = b"!<arch>\n", b"`\n"
 _SHORT = 15

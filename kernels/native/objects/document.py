@@ -3,13 +3,13 @@
 import base64
 from typing import Any
 
-from kernels.native.export.module import Tuned
-from kernels.native.objects.make import make_object
-from kernels.native.objects.proof.prove import require_proven
-from kernels.problem import parse_problem
-from kernels.schedule import Schedule
-from kernels.system.toolchain import identity
-from kernels.target import resolve
+from tilewise.kernels.native.export.module import Tuned
+from tilewise.kernels.native.objects.make import make_object
+from tilewise.kernels.native.objects.proof.prove import require_proven
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.system.toolchain import identity
+from tilewise.kernels.target import resolve
 
 
 def proven_document(found: dict[str, Any]) -> dict[str, Any]:

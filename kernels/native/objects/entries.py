@@ -7,11 +7,11 @@ work or on all of them. The driver takes addresses alone: its sizes are known (`
 import ast
 from dataclasses import dataclass
 
-from kernels.errors import LoweringError
-from kernels.native.driver.parameters import PARTS, Addresses, bounds, names_of
-from kernels.native.export.driver_source import filled, functions_of
-from kernels.native.microkernels.abi import FUNCTIONS
-from kernels.native.objects.interface import (
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.driver.parameters import PARTS, Addresses, bounds, names_of
+from tilewise.kernels.native.export.driver_source import filled, functions_of
+from tilewise.kernels.native.microkernels.abi import FUNCTIONS
+from tilewise.kernels.native.objects.interface import (
     MISALIGNED,
     NO_SUCH_PART,
     NULL,
@@ -19,7 +19,7 @@ from kernels.native.objects.interface import (
     Argument,
     Interface,
 )
-from kernels.native.plan import Plan
+from tilewise.kernels.native.plan import Plan
 
 DRIVER, PREPARE, COPY, BOUNDS = "driver", "prepare", "copy_bytes", "part_bounds"
 _BARRIER = "wait_for_all"

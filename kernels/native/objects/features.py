@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from kernels.native.objects.templates import filled
+from tilewise.kernels.native.objects.templates import filled
 
 Register = Literal["eax", "ebx", "ecx", "edx"]
 REGISTERS: tuple[Register, ...] = ("eax", "ebx", "ecx", "edx")

@@ -2,10 +2,10 @@
 
 from textwrap import indent
 
-from kernels.native.export.formula import formula, method
-from kernels.native.export.module import Tuned
-from kernels.native.ir.vectors import LINE_BYTES
-from kernels.native.objects.interface import (
+from tilewise.kernels.native.export.formula import formula, method
+from tilewise.kernels.native.export.module import Tuned
+from tilewise.kernels.native.ir.vectors import LINE_BYTES
+from tilewise.kernels.native.objects.interface import (
     MISALIGNED,
     NO_SUCH_PART,
     NULL,
@@ -13,10 +13,10 @@ from kernels.native.objects.interface import (
     Argument,
     Interface,
 )
-from kernels.native.objects.templates import filled
-from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.target.model import Target
+from tilewise.kernels.native.objects.templates import filled
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target.model import Target
 
 _BITS = {
     "bf16": "uint16_t holds the bits of a bfloat16",

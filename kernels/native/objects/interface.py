@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from math import prod
 
-from kernels.native.export.public_function import operand_names
-from kernels.native.ir.vectors import LINE_BYTES
-from kernels.native.microkernels.sweep.spec import SweepSpec
-from kernels.native.plan import Plan
-from kernels.oracle.operands import operand_type
-from kernels.problem import DTYPES, Problem, stem
-from kernels.schedule import Schedule
-from kernels.target.model import Target
+from tilewise.kernels.native.export.public_function import operand_names
+from tilewise.kernels.native.ir.vectors import LINE_BYTES
+from tilewise.kernels.native.microkernels.sweep.spec import SweepSpec
+from tilewise.kernels.native.plan import Plan
+from tilewise.kernels.oracle.operands import operand_type
+from tilewise.kernels.problem import DTYPES, Problem, stem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target.model import Target
 
 PREFIX = "tilewise_"
 OK, NULL, MISALIGNED, NO_SUCH_PART = 0, 1, 2, 3

@@ -4,16 +4,16 @@ from dataclasses import dataclass
 
 import llvmlite.binding as llvm
 
-from kernels.errors import LoweringError
-from kernels.native.export.module import Tuned
-from kernels.native.objects.entries import Entries
-from kernels.native.objects.header import header_text
-from kernels.native.objects.interface import Interface
-from kernels.native.objects.module import Compiler
-from kernels.native.plan import plan
-from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.target.model import Target
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.export.module import Tuned
+from tilewise.kernels.native.objects.entries import Entries
+from tilewise.kernels.native.objects.header import header_text
+from tilewise.kernels.native.objects.interface import Interface
+from tilewise.kernels.native.objects.module import Compiler
+from tilewise.kernels.native.plan import plan
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target.model import Target
 
 
 @dataclass(frozen=True)

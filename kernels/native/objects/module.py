@@ -1,8 +1,9 @@
 """A planned kernel as one LLVM module: driver, micro-kernels and packs, linked by their symbols.
 
-Every piece gets the passes that it gets in a search (`kernels.native.jit.object_code`); then they
-are linked, and everything but what C calls is internal. Sizes are constants of the driver, which
-LLVM folds. Nothing in the module is written to, and nothing in it calls what it does not have.
+Every piece gets the passes that it gets in a search (`tilewise.kernels.native.jit.object_code`);
+then they are linked, and everything but what C calls is internal. Sizes are constants of the
+driver, which LLVM folds. Nothing in the module is written to, and nothing in it calls what it does
+not have.
 """
 
 import functools
@@ -13,15 +14,15 @@ from typing import Any
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from kernels.errors import LoweringError
-from kernels.native.ir.vectors import I64, VOID, Value, const
-from kernels.native.jit.ir_text import kernel_text
-from kernels.native.jit.object_code import Passes, optimise
-from kernels.native.language.definitions import language
-from kernels.native.language.frame import called_name, symbol
-from kernels.native.language.to_ir import emit_driver, emit_function
-from kernels.native.objects.elf import Elf
-from kernels.native.objects.entries import (
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.ir.vectors import I64, VOID, Value, const
+from tilewise.kernels.native.jit.ir_text import kernel_text
+from tilewise.kernels.native.jit.object_code import Passes, optimise
+from tilewise.kernels.native.language.definitions import language
+from tilewise.kernels.native.language.frame import called_name, symbol
+from tilewise.kernels.native.language.to_ir import emit_driver, emit_function
+from tilewise.kernels.native.objects.elf import Elf
+from tilewise.kernels.native.objects.entries import (
     BOUNDS,
     COPY,
     DRIVER,
@@ -31,10 +32,10 @@ from kernels.native.objects.entries import (
     edges,
     known_sizes,
 )
-from kernels.native.objects.features import attributes, supported_text, used_features
-from kernels.native.objects.templates import filled
-from kernels.native.plan import Plan
-from kernels.target.model import Target
+from tilewise.kernels.native.objects.features import attributes, supported_text, used_features
+from tilewise.kernels.native.objects.templates import filled
+from tilewise.kernels.native.plan import Plan
+from tilewise.kernels.target.model import Target
 
 TRIPLE = "x86_64-unknown-linux-gnu"
 _DEFINITION = re.compile(r"^(define [^\n]*?) \{$", re.MULTILINE)

@@ -11,8 +11,8 @@ from fractions import Fraction
 
 from llvmlite import ir
 
-from kernels.minimal_filtering import Matrix
-from kernels.native.ir.vectors import Value, Vectors
+from tilewise.kernels.minimal_filtering import Matrix
+from tilewise.kernels.native.ir.vectors import Value, Vectors
 
 Row = tuple[Fraction, ...]
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from kernels import strassen
-from kernels.minimal_filtering import TileFiltering, tile_filtering
-from kernels.native.packing.linear_maps import BothSides, FromProducts, TileMap, ToProducts
+from tilewise.kernels import strassen
+from tilewise.kernels.minimal_filtering import TileFiltering, tile_filtering
+from tilewise.kernels.native.packing.linear_maps import BothSides, FromProducts, TileMap, ToProducts
 
 Shape = tuple[int, int]
 
@@ -83,7 +83,7 @@ class Filtered:
 
 @dataclass(frozen=True)
 class Quadrants:
-    """Strassen's products (`kernels.strassen`).
+    """Strassen's products (`tilewise.kernels.strassen`).
 
     Attributes:
         levels: how often operands are cut in halves.

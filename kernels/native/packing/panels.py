@@ -9,10 +9,10 @@ from functools import partial
 
 from llvmlite import ir
 
-from kernels.arithmetic import Arithmetic, size_of
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.control import Loop, branch
-from kernels.native.ir.dot_products import (
+from tilewise.kernels.arithmetic import Arithmetic, size_of
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.control import Loop, branch
+from tilewise.kernels.native.ir.dot_products import (
     OFFSET,
     add_offset,
     column_sums,
@@ -20,9 +20,16 @@ from kernels.native.ir.dot_products import (
     widen,
     widened_from_word,
 )
-from kernels.native.ir.interleave import in_order_of_columns, interleaved
-from kernels.native.ir.vectors import ELEMENTS, I32, Value, Vectors, const, internal_function
-from kernels.native.packing.transposes import transpose
+from tilewise.kernels.native.ir.interleave import in_order_of_columns, interleaved
+from tilewise.kernels.native.ir.vectors import (
+    ELEMENTS,
+    I32,
+    Value,
+    Vectors,
+    const,
+    internal_function,
+)
+from tilewise.kernels.native.packing.transposes import transpose
 
 # Addresses; strides of `to` in words, of `source` in elements; sizes in elements.
 PANEL_ARGUMENTS = ("to", "to_row", "source", "source_row", "depth", "cols", "sums")

@@ -8,11 +8,18 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from kernels.arithmetic import Arithmetic
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.control import Loop
-from kernels.native.ir.dot_products import widen
-from kernels.native.ir.vectors import ELEMENTS, I32, Value, Vectors, const, internal_function
+from tilewise.kernels.arithmetic import Arithmetic
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.control import Loop
+from tilewise.kernels.native.ir.dot_products import widen
+from tilewise.kernels.native.ir.vectors import (
+    ELEMENTS,
+    I32,
+    Value,
+    Vectors,
+    const,
+    internal_function,
+)
 
 # Addresses; strides in elements of each side; the rest in pixels of the output.
 PATCHES_ARGUMENTS = (

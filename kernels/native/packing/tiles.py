@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.vectors import I1, Value, Vectors, const
-from kernels.native.packing.transposes import joined, part, transpose
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.vectors import I1, Value, Vectors, const
+from tilewise.kernels.native.packing.transposes import joined, part, transpose
 
 MOST_PIXELS = 8  # of a plane's line that are loaded at once: those of a tile, and two more
 

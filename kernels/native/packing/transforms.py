@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.control import Loop, branch
-from kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const, internal_function
-from kernels.native.packing.methods import Method
-from kernels.native.packing.tiles import Limits, Places, Planes, SideBySide
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.control import Loop, branch
+from tilewise.kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const, internal_function
+from tilewise.kernels.native.packing.methods import Method
+from tilewise.kernels.native.packing.tiles import Limits, Places, Planes, SideBySide
 
 # Addresses; strides in elements; of a tile, where the image begins and ends, in its pixels.
 IMAGE_ARGUMENTS = (

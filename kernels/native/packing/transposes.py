@@ -2,8 +2,8 @@
 
 from llvmlite import ir
 
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.vectors import I32, Value
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.vectors import I32, Value
 
 
 def transpose(builder: Builder, rows: list[Value]) -> list[Value]:

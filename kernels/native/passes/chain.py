@@ -10,8 +10,8 @@ from typing import Any
 
 from numba import cfunc
 
-from kernels.native.language.barrier import wait_for_all
-from kernels.native.language.words import call_address, word
+from tilewise.kernels.native.language.barrier import wait_for_all
+from tilewise.kernels.native.language.words import call_address, word
 
 Chain = ctypes.CFUNCTYPE(None, ctypes.c_int64)
 

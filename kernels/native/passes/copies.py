@@ -1,13 +1,13 @@
-"""Copies between layouts (`kernels.native.conversion`) as passes over addresses."""
+"""Copies between layouts (`tilewise.kernels.native.conversion`) as passes over addresses."""
 
 from typing import Any
 
 import numpy as np
 from numba import cfunc, njit
 
-from kernels.native.conversion import copy_rows, transpose_blocks
-from kernels.native.language.words import word
-from kernels.native.passes.memory import elements, part
+from tilewise.kernels.native.conversion import copy_rows, transpose_blocks
+from tilewise.kernels.native.language.words import word
+from tilewise.kernels.native.passes.memory import elements, part
 
 UNSIGNED: dict[int, type[Any]] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 """What moves elements of so many bytes."""

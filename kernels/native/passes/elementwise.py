@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numba import cfunc, njit
 
-from kernels.native.passes.memory import elements, part
+from tilewise.kernels.native.passes.memory import elements, part
 
 HALF = 16
 

@@ -6,7 +6,7 @@ from llvmlite import ir
 from numba import carray, njit, types
 from numba.extending import intrinsic
 
-from kernels.native.language.words import word
+from tilewise.kernels.native.language.words import word
 
 
 @intrinsic

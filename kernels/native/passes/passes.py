@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from kernels.native.passes.chain import barrier_pass, nothing_pass
-from kernels.native.passes.copies import blocks_pass, fill_pass, rows_pass
-from kernels.native.passes.elementwise import (
+from tilewise.kernels.native.passes.chain import barrier_pass, nothing_pass
+from tilewise.kernels.native.passes.copies import blocks_pass, fill_pass, rows_pass
+from tilewise.kernels.native.passes.elementwise import (
     add_pass,
     clamp_pass,
     divide_pass,
@@ -16,7 +16,7 @@ from kernels.native.passes.elementwise import (
     narrow_pass,
     widen_pass,
 )
-from kernels.native.passes.windows import added, larger, sum_pass, window_pass
+from tilewise.kernels.native.passes.windows import added, larger, sum_pass, window_pass
 
 _MAKERS: dict[str, Callable[[], Any]] = {
     "max": lambda: window_pass(larger, -inf),

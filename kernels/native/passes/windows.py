@@ -13,8 +13,8 @@ from numba import cfunc, njit, types
 from numba.core.cgutils import alloca_once_value, for_range
 from numba.extending import intrinsic
 
-from kernels.native.language.words import word
-from kernels.native.passes.memory import elements
+from tilewise.kernels.native.language.words import word
+from tilewise.kernels.native.passes.memory import elements
 
 Take = Callable[[ir.IRBuilder, ir.Value, ir.Value], ir.Value]
 """The instructions that take a vector of elements into a vector of results."""

@@ -4,15 +4,15 @@ from dataclasses import dataclass
 
 import llvmlite.binding as llvm
 
-from kernels.errors import LoweringError
-from kernels.native.jit.object_code import optimise
-from kernels.native.objects.elf import Elf
-from kernels.native.objects.features import CHECKED
-from kernels.native.objects.module import machine
-from kernels.native.programs.functions import functions_text
-from kernels.native.programs.kernels import kernel_object
-from kernels.native.programs.passes import OF_C, pass_object
-from kernels.native.programs.steps import Kernel, Parametric, Program
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.jit.object_code import optimise
+from tilewise.kernels.native.objects.elf import Elf
+from tilewise.kernels.native.objects.features import CHECKED
+from tilewise.kernels.native.objects.module import machine
+from tilewise.kernels.native.programs.functions import functions_text
+from tilewise.kernels.native.programs.kernels import kernel_object
+from tilewise.kernels.native.programs.passes import OF_C, pass_object
+from tilewise.kernels.native.programs.steps import Kernel, Parametric, Program
 
 
 @dataclass(frozen=True)

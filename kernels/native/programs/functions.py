@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 
 from llvmlite import ir
 
-from kernels.native.ir.vectors import I64, VOID, Value, const
-from kernels.native.language.frame import symbol
-from kernels.native.language.to_ir import emit_driver, emit_function
-from kernels.native.objects.features import supported_text
-from kernels.native.programs.steps import At, Kernel, Parametric, Program, Row, Table, Word
+from tilewise.kernels.native.ir.vectors import I64, VOID, Value, const
+from tilewise.kernels.native.language.frame import symbol
+from tilewise.kernels.native.language.to_ir import emit_driver, emit_function
+from tilewise.kernels.native.objects.features import supported_text
+from tilewise.kernels.native.programs.steps import At, Kernel, Parametric, Program, Row, Table, Word
 
 _WAIT = "wait_for_all"
 _HELP = """@njit

@@ -1,13 +1,13 @@
 """Kernels of a program: each the driver of a schedule, which takes addresses alone."""
 
-from kernels.errors import LoweringError
-from kernels.native.driver.parameters import Addresses, names_of
-from kernels.native.language.frame import symbol
-from kernels.native.objects.entries import DRIVER, Entries, edges
-from kernels.native.objects.module import Compiler
-from kernels.native.plan import Plan, plan
-from kernels.native.programs.steps import Kernel
-from kernels.target.model import Target
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.driver.parameters import Addresses, names_of
+from tilewise.kernels.native.language.frame import symbol
+from tilewise.kernels.native.objects.entries import DRIVER, Entries, edges
+from tilewise.kernels.native.objects.module import Compiler
+from tilewise.kernels.native.plan import Plan, plan
+from tilewise.kernels.native.programs.steps import Kernel
+from tilewise.kernels.target.model import Target
 
 
 def words_of(planned: Plan) -> tuple[str, ...]:

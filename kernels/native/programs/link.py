@@ -6,9 +6,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernels.errors import LoweringError
-from kernels.native.programs.compile import CompiledProgram
-from kernels.system.children import child_environment
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.programs.compile import CompiledProgram
+from tilewise.kernels.system.children import child_environment
 
 SECONDS = 120.0
 _LLD, _CC = "iree-lld", ("cc", "gcc", "clang")

@@ -10,15 +10,15 @@ import re
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from kernels.errors import LoweringError
-from kernels.native.jit.object_code import optimise
-from kernels.native.objects.features import used_features
-from kernels.native.objects.module import machine
-from kernels.native.passes.passes import pass_of
-from kernels.native.passes.rows.emit import emit
-from kernels.native.passes.rows.program import RowProgram
-from kernels.native.programs.steps import Parametric, Pass
-from kernels.target.model import Target
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.jit.object_code import optimise
+from tilewise.kernels.native.objects.features import used_features
+from tilewise.kernels.native.objects.module import machine
+from tilewise.kernels.native.passes.passes import pass_of
+from tilewise.kernels.native.passes.rows.emit import emit
+from tilewise.kernels.native.passes.rows.program import RowProgram
+from tilewise.kernels.native.programs.steps import Parametric, Pass
+from tilewise.kernels.target.model import Target
 
 OF_C = frozenset({
     "memcpy", "memmove", "memset", "expf", "exp", "logf", "log", "erff", "erf", "tanhf", "tanh",

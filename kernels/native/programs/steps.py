@@ -7,12 +7,12 @@ which it only reads. A word is a number, a place in one of them, or a table of n
 from dataclasses import dataclass
 from typing import Literal
 
-from kernels.channel_blocks import PLAIN, Blocks
-from kernels.native.language.barrier import BARRIER_WORDS
-from kernels.native.passes.rows.program import RowProgram
-from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.target.model import Target
+from tilewise.kernels.channel_blocks import PLAIN, Blocks
+from tilewise.kernels.native.language.barrier import BARRIER_WORDS
+from tilewise.kernels.native.passes.rows.program import RowProgram
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target.model import Target
 
 LINE = 64
 BARRIER_BYTES = 8 * BARRIER_WORDS
@@ -63,7 +63,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Pass:
-    """A pass (`kernels.native.passes.passes.pass_of`): its words are its parameters."""
+    """A pass (`tilewise.kernels.native.passes.passes.pass_of`): its words are its parameters."""
 
     name: str
 

@@ -5,7 +5,7 @@ a row of the result moves A by a stride, a chunk of the reduction starts at an
 offset, and a convolution adds taps.
 """
 
-from kernels.native.strides.of_schedule import strides_of
-from kernels.native.strides.records import Strides
+from tilewise.kernels.native.strides.of_schedule import strides_of
+from tilewise.kernels.native.strides.records import Strides
 
 __all__ = ["Strides", "strides_of"]

@@ -1,6 +1,6 @@
 """Strides in cache lines."""
 
-from kernels.native.ir.vectors import LINE_BYTES
+from tilewise.kernels.native.ir.vectors import LINE_BYTES
 
 
 def odd_lines(elements: int, size: int) -> int:

@@ -1,21 +1,21 @@
 """The strides that a schedule asks for, for both operations."""
 
-from kernels.arithmetic import Arithmetic, must_pack, size_of
-from kernels.channel_blocks import PLAIN, Blocks
-from kernels.errors import LoweringError
-from kernels.loopnest import Nest
-from kernels.native.blocks import check_blocks
-from kernels.native.ir.vectors import LINE_BYTES
-from kernels.native.strides.lines import odd_lines
-from kernels.native.strides.records import Operand, PackedRows, Strides, Taps, Words
-from kernels.native.strides.transformed import (
+from tilewise.kernels.arithmetic import Arithmetic, must_pack, size_of
+from tilewise.kernels.channel_blocks import PLAIN, Blocks
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.loopnest import Nest
+from tilewise.kernels.native.blocks import check_blocks
+from tilewise.kernels.native.ir.vectors import LINE_BYTES
+from tilewise.kernels.native.strides.lines import odd_lines
+from tilewise.kernels.native.strides.records import Operand, PackedRows, Strides, Taps, Words
+from tilewise.kernels.native.strides.transformed import (
     filter_in_place,
     quadrants_in_place,
     transformed,
 )
-from kernels.problem import Conv2d, Matmul, Problem
-from kernels.problem.iteration import is_packed_by_rows
-from kernels.schedule import Schedule
+from tilewise.kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.problem.iteration import is_packed_by_rows
+from tilewise.kernels.schedule import Schedule
 
 
 def strides_of(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kernels.channel_blocks import PLAIN, Blocks
+from tilewise.kernels.channel_blocks import PLAIN, Blocks
 
 Dims = dict[str, int]
 """What one step along each dim moves an operand by, in its elements."""

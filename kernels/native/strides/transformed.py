@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from kernels.arithmetic import Arithmetic, size_of
-from kernels.channel_blocks import Blocks
-from kernels.loopnest import Nest
-from kernels.native.strides.lines import odd_lines
-from kernels.native.strides.records import Operand, PackedRows, Strides, Taps, Words
-from kernels.problem import Conv2d, Problem
-from kernels.schedule.strassen import matrix_of
+from tilewise.kernels.arithmetic import Arithmetic, size_of
+from tilewise.kernels.channel_blocks import Blocks
+from tilewise.kernels.loopnest import Nest
+from tilewise.kernels.native.strides.lines import odd_lines
+from tilewise.kernels.native.strides.records import Operand, PackedRows, Strides, Taps, Words
+from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.schedule.strassen import matrix_of
 
 
 def transformed(

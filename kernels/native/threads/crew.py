@@ -14,7 +14,7 @@ from itertools import cycle, islice
 import numpy as np
 from numba import njit
 
-from kernels.native.language.barrier import (
+from tilewise.kernels.native.language.barrier import (
     BARRIER_WORDS,
     LINE_WORDS,
     PHASE,
@@ -22,9 +22,9 @@ from kernels.native.language.barrier import (
     read_shared,
     write_shared,
 )
-from kernels.native.language.words import call_address, word
-from kernels.native.threads.pinning import pin, usable_processors
-from kernels.oracle.operands import empty_aligned
+from tilewise.kernels.native.language.words import call_address, word
+from tilewise.kernels.native.threads.pinning import pin, usable_processors
+from tilewise.kernels.oracle.operands import empty_aligned
 
 GENERATION, FUNCTION, PARTS = 0, LINE_WORDS, 2 * LINE_WORDS  # in words; PARTS has one each
 SPINS = 1 << 13

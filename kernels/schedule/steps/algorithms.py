@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from kernels.schedule.steps.base import Step
+from tilewise.kernels.schedule.steps.base import Step
 
 
 @dataclass(frozen=True)
@@ -13,8 +13,8 @@ class Winograd(Step):
     A 3x3 filter with `output` 4 takes 36 products in place of 144 for each pair of channels. The
     taps are the problem's. Along an axis where the filter has one tap a tile is one pixel wide: of
     a 1x7 filter it has 1 x `output` pixels. A filter of stride 2 is two, one of the even pixels and
-    one of the odd ones, along each axis. `kernels.minimal_filtering.outputs_for` says which
-    outputs a filter has.
+    one of the odd ones, along each axis. `tilewise.kernels.minimal_filtering.outputs_for` says
+    which outputs a filter has.
     Halide and TVM write it as stages of their own (TVM: topi.nn.conv2d_winograd); transform
     structured.winograd_conv2d and structured.decompose_winograd_op. The native lowering alone:
     upstream's operation takes linalg.conv_2d_nhwc_fhwc alone, and decomposes a channel at a time.
@@ -42,7 +42,7 @@ class Winograd(Step):
     the end writes whole tiles of an nhwc result past the caches.
 
     Rounding differs from the direct method's, and a NaN or infinity spreads over its tile
-    (`kernels.minimal_filtering`); problems with accuracy=strict refuse the step.
+    (`tilewise.kernels.minimal_filtering`); problems with accuracy=strict refuse the step.
     """
 
     name: ClassVar[str] = "winograd"
@@ -53,10 +53,10 @@ class Winograd(Step):
 class Strassen(Step):
     """Compute a product of matrices from seven products of their quadrants, where eight are usual.
 
-    The method is Strassen's (`kernels.strassen`); with `levels` 2 each of the seven products is
-    made of seven likewise. It takes a matmul, or a convolution of single pixels with any stride,
-    whose reduction and columns have halves, or quarters. The native lowering alone: upstream has no
-    operation that adds quadrants while it packs.
+    The method is Strassen's (`tilewise.kernels.strassen`); with `levels` 2 each of the seven
+    products is made of seven likewise. It takes a matmul, or a convolution of single pixels with
+    any stride, whose reduction and columns have halves, or quarters. The native lowering alone:
+    upstream has no operation that adds quadrants while it packs.
 
         strassen levels=1
         pack operand=B

@@ -2,13 +2,13 @@
 
 from dataclasses import fields
 
-from kernels.errors import ScheduleError
-from kernels.schedule.steps.algorithms import Strassen, Winograd
-from kernels.schedule.steps.base import Step
-from kernels.schedule.steps.copies import Pack, Prefetch
-from kernels.schedule.steps.levels import LEVELS, PIPELINES, REMAINDERS, Level, Pipeline
-from kernels.schedule.steps.loops import Alternate, Divide, Parallel, Stream, Tile
-from kernels.schedule.steps.register import (
+from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.schedule.steps.algorithms import Strassen, Winograd
+from tilewise.kernels.schedule.steps.base import Step
+from tilewise.kernels.schedule.steps.copies import Pack, Prefetch
+from tilewise.kernels.schedule.steps.levels import LEVELS, PIPELINES, REMAINDERS, Level, Pipeline
+from tilewise.kernels.schedule.steps.loops import Alternate, Divide, Parallel, Stream, Tile
+from tilewise.kernels.schedule.steps.register import (
     Instruction,
     Interleave,
     Jam,
@@ -17,8 +17,8 @@ from kernels.schedule.steps.register import (
     Sweep,
     Unroll,
 )
-from kernels.schedule.steps.stores import Nontemporal
-from kernels.target.instructions import NAMES
+from tilewise.kernels.schedule.steps.stores import Nontemporal
+from tilewise.kernels.target.instructions import NAMES
 
 STEPS: dict[str, type[Step]] = {
     cls.name: cls

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from kernels.schedule.steps.base import Axis, Step
+from tilewise.kernels.schedule.steps.base import Axis, Step
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Instruction(Step):
     before                          after
         for k: acc += A * B             for k: acc += f32(A) * f32(B), by an f32 FMA
 
-    bf16 and i8 have such a choice (`kernels.target.instructions`), and searches record it. Without
-    the step the kernel takes the instruction of the target with the most products, as all schedules
-    did before there was a choice.
+    bf16 and i8 have such a choice (`tilewise.kernels.target.instructions`), and searches record it.
+    Without the step the kernel takes the instruction of the target with the most products, as all
+    schedules did before there was a choice.
     """
 
     name: ClassVar[str] = "instruction"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from kernels.schedule.steps.base import Step
+from tilewise.kernels.schedule.steps.base import Step
 
 
 @dataclass(frozen=True)

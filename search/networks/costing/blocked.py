@@ -8,12 +8,12 @@ that divide one.
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from kernels.channel_blocks import Blocks
-from kernels.errors import ScheduleError
-from kernels.problem import Conv2d
-from kernels.schedule import Instruction, Pack, Register, Schedule, Step, Stream, Tile
-from kernels.schedule.legality import check_legal
-from kernels.target.model import Target
+from tilewise.kernels.channel_blocks import Blocks
+from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.problem import Conv2d
+from tilewise.kernels.schedule import Instruction, Pack, Register, Schedule, Step, Stream, Tile
+from tilewise.kernels.schedule.legality import check_legal
+from tilewise.kernels.target.model import Target
 
 
 def in_blocks(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from search.networks.costs import Timed
+from tilewise.search.networks.costs import Timed
 
 
 def fastest_of_each(best: Timed, others: Iterable[Timed], most: int) -> tuple[Timed, ...]:

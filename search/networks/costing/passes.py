@@ -10,22 +10,22 @@ from statistics import median
 
 import numpy as np
 
-from kernels.mlir.frontend.program import WEIGHT_TYPES, Action, Outline, Program
-from kernels.native.programs.steps import Step
-from kernels.native.threads.pinning import pin, usable_processors
-from kernels.oracle.operands import to_bf16
-from kernels.target.model import Target
-from search.errors import NetworkError
-from search.networks.plan import Plan, PlannedPass
-from search.networks.running.arena import Arena, room
-from search.networks.running.buffers import Buffers
-from search.networks.running.network import Chains
-from search.networks.running.others import Others
-from search.networks.running.placing import Lifetime, Placed
-from search.networks.running.row_groups import groups_of
-from search.networks.running.row_works import RowWorks
-from search.networks.running.works import Memory, Work
-from search.timing.measure import measure
+from tilewise.kernels.mlir.frontend.program import WEIGHT_TYPES, Action, Outline, Program
+from tilewise.kernels.native.programs.steps import Step
+from tilewise.kernels.native.threads.pinning import pin, usable_processors
+from tilewise.kernels.oracle.operands import to_bf16
+from tilewise.kernels.target.model import Target
+from tilewise.search.errors import NetworkError
+from tilewise.search.networks.plan import Plan, PlannedPass
+from tilewise.search.networks.running.arena import Arena, room
+from tilewise.search.networks.running.buffers import Buffers
+from tilewise.search.networks.running.network import Chains
+from tilewise.search.networks.running.others import Others
+from tilewise.search.networks.running.placing import Lifetime, Placed
+from tilewise.search.networks.running.row_groups import groups_of
+from tilewise.search.networks.running.row_works import RowWorks
+from tilewise.search.networks.running.works import Memory, Work
+from tilewise.search.timing.measure import measure
 
 BUDGET_S = 0.04
 TOGETHER = 16

@@ -15,14 +15,14 @@ from statistics import median
 
 import numpy as np
 
-from kernels.channel_blocks import PLAIN, Blocks
-from kernels.errors import KernelsError
-from kernels.mlir.frontend.graph import Graph
-from kernels.native import Executable, lower
-from kernels.native.executable import Call
-from kernels.native.passes.chain import Chain, chain
-from kernels.native.threads.crew import crew
-from kernels.oracle.operands import (
+from tilewise.kernels.channel_blocks import PLAIN, Blocks
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.mlir.frontend.graph import Graph
+from tilewise.kernels.native import Executable, lower
+from tilewise.kernels.native.executable import Call
+from tilewise.kernels.native.passes.chain import Chain, chain
+from tilewise.kernels.native.threads.crew import crew
+from tilewise.kernels.oracle.operands import (
     NUMPY_TYPES,
     Operands,
     empty_aligned,
@@ -30,17 +30,17 @@ from kernels.oracle.operands import (
     operand_type,
     poison,
 )
-from kernels.problem import Conv2d, Problem, parse_problem
-from kernels.schedule import Instruction, Pack, Prefetch, Register, Schedule, Step, Sweep
-from kernels.target.model import Target
-from search.networks.costing.blocked import in_blocks
-from search.networks.costs import Costs, Timed, algorithm_of
-from search.networks.layouts import Layout
-from search.networks.running.arena import Arena, room
-from search.networks.running.blocks import laid_in_blocks
-from search.networks.variants import BLOCKS
-from search.timing.interleave import interleave
-from search.timing.samples import Run
+from tilewise.kernels.problem import Conv2d, Problem, parse_problem
+from tilewise.kernels.schedule import Instruction, Pack, Prefetch, Register, Schedule, Step, Sweep
+from tilewise.kernels.target.model import Target
+from tilewise.search.networks.costing.blocked import in_blocks
+from tilewise.search.networks.costs import Costs, Timed, algorithm_of
+from tilewise.search.networks.layouts import Layout
+from tilewise.search.networks.running.arena import Arena, room
+from tilewise.search.networks.running.blocks import laid_in_blocks
+from tilewise.search.networks.variants import BLOCKS
+from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.samples import Run
 
 ROUNDS = 9
 MOST_COPIES = 64
@@ -49,7 +49,7 @@ MOST_BYTES = 1536 << 20  # of all copies of all schedules of one layer
 
 @dataclass
 class Retimed:
-    """Costs of layers with their weights displaced (`search.networks.costs.Costs`).
+    """Costs of layers with their weights displaced (`tilewise.search.networks.costs.Costs`).
 
     A problem whose weights vary keeps its times. So does one that cannot be compiled.
 
@@ -74,7 +74,8 @@ class Retimed:
     def in_blocks(self, problem: str, blocks: Blocks) -> tuple[Timed, ...]:
         """The fastest of each algorithm with channels in blocks; none of a problem not stored.
 
-        The schedules are those of the plain image, changed by `search.networks.costing.blocked`.
+        The schedules are those of the plain image, changed by
+        `tilewise.search.networks.costing.blocked`.
         """
         key = problem, blocks
         if key not in self._known:

@@ -1,7 +1,7 @@
 """Operands of a convolution, laid with their channels in blocks."""
 
-from kernels.channel_blocks import Blocks
-from kernels.oracle.operands import Operands, empty_aligned
+from tilewise.kernels.channel_blocks import Blocks
+from tilewise.kernels.oracle.operands import Operands, empty_aligned
 
 
 def laid_in_blocks(operands: Operands, blocks: Blocks) -> Operands:

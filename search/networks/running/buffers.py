@@ -5,10 +5,10 @@ from math import prod
 
 import numpy as np
 
-from kernels.oracle.operands import NUMPY_TYPES
-from search.errors import NetworkError
-from search.networks.layouts import Layout
-from search.networks.plan import Plan
+from tilewise.kernels.oracle.operands import NUMPY_TYPES
+from tilewise.search.errors import NetworkError
+from tilewise.search.networks.layouts import Layout
+from tilewise.search.networks.plan import Plan
 
 
 @dataclass

@@ -1,9 +1,9 @@
 """Whether a plan is of a program, node by node, and whether each op is one that runs here."""
 
-from kernels.mlir.frontend.graph import Node, Use
-from kernels.mlir.frontend.program import Program
-from search.errors import NetworkError
-from search.networks.plan import Plan, PlannedNode, PlannedUse
+from tilewise.kernels.mlir.frontend.graph import Node, Use
+from tilewise.kernels.mlir.frontend.program import Program
+from tilewise.search.errors import NetworkError
+from tilewise.search.networks.plan import Plan, PlannedNode, PlannedUse
 
 
 def check(plan: Plan, program: Program) -> None:

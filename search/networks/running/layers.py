@@ -8,25 +8,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.channel_blocks import Blocks
-from kernels.errors import KernelsError
-from kernels.native import Executable, lower
-from kernels.native.driver.parameters import Addresses, names_of
-from kernels.native.executable import Call as Bound
-from kernels.native.programs.steps import Kernel, Step
-from kernels.oracle.operands import NUMPY_TYPES, Operands, operand_type
-from kernels.problem import Conv2d, Problem, parse_problem
-from kernels.schedule import Schedule
-from kernels.target.model import Target
-from search.errors import NetworkError
-from search.networks.layouts import plain
-from search.networks.plan import Plan, PlannedNode, PlannedUse
-from search.networks.planning import COPIED, UNKNOWN
-from search.networks.running.arena import room
-from search.networks.running.blocks import laid_in_blocks
-from search.networks.running.buffers import Buffers
-from search.networks.running.checks import refused
-from search.networks.running.works import Address, Call, Memory, Work, rows_call, word_of
+from tilewise.kernels.channel_blocks import Blocks
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.native import Executable, lower
+from tilewise.kernels.native.driver.parameters import Addresses, names_of
+from tilewise.kernels.native.executable import Call as Bound
+from tilewise.kernels.native.programs.steps import Kernel, Step
+from tilewise.kernels.oracle.operands import NUMPY_TYPES, Operands, operand_type
+from tilewise.kernels.problem import Conv2d, Problem, parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target.model import Target
+from tilewise.search.errors import NetworkError
+from tilewise.search.networks.layouts import plain
+from tilewise.search.networks.plan import Plan, PlannedNode, PlannedUse
+from tilewise.search.networks.planning import COPIED, UNKNOWN
+from tilewise.search.networks.running.arena import room
+from tilewise.search.networks.running.blocks import laid_in_blocks
+from tilewise.search.networks.running.buffers import Buffers
+from tilewise.search.networks.running.checks import refused
+from tilewise.search.networks.running.works import Address, Call, Memory, Work, rows_call, word_of
 
 Array = NDArray[Any]
 _TURNED = {

@@ -11,28 +11,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.errors import TargetError
-from kernels.mlir.frontend.program import Program
-from kernels.mlir.frontend.weights import read_program
-from kernels.native.passes.chain import Chain, chain
-from kernels.native.passes.passes import pass_of
-from kernels.native.programs.steps import Step
-from kernels.native.threads.crew import crew
-from kernels.oracle.operands import poison
-from kernels.target import resolve
-from kernels.target.model import Target
-from search.errors import NetworkError
-from search.networks.layouts import plain
-from search.networks.plan import Plan
-from search.networks.running.arena import Arena
-from search.networks.running.buffers import Buffers, static, type_of
-from search.networks.running.checks import check
-from search.networks.running.layers import Layers
-from search.networks.running.others import Others
-from search.networks.running.placing import Lifetime, Placed, placed
-from search.networks.running.row_groups import groups_of
-from search.networks.running.row_works import RowWorks
-from search.networks.running.works import Call, Memory, Work
+from tilewise.kernels.errors import TargetError
+from tilewise.kernels.mlir.frontend.program import Program
+from tilewise.kernels.mlir.frontend.weights import read_program
+from tilewise.kernels.native.passes.chain import Chain, chain
+from tilewise.kernels.native.passes.passes import pass_of
+from tilewise.kernels.native.programs.steps import Step
+from tilewise.kernels.native.threads.crew import crew
+from tilewise.kernels.oracle.operands import poison
+from tilewise.kernels.target import resolve
+from tilewise.kernels.target.model import Target
+from tilewise.search.errors import NetworkError
+from tilewise.search.networks.layouts import plain
+from tilewise.search.networks.plan import Plan
+from tilewise.search.networks.running.arena import Arena
+from tilewise.search.networks.running.buffers import Buffers, static, type_of
+from tilewise.search.networks.running.checks import check
+from tilewise.search.networks.running.layers import Layers
+from tilewise.search.networks.running.others import Others
+from tilewise.search.networks.running.placing import Lifetime, Placed, placed
+from tilewise.search.networks.running.row_groups import groups_of
+from tilewise.search.networks.running.row_works import RowWorks
+from tilewise.search.networks.running.works import Call, Memory, Work
 
 Array = NDArray[Any]
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from kernels.mlir.frontend.loops import Loops
-from kernels.mlir.frontend.program import Action, Elements, Pad, Program, Window
-from kernels.native.conversion import Conversion, Moves, moves_of
-from search.errors import NetworkError
-from search.networks.copies import conversion_of
-from search.networks.layouts import Layout
-from search.networks.plan import Plan, PlannedNode, PlannedUse
-from search.networks.running.buffers import Buffers, static, type_of
-from search.networks.running.checks import refused
-from search.networks.running.turning import conversion_of_loops
-from search.networks.running.works import Call, Memory, Work, rows_call, table_address
+from tilewise.kernels.mlir.frontend.loops import Loops
+from tilewise.kernels.mlir.frontend.program import Action, Elements, Pad, Program, Window
+from tilewise.kernels.native.conversion import Conversion, Moves, moves_of
+from tilewise.search.errors import NetworkError
+from tilewise.search.networks.copies import conversion_of
+from tilewise.search.networks.layouts import Layout
+from tilewise.search.networks.plan import Plan, PlannedNode, PlannedUse
+from tilewise.search.networks.running.buffers import Buffers, static, type_of
+from tilewise.search.networks.running.checks import refused
+from tilewise.search.networks.running.turning import conversion_of_loops
+from tilewise.search.networks.running.works import Call, Memory, Work, rows_call, table_address
 
 _LOWEST = -3.4e38
 Shape = tuple[int, ...]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from kernels.mlir.frontend.loops import (
+from tilewise.kernels.mlir.frontend.loops import (
     Lines,
     Loops,
     Split,
@@ -18,10 +18,10 @@ from kernels.mlir.frontend.loops import (
     splits_of,
     whole_lines,
 )
-from kernels.mlir.frontend.program import Program
-from search.networks.layouts import Layout
-from search.networks.plan import Plan, PlannedNode
-from search.networks.running.turning import conversion_of_loops
+from tilewise.kernels.mlir.frontend.program import Program
+from tilewise.search.networks.layouts import Layout
+from tilewise.search.networks.plan import Plan, PlannedNode
+from tilewise.search.networks.running.turning import conversion_of_loops
 
 USUAL_COLUMNS = 256  # of rows that nothing else decides
 FEW_COLUMNS = 8  # of rows that are copied one by one

@@ -5,18 +5,25 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kernels.errors import LoweringError
-from kernels.mlir.frontend.loops import Access, Lines, Loops
-from kernels.mlir.frontend.program import Program
-from kernels.native.passes.rows.compiled import row_pass
-from kernels.native.passes.rows.emit import MOST_ON_STACK, stack_bytes
-from kernels.native.passes.rows.program import Operation, RowProgram, Source, Target
-from search.errors import NetworkError
-from search.networks.plan import Plan
-from search.networks.running.arena import room
-from search.networks.running.buffers import Buffers
-from search.networks.running.row_groups import Group, Member
-from search.networks.running.works import Array, Call, Memory, Work, part_call, table_address
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.mlir.frontend.loops import Access, Lines, Loops
+from tilewise.kernels.mlir.frontend.program import Program
+from tilewise.kernels.native.passes.rows.compiled import row_pass
+from tilewise.kernels.native.passes.rows.emit import MOST_ON_STACK, stack_bytes
+from tilewise.kernels.native.passes.rows.program import Operation, RowProgram, Source, Target
+from tilewise.search.errors import NetworkError
+from tilewise.search.networks.plan import Plan
+from tilewise.search.networks.running.arena import room
+from tilewise.search.networks.running.buffers import Buffers
+from tilewise.search.networks.running.row_groups import Group, Member
+from tilewise.search.networks.running.works import (
+    Array,
+    Call,
+    Memory,
+    Work,
+    part_call,
+    table_address,
+)
 
 _SAID = 6  # operations that a label names
 Origin = int | tuple[int, str]

@@ -2,8 +2,8 @@
 
 from math import prod
 
-from kernels.mlir.frontend.loops import Loops
-from kernels.native.conversion import Conversion
+from tilewise.kernels.mlir.frontend.loops import Loops
+from tilewise.kernels.native.conversion import Conversion
 
 
 def conversion_of_loops(loops: Loops) -> Conversion | None:

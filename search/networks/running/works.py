@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.native.passes.passes import pass_of
-from kernels.native.programs.steps import Area, At, Parametric, Pass, Step, Table, Word
-from search.networks.running.arena import Arena
-from search.networks.running.placing import Placed
+from tilewise.kernels.native.passes.passes import pass_of
+from tilewise.kernels.native.programs.steps import Area, At, Parametric, Pass, Step, Table, Word
+from tilewise.search.networks.running.arena import Arena
+from tilewise.search.networks.running.placing import Placed
 
 Array = NDArray[Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.native.threads.pinning import pin, usable_processors
+from tilewise.kernels.native.threads.pinning import pin, usable_processors
 
 SPINS = 1 << 13  # looks for the next run before a helper sleeps
 _ADDRESS = ctypes.c_void_p

@@ -10,17 +10,17 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from kernels.errors import KernelsError
-from kernels.native.objects.archive import archive
-from kernels.native.programs.compile import CompiledProgram, compiled_program
-from kernels.native.programs.link import shared_library
-from kernels.native.programs.steps import Program
-from kernels.native.threads import pinning
-from kernels.system.toolchain import identity
-from search.errors import NetworkError
-from search.networks.plan import Plan
-from search.networks.running.network import Network
-from search.networks.standalone import crew, runner
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.native.objects.archive import archive
+from tilewise.kernels.native.programs.compile import CompiledProgram, compiled_program
+from tilewise.kernels.native.programs.link import shared_library
+from tilewise.kernels.native.programs.steps import Program
+from tilewise.kernels.native.threads import pinning
+from tilewise.kernels.system.toolchain import identity
+from tilewise.search.errors import NetworkError
+from tilewise.search.networks.plan import Plan
+from tilewise.search.networks.running.network import Network
+from tilewise.search.networks.standalone import crew, runner
 
 RUNNER_SCHEMA = runner.SCHEMA
 _PREFIX = "tilewise_network_"

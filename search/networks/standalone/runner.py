@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from search.networks.standalone.crew import Crew
+from tilewise.search.networks.standalone.crew import Crew
 
 SCHEMA = "tilewise/network/1"
 _SPELLED = {"sse3": "pni", "lzcnt": "abm", "bmi": "bmi1", "avx512vnni": "avx512_vnni",

@@ -1,4 +1,4 @@
 """What runs inside the child of a runner.
 
-Face: `python -m search.runner.child`.
+Face: `python -m tilewise.search.runner.child`.
 """

@@ -5,11 +5,11 @@ It may hang, crash or be killed at any moment without harm to the search.
 
 from collections.abc import Callable
 
-from search.runner.child.serve import answer_all
-from search.runner.child.session import Session
-from search.runner.child.trial import trial
-from search.runner.failures import failure_of
-from search.runner.protocol import Message, Ready, Reply
+from tilewise.search.runner.child.serve import answer_all
+from tilewise.search.runner.child.session import Session
+from tilewise.search.runner.child.trial import trial
+from tilewise.search.runner.failures import failure_of
+from tilewise.search.runner.protocol import Message, Ready, Reply
 
 
 def answer(session: Session | None, request: Message) -> tuple[Session | None, Reply]:
@@ -34,11 +34,11 @@ def _answering(what: str) -> Callable[..., Reply]:
         case "compile":
             return Session.compile
         case "finals":
-            from search.runner.child.finals import finals
+            from tilewise.search.runner.child.finals import finals
 
             return finals
         case "peer" | "beside":
-            from search.runner.child.beside import beside, peer
+            from tilewise.search.runner.child.beside import beside, peer
 
             return peer if what == "peer" else beside
     raise ValueError(f"a runner's child is not asked for {what!r}")

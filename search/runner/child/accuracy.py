@@ -1,8 +1,8 @@
 """The rms error of a schedule's method beside the direct one's, on a few pixels.
 
 Every candidate that is not direct is measured: its own micro-kernel and transforms compute a strip
-of tiles with as many input channels as the problem has (`kernels.oracle.accuracy`). The direct
-method's error and the exact results are computed once.
+of tiles with as many input channels as the problem has (`tilewise.kernels.oracle.accuracy`). The
+direct method's error and the exact results are computed once.
 """
 
 import functools
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernels.native import lower
-from kernels.oracle.accuracy import (
+from tilewise.kernels.native import lower
+from tilewise.kernels.oracle.accuracy import (
     DRAWS,
     KINDS,
     MOST_TIMES,
@@ -20,14 +20,23 @@ from kernels.oracle.accuracy import (
     over_draws,
     rms_error,
 )
-from kernels.oracle.operands import Array, Operands, empty_aligned
-from kernels.oracle.reference import reference
-from kernels.problem import Conv2d, Problem
-from kernels.schedule import Pack, Register, Schedule, Step, Strassen, Tile, Unroll, Winograd
-from kernels.schedule.strassen import matrix_of
-from kernels.schedule.winograd import outputs_of, winograd_space
-from kernels.target.model import Target
-from search.runner.failures import CandidateFailureError
+from tilewise.kernels.oracle.operands import Array, Operands, empty_aligned
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.schedule import (
+    Pack,
+    Register,
+    Schedule,
+    Step,
+    Strassen,
+    Tile,
+    Unroll,
+    Winograd,
+)
+from tilewise.kernels.schedule.strassen import matrix_of
+from tilewise.kernels.schedule.winograd import outputs_of, winograd_space
+from tilewise.kernels.target.model import Target
+from tilewise.search.runner.failures import CandidateFailureError
 
 LINES = 4  # of the result, or those of a higher tile
 TILE = 4  # pixels

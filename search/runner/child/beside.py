@@ -3,18 +3,18 @@
 from functools import partial
 from typing import Any
 
-from kernels.oracle.operands import Operands
-from kernels.schedule import Schedule
-from search.peers.iree_library import Maker as LibraryMaker
-from search.peers.screen import MAKERS, Bench, Maker, screened
-from search.peers.variant import PeerAbsentError, Variant
-from search.records import OWN
-from search.runner.child.places import on_every_place
-from search.runner.child.session import Session
-from search.runner.protocol import BesideReply, PeerReply, TimedWay
-from search.timing.cold import ColdMode, evicting_s
-from search.timing.interleave import interleave
-from search.timing.samples import Run, Samples, sample_cost
+from tilewise.kernels.oracle.operands import Operands
+from tilewise.kernels.schedule import Schedule
+from tilewise.search.peers.iree_library import Maker as LibraryMaker
+from tilewise.search.peers.screen import MAKERS, Bench, Maker, screened
+from tilewise.search.peers.variant import PeerAbsentError, Variant
+from tilewise.search.records import OWN
+from tilewise.search.runner.child.places import on_every_place
+from tilewise.search.runner.child.session import Session
+from tilewise.search.runner.protocol import BesideReply, PeerReply, TimedWay
+from tilewise.search.timing.cold import ColdMode, evicting_s
+from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.samples import Run, Samples, sample_cost
 
 LEAST_ROUNDS, MOST_ROUNDS = 7, 25
 

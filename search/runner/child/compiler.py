@@ -4,14 +4,14 @@ import gc
 import time
 from typing import Any
 
-from kernels.problem import Problem, parse_problem
-from kernels.schedule import Schedule
-from kernels.target import resolve
-from kernels.target.model import Target
-from search.runner.child.lowered import lower_ahead
-from search.runner.child.serve import answer_all
-from search.runner.failures import failure_of
-from search.runner.protocol import CompileReply, Message, Ready, Reply
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import resolve
+from tilewise.kernels.target.model import Target
+from tilewise.search.runner.child.lowered import lower_ahead
+from tilewise.search.runner.child.serve import answer_all
+from tilewise.search.runner.failures import failure_of
+from tilewise.search.runner.protocol import CompileReply, Message, Ready, Reply
 
 
 class Compiler:

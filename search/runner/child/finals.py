@@ -5,19 +5,19 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from kernels.oracle.operands import Operands
-from kernels.schedule import Schedule
-from search.peers import available_peers
-from search.peers.iree_modes import modes
-from search.peers.variant import Variant, why_wrong
-from search.runner.child.lowered import Lowered, lowered
-from search.runner.child.places import on_every_place
-from search.runner.child.session import Session
-from search.runner.failures import CandidateFailureError
-from search.runner.protocol import FinalsReply, TimedInTurn
-from search.timing.cold import in_turn
-from search.timing.interleave import interleave
-from search.timing.samples import Run, Samples
+from tilewise.kernels.oracle.operands import Operands
+from tilewise.kernels.schedule import Schedule
+from tilewise.search.peers import available_peers
+from tilewise.search.peers.iree_modes import modes
+from tilewise.search.peers.variant import Variant, why_wrong
+from tilewise.search.runner.child.lowered import Lowered, lowered
+from tilewise.search.runner.child.places import on_every_place
+from tilewise.search.runner.child.session import Session
+from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.protocol import FinalsReply, TimedInTurn
+from tilewise.search.timing.cold import in_turn
+from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.samples import Run, Samples
 
 
 def finals(

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from kernels.native import compile_ahead, lower
-from kernels.oracle.operands import Array, Operands
-from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.target.model import Target
+from tilewise.kernels.native import compile_ahead, lower
+from tilewise.kernels.oracle.operands import Array, Operands
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target.model import Target
 
 
 class BoundCall(Protocol):
@@ -76,7 +76,7 @@ class SpecCode:
 
     def bind(self, operands: Operands, scratch: dict[str, Array] | None = None) -> SpecCall:
         """Load the module anew, bound to operands."""
-        from search.peers.iree import bound
+        from tilewise.search.peers.iree import bound
 
         made = bound(self.code, self.problem, operands, self.threads, "spec")
         return SpecCall(made.run, {})
@@ -91,7 +91,7 @@ def lowered(problem: Problem, schedule: Schedule, target: Target) -> Lowered:
     """
     if target.kind == "cpu":
         return lower(problem, schedule, target)
-    from kernels.mlir.tuning_spec.compiled import spec_code
+    from tilewise.kernels.mlir.tuning_spec.compiled import spec_code
 
     return SpecCode(problem, spec_code(problem, schedule, target), target.threads)
 
@@ -101,6 +101,6 @@ def lower_ahead(problem: Problem, schedule: Schedule, target: Target) -> None:
     if target.kind == "cpu":
         compile_ahead(problem, schedule, target)
     else:
-        from kernels.mlir.tuning_spec.compiled import spec_code
+        from tilewise.kernels.mlir.tuning_spec.compiled import spec_code
 
         spec_code(problem, schedule, target)

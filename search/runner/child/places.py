@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from kernels.oracle.operands import Operands
-from search.peers.variant import Variant
-from search.runner.child.session import Session
-from search.timing.cold import in_turn
-from search.timing.samples import Run
+from tilewise.kernels.oracle.operands import Operands
+from tilewise.search.peers.variant import Variant
+from tilewise.search.runner.child.session import Session
+from tilewise.search.timing.cold import in_turn
+from tilewise.search.timing.samples import Run
 
 
 def on_every_place(

@@ -1,16 +1,16 @@
 """How a child process answers: one request a line, one answer each, failures among them.
 
 It ends with its parent: at the end of its input, and at once where Linux runs
-(`kernels.system.start`). Nothing here imports what a child computes with.
+(`tilewise.kernels.system.start`). Nothing here imports what a child computes with.
 """
 
 import sys
 from collections.abc import Callable
 from typing import TypeVar
 
-from kernels.system.children import private_output
-from kernels.system.typed_json import to_json
-from search.runner.protocol import Message, Reply, read_message, write_message
+from tilewise.kernels.system.children import private_output
+from tilewise.kernels.system.typed_json import to_json
+from tilewise.search.runner.protocol import Message, Reply, read_message, write_message
 
 State = TypeVar("State")
 

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernels.native.microbench import peak_gflops
-from kernels.oracle.methods import expected_by
-from kernels.oracle.operands import Operands, empty_aligned, make_operands, poison
-from kernels.oracle.reference import reference
-from kernels.oracle.tolerance import Expected, compare
-from kernels.problem import parse_problem
-from kernels.schedule import Schedule
-from kernels.target import resolve
-from search.runner.child.accuracy import Errors, check_accuracy
-from search.runner.child.compiler import compiled
-from search.runner.child.lowered import BoundCall, Lowered, lowered
-from search.runner.failures import CandidateFailureError
-from search.runner.protocol import CompileReply
-from search.timing.cold import (
+from tilewise.kernels.native.microbench import peak_gflops
+from tilewise.kernels.oracle.methods import expected_by
+from tilewise.kernels.oracle.operands import Operands, empty_aligned, make_operands, poison
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.oracle.tolerance import Expected, compare
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import resolve
+from tilewise.search.runner.child.accuracy import Errors, check_accuracy
+from tilewise.search.runner.child.compiler import compiled
+from tilewise.search.runner.child.lowered import BoundCall, Lowered, lowered
+from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.protocol import CompileReply
+from tilewise.search.timing.cold import (
     MOST_COPIED_BYTES,
     ColdMode,
     cold_mode,
@@ -27,11 +27,11 @@ from search.timing.cold import (
     largest_cache,
     least_s,
 )
-from search.timing.control import Control
-from search.timing.samples import Run
+from tilewise.search.timing.control import Control
+from tilewise.search.timing.samples import Run
 
 if TYPE_CHECKING:  # peers are loaded with the first request for one
-    from search.peers.screen import Maker, Timed
+    from tilewise.search.peers.screen import Maker, Timed
 
 
 @dataclass

@@ -8,15 +8,15 @@ it is peeled off; masked vectors would be several times slower.
 from dataclasses import dataclass
 from functools import cached_property
 
-from kernels.mlir.tuning_spec.form import Form, Loop, form_of
-from kernels.mlir.tuning_spec.sizes import STACK_BYTES, outgrows_stack
-from kernels.mlir.tuning_spec.text import has_epilogue
-from kernels.schedule import Schedule, Step
-from kernels.schedule.steps.levels import Level, Pipeline, PipelineName, Remainders
-from search.space.levels.tiles import sides, vector_tiles
-from search.space.parameters import Choice, Parameter, Size
-from search.space.points import WHOLE, Point
-from search.space.space import Space
+from tilewise.kernels.mlir.tuning_spec.form import Form, Loop, form_of
+from tilewise.kernels.mlir.tuning_spec.sizes import STACK_BYTES, outgrows_stack
+from tilewise.kernels.mlir.tuning_spec.text import has_epilogue
+from tilewise.kernels.schedule import Schedule, Step
+from tilewise.kernels.schedule.steps.levels import Level, Pipeline, PipelineName, Remainders
+from tilewise.search.space.levels.tiles import sides, vector_tiles
+from tilewise.search.space.parameters import Choice, Parameter, Size
+from tilewise.search.space.points import WHOLE, Point
+from tilewise.search.space.space import Space
 
 DEPTHS = (1, 2, 4, 8, 16)  # iterations of the reduction in one tile of vectors
 SHARES = (16, 32, 64, 128, 256, 512, 1024)  # of rows or columns that a workgroup gets

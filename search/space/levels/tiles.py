@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, log2
 
-from kernels.mlir.tuning_spec.form import Form
-from kernels.target.model import Target
-from search.space.parameters import ROWS_SPAN, WIDTH_SPAN, Parameter
-from search.space.points import Value
+from tilewise.kernels.mlir.tuning_spec.form import Form
+from tilewise.kernels.target.model import Target
+from tilewise.search.space.parameters import ROWS_SPAN, WIDTH_SPAN, Parameter
+from tilewise.search.space.points import Value
 
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 VECTORS = (1, 2, 3, 4, 6, 8)

@@ -7,7 +7,7 @@ the parameters that say how the direct method packs and cuts have no effect.
 
 from collections.abc import Sequence
 
-from kernels.schedule import (
+from tilewise.kernels.schedule import (
     Nontemporal,
     Pack,
     Parallel,
@@ -19,17 +19,17 @@ from kernels.schedule import (
     Unroll,
     Winograd,
 )
-from kernels.schedule.fewer_products import TILES
-from kernels.schedule.legality import part_size
-from kernels.schedule.transformed import transformed_space
-from kernels.target.cores import is_golden_cove_server
-from search.space.division import block_steps
-from search.space.methods.strassen import levels_of
-from search.space.methods.winograd import has_far_result, has_large_filter, outputs_of
-from search.space.parameters import Choice, Parameter, Size
-from search.space.points import WHOLE, Point, Value
-from search.space.tiles import MIN_ACCUMULATORS, tile_shape
-from search.space.workload import Workload
+from tilewise.kernels.schedule.fewer_products import TILES
+from tilewise.kernels.schedule.legality import part_size
+from tilewise.kernels.schedule.transformed import transformed_space
+from tilewise.kernels.target.cores import is_golden_cove_server
+from tilewise.search.space.division import block_steps
+from tilewise.search.space.methods.strassen import levels_of
+from tilewise.search.space.methods.winograd import has_far_result, has_large_filter, outputs_of
+from tilewise.search.space.parameters import Choice, Parameter, Size
+from tilewise.search.space.points import WHOLE, Point, Value
+from tilewise.search.space.tiles import MIN_ACCUMULATORS, tile_shape
+from tilewise.search.space.workload import Workload
 
 DIRECT, ALGORITHM, WANTED = "direct", "algorithm", "tiles"
 PAST_CACHES = "nontemporal"

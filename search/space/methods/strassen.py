@@ -4,9 +4,9 @@ Adding quadrants costs as much as copying A for each product, B for each block o
 little beside products only where all three dims are long.
 """
 
-from kernels.schedule.strassen import matrix_of, why_not_strassen
-from kernels.target.cores import is_golden_cove_server
-from search.space.workload import Workload
+from tilewise.kernels.schedule.strassen import matrix_of, why_not_strassen
+from tilewise.kernels.target.cores import is_golden_cove_server
+from tilewise.search.space.workload import Workload
 
 Sizes = tuple[int, int, int]
 
@@ -30,8 +30,9 @@ GOLDEN_COVE_VARIABLE: Sizes = (1024, 1024, 1024)
 FEW_ROWS = 28
 """Rows from which one level of constant weights is offered on Golden Cove servers.
 
-There a tile of all groups of rows reads panels once (`search.space.methods.algorithms.tall_tiles`):
-28x1024x2048 gains 7%, 24x1024x2048 nothing.
+There a tile of all groups of rows reads panels once
+(`tilewise.search.space.methods.algorithms.tall_tiles`): 28x1024x2048 gains 7%, 24x1024x2048
+nothing.
 """
 
 

@@ -2,12 +2,12 @@
 
 from math import prod
 
-from kernels.problem import Conv2d
-from kernels.schedule.fewer_products import POINT
-from kernels.schedule.winograd import taps_of, why_not_winograd, winograd_space
-from kernels.target.cores import is_golden_cove_server
-from search.space.tiles import LINE_BYTES
-from search.space.workload import Workload
+from tilewise.kernels.problem import Conv2d
+from tilewise.kernels.schedule.fewer_products import POINT
+from tilewise.kernels.schedule.winograd import taps_of, why_not_winograd, winograd_space
+from tilewise.kernels.target.cores import is_golden_cove_server
+from tilewise.search.space.tiles import LINE_BYTES
+from tilewise.search.space.workload import Workload
 
 LEAST_CHANNELS = {
     (3, 3): {2: 1, 4: 8},

@@ -3,6 +3,6 @@
 Face: `Caller`, `caller_of`, `request_id_of`.
 """
 
-from service.api.access.caller import ANYONE, CALLER, Caller, caller_of, request_id_of
+from tilewise.service.api.access.caller import ANYONE, CALLER, Caller, caller_of, request_id_of
 
 __all__ = ["ANYONE", "CALLER", "Caller", "caller_of", "request_id_of"]

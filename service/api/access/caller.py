@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from fastapi import Request
 
-from service.db.models import Scope
-from service.telemetry.requests import REQUEST_ID
+from tilewise.service.db.models import Scope
+from tilewise.service.telemetry.requests import REQUEST_ID
 
 CALLER = "tilewise.caller"
 """Where an ASGI scope carries its `Caller`."""

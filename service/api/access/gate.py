@@ -11,12 +11,12 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.api.access import browsers
-from service.api.access.caller import ANYONE, CALLER, NOBODY, Caller
-from service.api.access.cookie import token_in
-from service.api.access.limits import RequestLimit
-from service.api.access.tokens import TokenBook
-from service.api.problem_details import (
+from tilewise.service.api.access import browsers
+from tilewise.service.api.access.caller import ANYONE, CALLER, NOBODY, Caller
+from tilewise.service.api.access.cookie import token_in
+from tilewise.service.api.access.limits import RequestLimit
+from tilewise.service.api.access.tokens import TokenBook
+from tilewise.service.api.problem_details import (
     AsPage,
     ProblemResponse,
     answer_to,
@@ -24,8 +24,8 @@ from service.api.problem_details import (
     problem_response,
     wants_page,
 )
-from service.db.models import Scope as TokenScope
-from service.errors import DatabaseError
+from tilewise.service.db.models import Scope as TokenScope
+from tilewise.service.errors import DatabaseError
 
 OPEN = ("/healthz", "/readyz")
 SIGN_IN = "/sign-in"

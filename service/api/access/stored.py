@@ -3,13 +3,13 @@
 import logging
 from functools import partial
 
-from service.api.access.caller import ANYONE, Caller
-from service.api.access.tokens import TokenBook
-from service.api.lanes import Lane
-from service.db import checked, tokens
-from service.db.session import Sessions
-from service.errors import DatabaseError
-from service.runs import offers
+from tilewise.service.api.access.caller import ANYONE, Caller
+from tilewise.service.api.access.tokens import TokenBook
+from tilewise.service.api.lanes import Lane
+from tilewise.service.db import checked, tokens
+from tilewise.service.db.session import Sessions
+from tilewise.service.errors import DatabaseError
+from tilewise.service.runs import offers
 
 RUNS_KNOWN_S = 60.0
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from service.api.access.caller import Caller
-from service.api.lanes import SharedReads
+from tilewise.service.api.access.caller import Caller
+from tilewise.service.api.lanes import SharedReads
 
 KNOWN_S = 1.0
 MOST_KNOWN = 4096

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from fastapi.sse import format_sse_event
 from sqlalchemy.orm import Session
 
-from service.api.documents import job_json, phase_json, trial_json
-from service.api.schemas import JobView, PhaseView, TrialView
-from service.jobs import events
-from service.results.readable import listed
+from tilewise.service.api.documents import job_json, phase_json, trial_json
+from tilewise.service.api.schemas import JobView, PhaseView, TrialView
+from tilewise.service.jobs import events
+from tilewise.service.results.readable import listed
 
 PAGE = 200  # trials that are read at once
 RETRY_MS = 1000

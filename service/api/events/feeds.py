@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from service.api.events.encoding import HEARTBEAT, RETRY, Told
-from service.api.events.reading import NewsReader
-from service.api.lanes import SharedReads
-from service.errors import PASSING, BusyError, ServiceError
-from service.listening import MOST_STREAMS
+from tilewise.service.api.events.encoding import HEARTBEAT, RETRY, Told
+from tilewise.service.api.events.reading import NewsReader
+from tilewise.service.api.lanes import SharedReads
+from tilewise.service.errors import PASSING, BusyError, ServiceError
+from tilewise.service.listening import MOST_STREAMS
 
 POLL_S = 0.25
 LOOK_S = 0.5  # between two looks at whether the service is about to end

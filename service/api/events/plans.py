@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from service.api.events.encoding import Told, encoded
-from service.api.events.reading import NewsReader, Read
-from service.api.schemas import PhaseView, PlanHeadView, PlanPartView
-from service.db import models
-from service.db.checked import writing
-from service.errors import DamagedError, DatabaseError, NotFoundError, ServiceError
-from service.jobs.queue import ENDED
-from service.plans import numbering, rows
-from service.plans.documents import head_json, part_json
-from service.plans.parts import TUNING, Part, Parts, parts_of, phase_of
+from tilewise.service.api.events.encoding import Told, encoded
+from tilewise.service.api.events.reading import NewsReader, Read
+from tilewise.service.api.schemas import PhaseView, PlanHeadView, PlanPartView
+from tilewise.service.db import models
+from tilewise.service.db.checked import writing
+from tilewise.service.errors import DamagedError, DatabaseError, NotFoundError, ServiceError
+from tilewise.service.jobs.queue import ENDED
+from tilewise.service.plans import numbering, rows
+from tilewise.service.plans.documents import head_json, part_json
+from tilewise.service.plans.parts import TUNING, Part, Parts, parts_of, phase_of
 
 
 def read_plan_news(session: Session, plan_id: int, after: int | None) -> Told:

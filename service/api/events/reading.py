@@ -6,11 +6,11 @@ from functools import partial
 
 from sqlalchemy.orm import Session
 
-from service.api.events.encoding import Told, read_news
-from service.api.lanes import Lane, SharedReads
-from service.db.checked import reading
-from service.db.session import Sessions
-from service.errors import DamagedError, NotFoundError, ServiceError
+from tilewise.service.api.events.encoding import Told, read_news
+from tilewise.service.api.lanes import Lane, SharedReads
+from tilewise.service.db.checked import reading
+from tilewise.service.db.session import Sessions
+from tilewise.service.errors import DamagedError, NotFoundError, ServiceError
 
 Read = Callable[[Session, int, int | None], Told]
 

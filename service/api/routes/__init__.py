@@ -1,3 +1,1 @@
-"""The HTTP routes: thin views over `service.jobs.queue`, `service.results.schedules` and
-`service.api.documents`.
-"""
+"""The HTTP routes: thin views over `jobs.queue`, `results.schedules` and `api.documents`."""

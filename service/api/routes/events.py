@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.sse import EventSourceResponse
 
-from service.api.problem_details import responses
-from service.api.routes.jobs import LARGEST_ID, JobId
-from service.api.services import Services, ServicesDep
-from service.jobs import queue
+from tilewise.service.api.problem_details import responses
+from tilewise.service.api.routes.jobs import LARGEST_ID, JobId
+from tilewise.service.api.services import Services, ServicesDep
+from tilewise.service.jobs import queue
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 

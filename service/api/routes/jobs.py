@@ -10,21 +10,21 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 from sqlalchemy.orm import Session
 
-from kernels.mlir.tuning_spec.form import check_covered
-from kernels.problem import Problem, parse_problem
-from search.records import TrialState, TuneRequest
-from service.api.access import Caller, caller_of, request_id_of
-from service.api.documents import job_json, result_json, trial_json
-from service.api.lanes import in_lane
-from service.api.problem_details import responses
-from service.api.requests import JobRequest
-from service.api.schemas import JobPage, JobView, ResultView, TrialPage, TrialView
-from service.api.services import Services, ServicesDep
-from service.db.models import JobState
-from service.jobs import idempotency, queue
-from service.jobs.idempotency import RequestKey
-from service.jobs.queue import Submission, Submitter
-from service.results.readable import listed
+from tilewise.kernels.mlir.tuning_spec.form import check_covered
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.search.records import TrialState, TuneRequest
+from tilewise.service.api.access import Caller, caller_of, request_id_of
+from tilewise.service.api.documents import job_json, result_json, trial_json
+from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.problem_details import responses
+from tilewise.service.api.requests import JobRequest
+from tilewise.service.api.schemas import JobPage, JobView, ResultView, TrialPage, TrialView
+from tilewise.service.api.services import Services, ServicesDep
+from tilewise.service.db.models import JobState
+from tilewise.service.jobs import idempotency, queue
+from tilewise.service.jobs.idempotency import RequestKey
+from tilewise.service.jobs.queue import Submission, Submitter
+from tilewise.service.results.readable import listed
 
 LARGEST_ID = 2**31 - 1
 KEY = r"^[\x21-\x7e]+$"

@@ -5,15 +5,15 @@ from typing import Any
 from fastapi import APIRouter, Response
 from pydantic_core import to_json
 
-from kernels.errors import ProblemError
-from kernels.problem import Problem, parse_problem
-from service.api import files
-from service.api.documents import Json
-from service.api.lanes import in_lane
-from service.api.requests import LookupRequest
-from service.api.schemas import LookupView
-from service.api.services import ServicesDep
-from service.results.nearest import Asked
+from tilewise.kernels.errors import ProblemError
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.service.api import files
+from tilewise.service.api.documents import Json
+from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.requests import LookupRequest
+from tilewise.service.api.schemas import LookupView
+from tilewise.service.api.services import ServicesDep
+from tilewise.service.results.nearest import Asked
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
 

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Response
 from prometheus_client.exposition import choose_encoder
 
-from service.api.lanes import in_lane
-from service.api.services import ServicesDep
+from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.services import ServicesDep
 
 router = APIRouter(tags=["status"])
 

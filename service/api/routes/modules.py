@@ -13,20 +13,20 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query, Request
 
-from kernels.errors import CompilerAbsentError, ModuleError, PlaceError
-from kernels.mlir.frontend.graph import Graph
-from kernels.mlir.frontend.imported import Imported
-from kernels.mlir.frontend.lone import LoneOp
-from kernels.mlir.frontend.read import Limits, read_graph, read_module, read_op
-from kernels.problem import Accuracy
-from service.api.problem_details import responses
-from service.api.requests import TargetText
-from service.api.schemas import ImportedView, OpScriptView, UnfinishedView
-from service.api.services import Services, ServicesDep
-from service.errors import ConflictError
-from service.results.kernels import op_scripts
-from service.results.kernels.modules import kept_module, kernel_module
-from service.results.nearest import Asked, Match
+from tilewise.kernels.errors import CompilerAbsentError, ModuleError, PlaceError
+from tilewise.kernels.mlir.frontend.graph import Graph
+from tilewise.kernels.mlir.frontend.imported import Imported
+from tilewise.kernels.mlir.frontend.lone import LoneOp
+from tilewise.kernels.mlir.frontend.read import Limits, read_graph, read_module, read_op
+from tilewise.kernels.problem import Accuracy
+from tilewise.service.api.problem_details import responses
+from tilewise.service.api.requests import TargetText
+from tilewise.service.api.schemas import ImportedView, OpScriptView, UnfinishedView
+from tilewise.service.api.services import Services, ServicesDep
+from tilewise.service.errors import ConflictError
+from tilewise.service.results.kernels import op_scripts
+from tilewise.service.results.kernels.modules import kept_module, kernel_module
+from tilewise.service.results.nearest import Asked, Match
 
 Found = TypeVar("Found")
 

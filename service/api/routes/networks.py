@@ -8,23 +8,23 @@ from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import JSONResponse
 from sqlalchemy.orm import Session
 
-from kernels.errors import ModuleError, UnsupportedError
-from kernels.mlir.frontend.imported import Imported, why_none
-from kernels.mlir.tuning_spec.form import check_covered
-from kernels.problem import Problem, parse_problem
-from search.records import TuneRequest
-from service.api.access import caller_of, request_id_of
-from service.api.lanes import in_lane
-from service.api.problem_details import responses
-from service.api.requests import Tuning
-from service.api.routes.jobs import LARGEST_ID
-from service.api.routes.modules import BODY, given, imported_of
-from service.api.schemas import NetworkView, UnfinishedView
-from service.api.services import Services, ServicesDep
-from service.db import models
-from service.jobs import networks
-from service.jobs.networks import Part
-from service.jobs.queue import Submitter
+from tilewise.kernels.errors import ModuleError, UnsupportedError
+from tilewise.kernels.mlir.frontend.imported import Imported, why_none
+from tilewise.kernels.mlir.tuning_spec.form import check_covered
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.search.records import TuneRequest
+from tilewise.service.api.access import caller_of, request_id_of
+from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.problem_details import responses
+from tilewise.service.api.requests import Tuning
+from tilewise.service.api.routes.jobs import LARGEST_ID
+from tilewise.service.api.routes.modules import BODY, given, imported_of
+from tilewise.service.api.schemas import NetworkView, UnfinishedView
+from tilewise.service.api.services import Services, ServicesDep
+from tilewise.service.db import models
+from tilewise.service.jobs import networks
+from tilewise.service.jobs.networks import Part
+from tilewise.service.jobs.queue import Submitter
 
 PATH = "/v1/models"
 

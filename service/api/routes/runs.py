@@ -10,23 +10,23 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Path, Query
 from sqlalchemy.orm import Session
 
-from service.api.access.gate import bearer
-from service.api.lanes import in_lane
-from service.api.problem_details import responses
-from service.api.services import Services, ServicesDep
-from service.errors import ConflictError, LeaseLostError, TamperedError
-from service.jobs import lease, queue, registry
-from service.jobs.lease import Lease
-from service.jobs.trial_store import SqlTrialStore, is_stored
-from service.runs import candidates, offers
-from service.runs.checks.ends import check_begin, checked_end, known_machine
-from service.runs.checks.trials import check_trial
-from service.runs.checks.work import JobWork
-from service.runs.sql import SqlKeeper
-from service.runs.wire.base import LARGEST
-from service.runs.wire.ends import CrashWire, EndedWire, EndWire, FailWire
-from service.runs.wire.orders import BeginWire, EpochWire, OrderWire, PhaseWire, WordWire
-from service.runs.wire.trials import (
+from tilewise.service.api.access.gate import bearer
+from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.problem_details import responses
+from tilewise.service.api.services import Services, ServicesDep
+from tilewise.service.errors import ConflictError, LeaseLostError, TamperedError
+from tilewise.service.jobs import lease, queue, registry
+from tilewise.service.jobs.lease import Lease
+from tilewise.service.jobs.trial_store import SqlTrialStore, is_stored
+from tilewise.service.runs import candidates, offers
+from tilewise.service.runs.checks.ends import check_begin, checked_end, known_machine
+from tilewise.service.runs.checks.trials import check_trial
+from tilewise.service.runs.checks.work import JobWork
+from tilewise.service.runs.sql import SqlKeeper
+from tilewise.service.runs.wire.base import LARGEST
+from tilewise.service.runs.wire.ends import CrashWire, EndedWire, EndWire, FailWire
+from tilewise.service.runs.wire.orders import BeginWire, EpochWire, OrderWire, PhaseWire, WordWire
+from tilewise.service.runs.wire.trials import (
     TRIALS_A_PAGE,
     AddWire,
     AskedWire,

@@ -7,21 +7,26 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Response
 from sqlalchemy.orm import Session
 
-from kernels.problem import parse_problem
-from search.records import CacheMode
-from service.api.answer_cache import matches
-from service.api.documents import result_json
-from service.api.lanes import in_lane
-from service.api.problem_details import responses, text_responses
-from service.api.requests import TargetText
-from service.api.schemas import Flavor, ObjectView, ProblemKey, ResultView
-from service.api.services import Services, ServicesDep
-from service.db import models
-from service.errors import NotFoundError
-from service.results import air_scripts, nearest, scripts
-from service.results.kernels import libraries
-from service.results.kernels.modules import kept_module, kernel_module, kernel_source, kernel_tag
-from service.results.kernels.objects import (
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.records import CacheMode
+from tilewise.service.api.answer_cache import matches
+from tilewise.service.api.documents import result_json
+from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.problem_details import responses, text_responses
+from tilewise.service.api.requests import TargetText
+from tilewise.service.api.schemas import Flavor, ObjectView, ProblemKey, ResultView
+from tilewise.service.api.services import Services, ServicesDep
+from tilewise.service.db import models
+from tilewise.service.errors import NotFoundError
+from tilewise.service.results import air_scripts, nearest, scripts
+from tilewise.service.results.kernels import libraries
+from tilewise.service.results.kernels.modules import (
+    kept_module,
+    kernel_module,
+    kernel_source,
+    kernel_tag,
+)
+from tilewise.service.results.kernels.objects import (
     DOCUMENT,
     MEDIA_TYPES,
     MODULE,
@@ -32,8 +37,8 @@ from service.results.kernels.objects import (
     object_document,
     object_tag,
 )
-from service.results.nearest import Asked, Match
-from service.results.stored import StoredScript, Work
+from tilewise.service.results.nearest import Asked, Match
+from tilewise.service.results.stored import StoredScript, Work
 
 ProblemText = Annotated[str, Query(examples=["matmul:m=1024,n=512,k=2048,dtype=f32"])]
 

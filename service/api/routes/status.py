@@ -6,13 +6,13 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from service.api.lanes import in_lane
-from service.api.problem_details import responses
-from service.api.schemas import ReadyView, StatusView, TargetsView
-from service.api.services import Services, ServicesDep
-from service.db import models, schema
-from service.errors import PASSING, BusyError, DatabaseError, OutageError
-from service.jobs import registry
+from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.problem_details import responses
+from tilewise.service.api.schemas import ReadyView, StatusView, TargetsView
+from tilewise.service.api.services import Services, ServicesDep
+from tilewise.service.db import models, schema
+from tilewise.service.errors import PASSING, BusyError, DatabaseError, OutageError
+from tilewise.service.jobs import registry
 
 router = APIRouter(tags=["status"])
 

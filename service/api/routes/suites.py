@@ -7,19 +7,19 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import JSONResponse
 
-from service.api.documents import report_of, suite_report_json
-from service.api.lanes import in_lane
-from service.api.problem_details import responses
-from service.api.routes.jobs import LARGEST_ID, Cursor, Limit
-from service.api.schemas import (
+from tilewise.service.api.documents import report_of, suite_report_json
+from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.problem_details import responses
+from tilewise.service.api.routes.jobs import LARGEST_ID, Cursor, Limit
+from tilewise.service.api.schemas import (
     SuiteReport,
     SuiteReportPage,
     SuiteReportView,
     WholeReportView,
 )
-from service.api.services import ServicesDep
-from service.results import suites
-from service.results.readable import listed
+from tilewise.service.api.services import ServicesDep
+from tilewise.service.results import suites
+from tilewise.service.results.readable import listed
 
 PATH = "/v1/suite-reports"
 

@@ -6,14 +6,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
 
-from service.api.documents import token_json
-from service.api.lanes import in_lane
-from service.api.problem_details import responses
-from service.api.requests import NAME, TokenRequest
-from service.api.schemas import NewTokenView, TokensView, TokenView
-from service.api.services import ServicesDep
-from service.db import tokens
-from service.db.base import now
+from tilewise.service.api.documents import token_json
+from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.problem_details import responses
+from tilewise.service.api.requests import NAME, TokenRequest
+from tilewise.service.api.schemas import NewTokenView, TokensView, TokenView
+from tilewise.service.api.services import ServicesDep
+from tilewise.service.db import tokens
+from tilewise.service.db.base import now
 
 router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
 

@@ -5,15 +5,15 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query
 
-from kernels.problem import parse_problem
-from search.records import CacheMode, TrialState
-from service.api.documents import stored_trial_json
-from service.api.lanes import in_lane
-from service.api.routes.jobs import LARGEST_ID
-from service.api.schemas import StoredTrialPage, StoredTrialView
-from service.api.services import ServicesDep
-from service.results import trials
-from service.results.readable import listed
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.records import CacheMode, TrialState
+from tilewise.service.api.documents import stored_trial_json
+from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.routes.jobs import LARGEST_ID
+from tilewise.service.api.schemas import StoredTrialPage, StoredTrialView
+from tilewise.service.api.services import ServicesDep
+from tilewise.service.results import trials
+from tilewise.service.results.readable import listed
 
 router = APIRouter(prefix="/v1/trials", tags=["trials"])
 

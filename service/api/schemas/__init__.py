@@ -3,13 +3,13 @@
 Face: every view.
 """
 
-from service.api.schemas.errors import (
+from tilewise.service.api.schemas.errors import (
     FieldError,
     ProblemDetails,
     RefusedView,
     UnfinishedView,
 )
-from service.api.schemas.jobs import (
+from tilewise.service.api.schemas.jobs import (
     JobPage,
     JobView,
     Page,
@@ -19,7 +19,7 @@ from service.api.schemas.jobs import (
     TrialPage,
     TrialView,
 )
-from service.api.schemas.modules import (
+from tilewise.service.api.schemas.modules import (
     FoundProblemView,
     ImportedView,
     OpScriptView,
@@ -27,8 +27,8 @@ from service.api.schemas.modules import (
     ScheduleOfOpView,
     SkippedOpView,
 )
-from service.api.schemas.networks import NetworkView, PartView
-from service.api.schemas.plans import (
+from tilewise.service.api.schemas.networks import NetworkView, PartView
+from tilewise.service.api.schemas.plans import (
     PackProofView,
     PlanHeadView,
     PlanPage,
@@ -37,7 +37,7 @@ from service.api.schemas.plans import (
     TotalsView,
     VariantView,
 )
-from service.api.schemas.results import (
+from tilewise.service.api.schemas.results import (
     BestView,
     DifferenceView,
     FileView,
@@ -56,7 +56,7 @@ from service.api.schemas.results import (
     SpaceView,
     TrialCounts,
 )
-from service.api.schemas.status import (
+from tilewise.service.api.schemas.status import (
     NewTokenView,
     ReadyView,
     StatusView,
@@ -65,7 +65,7 @@ from service.api.schemas.status import (
     TokenView,
     WorkersView,
 )
-from service.api.schemas.suites import (
+from tilewise.service.api.schemas.suites import (
     SuiteReport,
     SuiteReportPage,
     SuiteReportView,

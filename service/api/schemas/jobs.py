@@ -5,9 +5,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from search.records import CacheMode, TrialState
-from service.api.schemas.results import BestView, FiniteView, TrialCounts
-from service.db.models import JobState
+from tilewise.search.records import CacheMode, TrialState
+from tilewise.service.api.schemas.results import BestView, FiniteView, TrialCounts
+from tilewise.service.db.models import JobState
 
 
 class PhaseView(BaseModel):

@@ -2,11 +2,11 @@
 
 from datetime import datetime
 
-from kernels.problem import Accuracy
-from search.records import CacheMode
-from service.api.schemas.modules import FoundProblemView, SkippedOpView
-from service.api.schemas.results import FiniteView
-from service.db.models import JobState
+from tilewise.kernels.problem import Accuracy
+from tilewise.search.records import CacheMode
+from tilewise.service.api.schemas.modules import FoundProblemView, SkippedOpView
+from tilewise.service.api.schemas.results import FiniteView
+from tilewise.service.db.models import JobState
 
 
 class PartView(FoundProblemView):

@@ -5,13 +5,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from kernels.problem import Accuracy
-from search.records import CacheMode
-from service.api.schemas.jobs import Page
-from service.api.schemas.modules import SkippedOpView
-from service.api.schemas.networks import PartView
-from service.api.schemas.results import FiniteView
-from service.db.models import JobState, PlanLayouts, PlanState
+from tilewise.kernels.problem import Accuracy
+from tilewise.search.records import CacheMode
+from tilewise.service.api.schemas.jobs import Page
+from tilewise.service.api.schemas.modules import SkippedOpView
+from tilewise.service.api.schemas.networks import PartView
+from tilewise.service.api.schemas.results import FiniteView
+from tilewise.service.db.models import JobState, PlanLayouts, PlanState
 
 
 class VariantView(BaseModel):

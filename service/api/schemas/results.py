@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
-from search.finals.quality import Quality
-from search.records import CacheMode
-from service.api.schemas.errors import RefusedView
-from service.results.nearest import Kind
+from tilewise.search.finals.quality import Quality
+from tilewise.search.records import CacheMode
+from tilewise.service.api.schemas.errors import RefusedView
+from tilewise.service.results.nearest import Kind
 
 Flavor = Literal["cpu", "air", "iree", "iree-spec"]
 ProblemKey = Annotated[str, StringConstraints(pattern="^[0-9A-Za-z]*$", max_length=64)]

@@ -5,8 +5,8 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from service.api.schemas.results import FiniteView
-from service.db.models import Scope
+from tilewise.service.api.schemas.results import FiniteView
+from tilewise.service.db.models import Scope
 
 
 class WorkersView(FiniteView):

@@ -14,10 +14,10 @@ from pydantic import (
     model_validator,
 )
 
-from kernels.problem import parse_problem
-from kernels.quoting import quoted
-from search.finals.quality import Quality
-from service.api.schemas.jobs import Page
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.quoting import quoted
+from tilewise.search.finals.quality import Quality
+from tilewise.service.api.schemas.jobs import Page
 
 MOST_PROBLEMS = 1000
 MOST_NAMES = 30

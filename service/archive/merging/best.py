@@ -5,15 +5,15 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from service.archive.lines import PastLine, ProofLine, ScheduleLine
-from service.archive.merging.checks import ELSEWHERE, proof_row
-from service.archive.merging.merged import Merged, Numbers
-from service.db import models
-from service.db.base import now
-from service.errors import ArchiveError
-from service.results import history, integrity
-from service.results.scripts import drop_proofs
-from service.results.stored import Work
+from tilewise.service.archive.lines import PastLine, ProofLine, ScheduleLine
+from tilewise.service.archive.merging.checks import ELSEWHERE, proof_row
+from tilewise.service.archive.merging.merged import Merged, Numbers
+from tilewise.service.db import models
+from tilewise.service.db.base import now
+from tilewise.service.errors import ArchiveError
+from tilewise.service.results import history, integrity
+from tilewise.service.results.scripts import drop_proofs
+from tilewise.service.results.stored import Work
 
 
 def add_schedule(session: Session, line: ScheduleLine, numbers: Numbers, merged: Merged) -> None:

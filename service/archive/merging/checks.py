@@ -7,10 +7,10 @@ wrong in the middle would leave the pieces before it.
 from collections.abc import Callable
 from typing import Any
 
-from kernels.problem import parse_problem
-from kernels.quoting import quoted
-from service.archive.fields import Line
-from service.archive.lines import (
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.quoting import quoted
+from tilewise.service.archive.fields import Line
+from tilewise.service.archive.lines import (
     JobLine,
     MachineLine,
     ModelLine,
@@ -21,11 +21,11 @@ from service.archive.lines import (
     ToolchainLine,
     TrialLine,
 )
-from service.archive.rows import travelling
-from service.db import models
-from service.errors import ArchiveError
-from service.results import integrity
-from service.results.stored import Work
+from tilewise.service.archive.rows import travelling
+from tilewise.service.db import models
+from tilewise.service.errors import ArchiveError
+from tilewise.service.results import integrity
+from tilewise.service.results.stored import Work
 
 ELSEWHERE = {"job", "problem", "toolchain", "host", "digest", "proofs", "was_best", "ended_at"}
 """What of a schedule's line is no column of its row."""

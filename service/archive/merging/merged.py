@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from service.archive.lines import JobLine, ScheduleLine
+from tilewise.service.archive.lines import JobLine, ScheduleLine
 
 
 @dataclass

@@ -3,12 +3,18 @@
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from kernels.problem import parse_problem
-from service.archive.lines import MachineLine, ModelLine, ProblemLine, SuiteLine, ToolchainLine
-from service.archive.merging.merged import Merged, Numbers
-from service.db import models
-from service.db.rows import problem_row, toolchain_row
-from service.results import suites
+from tilewise.kernels.problem import parse_problem
+from tilewise.service.archive.lines import (
+    MachineLine,
+    ModelLine,
+    ProblemLine,
+    SuiteLine,
+    ToolchainLine,
+)
+from tilewise.service.archive.merging.merged import Merged, Numbers
+from tilewise.service.db import models
+from tilewise.service.db.rows import problem_row, toolchain_row
+from tilewise.service.results import suites
 
 _FACTS = (
     *("cpu", "cores", "memory_bytes", "caches", "features"),

@@ -8,13 +8,13 @@ from typing import Any
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
-from kernels.problem import parse_problem
-from search.records import TuneRequest
-from service.archive.lines import JobLine, TrialLine
-from service.archive.merging.merged import LocalJob, Merged, Numbers
-from service.db import models
-from service.jobs import queue
-from service.results.stored import in_parts
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.records import TuneRequest
+from tilewise.service.archive.lines import JobLine, TrialLine
+from tilewise.service.archive.merging.merged import LocalJob, Merged, Numbers
+from tilewise.service.db import models
+from tilewise.service.jobs import queue
+from tilewise.service.results.stored import in_parts
 
 ACTIVE = ("queued", "running")
 UNFINISHED = (

@@ -6,8 +6,8 @@ from itertools import groupby
 
 from sqlalchemy.orm import Session
 
-from service.archive.fields import Line
-from service.archive.lines import (
+from tilewise.service.archive.fields import Line
+from tilewise.service.archive.lines import (
     JobLine,
     MachineLine,
     ModelLine,
@@ -18,8 +18,8 @@ from service.archive.lines import (
     ToolchainLine,
     TrialLine,
 )
-from service.archive.merging import best, places, searches
-from service.archive.merging.merged import Merged, Numbers
+from tilewise.service.archive.merging import best, places, searches
+from tilewise.service.archive.merging.merged import Merged, Numbers
 
 
 class Taking:

@@ -7,15 +7,15 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any
 
-from kernels.errors import KernelsError
-from kernels.problem import parse_problem
-from kernels.schedule import Schedule
-from kernels.schedule.legality import check_legal
-from search.networks.costs import Timed
-from search.networks.plan import Plan, PlannedNode
-from search.networks.variants import in_channel_blocks, problems_of
-from service.plans.making import Made, Packed
-from service.plans.orders import Order
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.schedule.legality import check_legal
+from tilewise.search.networks.costs import Timed
+from tilewise.search.networks.plan import Plan, PlannedNode
+from tilewise.search.networks.variants import in_channel_blocks, problems_of
+from tilewise.service.plans.making import Made, Packed
+from tilewise.service.plans.orders import Order
 
 LONGEST_SCRIPT = 64 << 20
 LONGEST_LABEL = 1000

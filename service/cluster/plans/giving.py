@@ -11,24 +11,24 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from kernels.errors import KernelsError
-from kernels.system.typed_json import from_json, to_json
-from service.cluster.facts import Facts
-from service.cluster.plans.checks import check_made
-from service.db.session import Sessions, reading, writing
-from service.errors import (
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.system.typed_json import from_json, to_json
+from tilewise.service.cluster.facts import Facts
+from tilewise.service.cluster.plans.checks import check_made
+from tilewise.service.db.session import Sessions, reading, writing
+from tilewise.service.errors import (
     DatabaseError,
     LeaseLostError,
     PlanError,
     ServiceError,
     UnreachableError,
 )
-from service.faults import Faults
-from service.plans import endings, lease, orders
-from service.plans.lease import PlanLease
-from service.plans.making import CHOOSING, Made
-from service.plans.orders import Order
-from service.runs import offers
+from tilewise.service.faults import Faults
+from tilewise.service.plans import endings, lease, orders
+from tilewise.service.plans.lease import PlanLease
+from tilewise.service.plans.making import CHOOSING, Made
+from tilewise.service.plans.orders import Order
+from tilewise.service.runs import offers
 
 BEAT_S = 3.0
 MOST_MISSED = 2  # times that a worker may be missing from the scheduler's list
@@ -85,7 +85,7 @@ class PlanGiving:
     Args:
         sessions: of the database.
         cluster: where the workers are.
-        owner: the driver, from `service.host.process_identity.me`.
+        owner: the driver, from `tilewise.service.host.process_identity.me`.
         paused: until when workers get nothing, by address, in seconds of `time.monotonic`.
     """
 

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kernels.system.children import ONE_THREAD, child_command, child_environment
-from service.plans.child import MADE, MODULE, ORDER
-from service.workers.endings import end, reason_of, sweep
+from tilewise.kernels.system.children import ONE_THREAD, child_command, child_environment
+from tilewise.service.plans.child import MADE, MODULE, ORDER
+from tilewise.service.workers.endings import end, reason_of, sweep
 
-CHILD = "service.plans.child"
+CHILD = "tilewise.service.plans.child"
 MOST_S = 1800.0
 LOOK_S = 0.5
 GRACE_S = 3.0
@@ -25,13 +25,13 @@ def make_plan(order: str, module: bytes, child: str = CHILD) -> str:
     """Make a plan on this worker.
 
     Args:
-        order: `service.plans.orders.Order` as JSON.
+        order: `tilewise.service.plans.orders.Order` as JSON.
         module: of the plan.
         child: the module that makes it.
 
     Returns:
-        JSON of `service.plans.making.Made`; an object with `refused` where there can be no plan,
-        with `died` where the process that made it did.
+        JSON of `tilewise.service.plans.making.Made`; an object with `refused` where there can be no
+        plan, with `died` where the process that made it did.
     """
     from distributed import Status, get_worker
 

@@ -9,16 +9,21 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Path, Request, Response
 from markupsafe import Markup
 
-from service.api.documents import result_json
-from service.api.flights import Flights
-from service.api.routes.jobs import LARGEST_ID
-from service.api.services import Services, ServicesDep
-from service.dashboard import highlight, stored
-from service.dashboard.rendering import PageRoute, page
-from service.errors import UnfinishedError
-from service.results import air_scripts
-from service.results.inner_loop import inner_loop_text
-from service.results.kernels.modules import kept_module, kernel_module, kernel_source, kernel_tag
+from tilewise.service.api.documents import result_json
+from tilewise.service.api.flights import Flights
+from tilewise.service.api.routes.jobs import LARGEST_ID
+from tilewise.service.api.services import Services, ServicesDep
+from tilewise.service.dashboard import highlight, stored
+from tilewise.service.dashboard.rendering import PageRoute, page
+from tilewise.service.errors import UnfinishedError
+from tilewise.service.results import air_scripts
+from tilewise.service.results.inner_loop import inner_loop_text
+from tilewise.service.results.kernels.modules import (
+    kept_module,
+    kernel_module,
+    kernel_source,
+    kernel_tag,
+)
 
 AGAIN_S = 2
 

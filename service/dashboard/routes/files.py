@@ -2,11 +2,11 @@
 
 from fastapi import APIRouter, Response
 
-from service.api.lanes import in_lane
-from service.api.services import ServicesDep
-from service.dashboard import assets
-from service.dashboard.rendering import POLICY
-from service.errors import NotFoundError
+from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.services import ServicesDep
+from tilewise.service.dashboard import assets
+from tilewise.service.dashboard.rendering import POLICY
+from tilewise.service.errors import NotFoundError
 
 FOREVER = {
     "Cache-Control": "public, max-age=31536000, immutable",

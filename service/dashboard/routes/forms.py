@@ -9,19 +9,19 @@ from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
-from kernels.errors import KernelsError
-from kernels.footprint import check_memory
-from kernels.problem import parse_problem
-from search.errors import SearchError
-from service.api.access import caller_of, request_id_of
-from service.api.access.cookie import TOKEN_COOKIE
-from service.api.lanes import in_lane
-from service.api.problem_details import field_of
-from service.api.requests import JobRequest
-from service.api.routes.jobs import JobId, Sender, submit
-from service.api.services import Services, ServicesDep
-from service.dashboard.rendering import PageRoute, page
-from service.jobs import queue, registry
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.footprint import check_memory
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.errors import SearchError
+from tilewise.service.api.access import caller_of, request_id_of
+from tilewise.service.api.access.cookie import TOKEN_COOKIE
+from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.problem_details import field_of
+from tilewise.service.api.requests import JobRequest
+from tilewise.service.api.routes.jobs import JobId, Sender, submit
+from tilewise.service.api.services import Services, ServicesDep
+from tilewise.service.dashboard.rendering import PageRoute, page
+from tilewise.service.jobs import queue, registry
 
 LONGEST = 4000  # characters of a problem
 LONGEST_TOKEN = 200

@@ -5,7 +5,7 @@ from typing import cast
 from fastapi import APIRouter, Request, Response
 from fastapi.sse import EventSourceResponse
 
-from service.dashboard.live import Overviews
+from tilewise.service.dashboard.live import Overviews
 
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 

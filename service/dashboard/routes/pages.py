@@ -5,23 +5,23 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.orm import Session
 
-from kernels.schedule import fast_algorithm
-from search.records import TrialState
-from service.api.documents import best_json, job_json, result_json
-from service.api.lanes import in_lane
-from service.api.routes.jobs import LARGEST_ID, JobId
-from service.api.schemas import ProblemKey
-from service.api.services import Services, ServicesDep
-from service.dashboard import highlight, live, stored
-from service.dashboard.calls import calls_of
-from service.dashboard.rendering import PageRoute, page
-from service.dashboard.stored import Order, Standing, TrialOrder, TrialsAsked
-from service.db import models
-from service.db.base import is_sound
-from service.errors import NotFoundError
-from service.jobs import events, queue
-from service.plots import nest
-from service.results import history, integrity, scripts
+from tilewise.kernels.schedule import fast_algorithm
+from tilewise.search.records import TrialState
+from tilewise.service.api.documents import best_json, job_json, result_json
+from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.routes.jobs import LARGEST_ID, JobId
+from tilewise.service.api.schemas import ProblemKey
+from tilewise.service.api.services import Services, ServicesDep
+from tilewise.service.dashboard import highlight, live, stored
+from tilewise.service.dashboard.calls import calls_of
+from tilewise.service.dashboard.rendering import PageRoute, page
+from tilewise.service.dashboard.stored import Order, Standing, TrialOrder, TrialsAsked
+from tilewise.service.db import models
+from tilewise.service.db.base import is_sound
+from tilewise.service.errors import NotFoundError
+from tilewise.service.jobs import events, queue
+from tilewise.service.plots import nest
+from tilewise.service.results import history, integrity, scripts
 
 EXAMPLES = (
     ("matmul:m=1024,n=512,k=2048,dtype=f32", "a product of matrices"),

@@ -6,19 +6,19 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
-from service.api.access import caller_of
-from service.api.lanes import in_lane
-from service.api.routes.jobs import LARGEST_ID
-from service.api.routes.plans.asking import PlanId
-from service.api.schemas import PartView, PlanHeadView, VariantView
-from service.api.services import ServicesDep
-from service.dashboard import plans, stored
-from service.dashboard.rendering import PageRoute, page
-from service.dashboard.routes.forms import SEE_OTHER
-from service.db import models
-from service.plans import asked, endings, rows
-from service.plans.documents import head_json, plan_json
-from service.results.readable import listed
+from tilewise.service.api.access import caller_of
+from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.routes.jobs import LARGEST_ID
+from tilewise.service.api.routes.plans.asking import PlanId
+from tilewise.service.api.schemas import PartView, PlanHeadView, VariantView
+from tilewise.service.api.services import ServicesDep
+from tilewise.service.dashboard import plans, stored
+from tilewise.service.dashboard.rendering import PageRoute, page
+from tilewise.service.dashboard.routes.forms import SEE_OTHER
+from tilewise.service.db import models
+from tilewise.service.plans import asked, endings, rows
+from tilewise.service.plans.documents import head_json, plan_json
+from tilewise.service.results.readable import listed
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 

@@ -5,21 +5,21 @@ from typing import Any, Literal
 from fastapi import APIRouter
 from sqlalchemy.orm import Session
 
-from service.api.documents import result_json
-from service.api.lanes import in_lane
-from service.api.routes.jobs import LARGEST_ID, JobId
-from service.api.schemas import ProblemKey
-from service.api.services import Services, ServicesDep
-from service.dashboard import stored
-from service.dashboard.rendering import StoredRoute
-from service.db import models
-from service.db.base import is_sound
-from service.errors import NotFoundError
-from service.jobs import queue
-from service.plots import convergence, parameters, roofline, speeds
-from service.plots.rows import trial_row
-from service.plots.style import Spec
-from service.results import history, integrity
+from tilewise.service.api.documents import result_json
+from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.routes.jobs import LARGEST_ID, JobId
+from tilewise.service.api.schemas import ProblemKey
+from tilewise.service.api.services import Services, ServicesDep
+from tilewise.service.dashboard import stored
+from tilewise.service.dashboard.rendering import StoredRoute
+from tilewise.service.db import models
+from tilewise.service.db.base import is_sound
+from tilewise.service.errors import NotFoundError
+from tilewise.service.jobs import queue
+from tilewise.service.plots import convergence, parameters, roofline, speeds
+from tilewise.service.plots.rows import trial_row
+from tilewise.service.plots.style import Spec
+from tilewise.service.results import history, integrity
 
 router = APIRouter(prefix="/plots", include_in_schema=False, route_class=StoredRoute)
 

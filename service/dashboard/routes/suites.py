@@ -4,13 +4,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 
-from service.api.documents import report_of, suite_report_json
-from service.api.lanes import in_lane
-from service.api.routes.jobs import LARGEST_ID
-from service.api.services import ServicesDep
-from service.dashboard.rendering import PageRoute, StoredRoute, page
-from service.dashboard.routes.pages import PageNumber
-from service.dashboard.suites import (
+from tilewise.service.api.documents import report_of, suite_report_json
+from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.routes.jobs import LARGEST_ID
+from tilewise.service.api.services import ServicesDep
+from tilewise.service.dashboard.rendering import PageRoute, StoredRoute, page
+from tilewise.service.dashboard.routes.pages import PageNumber
+from tilewise.service.dashboard.suites import (
     PROBLEMS,
     before,
     changes,
@@ -20,10 +20,10 @@ from service.dashboard.suites import (
     stored_keys,
     weighted_ratio,
 )
-from service.db import models
-from service.plots import roofline, speeds
-from service.plots.style import Spec
-from service.results import suites
+from tilewise.service.db import models
+from tilewise.service.plots import roofline, speeds
+from tilewise.service.plots.style import Spec
+from tilewise.service.results import suites
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 plots = APIRouter(prefix="/plots/suites", include_in_schema=False, route_class=StoredRoute)

@@ -3,14 +3,14 @@
 Face: every model, `JobState`, `OfferRole`, `PlanLayouts`, `PlanState`, `Scope`.
 """
 
-from service.db.models.access import Scope, Token
-from service.db.models.asked import ACTIVE, IdempotencyKey, Job, JobState, Problem
-from service.db.models.networks import Network
-from service.db.models.offers import Candidate, Offer, OfferRole
-from service.db.models.places import Machine, Toolchain, Worker
-from service.db.models.plans import Plan, PlanEnding, PlanLayouts, PlanSource, PlanState
-from service.db.models.results import PastSchedule, Proof, Schedule, Script, Trial
-from service.db.models.suites import SuiteReport
+from tilewise.service.db.models.access import Scope, Token
+from tilewise.service.db.models.asked import ACTIVE, IdempotencyKey, Job, JobState, Problem
+from tilewise.service.db.models.networks import Network
+from tilewise.service.db.models.offers import Candidate, Offer, OfferRole
+from tilewise.service.db.models.places import Machine, Toolchain, Worker
+from tilewise.service.db.models.plans import Plan, PlanEnding, PlanLayouts, PlanSource, PlanState
+from tilewise.service.db.models.results import PastSchedule, Proof, Schedule, Script, Trial
+from tilewise.service.db.models.suites import SuiteReport
 
 __all__ = [
     "ACTIVE", "Candidate", "IdempotencyKey", "Job", "JobState", "Machine", "Network", "Offer",

@@ -6,7 +6,7 @@ from typing import Literal
 from sqlalchemy import CheckConstraint, String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from service.db.base import Base, now
+from tilewise.service.db.base import Base, now
 
 Scope = Literal["read", "submit", "admin"]
 

@@ -15,9 +15,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from search.records import LONGEST_SAMPLER, CacheMode
-from service.db.base import Base, now
-from service.db.models.places import Toolchain
+from tilewise.search.records import LONGEST_SAMPLER, CacheMode
+from tilewise.service.db.base import Base, now
+from tilewise.service.db.models.places import Toolchain
 
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
 
@@ -40,7 +40,8 @@ class Job(Base):
 
     Attributes:
         trials, seconds, seed, sampler, peers, cache, spread: the request.
-        owner: process that holds the lease (`service.host.process_identity`), None unless running.
+        owner: process that holds the lease (`tilewise.service.host.process_identity`), None unless
+            running.
         host: machine of the last run, None before the first one.
         heartbeat_at: when the owner last showed itself.
         epoch: number of the present run; each claim counts it up, and what a run writes

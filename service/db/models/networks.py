@@ -6,9 +6,9 @@ from typing import Any
 from sqlalchemy import ForeignKey, String
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from search.records import CacheMode
-from service.db.base import Base, now
-from service.db.models.places import Toolchain
+from tilewise.search.records import CacheMode
+from tilewise.service.db.base import Base, now
+from tilewise.service.db.models.places import Toolchain
 
 
 class Network(Base):

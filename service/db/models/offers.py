@@ -6,7 +6,7 @@ from typing import Literal
 from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, false, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from service.db.base import Base, now
+from tilewise.service.db.base import Base, now
 
 OfferRole = Literal["leader", "helper"]
 
@@ -18,7 +18,7 @@ class Offer(Base):
 
     Attributes:
         digest: SHA-256 of the token, hex; the token itself is nowhere.
-        driver: the process that made the offer (`service.host.process_identity`).
+        driver: the process that made the offer (`tilewise.service.host.process_identity`).
         worker: address of the worker; no worker has two offers.
         owner, epoch: of the run that has begun with the offer, or that a helper has joined; None
             before.
@@ -56,8 +56,8 @@ class Candidate(Base):
     Attributes:
         epoch: of the leader's run; those of an earlier one are worth nothing.
         number: among the candidates of that run.
-        asked: what is to be timed, as JSON (`service.runs.wire.candidates`); empty once its
-            trial is stored.
+        asked: what is to be timed, as JSON (`tilewise.service.runs.wire.candidates`); empty once
+            its trial is stored.
         taken_by: digest of the offer of the helper that has it, or `leader`, which has taken it
             back; None while it waits.
         taken_at: when.

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import BigInteger, ForeignKey, String
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from service.db.base import Base, now
+from tilewise.service.db.base import Base, now
 
 
 class Machine(Base):
@@ -36,9 +36,7 @@ class Machine(Base):
 
 
 class Toolchain(Base):
-    """The compilers and the generator that a result belongs to, as `kernels.system.toolchain`
-    says.
-    """
+    """The compilers and the generator that a result belongs to, see `kernels.system.toolchain`."""
 
     __tablename__ = "toolchains"
 
@@ -51,7 +49,7 @@ class Worker(Base):
     """A process that takes jobs on a machine, for as long as it shows itself.
 
     Attributes:
-        owner: the process, from `service.host.process_identity`.
+        owner: the process, from `tilewise.service.host.process_identity`.
         targets: canonical targets that it serves.
         toolchain: identity of its compilers; it takes no jobs of another.
         capacity: most jobs at once.

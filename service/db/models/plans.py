@@ -16,11 +16,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from kernels.problem import Accuracy
-from search.records import CacheMode
-from service.db.base import Base, now
-from service.db.models.asked import ACTIVE
-from service.db.models.places import Toolchain
+from tilewise.kernels.problem import Accuracy
+from tilewise.search.records import CacheMode
+from tilewise.service.db.base import Base, now
+from tilewise.service.db.models.asked import ACTIVE
+from tilewise.service.db.models.places import Toolchain
 
 PlanState = Literal["queued", "running", "done", "failed", "cancelled"]
 PlanLayouts = Literal["model", "all"]
@@ -53,7 +53,8 @@ class Plan(Base):
         script: that packs the module, with its proof in its header; None where there is none.
         proof: of the script: `max_error`, `tolerance`, `mlir`, and what it leaves to move.
         script_error: why there is no script.
-        digest: of what `service.plans.digests.digest` names, hex; None until a plan is chosen.
+        digest: of what `tilewise.service.plans.digests.digest` names, hex; None until a plan is
+            chosen.
         token_id, request_id: of who asked.
     """
 

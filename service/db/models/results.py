@@ -14,16 +14,16 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from search.records import LONGEST_SAMPLER, CacheMode, FailureClass, TrialState
-from service.db.base import Base, now
-from service.db.models.asked import Job, Problem
-from service.db.models.places import Machine, Toolchain
+from tilewise.search.records import LONGEST_SAMPLER, CacheMode, FailureClass, TrialState
+from tilewise.service.db.base import Base, now
+from tilewise.service.db.models.asked import Job, Problem
+from tilewise.service.db.models.places import Machine, Toolchain
 
 FAILED = "state = 'failed'"
 
 
 class Trial(Base):
-    """One finished trial of a job, as `search.records.TrialRecord` has it.
+    """One finished trial of a job, as `tilewise.search.records.TrialRecord` has it.
 
     Attributes:
         samples: wall times in seconds, little-endian float64, as they were; after thinning
@@ -84,8 +84,8 @@ class Schedule(Base):
         cache: whether the operands lay in the caches, or were evicted before each sample.
         measured: how the speed was had: samples, placements of the buffers, samples thrown
             away, and what emptied the caches; None in rows older than that.
-        digest: of what `service.results.integrity` names, hex; None in an older row that disagreed
-            with itself.
+        digest: of what `tilewise.service.results.integrity` names, hex; None in an older row that
+            disagreed with itself.
     """
 
     __tablename__ = "schedules"
@@ -193,8 +193,8 @@ class Proof(Base):
     Attributes:
         script_id: None when no script came about.
         ok: whether the script may be served.
-        digest: of what `service.results.integrity` names, hex; None in an older row that disagreed
-            with itself.
+        digest: of what `tilewise.service.results.integrity` names, hex; None in an older row that
+            disagreed with itself.
 
     The name `proofs` is that of a view.
     """

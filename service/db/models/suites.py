@@ -6,8 +6,8 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index, String, Text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from service.db.base import Base, now
-from service.db.models.places import Toolchain
+from tilewise.service.db.base import Base, now
+from tilewise.service.db.models.places import Toolchain
 
 
 class SuiteReport(Base):

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
 
-from search.networks.plan import Totals
-from service.plots.networks.picture import Box, Picture
-from service.plots.networks.words import told_us
+from tilewise.search.networks.plan import Totals
+from tilewise.service.plots.networks.picture import Box, Picture
+from tilewise.service.plots.networks.words import told_us
 
 HEIGHT = 22
 DIRECT = "direct"

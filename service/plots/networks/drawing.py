@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from service.plots.networks.picture import Box, Edge, Picture, layout_kind
-from service.plots.networks.places import Placed, Point, placed
-from service.plots.networks.words import told_us
-from service.plots.style import FONT
+from tilewise.service.plots.networks.picture import Box, Edge, Picture, layout_kind
+from tilewise.service.plots.networks.places import Placed, Point, placed
+from tilewise.service.plots.networks.words import told_us
+from tilewise.service.plots.style import FONT
 
 MARGIN = 10
 LAYER, SMALL, LINE, PAD = 292, 30, 18, 10

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from kernels.problem import parse_problem
-from search.networks.layouts import Layout, plain
-from search.networks.plan import Plan, PlannedNode
-from service.plots.networks.words import extents, title, told_fused, told_shape
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.networks.layouts import Layout, plain
+from tilewise.search.networks.plan import Plan, PlannedNode
+from tilewise.service.plots.networks.words import extents, title, told_fused, told_shape
 
 BoxKind = Literal["layer", "op", "around", "copy", "end"]
 """A tuned layer, any other op, one that is planned around, a copy, what callers have."""

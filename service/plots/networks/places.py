@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from service.plots.networks.ranks import Link, Ranked, ranked
+from tilewise.service.plots.networks.ranks import Link, Ranked, ranked
 
 SWEEPS = 11
 APART = 22.0  # between two boxes of a rank

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from kernels.durations import duration
-from kernels.mlir.frontend.graph import Size
-from kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.durations import duration
+from tilewise.kernels.mlir.frontend.graph import Size
+from tilewise.kernels.problem import Conv2d, Matmul, Problem
 
 FUSED = {
     "addition": "residual",

@@ -7,8 +7,8 @@ learns it at once.
 import hashlib
 import json
 
-from service.errors import NotFoundError
-from service.results.child import answer_of
+from tilewise.service.errors import NotFoundError
+from tilewise.service.results.child import answer_of
 
 FLAVOR = "iree"
 
@@ -24,7 +24,7 @@ def library_document(source: str) -> str:
     Raises:
         ConflictError: this machine or this toolchain cannot make or prove it.
     """
-    return answer_of("search.libraries", "the library", source)
+    return answer_of("tilewise.search.libraries", "the library", source)
 
 
 def library_of(document: str) -> str:

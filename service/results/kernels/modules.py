@@ -12,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from kernels.errors import CacheError
-from kernels.system.cache_folder import require_cache_dir, write_whole
-from kernels.system.regular_file import read_regular
-from service.results.child import answer_of
+from tilewise.kernels.errors import CacheError
+from tilewise.kernels.system.cache_folder import require_cache_dir, write_whole
+from tilewise.kernels.system.regular_file import read_regular
+from tilewise.service.results.child import answer_of
 
 MOST_KEPT = 1000  # modules, of about 50 kB
 _PARTS = ("problem", "target", "toolchain", "best")
@@ -58,7 +58,7 @@ def kernel_module(tag: str, source: str, printed: Callable[[str], str] | None = 
 
 
 def _print(source: str) -> str:
-    return answer_of("kernels.native.export", "the kernel", source)
+    return answer_of("tilewise.kernels.native.export", "the kernel", source)
 
 
 def _folder() -> Path:

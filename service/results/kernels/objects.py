@@ -1,7 +1,8 @@
 """The kernel of a stored result as a proven object, made once in a child process and kept.
 
-What is kept is one document (`kernels.native.objects.document`) for all forms of it: the object,
-its bitcode and its header. It depends on the result and the toolchain alone, as a module does.
+What is kept is one document (`tilewise.kernels.native.objects.document`) for all forms of it: the
+object, its bitcode and its header. It depends on the result and the toolchain alone, as a module
+does.
 """
 
 import base64
@@ -9,8 +10,8 @@ import hashlib
 import json
 from typing import Literal
 
-from kernels.problem import parse_problem, stem
-from service.results.child import answer_of
+from tilewise.kernels.problem import parse_problem, stem
+from tilewise.service.results.child import answer_of
 
 Form = Literal["module", "object", "bitcode", "c-header", "json"]
 MODULE: Form = "module"
@@ -38,7 +39,7 @@ def object_document(source: str) -> str:
     Raises:
         ConflictError: this machine or this toolchain cannot make it, or it was not proven.
     """
-    return answer_of("kernels.native.objects", "the object", source)
+    return answer_of("tilewise.kernels.native.objects", "the object", source)
 
 
 def content_of(document: str, form: Form) -> bytes:

@@ -12,20 +12,20 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from kernels.errors import UnsupportedError
-from kernels.mlir.frontend.lone import LoneOp
-from kernels.mlir.normalised.choice import MOST_PROOFS, problems_of
-from kernels.system.typed_json import to_json
-from service.db import models
-from service.errors import NotFoundError
-from service.host.machine import MachineInfo
-from service.results import integrity, nearest
-from service.results.child import answer_of
-from service.results.nearest import Asked
-from service.results.stored import shown_proofs
-from service.results.trials import trials_beside
+from tilewise.kernels.errors import UnsupportedError
+from tilewise.kernels.mlir.frontend.lone import LoneOp
+from tilewise.kernels.mlir.normalised.choice import MOST_PROOFS, problems_of
+from tilewise.kernels.system.typed_json import to_json
+from tilewise.service.db import models
+from tilewise.service.errors import NotFoundError
+from tilewise.service.host.machine import MachineInfo
+from tilewise.service.results import integrity, nearest
+from tilewise.service.results.child import answer_of
+from tilewise.service.results.nearest import Asked
+from tilewise.service.results.stored import shown_proofs
+from tilewise.service.results.trials import trials_beside
 
-CHILD = "kernels.mlir.normalised"
+CHILD = "tilewise.kernels.mlir.normalised"
 
 Origins = dict[str, dict[str, Any]]
 

@@ -4,17 +4,17 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from kernels.errors import KernelsError
-from kernels.schedule import Schedule
-from search.records import TrialRecord
-from service.db import models
-from service.host.machine import MachineInfo
-from service.host.process_identity import host_of
-from service.jobs.outcome import Attempt
-from service.runs.checks.scripts import own_script, proof_faults, proof_of
-from service.runs.checks.work import MARGIN, Fault, JobWork, refuse
-from service.runs.wire.base import MeasurementWire, Steps
-from service.runs.wire.ends import AttemptWire, EndWire, MachineWire
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.schedule import Schedule
+from tilewise.search.records import TrialRecord
+from tilewise.service.db import models
+from tilewise.service.host.machine import MachineInfo
+from tilewise.service.host.process_identity import host_of
+from tilewise.service.jobs.outcome import Attempt
+from tilewise.service.runs.checks.scripts import own_script, proof_faults, proof_of
+from tilewise.service.runs.checks.work import MARGIN, Fault, JobWork, refuse
+from tilewise.service.runs.wire.base import MeasurementWire, Steps
+from tilewise.service.runs.wire.ends import AttemptWire, EndWire, MachineWire
 
 _HOST = re.compile(r"[!-~]{1,255}")
 _PEER = re.compile(r"[A-Za-z0-9][A-Za-z0-9+_. -]{0,63}")

@@ -7,18 +7,18 @@ taken for the outcome of the proof alone, and the header names the worker.
 import re
 from collections.abc import Iterator
 
-from kernels.errors import KernelsError
-from kernels.mlir.cpu.script import emit_script
-from kernels.mlir.proof.annotation import annotated
-from kernels.mlir.proof.proof import FAILURES, Proof
-from kernels.mlir.transform.module import HEADER_END
-from kernels.mlir.tuning_spec.prove import proven_spec
-from kernels.mlir.tuning_spec.text import Entry, spec_text
-from kernels.schedule import Schedule
-from kernels.target.model import canonical_target
-from service.runs.checks.work import Fault, JobWork
-from service.runs.wire.base import MeasurementWire
-from service.runs.wire.ends import ProofWire
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.mlir.proof.annotation import annotated
+from tilewise.kernels.mlir.proof.proof import FAILURES, Proof
+from tilewise.kernels.mlir.transform.module import HEADER_END
+from tilewise.kernels.mlir.tuning_spec.prove import proven_spec
+from tilewise.kernels.mlir.tuning_spec.text import Entry, spec_text
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target.model import canonical_target
+from tilewise.service.runs.checks.work import Fault, JobWork
+from tilewise.service.runs.wire.base import MeasurementWire
+from tilewise.service.runs.wire.ends import ProofWire
 
 _MLIR = re.compile(r"iree-base-compiler [A-Za-z0-9.+_-]{1,60}")
 _MODE = re.compile(r"// beside:   ([0-9.]{1,20} GFLOP/s by IREE's [a-z ]{1,40}: gain [0-9.]{1,20})")

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from service.runs.checks.work import LONGEST_S, PACES, Fault, JobWork, refuse
-from service.runs.wire.candidates import CandidateWire
-from service.runs.wire.trials import TrialWire
+from tilewise.service.runs.checks.work import LONGEST_S, PACES, Fault, JobWork, refuse
+from tilewise.service.runs.wire.candidates import CandidateWire
+from tilewise.service.runs.wire.trials import TrialWire
 
 
 def check_trial(work: JobWork, trial: TrialWire, used: int, last: int, *, is_stored: bool) -> None:

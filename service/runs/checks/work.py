@@ -5,19 +5,19 @@ from dataclasses import dataclass
 from math import prod
 from statistics import median
 
-from kernels.errors import KernelsError
-from kernels.mlir.tuning_spec.form import form_of
-from kernels.mlir.tuning_spec.sizes import check_levels
-from kernels.problem import Problem, parse_problem
-from kernels.schedule import Schedule
-from kernels.schedule.legality import check_legal
-from kernels.schedule.transformed import scheduled_space
-from kernels.target import parse_target, target_kind
-from kernels.target.ceiling import ceiling_gflops, tile_ceiling_gflops
-from kernels.target.model import Kind
-from service.db import models
-from service.errors import RefusedError
-from service.runs.wire.base import MeasurementWire
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.mlir.tuning_spec.form import form_of
+from tilewise.kernels.mlir.tuning_spec.sizes import check_levels
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.schedule.legality import check_legal
+from tilewise.kernels.schedule.transformed import scheduled_space
+from tilewise.kernels.target import parse_target, target_kind
+from tilewise.kernels.target.ceiling import ceiling_gflops, tile_ceiling_gflops
+from tilewise.kernels.target.model import Kind
+from tilewise.service.db import models
+from tilewise.service.errors import RefusedError
+from tilewise.service.runs.wire.base import MeasurementWire
 
 Fault = tuple[str, str]
 """A field of a message, and what is wrong with its value."""

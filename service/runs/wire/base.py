@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
-from search.records import Measurement
+from tilewise.search.records import Measurement
 
 LARGEST = 2**31 - 1
 LONGEST_MESSAGE = 100_000

@@ -4,13 +4,13 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from kernels.errors import KernelsError
-from kernels.schedule import Schedule
-from search.helpers import Candidate, Exchanged, Helped
-from search.records import LONGEST_SAMPLER, MOST_SPREAD
-from service.runs.wire.base import LARGEST, PLAIN, Number, Params, Steps, Wire
-from service.runs.wire.orders import Word
-from service.runs.wire.trials import TrialWire
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.schedule import Schedule
+from tilewise.search.helpers import Candidate, Exchanged, Helped
+from tilewise.search.records import LONGEST_SAMPLER, MOST_SPREAD
+from tilewise.service.runs.wire.base import LARGEST, PLAIN, Number, Params, Steps, Wire
+from tilewise.service.runs.wire.orders import Word
+from tilewise.service.runs.wire.trials import TrialWire
 
 MOST_AT_ONCE = 4 * MOST_SPREAD
 LONGEST_S = 7 * 86400.0
@@ -30,7 +30,7 @@ class ControlWire(Wire):
 
 
 class CandidateWire(Wire):
-    """A point that is to be tried, as `search.helpers.Candidate` has it."""
+    """A point that is to be tried, as `tilewise.search.helpers.Candidate` has it."""
 
     number: Number
     steps: Steps

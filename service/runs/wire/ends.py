@@ -4,11 +4,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from kernels.schedule import Schedule
-from search.records import Best, TrialRecord, TuneResult
-from service.host.machine import MachineInfo
-from service.jobs.outcome import Attempt
-from service.runs.wire.base import (
+from tilewise.kernels.schedule import Schedule
+from tilewise.search.records import Best, TrialRecord, TuneResult
+from tilewise.service.host.machine import MachineInfo
+from tilewise.service.jobs.outcome import Attempt
+from tilewise.service.runs.wire.base import (
     LARGEST,
     LONGEST_MESSAGE,
     Bytes,
@@ -98,7 +98,7 @@ class FinalistWire(Wire):
 
 
 class BestWire(Wire):
-    """The winner of the finals, as `search.records.Best` has it."""
+    """The winner of the finals, as `tilewise.search.records.Best` has it."""
 
     steps: Steps
     measurement: MeasurementWire

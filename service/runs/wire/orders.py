@@ -4,10 +4,10 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from search.progress import Phase, PhaseName
-from search.records import CacheMode, TuneRequest
-from service.runs.keeper import Order
-from service.runs.wire.base import Name, Number, Wire
+from tilewise.search.progress import Phase, PhaseName
+from tilewise.search.records import CacheMode, TuneRequest
+from tilewise.service.runs.keeper import Order
+from tilewise.service.runs.wire.base import Name, Number, Wire
 
 Word = Literal["go", "stop"]
 

@@ -4,10 +4,10 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from kernels.errors import KernelsError
-from kernels.problem import parse_problem
-from kernels.schedule import Schedule
-from search.records import (
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.search.records import (
     LONGEST_SAMPLER,
     Earlier,
     FailureClass,
@@ -15,8 +15,8 @@ from search.records import (
     TrialRecord,
     TrialState,
 )
-from service.db.sound import fault_of
-from service.runs.wire.base import (
+from tilewise.service.db.sound import fault_of
+from tilewise.service.runs.wire.base import (
     LONGEST_MESSAGE,
     PLAIN,
     MeasurementWire,
@@ -34,7 +34,7 @@ MOST_SAMPLES = 100_000
 
 
 class TrialWire(Wire):
-    """One finished trial, as `search.records.TrialRecord` has it."""
+    """One finished trial, as `tilewise.search.records.TrialRecord` has it."""
 
     number: Number
     steps: Steps

@@ -4,14 +4,14 @@ import re
 import tempfile
 from pathlib import Path
 
-from kernels.dispatches.entry import Compiled
-from kernels.dispatches.library import text_of
-from kernels.mlir.iree.compiler import compiled_text
-from kernels.mlir.iree.module_text import module_text
-from kernels.native.objects.interface import Interface, problem_name
-from kernels.native.objects.make import KernelObject
-from kernels.problem import Problem, parse_problem
-from kernels.target import Target
+from tilewise.kernels.dispatches.entry import Compiled
+from tilewise.kernels.dispatches.library import text_of
+from tilewise.kernels.mlir.iree.compiler import compiled_text
+from tilewise.kernels.mlir.iree.module_text import module_text
+from tilewise.kernels.native.objects.interface import Interface, problem_name
+from tilewise.kernels.native.objects.make import KernelObject
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.target import Target
 
 LINE = 64
 TARGET = Target("znver5")

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from kernels.dispatches.compilation import compiled_with, replaced_in
-from kernels.dispatches.entry import Entry
-from kernels.dispatches.library import library_text
-from kernels.errors import CompilerError
-from kernels.mlir.iree.module_text import ENTRY, module_text
-from kernels.mlir.iree.runtime import LoadedModule, open_device
-from kernels.oracle.operands import empty_aligned, poison
-from kernels.problem import Matmul
-from kernels.schedule import Pack, Register, Schedule, Tile
-from kernels.target import Target
+from tilewise.kernels.dispatches.compilation import compiled_with, replaced_in
+from tilewise.kernels.dispatches.entry import Entry
+from tilewise.kernels.dispatches.library import library_text
+from tilewise.kernels.errors import CompilerError
+from tilewise.kernels.mlir.iree.module_text import ENTRY, module_text
+from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
+from tilewise.kernels.oracle.operands import empty_aligned, poison
+from tilewise.kernels.problem import Matmul
+from tilewise.kernels.schedule import Pack, Register, Schedule, Tile
+from tilewise.kernels.target import Target
 
 FLAGS = [
     "--iree-llvmcpu-link-embedded=false",

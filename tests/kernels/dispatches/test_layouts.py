@@ -8,19 +8,19 @@ import pytest
 
 from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
-from kernels.dispatches.compilation import calls_in, moves_in, preprocessed
-from kernels.dispatches.cutting.cut import cut_module, patterns_of
-from kernels.dispatches.entry import Entry, compiled
-from kernels.dispatches.layouts import check_layouts
-from kernels.dispatches.library import FLAG, text_of
-from kernels.errors import UnsupportedError
-from kernels.mlir.iree.compiler import compile_module
-from kernels.mlir.iree.runtime import ELEMENTS, LoadedModule, open_device
-from kernels.oracle.operands import Array
-from kernels.problem import Conv2d, parse_problem
-from kernels.schedule import Pack, Register, Schedule
-from kernels.target import detect
 from tests.kernels.dispatches.matching import TARGET, found_in, module_of, stand_in
+from tilewise.kernels.dispatches.compilation import calls_in, moves_in, preprocessed
+from tilewise.kernels.dispatches.cutting.cut import cut_module, patterns_of
+from tilewise.kernels.dispatches.entry import Entry, compiled
+from tilewise.kernels.dispatches.layouts import check_layouts
+from tilewise.kernels.dispatches.library import FLAG, text_of
+from tilewise.kernels.errors import UnsupportedError
+from tilewise.kernels.mlir.iree.compiler import compile_module
+from tilewise.kernels.mlir.iree.runtime import ELEMENTS, LoadedModule, open_device
+from tilewise.kernels.oracle.operands import Array
+from tilewise.kernels.problem import Conv2d, parse_problem
+from tilewise.kernels.schedule import Pack, Register, Schedule
+from tilewise.kernels.target import detect
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 NARROW = "conv2d:n=1,h=9,w=9,ci=8,co=8,kh=3,kw=3,pad=1,dtype=f32"

@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from kernels.dispatches.library import text_of
 from tests.kernels.dispatches.matching import (
     TARGET,
     found_in,
@@ -14,6 +13,7 @@ from tests.kernels.dispatches.matching import (
     preprocessed,
     stand_in,
 )
+from tilewise.kernels.dispatches.library import text_of
 
 PLAIN = "matmul:m=9,n=33,k=19,dtype=f32"
 RELU, BIAS = f"{PLAIN},epilogue=relu", f"{PLAIN},bias"

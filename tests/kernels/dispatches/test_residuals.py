@@ -5,19 +5,19 @@ from itertools import product
 import numpy as np
 import pytest
 
-from kernels.dispatches.compilation import compiled_with
-from kernels.dispatches.cutting.cut import cut_module, patterns_of
-from kernels.dispatches.entry import Entry, compiled
-from kernels.dispatches.library import text_of
-from kernels.dispatches.patterns.pattern import Side, pattern, patterns
-from kernels.dispatches.patterns.spelling import SPELLINGS
-from kernels.mlir.frontend.read import read_module
-from kernels.mlir.iree.runtime import LoadedModule, open_device
-from kernels.oracle.operands import empty_aligned
-from kernels.problem import parse_problem
-from kernels.schedule import Pack, Register, Schedule
-from kernels.target import Target
 from tests.kernels.dispatches.matching import found_in, library_of, name_of
+from tilewise.kernels.dispatches.compilation import compiled_with
+from tilewise.kernels.dispatches.cutting.cut import cut_module, patterns_of
+from tilewise.kernels.dispatches.entry import Entry, compiled
+from tilewise.kernels.dispatches.library import text_of
+from tilewise.kernels.dispatches.patterns.pattern import Side, pattern, patterns
+from tilewise.kernels.dispatches.patterns.spelling import SPELLINGS
+from tilewise.kernels.mlir.frontend.read import read_module
+from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
+from tilewise.kernels.oracle.operands import empty_aligned
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Pack, Register, Schedule
+from tilewise.kernels.target import Target
 
 IMAGE, FILTER, RESULT = "tensor<1x5x7x8xf32>", "tensor<1x1x8x16xf32>", "tensor<1x5x7x16xf32>"
 PLAIN = "conv2d:n=1,h=5,w=7,ci=8,co=16,kh=1,kw=1,dtype=f32"

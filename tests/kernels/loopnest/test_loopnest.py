@@ -1,8 +1,8 @@
 import pytest
 
-from kernels.loopnest import Copy, Loop, build, count
-from kernels.problem import Conv2d, parse_problem
-from kernels.schedule import Pack, Register, Schedule, Split, Stream, Tile, Unroll
+from tilewise.kernels.loopnest import Copy, Loop, build, count
+from tilewise.kernels.problem import Conv2d, parse_problem
+from tilewise.kernels.schedule import Pack, Register, Schedule, Split, Stream, Tile, Unroll
 
 GOTO = Schedule(
     (

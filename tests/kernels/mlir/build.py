@@ -1,6 +1,6 @@
 """Schedules from the text of their steps, as they are printed."""
 
-from kernels.schedule import Schedule
+from tilewise.kernels.schedule import Schedule
 
 
 def schedule(*steps: str) -> Schedule:

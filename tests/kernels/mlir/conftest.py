@@ -13,8 +13,8 @@ OF_CHILDREN = ("test_children", "test_failures", "test_hostile", "test_onnx", "t
 @pytest.fixture(scope="session", autouse=True)
 def timed_briefly() -> Iterator[None]:
     """Proofs time a script briefly: how fast it is these tests do not ask, but of specs."""
-    from kernels.mlir.normalised import prove as normalised
-    from kernels.mlir.proof import prove, verify
+    from tilewise.kernels.mlir.normalised import prove as normalised
+    from tilewise.kernels.mlir.proof import prove, verify
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (prove, verify, normalised):

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from kernels.system.limited_child import Ended, check_limits, run_limited
+from tilewise.kernels.system.limited_child import Ended, check_limits, run_limited
 
 ANSWERS = {
-    "kernels.dispatches.cutting.child": "answer",
-    "kernels.mlir.air.child": "prove_here",
-    "kernels.mlir.frontend.child.read": "answer",
-    "kernels.mlir.normalised.child": "prove_here",
-    "kernels.mlir.proof.child.prove": "prove_here",
-    "kernels.mlir.proof.child.verify": "verify_here",
+    "tilewise.kernels.dispatches.cutting.child": "answer",
+    "tilewise.kernels.mlir.air.child": "prove_here",
+    "tilewise.kernels.mlir.frontend.child.read": "answer",
+    "tilewise.kernels.mlir.normalised.child": "prove_here",
+    "tilewise.kernels.mlir.proof.child.prove": "prove_here",
+    "tilewise.kernels.mlir.proof.child.verify": "verify_here",
 }
 
 
@@ -28,8 +28,8 @@ def answered_here(request: dict[str, Any], module: str) -> Ended:
     """What a fresh child that runs `module` would answer, by the same function."""
     if module not in ANSWERS:
         return run_limited(request, module)
-    from kernels.mlir.proof.found import Found
-    from kernels.system.typed_json import to_json
+    from tilewise.kernels.mlir.proof.found import Found
+    from tilewise.kernels.system.typed_json import to_json
 
     check_limits(request["seconds"], request["memory_bytes"])
     reply = getattr(import_module(module), ANSWERS[module])(json.loads(json.dumps(request)))
@@ -39,9 +39,9 @@ def answered_here(request: dict[str, Any], module: str) -> Ended:
 @contextmanager
 def without_children() -> Iterator[None]:
     """Answer here what is read of modules, cut out of them, and proven of scripts."""
-    from kernels.dispatches.cutting import cut
-    from kernels.mlir.frontend import read
-    from kernels.mlir.proof import run_child
+    from tilewise.kernels.dispatches.cutting import cut
+    from tilewise.kernels.mlir.frontend import read
+    from tilewise.kernels.mlir.proof import run_child
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (cut, read, run_child):

@@ -5,14 +5,14 @@ import sys
 
 import pytest
 
-from kernels.system.children import child_environment
+from tilewise.kernels.system.children import child_environment
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
 PROGRAM = """
 import sys
 from iree.compiler import ir
-from kernels.mlir.dialects import LINALG, without_definitions
+from tilewise.kernels.mlir.dialects import LINALG, without_definitions
 without_definitions()
 kind = "tensor<4x4xf32>"
 with ir.Context(), ir.Location.unknown():

@@ -5,17 +5,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.channel_blocks import Blocks
-from kernels.errors import LoweringError
-from kernels.loopnest import build, count
-from kernels.native import lower
-from kernels.native.plan import plan
-from kernels.oracle.filtering import loosened
-from kernels.oracle.operands import Array, make_operands, poison
-from kernels.oracle.reference import reference
-from kernels.oracle.tolerance import compare
-from kernels.problem import Conv2d, Problem, parse_problem
-from kernels.schedule import (
+from tests.kernels.guarded import GuardedArray
+from tilewise.kernels.channel_blocks import Blocks
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.loopnest import build, count
+from tilewise.kernels.native import lower
+from tilewise.kernels.native.plan import plan
+from tilewise.kernels.oracle.filtering import loosened
+from tilewise.kernels.oracle.operands import Array, make_operands, poison
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.problem import Conv2d, Problem, parse_problem
+from tilewise.kernels.schedule import (
     Pack,
     Parallel,
     Prefetch,
@@ -27,8 +28,7 @@ from kernels.schedule import (
     Unroll,
     Winograd,
 )
-from kernels.target import Target
-from tests.kernels.guarded import GuardedArray
+from tilewise.kernels.target import Target
 
 
 def in_blocks(image: Array, size: int) -> Array:

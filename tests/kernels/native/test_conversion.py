@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from kernels.native.conversion import Conversion, converter
+from tilewise.kernels.native.conversion import Conversion, converter
 
 COUNT = 60
 TYPES = (np.uint8, np.uint16, np.uint32, np.uint64)

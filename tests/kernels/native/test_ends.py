@@ -9,20 +9,21 @@ import numpy as np
 import pytest
 from llvmlite import ir
 
-from kernels.arithmetic import sweep_arithmetic
-from kernels.errors import LoweringError
-from kernels.loopnest import build
-from kernels.native import lower
-from kernels.native.driver.scope import PROBED_LINES
-from kernels.native.ir.vectors import LINE_BYTES
-from kernels.native.jit.drivers import load_driver
-from kernels.native.language import primitives
-from kernels.native.language.ends import comes_sooner
-from kernels.native.language.to_ir import emit_function
-from kernels.native.plan import plan
-from kernels.oracle.operands import Array, make_operands, poison
-from kernels.problem import DTYPES, Matmul
-from kernels.schedule import (
+from tests.kernels.native_case import TARGETS, check
+from tilewise.kernels.arithmetic import sweep_arithmetic
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.loopnest import build
+from tilewise.kernels.native import lower
+from tilewise.kernels.native.driver.scope import PROBED_LINES
+from tilewise.kernels.native.ir.vectors import LINE_BYTES
+from tilewise.kernels.native.jit.drivers import load_driver
+from tilewise.kernels.native.language import primitives
+from tilewise.kernels.native.language.ends import comes_sooner
+from tilewise.kernels.native.language.to_ir import emit_function
+from tilewise.kernels.native.plan import plan
+from tilewise.kernels.oracle.operands import Array, make_operands, poison
+from tilewise.kernels.problem import DTYPES, Matmul
+from tilewise.kernels.schedule import (
     Alternate,
     Divide,
     Parallel,
@@ -35,8 +36,7 @@ from kernels.schedule import (
     Sweep,
     Tile,
 )
-from kernels.target import Target
-from tests.kernels.native_case import TARGETS, check
+from tilewise.kernels.target import Target
 
 PROBE = re.compile(r"turns = comes_sooner\(.*")
 SWEPT = (Stream("k", 8), Register(2, 32), Sweep("n"))

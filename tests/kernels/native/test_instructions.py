@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from kernels.errors import LoweringError
-from kernels.native.assembly.inner_loop import inner_loop
-from kernels.native.microbench import measure_rates, peak_gflops
-from kernels.native.plan import plan
-from kernels.problem import parse_problem
-from kernels.schedule import (
+from tests.kernels.native_case import check
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.assembly.inner_loop import inner_loop
+from tilewise.kernels.native.microbench import measure_rates, peak_gflops
+from tilewise.kernels.native.plan import plan
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import (
     Instruction,
     Pack,
     Register,
@@ -21,9 +22,8 @@ from kernels.schedule import (
     instruction_of,
     with_instruction,
 )
-from kernels.target import Target
-from kernels.target.instructions import VDPBF16PS, WITH_CHOICE, usable
-from tests.kernels.native_case import check
+from tilewise.kernels.target import Target
+from tilewise.kernels.target.instructions import VDPBF16PS, WITH_CHOICE, usable
 
 FMA = "x86.avx512.fma.f32"
 SQUARE = "matmul:m=33,n=64,k=66,dtype={}"

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.errors import LoweringError, UnsupportedError
-from kernels.mlir.cpu.script import emit_script
-from kernels.native.plan import plan
-from kernels.problem import Problem
-from kernels.schedule import Schedule
 from tests.cases import cases
 from tests.kernels.native_case import TARGETS, check
 from tests.kernels.strategies import plain_matmuls, problems, rearranged
+from tilewise.kernels.errors import LoweringError, UnsupportedError
+from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.native.plan import plan
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
 
 
 @pytest.mark.parametrize("kind", [problems, plain_matmuls], ids=["any", "plain"])

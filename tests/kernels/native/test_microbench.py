@@ -5,9 +5,9 @@ import time
 import numpy as np
 import pytest
 
-from kernels.native import microbench
-from kernels.native.microbench import multiplier, reader
-from kernels.target import detect
+from tilewise.kernels.native import microbench
+from tilewise.kernels.native.microbench import multiplier, reader
+from tilewise.kernels.target import detect
 
 
 @pytest.mark.parametrize("streams", [1, 3])

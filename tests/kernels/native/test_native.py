@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.arithmetic import arithmetic
-from kernels.errors import LoweringError, ScheduleError
-from kernels.native import lower
-from kernels.native.plan import plan
-from kernels.oracle.operands import make_operands, to_bf16
-from kernels.oracle.reference import reference
-from kernels.problem import DTYPES, Matmul, parse_problem
-from kernels.problem.iteration import iteration_space
-from kernels.schedule import Pack, Register, Schedule, Split, Stream, Tile, Unroll
-from kernels.target import Target
 from tests.cases import cases
 from tests.kernels.native_case import TARGETS, check
 from tests.kernels.strategies import can_split, matmuls, problems, schedules
+from tilewise.kernels.arithmetic import arithmetic
+from tilewise.kernels.errors import LoweringError, ScheduleError
+from tilewise.kernels.native import lower
+from tilewise.kernels.native.plan import plan
+from tilewise.kernels.oracle.operands import make_operands, to_bf16
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.problem import DTYPES, Matmul, parse_problem
+from tilewise.kernels.problem.iteration import iteration_space
+from tilewise.kernels.schedule import Pack, Register, Schedule, Split, Stream, Tile, Unroll
+from tilewise.kernels.target import Target
 
 
 @pytest.mark.timeout(900)  # without cached drivers most of it is compilation

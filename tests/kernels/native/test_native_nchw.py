@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from kernels.native import lower
-from kernels.oracle.operands import make_operands, to_bf16
-from kernels.problem import DTYPES, parse_problem
-from kernels.schedule import Pack, Register, Schedule, Stream, Tile, Unroll
-from kernels.target import Target
 from tests.kernels.native_case import TARGETS, check
+from tilewise.kernels.native import lower
+from tilewise.kernels.oracle.operands import make_operands, to_bf16
+from tilewise.kernels.problem import DTYPES, parse_problem
+from tilewise.kernels.schedule import Pack, Register, Schedule, Stream, Tile, Unroll
+from tilewise.kernels.target import Target
 
 NCHW = "conv2d:n=2,h=9,w=11,ci=6,co=20,kh=3,kw=2,pad=1,groups=2,layout=nchw_fchw"
 

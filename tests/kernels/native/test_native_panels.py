@@ -4,19 +4,19 @@ import numpy as np
 import pytest
 from llvmlite import ir
 
-from kernels.arithmetic import arithmetic_of, must_pack
-from kernels.loopnest import build
-from kernels.native import lower
-from kernels.native.microkernels.outer_product_spec import OuterProductSpec
-from kernels.native.plan import plan
-from kernels.oracle.operands import make_operands
-from kernels.oracle.reference import reference
-from kernels.oracle.tolerance import compare
-from kernels.problem import parse_problem
-from kernels.problem.iteration import iteration_space
-from kernels.schedule import Pack, Prefetch, Register, Schedule, Step, Stream, Tile, Unroll
-from kernels.target import Target
 from tests.kernels.native_case import TARGETS, check
+from tilewise.kernels.arithmetic import arithmetic_of, must_pack
+from tilewise.kernels.loopnest import build
+from tilewise.kernels.native import lower
+from tilewise.kernels.native.microkernels.outer_product_spec import OuterProductSpec
+from tilewise.kernels.native.plan import plan
+from tilewise.kernels.oracle.operands import make_operands
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.problem.iteration import iteration_space
+from tilewise.kernels.schedule import Pack, Prefetch, Register, Schedule, Step, Stream, Tile, Unroll
+from tilewise.kernels.target import Target
 
 
 @pytest.mark.parametrize(

@@ -5,17 +5,17 @@ import ctypes
 import numpy as np
 import pytest
 
-from kernels.errors import LoweringError, ScheduleError
-from kernels.native import lower
-from kernels.native.microkernels.abi import PAST_CACHES
-from kernels.native.packing.transforms import RESULT_ARGUMENTS
-from kernels.native.plan import plan
-from kernels.oracle.methods import expected_by
-from kernels.oracle.operands import Array, Operands, make_operands
-from kernels.oracle.reference import reference
-from kernels.oracle.tolerance import compare
-from kernels.problem import Problem, parse_problem
-from kernels.schedule import (
+from tilewise.kernels.errors import LoweringError, ScheduleError
+from tilewise.kernels.native import lower
+from tilewise.kernels.native.microkernels.abi import PAST_CACHES
+from tilewise.kernels.native.packing.transforms import RESULT_ARGUMENTS
+from tilewise.kernels.native.plan import plan
+from tilewise.kernels.oracle.methods import expected_by
+from tilewise.kernels.oracle.operands import Array, Operands, make_operands
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import (
     Nontemporal,
     Pack,
     Register,
@@ -26,7 +26,7 @@ from kernels.schedule import (
     Winograd,
     check_legal,
 )
-from kernels.target import Target
+from tilewise.kernels.target import Target
 
 TEXT = "conv2d:n=2,h=13,w=11,ci=20,co={co},kh=3,kw=3,pad=1,dtype=f32,bias,epilogue=relu"
 STEPS = (Winograd(4), Pack("B"), Tile("t", 8), Pack("A"), Register(4, 32))

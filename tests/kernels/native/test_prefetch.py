@@ -8,13 +8,14 @@ from typing import Literal
 import pytest
 from llvmlite import ir
 
-from kernels.native.ir.vectors import LINE_BYTES as LINE
-from kernels.native.microkernels.abi import PANEL_AHEAD_BYTES
-from kernels.native.microkernels.outer_product import emit_outer_product
-from kernels.native.microkernels.outer_product_spec import OuterProductSpec
-from kernels.native.plan import plan
-from kernels.problem import parse_problem
-from kernels.schedule import (
+from tests.kernels.native_case import TARGETS
+from tilewise.kernels.native.ir.vectors import LINE_BYTES as LINE
+from tilewise.kernels.native.microkernels.abi import PANEL_AHEAD_BYTES
+from tilewise.kernels.native.microkernels.outer_product import emit_outer_product
+from tilewise.kernels.native.microkernels.outer_product_spec import OuterProductSpec
+from tilewise.kernels.native.plan import plan
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import (
     Pack,
     Parallel,
     Prefetch,
@@ -26,8 +27,7 @@ from kernels.schedule import (
     Unroll,
     Winograd,
 )
-from kernels.target import Target
-from tests.kernels.native_case import TARGETS
+from tilewise.kernels.target import Target
 
 B = 1 << 40
 

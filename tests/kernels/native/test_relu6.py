@@ -3,14 +3,24 @@
 import numpy as np
 import pytest
 
-from kernels.arithmetic import window_lanes
-from kernels.native import lower
-from kernels.oracle.operands import make_operands, operand_limit
-from kernels.oracle.reference import reference
-from kernels.problem import Conv2d, Problem, parse_problem
-from kernels.schedule import Pack, Register, Schedule, Split, Stream, Sweep, Tile, Unroll, Winograd
-from kernels.target import Target
 from tests.kernels.native_case import TARGETS, check
+from tilewise.kernels.arithmetic import window_lanes
+from tilewise.kernels.native import lower
+from tilewise.kernels.oracle.operands import make_operands, operand_limit
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.problem import Conv2d, Problem, parse_problem
+from tilewise.kernels.schedule import (
+    Pack,
+    Register,
+    Schedule,
+    Split,
+    Stream,
+    Sweep,
+    Tile,
+    Unroll,
+    Winograd,
+)
+from tilewise.kernels.target import Target
 
 ROWS_AND_COLUMNS = Schedule((Pack("B"), Pack("A"), Register(4, 16), Unroll(4)))
 COLUMN = parse_problem("matmul:m=33,n=1,k=523,dtype=f64,bias,epilogue=relu6")

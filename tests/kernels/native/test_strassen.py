@@ -7,17 +7,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernels.channel_blocks import Blocks
-from kernels.errors import LoweringError, ScheduleError
-from kernels.loopnest import build
-from kernels.native import lower
-from kernels.native.export.module import export
-from kernels.oracle.methods import expected_by
-from kernels.oracle.operands import make_operands
-from kernels.oracle.reference import reference
-from kernels.oracle.tolerance import compare
-from kernels.problem import Conv2d, Matmul, Problem, parse_problem
-from kernels.schedule import (
+from tests.kernels.native.export.test_export import run_alone
+from tests.kernels.native_case import TARGETS, check
+from tests.kernels.strategies import is_legal
+from tilewise.kernels.channel_blocks import Blocks
+from tilewise.kernels.errors import LoweringError, ScheduleError
+from tilewise.kernels.loopnest import build
+from tilewise.kernels.native import lower
+from tilewise.kernels.native.export.module import export
+from tilewise.kernels.oracle.methods import expected_by
+from tilewise.kernels.oracle.operands import make_operands
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.problem import Conv2d, Matmul, Problem, parse_problem
+from tilewise.kernels.schedule import (
     Pack,
     Parallel,
     Prefetch,
@@ -29,11 +32,8 @@ from kernels.schedule import (
     Tile,
     Unroll,
 )
-from kernels.schedule.strassen import matrix_of, strassen_space
-from kernels.target import Target
-from tests.kernels.native.export.test_export import run_alone
-from tests.kernels.native_case import TARGETS, check
-from tests.kernels.strategies import is_legal
+from tilewise.kernels.schedule.strassen import matrix_of, strassen_space
+from tilewise.kernels.target import Target
 
 
 @st.composite

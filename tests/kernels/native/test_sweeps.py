@@ -6,14 +6,15 @@ from itertools import product
 import numpy as np
 import pytest
 
-from kernels.arithmetic import sweep_arithmetic
-from kernels.errors import LoweringError
-from kernels.native import lower
-from kernels.native.microkernels.sweep.spec import MOST_SHARING_ROWS
-from kernels.native.plan import plan
-from kernels.oracle.operands import make_operands, to_bf16
-from kernels.problem import DTYPES, Matmul, parse_problem
-from kernels.schedule import (
+from tests.kernels.native_case import TARGETS, check
+from tilewise.kernels.arithmetic import sweep_arithmetic
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native import lower
+from tilewise.kernels.native.microkernels.sweep.spec import MOST_SHARING_ROWS
+from tilewise.kernels.native.plan import plan
+from tilewise.kernels.oracle.operands import make_operands, to_bf16
+from tilewise.kernels.problem import DTYPES, Matmul, parse_problem
+from tilewise.kernels.schedule import (
     Interleave,
     Parallel,
     Prefetch,
@@ -23,8 +24,7 @@ from kernels.schedule import (
     Sweep,
     Tile,
 )
-from kernels.target import Target
-from tests.kernels.native_case import TARGETS, check
+from tilewise.kernels.target import Target
 
 
 def swept(problem: Matmul, target: Target, vectors: int, depth: int, *before: Tile) -> Schedule:

@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from kernels.arithmetic import window_lanes
-from kernels.errors import LoweringError
-from kernels.native import lower
-from kernels.native.plan import plan
-from kernels.oracle.operands import make_operands, to_bf16
-from kernels.oracle.reference import reference
-from kernels.oracle.tolerance import compare
-from kernels.problem import DTYPES, Conv2d, parse_problem
-from kernels.schedule import Jam, Nontemporal, Prefetch, Register, Schedule, Step, Tile
-from kernels.target import Target
 from tests.kernels.native_case import TARGETS, check
+from tilewise.kernels.arithmetic import window_lanes
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native import lower
+from tilewise.kernels.native.plan import plan
+from tilewise.kernels.oracle.operands import make_operands, to_bf16
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.problem import DTYPES, Conv2d, parse_problem
+from tilewise.kernels.schedule import Jam, Nontemporal, Prefetch, Register, Schedule, Step, Tile
+from tilewise.kernels.target import Target
 
 LAYOUTS = ("nhwc_hwcf", "nchw_fchw")
 

@@ -8,16 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.errors import ScheduleError
-from kernels.loopnest import build, count
-from kernels.minimal_filtering import SIDES, STRIDES, outputs_for
-from kernels.native import lower
-from kernels.oracle.filtering import loosened
-from kernels.oracle.operands import make_operands
-from kernels.oracle.reference import reference
-from kernels.oracle.tolerance import compare
-from kernels.problem import Conv2d, parse_problem
-from kernels.schedule import (
+from tests.cases import cases
+from tests.kernels.native_case import TARGETS, check
+from tests.kernels.strategies import is_legal
+from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.loopnest import build, count
+from tilewise.kernels.minimal_filtering import SIDES, STRIDES, outputs_for
+from tilewise.kernels.native import lower
+from tilewise.kernels.oracle.filtering import loosened
+from tilewise.kernels.oracle.operands import make_operands
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.problem import Conv2d, parse_problem
+from tilewise.kernels.schedule import (
     Nontemporal,
     Pack,
     Parallel,
@@ -29,11 +32,8 @@ from kernels.schedule import (
     Unroll,
     Winograd,
 )
-from kernels.schedule.winograd import outputs_of, winograd_space
-from kernels.target import Target
-from tests.cases import cases
-from tests.kernels.native_case import TARGETS, check
-from tests.kernels.strategies import is_legal
+from tilewise.kernels.schedule.winograd import outputs_of, winograd_space
+from tilewise.kernels.target import Target
 
 sides = st.sampled_from([1, 2, 3, 4, 5, 6, 8, 9, 13, 14])
 FILTERS = [(kh, kw) for kh in (1, *SIDES) for kw in (1, *SIDES) if outputs_for((kh, kw))]

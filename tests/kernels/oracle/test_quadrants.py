@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from kernels.oracle import quadrants
-from kernels.oracle.operands import make_operands
-from kernels.oracle.quadrants import loosened_by_quadrants
-from kernels.oracle.tolerance import Expected
-from kernels.problem import Matmul
-from kernels.strassen import FILTER, IMAGE, RESULT
+from tilewise.kernels.oracle import quadrants
+from tilewise.kernels.oracle.operands import make_operands
+from tilewise.kernels.oracle.quadrants import loosened_by_quadrants
+from tilewise.kernels.oracle.tolerance import Expected
+from tilewise.kernels.problem import Matmul
+from tilewise.kernels.strassen import FILTER, IMAGE, RESULT
 
 PROBLEM = Matmul(m=21, n=24, k=16, dtype="f32", transpose_b=True)
 

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from kernels.oracle.operands import empty_aligned, make_operands, poison
-from kernels.oracle.reference import reference
-from kernels.oracle.tolerance import compare, error_bound
-from kernels.problem import parse_problem
+from tilewise.kernels.oracle.operands import empty_aligned, make_operands, poison
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.oracle.tolerance import compare, error_bound
+from tilewise.kernels.problem import parse_problem
 
 
 @pytest.mark.parametrize("length", [1, 10, 10**4, 2**24, 2**24 + 1, 10**8])

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.errors import ProblemError
-from kernels.footprint import working_bytes
-from kernels.problem import DTYPES, Conv2d, Matmul, parse_problem, with_accuracy
+from tilewise.kernels.errors import ProblemError
+from tilewise.kernels.footprint import working_bytes
+from tilewise.kernels.problem import DTYPES, Conv2d, Matmul, parse_problem, with_accuracy
 
 sizes = st.integers(1, 2**31 - 1)
 small = st.integers(1, 64)

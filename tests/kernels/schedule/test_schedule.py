@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.errors import ScheduleError
-from kernels.problem import parse_problem
-from kernels.schedule import (
+from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import (
     Alternate,
     Divide,
     Instruction,
@@ -28,8 +28,8 @@ from kernels.schedule import (
     Unroll,
     check_legal,
 )
-from kernels.schedule.steps.from_json import STEPS
-from kernels.target.instructions import NAMES, VDPBF16PS, VPDPBUSD, VPMADDWD
+from tilewise.kernels.schedule.steps.from_json import STEPS
+from tilewise.kernels.target.instructions import NAMES, VDPBF16PS, VPDPBUSD, VPMADDWD
 
 MATMUL = parse_problem("matmul:m=100,n=200,k=300,dtype=f32")
 CONSTANT = parse_problem("matmul:m=100,n=200,k=300,dtype=f32,transpose_b,weights=constant")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from kernels.system.children import child_command, child_environment, end_group, has_ended
+from tilewise.kernels.system.children import child_command, child_environment, end_group, has_ended
 
 PATIENCE_S = 60.0
 
@@ -52,7 +52,7 @@ def test_a_child_of_a_parent_that_is_gone_imports_nothing(tmp_path: Path) -> Non
 
 STARTS = """
 import os, signal, subprocess, sys
-from kernels.system.children import child_command
+from tilewise.kernels.system.children import child_command
 child = subprocess.Popen(child_command("told"), stdout=subprocess.PIPE, start_new_session=True)
 if sys.argv[1] == "later":
     child.stdout.readline()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels.system import cache_folder
-from kernels.system.regular_file import read_regular
+from tilewise.kernels.system import cache_folder
+from tilewise.kernels.system.regular_file import read_regular
 
 
 def test_a_regular_file_is_read(tmp_path: Path):

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-import kernels
-from kernels.system import toolchain
-from kernels.system.sources import FOLLOWED, NEUTRAL, sources
-from kernels.system.toolchain import COMPILERS, generator_hash, identity
+from tilewise.kernels.system import toolchain
+from tilewise.kernels.system.children import ROOT
+from tilewise.kernels.system.sources import FOLLOWED, NEUTRAL, sources
+from tilewise.kernels.system.toolchain import COMPILERS, generator_hash, identity
 
-SOURCES = Path(kernels.__file__).parent.parent
+SOURCES = ROOT / "tilewise"
 GENERATOR = [
     "kernels/native/microkernels/outer_product.py",
     "kernels/native/microbench.py",
@@ -44,11 +44,19 @@ GENERATOR = [
     "kernels/target/instructions.py",
     "search/runner/child/accuracy.py",
 ]
-ENTRY_POINTS = (
-    "import kernels.native.export.module, kernels.native.objects.make, kernels.native.microbench, "
-    "kernels.native.objects.proof.child, kernels.mlir.cpu.script, kernels.mlir.air.prove, "
-    "kernels.mlir.proof.prove, kernels.mlir.proof.child.check, kernels.mlir.tuning_spec.prove, "
-    "search.runner.child.session"
+ENTRY_POINTS = "import " + ", ".join(
+    (
+        "tilewise.kernels.native.export.module",
+        "tilewise.kernels.native.objects.make",
+        "tilewise.kernels.native.microbench",
+        "tilewise.kernels.native.objects.proof.child",
+        "tilewise.kernels.mlir.cpu.script",
+        "tilewise.kernels.mlir.air.prove",
+        "tilewise.kernels.mlir.proof.prove",
+        "tilewise.kernels.mlir.proof.child.check",
+        "tilewise.kernels.mlir.tuning_spec.prove",
+        "tilewise.search.runner.child.session",
+    )
 )
 
 
@@ -57,10 +65,12 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The sources, for a test to change."""
     for package in ("kernels", "search"):
         shutil.copytree(
-            SOURCES / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__")
+            SOURCES / package,
+            tmp_path / "tilewise" / package,
+            ignore=shutil.ignore_patterns("__pycache__"),
         )
-    monkeypatch.setattr(kernels, "__file__", str(tmp_path / "kernels" / "__init__.py"))
-    return tmp_path
+    monkeypatch.setattr(toolchain, "ROOT", tmp_path)
+    return tmp_path / "tilewise"
 
 
 def hashed() -> str:
@@ -94,7 +104,7 @@ def test_the_hash_is_of_the_sources_wherever_they_lie(
     (copied / "kernels" / "native" / "unused.py").write_text("nothing imports it")
     (copied / "kernels" / "errors.py").write_text("what the generator says, and not what it makes")
     assert hashed() == here
-    monkeypatch.setattr(kernels, "__file__", str(SOURCES / "kernels" / "__init__.py"))
+    monkeypatch.setattr(toolchain, "ROOT", ROOT)
     assert hashed() == here
 
 
@@ -128,7 +138,7 @@ def test_every_module_that_generating_and_judging_loads_is_a_source() -> None:
     """What Python itself loads, of which the list that is found in the text must have all."""
     program = f"{ENTRY_POINTS}, sys; print(*sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=SOURCES
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
     )
     loaded = {name for name in done.stdout.split() if is_followed(name)}
     assert len(loaded) > 150
@@ -146,9 +156,9 @@ def test_every_import_of_a_source_is_a_source() -> None:
 def modules() -> dict[str, Path]:
     """The sources that are modules, by their names."""
     found = {}
-    for path in sources(SOURCES):
+    for path in sources(ROOT):
         if path.suffix == ".py":
-            parts = path.relative_to(SOURCES).with_suffix("").parts
+            parts = path.relative_to(ROOT).with_suffix("").parts
             found[".".join(part for part in parts if part != "__init__")] = path
     return found
 
@@ -161,7 +171,7 @@ def imported(node: ast.AST) -> set[str]:
     elif isinstance(node, ast.Import):
         names = {alias.name for alias in node.names}
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-        names = set(re.findall(r"from (kernels[\w.]+) import", node.value)) | {node.value}
+        names = set(re.findall(r"from (tilewise\.kernels[\w.]+) import", node.value)) | {node.value}
     return {name for name in names if is_followed(name) and is_module(name)}
 
 
@@ -171,7 +181,7 @@ def is_followed(name: str) -> bool:
 
 
 def is_module(name: str) -> bool:
-    place = SOURCES.joinpath(*name.split("."))
+    place = ROOT.joinpath(*name.split("."))
     return not name.endswith(".") and (
         place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()
     )
@@ -207,7 +217,7 @@ def test_so_is_a_source_that_comes_goes_or_moves(
 def test_so_is_a_module_that_a_source_begins_to_import(copied: Path) -> None:
     (copied / "kernels" / "native" / "another.py").write_text("FACTOR = 2\n")
     plan = copied / "kernels" / "native" / "plan.py"
-    plan.write_text(f"{plan.read_text()}\n\nfrom kernels.native.another import FACTOR\n")
+    plan.write_text(f"{plan.read_text()}\n\nfrom tilewise.kernels.native.another import FACTOR\n")
     before = hashed()
     (copied / "kernels" / "native" / "another.py").write_text("FACTOR = 3\n")
     assert hashed() != before

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from kernels.system.typed_json import from_json, to_json
+from tilewise.kernels.system.typed_json import from_json, to_json
 
 
 @dataclass(frozen=True)

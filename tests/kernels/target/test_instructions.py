@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels.target import Target, detect
-from kernels.target.instructions import (
+from tilewise.kernels.target import Target, detect
+from tilewise.kernels.target.instructions import (
     VDPBF16PS,
     VPDPBUSD,
     VPMADDWD,
@@ -16,7 +16,7 @@ from kernels.target.instructions import (
     lacks_rates,
     usable,
 )
-from kernels.target.rates import keep_rates, kept_rates, with_rates
+from tilewise.kernels.target.rates import keep_rates, kept_rates, with_rates
 
 FMA, PRODUCT = "x86.avx512.fma.f32", "x86.avx512.mul.i32"
 EVERYTHING = frozenset(("fma", "avx2", "avx512f", "avx512bw", "avx512vnni", "avx512bf16"))

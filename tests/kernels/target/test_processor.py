@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels.target import processor
-from kernels.target.processor import Processor, this_processor
+from tilewise.kernels.target import processor
+from tilewise.kernels.target.processor import Processor, this_processor
 
 CPUINFO = "processor : 0\nvendor_id : A\nmodel : 7\ncpu MHz : {mhz}\nflags : x y\n\nprocessor : 1\n"
 

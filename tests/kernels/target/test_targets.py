@@ -2,8 +2,8 @@
 
 import pytest
 
-from kernels.errors import TargetError
-from kernels.target import parse_target
+from tilewise.kernels.errors import TargetError
+from tilewise.kernels.target import parse_target
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-from kernels.problem import parse_problem
-from kernels.schedule import Schedule
-from kernels.target import Target
-from search.engine.tune import tune
-from search.records import TuneRequest
-from search.runner.failures import CandidateFailureError
-from search.store import MemoryStore
-from search.timing.pace import WORTH
 from tests.search.replies import finals_reply, in_turn, trial_reply
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import Target
+from tilewise.search.engine.tune import tune
+from tilewise.search.records import TuneRequest
+from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.store import MemoryStore
+from tilewise.search.timing.pace import WORTH
 
 TARGET = Target("fake", vector_bytes=64, vector_registers=32, l1_bytes=48 << 10,
                 l2_bytes=1 << 20, l3_bytes=32 << 20)  # fmt: skip

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from kernels.problem import Problem
-from kernels.target import detect
-from search.space.space import Space
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.target import detect
+from tilewise.search.space.space import Space
 
 
 def propose_rows(monkeypatch: pytest.MonkeyPatch, problem: Problem, rows: list[int]) -> None:
@@ -19,4 +19,4 @@ def propose_rows(monkeypatch: pytest.MonkeyPatch, problem: Problem, rows: list[i
     base = {p.name: p.values[0] for p in parameters}
     monkeypatch.setattr(Space, "parameters", parameters)
     points = [base | {"tile": tile} for tile in tiles]
-    monkeypatch.setattr("search.engine.study.prior_points", lambda *_: points)
+    monkeypatch.setattr("tilewise.search.engine.study.prior_points", lambda *_: points)

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from search.records import TuneRequest
-from search.store import MemoryStore
-from search.timing.pace import WORTH
 from tests.search.engine.fakes import Confused, FakeRunner, Paced, run
+from tilewise.search.records import TuneRequest
+from tilewise.search.store import MemoryStore
+from tilewise.search.timing.pace import WORTH
 
 
 def test_each_trial_has_about_the_best_before_it_for_a_control() -> None:

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from search.engine.exploration import Exploration
-from search.model.analytical import Model
-from search.model.prior import prior_points
-from search.records import TrialRecord, TuneRequest
-from search.space.space import Space
-from search.store import MemoryStore
-from search.timing.summary import summarise
 from tests.search.engine.fakes import SQUARE, TARGET
 from tests.search.replies import trial_reply
+from tilewise.search.engine.exploration import Exploration
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.prior import prior_points
+from tilewise.search.records import TrialRecord, TuneRequest
+from tilewise.search.space.space import Space
+from tilewise.search.store import MemoryStore
+from tilewise.search.timing.summary import summarise
 
 SPACE = Space(SQUARE, TARGET)
 MODEL = Model.shipped(SPACE)

@@ -6,19 +6,19 @@ from random import Random
 
 import pytest
 
-from kernels.problem import parse_problem
-from kernels.schedule import Alternate, Divide
-from search.engine.study import SearchStudy
-from search.model.analytical import Model
-from search.records import SAMPLERS, Solved, TrialRecord, TuneRequest
-from search.replay.recording import Recording
-from search.replay.replay import RecordedSpace, replay
-from search.space.points import Point
-from search.space.space import Space
-from search.space.tiles import tile_shape
-from search.transfer.starting_points import starting_points
 from tests.search.samplers.landscape import timed
 from tests.search.targets import FAR
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Alternate, Divide
+from tilewise.search.engine.study import SearchStudy
+from tilewise.search.model.analytical import Model
+from tilewise.search.records import SAMPLERS, Solved, TrialRecord, TuneRequest
+from tilewise.search.replay.recording import Recording
+from tilewise.search.replay.replay import RecordedSpace, replay
+from tilewise.search.space.points import Point
+from tilewise.search.space.space import Space
+from tilewise.search.space.tiles import tile_shape
+from tilewise.search.transfer.starting_points import starting_points
 
 ROW = parse_problem("matmul:m=1,n=1000,k=1000,dtype=f32")
 SPACE = Space(ROW, FAR)

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 from optuna.samplers import RandomSampler
 
-from kernels.schedule import Schedule
-from search.engine import together
-from search.progress import Phase
-from search.records import TuneRequest
-from search.store import MemoryStore
 from tests.search.engine.fakes import FakeRunner, run
 from tests.search.engine.test_together import Machines
+from tilewise.kernels.schedule import Schedule
+from tilewise.search.engine import together
+from tilewise.search.progress import Phase
+from tilewise.search.records import TuneRequest
+from tilewise.search.store import MemoryStore
 
 SLOW = 2.5
 

@@ -8,8 +8,10 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from kernels.problem import parse_problem
-from search.engine.study import (
+from tests.search.samplers.landscape import beside, seconds, timed
+from tests.search.targets import SQUARE, WIDE
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.engine.study import (
     GIVES_WAY,
     ORIGIN,
     PRIOR,
@@ -19,14 +21,12 @@ from search.engine.study import (
     SearchStudy,
     rebuilt,
 )
-from search.model.analytical import Model
-from search.records import SAMPLERS, TrialRecord, TuneRequest
-from search.samplers.history import SCHEDULE
-from search.samplers.points import point_of
-from search.space.space import Space
-from search.timing.summary import summarise
-from tests.search.samplers.landscape import beside, seconds, timed
-from tests.search.targets import SQUARE, WIDE
+from tilewise.search.model.analytical import Model
+from tilewise.search.records import SAMPLERS, TrialRecord, TuneRequest
+from tilewise.search.samplers.history import SCHEDULE
+from tilewise.search.samplers.points import point_of
+from tilewise.search.space.space import Space
+from tilewise.search.timing.summary import summarise
 
 QUICK = [name for name in SAMPLERS if name != "gp"]
 SPACE = Space(SQUARE, WIDE)

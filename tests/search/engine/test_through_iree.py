@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from kernels.problem import parse_problem
-from kernels.target import detect
-from search.engine.tune import tune
-from search.records import TuneRequest
-from search.runner.failures import CandidateFailureError
-from search.runner.runner import Runner
-from search.store import MemoryStore
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target import detect
+from tilewise.search.engine.tune import tune
+from tilewise.search.records import TuneRequest
+from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.runner import Runner
+from tilewise.search.store import MemoryStore
 
 pytest.importorskip("iree.runtime", reason="IREE's runtime, which runs the code, is not installed")
 

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from search.engine import together
-from search.engine.attempt import attempt
-from search.engine.together import EACH
-from search.helpers import Exchanged, Helped
-from search.records import TuneRequest
-from search.store import MemoryStore
-from search.timing.pace import WORTH
 from tests.search.engine.fakes import SQUARE, FakeRunner, run
+from tilewise.search.engine import together
+from tilewise.search.engine.attempt import attempt
+from tilewise.search.engine.together import EACH
+from tilewise.search.helpers import Exchanged, Helped
+from tilewise.search.records import TuneRequest
+from tilewise.search.store import MemoryStore
+from tilewise.search.timing.pace import WORTH
 
 
 class Machines:

@@ -5,23 +5,23 @@ import dataclasses
 import pytest
 from optuna.samplers import RandomSampler
 
-from kernels.problem import Matmul, parse_problem
-from kernels.schedule import Schedule
-from kernels.target import detect
-from search.engine.tune import local_runner, tune
-from search.errors import BudgetError
-from search.finals import plan
-from search.finals.plan import CONTENDERS, FINALISTS
-from search.records import DEFAULT_SAMPLER, SAMPLERS, TrialRecord, TuneRequest
-from search.runner.failures import CandidateFailureError
-from search.runner.runner import Runner
-from search.store import MemoryStore
 from tests.brief import FINALS_S
 from tests.search.engine.fakes import SQUARE, TARGET, FakeRunner, Long, run
 from tests.search.engine.faults import propose_rows
 from tests.search.replies import finals_reply, in_turn
 from tests.search.runner import faulty_child
 from tests.search.runner.patience import Patient
+from tilewise.kernels.problem import Matmul, parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import detect
+from tilewise.search.engine.tune import local_runner, tune
+from tilewise.search.errors import BudgetError
+from tilewise.search.finals import plan
+from tilewise.search.finals.plan import CONTENDERS, FINALISTS
+from tilewise.search.records import DEFAULT_SAMPLER, SAMPLERS, TrialRecord, TuneRequest
+from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.runner import Runner
+from tilewise.search.store import MemoryStore
 
 
 def test_spends_the_budget_and_times_nothing_twice() -> None:

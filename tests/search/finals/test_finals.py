@@ -5,19 +5,19 @@ from math import log
 
 import pytest
 
-from kernels.problem import parse_problem
-from kernels.schedule import Schedule
-from search import budget as budget_module
-from search.budget import Budget
-from search.engine.tune import tune
-from search.finals.finals import ENOUGH_PACES, WAITING
-from search.finals.plan import CONTENDERS, FINALISTS, PLACEMENTS, WHEN_NOISY
-from search.records import TuneRequest
-from search.runner.failures import CandidateFailureError
-from search.store import MemoryStore
-from search.timing.measure import DECIDE_AFTER
 from tests.search.engine.fakes import SQUARE, TARGET, FakeRunner, Long
 from tests.search.replies import in_turn
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.search import budget as budget_module
+from tilewise.search.budget import Budget
+from tilewise.search.engine.tune import tune
+from tilewise.search.finals.finals import ENOUGH_PACES, WAITING
+from tilewise.search.finals.plan import CONTENDERS, FINALISTS, PLACEMENTS, WHEN_NOISY
+from tilewise.search.records import TuneRequest
+from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.store import MemoryStore
+from tilewise.search.timing.measure import DECIDE_AFTER
 
 
 class Clock:
@@ -437,5 +437,6 @@ def test_what_a_sample_takes_beside_its_run_counts(threads: int, cold: bool) -> 
 
 
 def test_the_first_trial_does_not_wait_for_other_libraries() -> None:
-    code = "import sys, search.runner.child; sys.exit(any('peers' in name for name in sys.modules))"
+    code = "import sys, tilewise.search.runner.child; "
+    code += "sys.exit(any('peers' in name for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -2,8 +2,8 @@
 
 import pytest
 
-from search.finals.quality import Measured, quality_of
-from search.records import Measurement
+from tilewise.search.finals.quality import Measured, quality_of
+from tilewise.search.records import Measurement
 
 
 def speed(gflops: float, low: float, high: float) -> Measurement:

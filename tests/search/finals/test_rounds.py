@@ -6,7 +6,8 @@ from statistics import median
 
 import pytest
 
-from search.finals.rounds import (
+from tests.search.replies import in_turn
+from tilewise.search.finals.rounds import (
     PLACEMENT_ROUNDS,
     WINDOW,
     Rounds,
@@ -15,8 +16,7 @@ from search.finals.rounds import (
     over_quiet,
     student,
 )
-from search.timing.summary import summarise
-from tests.search.replies import in_turn
+from tilewise.search.timing.summary import summarise
 
 FLOPS = 1_000_000
 Levels = list[float]

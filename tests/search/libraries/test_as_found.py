@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 
-from kernels.dispatches.cutting.cut import cut_module
-from kernels.dispatches.entry import Entry
-from kernels.dispatches.patterns.pattern import Pattern
-from kernels.problem import parse_problem
-from kernels.schedule import Register, Schedule, Tile
-from kernels.target import resolve
-from search.libraries import library
-from search.libraries.as_found import measured_as_found
-from search.libraries.gain import Gain
-from search.libraries.library import Wanted, judged
 from tests.kernels.dispatches.cutting.test_cut import contraction, shapes_of
 from tests.search.peers.test_peers import require
+from tilewise.kernels.dispatches.cutting.cut import cut_module
+from tilewise.kernels.dispatches.entry import Entry
+from tilewise.kernels.dispatches.patterns.pattern import Pattern
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Register, Schedule, Tile
+from tilewise.kernels.target import resolve
+from tilewise.search.libraries import library
+from tilewise.search.libraries.as_found import measured_as_found
+from tilewise.search.libraries.gain import Gain
+from tilewise.search.libraries.library import Wanted, judged
 
 LETTERS = "hik,kj->ihj"
 

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from kernels.errors import ProofError
-from kernels.problem import parse_problem
-from kernels.target import resolve
-from search.libraries import library
-from search.libraries.gain import Gain, measured
-from search.libraries.library import Row, Wanted, proven_library
-from search.model.analytical import Model
-from search.model.prior import prior_points
-from search.space.space import Space
 from tests.search.peers.test_peers import require
+from tilewise.kernels.errors import ProofError
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target import resolve
+from tilewise.search.libraries import library
+from tilewise.search.libraries.gain import Gain, measured
+from tilewise.search.libraries.library import Row, Wanted, proven_library
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.prior import prior_points
+from tilewise.search.space.space import Space
 
 SMALL, OTHER = "matmul:m=37,n=65,k=29,dtype=f32", "matmul:m=37,n=65,k=30,dtype=f32"
 FAST = Gain(True, 1e-6, 1e-3, 10.0, 9.0, {"default": 20.0, "data tiling": 15.0})

@@ -4,20 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from kernels.dispatches.compilation import Replaced
-from kernels.dispatches.cutting.cut import cut_apart
-from kernels.dispatches.passes.row_pass import RowPass, Uses
-from kernels.system.limited_child import Ended
-from kernels.target import resolve
-from search.libraries import passes
-from search.libraries.passes import (
+from tests.search.peers.test_peers import require
+from tilewise.kernels.dispatches.compilation import Replaced
+from tilewise.kernels.dispatches.cutting.cut import cut_apart
+from tilewise.kernels.dispatches.passes.row_pass import RowPass, Uses
+from tilewise.kernels.system.limited_child import Ended
+from tilewise.kernels.target import resolve
+from tilewise.search.libraries import passes
+from tilewise.search.libraries.passes import (
     LEAST_GAIN_US,
     Compared,
     PassRow,
     compiled_passes,
     measured_passes,
 )
-from tests.search.peers.test_peers import require
 
 CHAIN = """
 func.func @main(%x: tensor<300x70xf32>) -> tensor<300x70xf32> {

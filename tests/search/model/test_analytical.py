@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.loopnest import build, count
-from kernels.problem import parse_problem
-from search.model.analytical import Model, amounts
-from search.model.prior import prior_points
-from search.space.space import Space
 from tests.kernels.strategies import problems
 from tests.search.targets import NARROW, SQUARE, WIDE
+from tilewise.kernels.loopnest import build, count
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.model.analytical import Model, amounts
+from tilewise.search.model.prior import prior_points
+from tilewise.search.space.space import Space
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

@@ -3,13 +3,13 @@ from math import gcd
 
 import pytest
 
-from kernels.problem import parse_problem
-from kernels.schedule import Prefetch, Stream, Tile
-from search.model.analytical import Model
-from search.model.fetched_points import fetched_points, rows_in_l2
-from search.model.prior import prior_points
-from search.space.space import Space
 from tests.search.targets import FAR, WIDE
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Prefetch, Stream, Tile
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.fetched_points import fetched_points, rows_in_l2
+from tilewise.search.model.prior import prior_points
+from tilewise.search.space.space import Space
 
 
 @pytest.mark.parametrize(

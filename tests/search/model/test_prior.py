@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.problem import parse_problem
-from search.model.analytical import Model
-from search.model.prior import prior_points
-from search.space.space import Space
-from search.space.tiles import tile_shape
 from tests.kernels.strategies import problems
 from tests.search.targets import NARROW, WIDE
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.prior import prior_points
+from tilewise.search.space.space import Space
+from tilewise.search.space.tiles import tile_shape
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

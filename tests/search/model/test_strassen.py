@@ -2,12 +2,12 @@
 
 import pytest
 
-from kernels.problem import parse_problem
-from search.model.analytical import Model, amounts
-from search.model.prior import prior_points
-from search.space.methods.algorithms import ALGORITHM, WANTED, step_of
-from search.space.space import Space
 from tests.search.targets import WIDE
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.model.analytical import Model, amounts
+from tilewise.search.model.prior import prior_points
+from tilewise.search.space.methods.algorithms import ALGORITHM, WANTED, step_of
+from tilewise.search.space.space import Space
 
 LARGE = "matmul:m=512,n=4096,k=4096,dtype=f32,weights=constant"
 

@@ -4,16 +4,16 @@ from math import exp
 
 import pytest
 
-from kernels.problem import parse_problem
-from kernels.schedule import Winograd
-from kernels.target import Target
-from search.model.analytical import Model, amounts
-from search.model.prior import prior_points
-from search.model.weights import AMOUNTS
-from search.space.methods.algorithms import ALGORITHM, step_of
-from search.space.points import Point
-from search.space.space import Space
 from tests.search.targets import FAR, WIDE
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Winograd
+from tilewise.kernels.target import Target
+from tilewise.search.model.analytical import Model, amounts
+from tilewise.search.model.prior import prior_points
+from tilewise.search.model.weights import AMOUNTS
+from tilewise.search.space.methods.algorithms import ALGORITHM, step_of
+from tilewise.search.space.points import Point
+from tilewise.search.space.space import Space
 
 DEEP = "conv2d:n=1,h=28,w=28,ci=128,co=128,kh=3,kw=3,pad=1,dtype=f32"
 FIRST = "conv2d:n=1,h=112,w=112,ci=3,co=32,kh=3,kw=3,pad=1,dtype=f32"

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from examples.models.graph import Array, Graph
-from kernels.native.conversion import converter
-from kernels.oracle.operands import Operands
-from kernels.oracle.reference import reference
-from kernels.problem import Conv2d, Problem, parse_problem
-from search.networks.copies import conversion_of
-from search.networks.layouts import Layout
-from search.networks.plan import Plan, PlannedNode
+from tilewise.kernels.native.conversion import converter
+from tilewise.kernels.oracle.operands import Operands
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.problem import Conv2d, Problem, parse_problem
+from tilewise.search.networks.copies import conversion_of
+from tilewise.search.networks.layouts import Layout
+from tilewise.search.networks.plan import Plan, PlannedNode
 
 
 class Execution:

@@ -8,26 +8,26 @@ import numpy as np
 import pytest
 
 from examples.models.graph import Graph, Value
-from kernels.channel_blocks import Blocks
-from kernels.mlir.frontend.program import Program
-from kernels.mlir.frontend.weights import read_program
-from kernels.native.conversion import converter
-from kernels.native.plan import plan as lowered
-from kernels.problem import Conv2d, parse_problem
-from kernels.schedule import Pack, Register, Schedule, Step, Stream, Tile, Winograd
-from kernels.target import Target, detect
-from search.networks.copies import conversion_of
-from search.networks.costing.blocked import in_blocks as schedules_in_blocks
-from search.networks.costing.retimed import Retimed
-from search.networks.costs import Timed
-from search.networks.layouts import Layout, in_blocks, ordered, plain
-from search.networks.plan import Plan
-from search.networks.planning import Named, planned
-from search.networks.running.blocks import laid_in_blocks
-from search.networks.running.network import Network
 from tests.search.networks.running.drawn import Drawn, apart, computed, program_of, timed
 from tests.search.networks.running.test_starts import dense
 from tests.search.networks.standalone.written import run_alone, written
+from tilewise.kernels.channel_blocks import Blocks
+from tilewise.kernels.mlir.frontend.program import Program
+from tilewise.kernels.mlir.frontend.weights import read_program
+from tilewise.kernels.native.conversion import converter
+from tilewise.kernels.native.plan import plan as lowered
+from tilewise.kernels.problem import Conv2d, parse_problem
+from tilewise.kernels.schedule import Pack, Register, Schedule, Step, Stream, Tile, Winograd
+from tilewise.kernels.target import Target, detect
+from tilewise.search.networks.copies import conversion_of
+from tilewise.search.networks.costing.blocked import in_blocks as schedules_in_blocks
+from tilewise.search.networks.costing.retimed import Retimed
+from tilewise.search.networks.costs import Timed
+from tilewise.search.networks.layouts import Layout, in_blocks, ordered, plain
+from tilewise.search.networks.plan import Plan
+from tilewise.search.networks.planning import Named, planned
+from tilewise.search.networks.running.blocks import laid_in_blocks
+from tilewise.search.networks.running.network import Network
 
 SHAPE = (2, 3, 5, 64)
 LAYOUTS = (

@@ -6,9 +6,9 @@ from itertools import product
 import pytest
 
 from benchmarks.models.flows import resnet50
-from search.errors import ChoiceError
-from search.networks import choice
-from search.networks.choice import Alternative, Flow, Step, choose, conversions, priced
+from tilewise.search.errors import ChoiceError
+from tilewise.search.networks import choice
+from tilewise.search.networks.choice import Alternative, Flow, Step, choose, conversions, priced
 
 GRAPHS = 200
 

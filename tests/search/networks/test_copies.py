@@ -2,9 +2,9 @@
 
 import pytest
 
-from search.networks import copies
-from search.networks.copies import CopyTimes, conversion_us
-from search.networks.layouts import Layout, ordered, plain
+from tilewise.search.networks import copies
+from tilewise.search.networks.copies import CopyTimes, conversion_us
+from tilewise.search.networks.layouts import Layout, ordered, plain
 
 SHAPE = (1, 24, 24, 32)
 

@@ -7,10 +7,10 @@ import pytest
 
 from examples.models import MODELS
 from examples.models.spellings import spelled
-from kernels.mlir.frontend.read import read_graph
-from search.networks.planning import planned
 from tests.search.networks.executed import Execution
 from tests.search.networks.test_planning import NAMED, Costs
+from tilewise.kernels.mlir.frontend.read import read_graph
+from tilewise.search.networks.planning import planned
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

@@ -8,16 +8,16 @@ import pytest
 
 from examples.models import MODELS
 from examples.models.spellings import spelled
-from kernels.mlir.frontend.graph import Graph
-from kernels.mlir.frontend.read import read_graph
-from kernels.problem import parse_problem
-from search.networks import planning
-from search.networks.costs import Timed
-from search.networks.layouts import Layout
-from search.networks.plan import Plan
-from search.networks.planning import UNKNOWN, Named, planned
-from search.networks.variants import problems_of
 from tests.kernels.mlir.frontend.test_graph import AROUND
+from tilewise.kernels.mlir.frontend.graph import Graph
+from tilewise.kernels.mlir.frontend.read import read_graph
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.networks import planning
+from tilewise.search.networks.costs import Timed
+from tilewise.search.networks.layouts import Layout
+from tilewise.search.networks.plan import Plan
+from tilewise.search.networks.planning import UNKNOWN, Named, planned
+from tilewise.search.networks.variants import problems_of
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from kernels.target import detect
-from search.peers.blas_family import better_family, libraries, product
+from tilewise.kernels.target import detect
+from tilewise.search.peers.blas_family import better_family, libraries, product
 
 FAMILY = better_family(detect())
 needs_family = pytest.mark.skipif(

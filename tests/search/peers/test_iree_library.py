@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 
-from kernels.dispatches.entry import Entry
-from kernels.dispatches.library import library_text
-from kernels.target import Target, resolve
-from search.model.analytical import Model
-from search.model.prior import prior_points
-from search.peers import installed_peers, iree_library
-from search.peers.iree_library import Maker
-from search.peers.screen import screened
-from search.peers.variant import PeerAbsentError
-from search.records import OWN
-from search.space.space import Space
 from tests.search.peers.test_peers import Case, make_case, require
+from tilewise.kernels.dispatches.entry import Entry
+from tilewise.kernels.dispatches.library import library_text
+from tilewise.kernels.target import Target, resolve
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.prior import prior_points
+from tilewise.search.peers import installed_peers, iree_library
+from tilewise.search.peers.iree_library import Maker
+from tilewise.search.peers.screen import screened
+from tilewise.search.peers.variant import PeerAbsentError
+from tilewise.search.records import OWN
+from tilewise.search.space.space import Space
 
 PRODUCT, IMAGE = "matmul:m=37,n=65,k=29,dtype=", "conv2d:n=1,h=9,w=11,ci=16,co=24,kh=3,kw=3,pad=1"
 PROBLEMS = [

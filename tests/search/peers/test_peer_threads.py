@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kernels.mlir.iree.runtime import open_device
-from kernels.target import detect
-from search.peers import available_peers, openblas, screen
-from search.peers.blas_family import better_family, hold_threads, libraries, threads_of
-from search.peers.screen import MAKERS
-from search.peers.variant import PeerAbsentError
 from tests.search.peers.test_peers import make_case, require
+from tilewise.kernels.mlir.iree.runtime import open_device
+from tilewise.kernels.target import detect
+from tilewise.search.peers import available_peers, openblas, screen
+from tilewise.search.peers.blas_family import better_family, hold_threads, libraries, threads_of
+from tilewise.search.peers.screen import MAKERS
+from tilewise.search.peers.variant import PeerAbsentError
 
 PRODUCT = "matmul:m=150,n=170,k=190,dtype=f32"
 FAMILY = better_family(detect())

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.oracle.operands import Array, Operands, empty_aligned
-from kernels.oracle.tolerance import Expected, error_bound
-from kernels.problem import Conv2d, Matmul, Problem, parse_problem
-from search.peers import available_peers, installed_peers, missing_packages, screen
-from search.peers.screen import MAKERS, Bench
-from search.peers.variant import PeerAbsentError, Variant, why_wrong
+from tilewise.kernels.oracle.operands import Array, Operands, empty_aligned
+from tilewise.kernels.oracle.tolerance import Expected, error_bound
+from tilewise.kernels.problem import Conv2d, Matmul, Problem, parse_problem
+from tilewise.search.peers import available_peers, installed_peers, missing_packages, screen
+from tilewise.search.peers.screen import MAKERS, Bench
+from tilewise.search.peers.variant import PeerAbsentError, Variant, why_wrong
 
 PLAIN = "matmul:m=7,n=33,k=19,dtype="
 CLAIMS = {
@@ -341,7 +341,7 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
             return None
         return find_spec(module)
 
-    monkeypatch.setattr("search.peers.find_spec", find)
+    monkeypatch.setattr("tilewise.search.peers.find_spec", find)
     assert missing_packages("onednn") == ["torch"]
     assert missing_packages("openblas") == []
     assert "iree.runtime" in missing_packages("iree")

@@ -3,8 +3,8 @@
 import json
 import os
 
-from search.runner.child.serve import answer_all
-from search.runner.protocol import Message, PeerReply, Ready, Reply
+from tilewise.search.runner.child.serve import answer_all
+from tilewise.search.runner.protocol import Message, PeerReply, Ready, Reply
 
 
 def answer(_state: bool | None, request: Message) -> tuple[bool, Reply]:

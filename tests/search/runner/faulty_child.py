@@ -7,8 +7,8 @@ import ctypes
 import time
 from typing import Any
 
-from kernels.schedule import Schedule
-from search.runner.child import __main__ as child
+from tilewise.kernels.schedule import Schedule
+from tilewise.search.runner.child import __main__ as child
 
 HANG, CRASH, EAT, WRONG, RAISE, EXIT, NOTHING = 2, 3, 4, 5, 6, 7, 9
 EATEN = 1 << 30  # bytes, held until somebody sees it

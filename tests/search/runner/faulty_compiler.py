@@ -8,10 +8,10 @@ import os
 import time
 from typing import Any
 
-from kernels.errors import LoweringError
-from kernels.schedule import Schedule
-from search.runner.child import compiler
-from search.runner.protocol import CompileReply
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.schedule import Schedule
+from tilewise.search.runner.child import compiler
+from tilewise.search.runner.protocol import CompileReply
 
 HANG, CRASH, REFUSE = 2, 3, 6
 

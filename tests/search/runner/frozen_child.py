@@ -7,10 +7,10 @@ import sys
 import time
 from pathlib import Path
 
-from search.runner.child.serve import answer_all
-from search.runner.child_process import ChildProcess
-from search.runner.failures import CandidateFailureError
-from search.runner.protocol import CompileReply, Message, Ready, Reply
+from tilewise.search.runner.child.serve import answer_all
+from tilewise.search.runner.child_process import ChildProcess
+from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.protocol import CompileReply, Message, Ready, Reply
 
 
 def answer(folder: Path | None, request: Message) -> tuple[Path | None, Reply]:

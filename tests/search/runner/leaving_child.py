@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from search.runner.child.serve import answer_all
-from search.runner.protocol import Message, Ready, Reply
+from tilewise.search.runner.child.serve import answer_all
+from tilewise.search.runner.protocol import Message, Ready, Reply
 
 CODE = 3
 

@@ -4,11 +4,11 @@ for a candidate that hangs on purpose."""
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.schedule import Schedule
-from search.runner.limits import Limits
-from search.runner.protocol import Message
-from search.runner.runner import Runner
 from tests.search.runner.faulty_child import HANG
+from tilewise.kernels.schedule import Schedule
+from tilewise.search.runner.limits import Limits
+from tilewise.search.runner.protocol import Message
+from tilewise.search.runner.runner import Runner
 
 HANGS_S = 2.0
 LIMITS = Limits(trial_s=200.0, setup_s=250.0, memory_bytes=900 << 20)

@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kernels.oracle.accuracy import KINDS, MOST_TIMES, operands_of_kind, rms_error
-from kernels.problem import Conv2d, parse_problem
-from kernels.schedule import Pack, Parallel, Register, Schedule, Tile, Unroll, Winograd
-from kernels.target import detect
-from search.runner.child.accuracy import check_accuracy, errors_of
-from search.runner.child.session import Session
-from search.runner.child.trial import trial
-from search.runner.failures import CandidateFailureError
-from search.space.methods.winograd import LEAST_CHANNELS
+from tilewise.kernels.oracle.accuracy import KINDS, MOST_TIMES, operands_of_kind, rms_error
+from tilewise.kernels.problem import Conv2d, parse_problem
+from tilewise.kernels.schedule import Pack, Parallel, Register, Schedule, Tile, Unroll, Winograd
+from tilewise.kernels.target import detect
+from tilewise.search.runner.child.accuracy import check_accuracy, errors_of
+from tilewise.search.runner.child.session import Session
+from tilewise.search.runner.child.trial import trial
+from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.space.methods.winograd import LEAST_CHANNELS
 
 HOST = detect()
 COLS = 2 * HOST.lanes("f32")

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from kernels.problem import Matmul
-from kernels.schedule import Pack, Register, Schedule
-from kernels.target import detect
-from search.runner import compilers, processors
-from search.runner import runner as runner_module
-from search.runner.compilers import Compilers
-from search.runner.failures import CandidateFailureError
-from search.runner.processors import Claim, claim
-from search.runner.runner import Runner
 from tests.search.runner import faulty_compiler
 from tests.search.runner.patience import BRIEF, LIMITS
+from tilewise.kernels.problem import Matmul
+from tilewise.kernels.schedule import Pack, Register, Schedule
+from tilewise.kernels.target import detect
+from tilewise.search.runner import compilers, processors
+from tilewise.search.runner import runner as runner_module
+from tilewise.search.runner.compilers import Compilers
+from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.processors import Claim, claim
+from tilewise.search.runner.runner import Runner
 
 PROBLEM = Matmul(m=24, n=40, k=16, dtype="f32")
 

@@ -4,14 +4,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernels.problem import Matmul
-from kernels.schedule import Pack, Register, Schedule
-from kernels.target import detect
-from search.runner.child import finals as final_rounds
-from search.runner.child.finals import finals
-from search.runner.child.session import Session
-from search.runner.failures import CandidateFailureError
-from search.timing.samples import Samples
+from tilewise.kernels.problem import Matmul
+from tilewise.kernels.schedule import Pack, Register, Schedule
+from tilewise.kernels.target import detect
+from tilewise.search.runner.child import finals as final_rounds
+from tilewise.search.runner.child.finals import finals
+from tilewise.search.runner.child.session import Session
+from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.timing.samples import Samples
 
 PROBLEM = Matmul(m=24, n=40, k=16, dtype="f32")
 PEAK_S = 0.25

@@ -10,11 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kernels.system.children import child_command, child_environment
-from kernels.system.patience import MOST_STEP_S, Patience, is_stopped
-from search.runner.child_process import ChildProcess
-from search.runner.failures import CandidateFailureError
-from search.runner.protocol import Ready
+from tilewise.kernels.system.children import child_command, child_environment
+from tilewise.kernels.system.patience import MOST_STEP_S, Patience, is_stopped
+from tilewise.search.runner.child_process import ChildProcess
+from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.protocol import Ready
 
 LIMIT_S = 3.0
 FROZEN_S = LIMIT_S + 0.5

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from kernels.problem import Matmul
-from search.runner import processors
-from search.runner import runner as runner_module
-from search.runner.child_process import ChildProcess
-from search.runner.processors import BRIEF_S, SLOW, STALE_S, Claim, Paces
-from search.runner.runner import Runner
 from tests.search.replies import trial_reply
+from tilewise.kernels.problem import Matmul
+from tilewise.search.runner import processors
+from tilewise.search.runner import runner as runner_module
+from tilewise.search.runner.child_process import ChildProcess
+from tilewise.search.runner.processors import BRIEF_S, SLOW, STALE_S, Claim, Paces
+from tilewise.search.runner.runner import Runner
 
 PROBLEM = Matmul(m=24, n=40, k=16, dtype="f32")
 

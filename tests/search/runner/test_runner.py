@@ -8,16 +8,16 @@ from statistics import median
 
 import pytest
 
-from kernels.problem import Matmul
-from kernels.schedule import Pack, Register, Schedule
-from kernels.system.children import ONE_THREAD
-from kernels.target import detect
-from search.errors import RunnerError
-from search.runner.failures import CandidateFailureError
-from search.runner.limits import PARK_EARLY
-from search.runner.runner import Runner
 from tests.search.runner import faulty_child
 from tests.search.runner.patience import LIMITS, Patient
+from tilewise.kernels.problem import Matmul
+from tilewise.kernels.schedule import Pack, Register, Schedule
+from tilewise.kernels.system.children import ONE_THREAD
+from tilewise.kernels.target import detect
+from tilewise.search.errors import RunnerError
+from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.limits import PARK_EARLY
+from tilewise.search.runner.runner import Runner
 
 PROBLEM = Matmul(m=24, n=40, k=16, dtype="f32")
 CHILD = "tests.search.runner.faulty_child"
@@ -180,7 +180,8 @@ def test_the_child_dies_with_its_parent(tmp_path) -> None:
     note = tmp_path / "pid"
     program = (
         "import sys, time; from pathlib import Path\n"
-        "from search.runner.runner import Runner; from kernels.problem import Matmul\n"
+        "from tilewise.search.runner.runner import Runner\n"
+        "from tilewise.kernels.problem import Matmul\n"
         "from tests.search.runner.test_runner import *\n"
         "one = Runner(PROBLEM, detect().canonical, limits=LIMITS, child=CHILD)\n"
         "one.__enter__().trial(steps(1), None)\n"

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from kernels.native import lower
-from kernels.problem import parse_problem
-from kernels.schedule import Pack, Register, Schedule
-from kernels.target import detect
-from search.runner.child import session as module
-from search.runner.child.session import Session
-from search.runner.failures import CandidateFailureError
+from tilewise.kernels.native import lower
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Pack, Register, Schedule
+from tilewise.kernels.target import detect
+from tilewise.search.runner.child import session as module
+from tilewise.search.runner.child.session import Session
+from tilewise.search.runner.failures import CandidateFailureError
 
 TEXT = "matmul:m=24,n=40,k=16,dtype=f32"
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from search.runner.child import trial as module
-from search.runner.child.trial import BEHIND, CLEARLY_SLOWER, FIRST_RUN, trial
-from search.timing.measure import LEAST_SAMPLES
-from search.timing.samples import Run
 from tests.search.timing.test_measure import Clocks
+from tilewise.search.runner.child import trial as module
+from tilewise.search.runner.child.trial import BEHIND, CLEARLY_SLOWER, FIRST_RUN, trial
+from tilewise.search.timing.measure import LEAST_SAMPLES
+from tilewise.search.timing.samples import Run
 
 BEST_S = 5e-3
 LIMIT_S = FIRST_RUN * CLEARLY_SLOWER * BEST_S  # of the run that is checked

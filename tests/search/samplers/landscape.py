@@ -5,12 +5,12 @@ from random import Random
 
 import optuna
 
-from search.engine.study import rebuilt
-from search.records import TrialRecord
-from search.samplers.points import distributions, point_of
-from search.space.points import Point
-from search.space.space import Space
-from search.timing.summary import summarise
+from tilewise.search.engine.study import rebuilt
+from tilewise.search.records import TrialRecord
+from tilewise.search.samplers.points import distributions, point_of
+from tilewise.search.space.points import Point
+from tilewise.search.space.space import Space
+from tilewise.search.timing.summary import summarise
 
 
 def timed(space: Space, number: int, point: Point, seconds: float) -> TrialRecord:

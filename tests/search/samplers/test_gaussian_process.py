@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from search.samplers.gaussian_process import (
+from tilewise.search.samplers.gaussian_process import (
     BLOCK,
     USUAL_LENGTH,
     GaussianProcess,

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 from optuna.trial import TrialState
 
-from search.engine.study import PRIOR_OF, SearchStudy, rebuilt
-from search.model.analytical import Model
-from search.model.prior import prior_points
-from search.records import TrialRecord, TuneRequest
-from search.samplers import features, surrogate
-from search.samplers.gaussian_process import Array
-from search.samplers.surrogate import SurrogateSampler
-from search.samplers.untried import FEW_VALUES
-from search.space.points import Point
-from search.space.space import Space
 from tests.search.samplers.landscape import ask, beside, seconds, study_of, timed
 from tests.search.targets import NARROW, SQUARE, WIDE
+from tilewise.search.engine.study import PRIOR_OF, SearchStudy, rebuilt
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.prior import prior_points
+from tilewise.search.records import TrialRecord, TuneRequest
+from tilewise.search.samplers import features, surrogate
+from tilewise.search.samplers.gaussian_process import Array
+from tilewise.search.samplers.surrogate import SurrogateSampler
+from tilewise.search.samplers.untried import FEW_VALUES
+from tilewise.search.space.points import Point
+from tilewise.search.space.space import Space
 
 
 def screened(space: Space, trials: int, best: dict[str, object]) -> list[TrialRecord]:

@@ -2,17 +2,17 @@ from dataclasses import replace
 
 import pytest
 
-from kernels.problem import parse_problem
-from kernels.schedule import (
+from tests.search.targets import NARROW, WIDE
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import (
     Pack,
     Register,
     Schedule,
     Stream,
     Tile,
 )
-from search.space.cache_limits import why_too_large
-from search.space.space import Space
-from tests.search.targets import NARROW, WIDE
+from tilewise.search.space.cache_limits import why_too_large
+from tilewise.search.space.space import Space
 
 
 def test_scratch_beyond_the_last_cache_is_turned_away() -> None:

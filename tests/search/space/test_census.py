@@ -2,11 +2,11 @@ from itertools import product
 
 import pytest
 
-from kernels.problem import parse_problem
-from kernels.target import Target
-from search.space.census import count_schedules
-from search.space.space import Space
 from tests.search.targets import WIDE
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target import Target
+from tilewise.search.space.census import count_schedules
+from tilewise.search.space.space import Space
 
 TIGHT = Target("tight", vector_bytes=16, vector_registers=16, l2_bytes=20_000, threads=2)
 

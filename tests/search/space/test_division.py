@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search.space.division import balanced_chunk, equal_block
+from tilewise.search.space.division import balanced_chunk, equal_block
 
 
 @settings(deadline=None)

@@ -5,18 +5,18 @@ from itertools import product
 
 import pytest
 
-from kernels.native.plan import plan
-from kernels.problem import parse_problem
-from kernels.schedule import Alternate, Divide, Parallel, Tile, check_legal
-from kernels.target import Target
-from search.model.analytical import Model
-from search.model.prior import prior_points
-from search.space.census import count_schedules
-from search.space.ends import BLOCKS
-from search.space.parameters import RegisterTile
-from search.space.points import Point
-from search.space.space import Space
-from search.space.tiles import tile_shape
+from tilewise.kernels.native.plan import plan
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Alternate, Divide, Parallel, Tile, check_legal
+from tilewise.kernels.target import Target
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.prior import prior_points
+from tilewise.search.space.census import count_schedules
+from tilewise.search.space.ends import BLOCKS
+from tilewise.search.space.parameters import RegisterTile
+from tilewise.search.space.points import Point
+from tilewise.search.space.space import Space
+from tilewise.search.space.tiles import tile_shape
 
 TARGET = Target(
     "znver4",

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.problem import parse_problem
-from search.model.analytical import Model
-from search.model.prior import prior_points
-from search.space.parameters import Choice, RegisterTile, Size, step_aside
-from search.space.points import WHOLE
-from search.space.space import Space
 from tests.kernels.strategies import problems
 from tests.search.targets import NARROW, SQUARE, WIDE
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.prior import prior_points
+from tilewise.search.space.parameters import Choice, RegisterTile, Size, step_aside
+from tilewise.search.space.points import WHOLE
+from tilewise.search.space.space import Space
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)

@@ -2,13 +2,13 @@ from itertools import product
 
 import pytest
 
-from kernels.problem import parse_problem
-from kernels.schedule import Parallel, Prefetch, Stream, Tile, check_legal
-from search.model.analytical import Model
-from search.model.prior import prior_points
-from search.space.space import Space
-from search.space.tiles import tile_shape
 from tests.search.targets import FAR, WIDE
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Parallel, Prefetch, Stream, Tile, check_legal
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.prior import prior_points
+from tilewise.search.space.space import Space
+from tilewise.search.space.tiles import tile_shape
 
 LARGE = parse_problem("matmul:m=128,n=3072,k=768,dtype=f32")
 

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.problem import parse_problem
-from kernels.schedule import check_legal
-from kernels.target import Target
-from kernels.target.instructions import VDPBF16PS
-from search.samplers.grid import GridSampler
-from search.space.space import Space
 from tests.kernels.strategies import problems
 from tests.search.targets import NARROW, WIDE
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import check_legal
+from tilewise.kernels.target import Target
+from tilewise.kernels.target.instructions import VDPBF16PS
+from tilewise.search.samplers.grid import GridSampler
+from tilewise.search.space.space import Space
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -48,7 +48,7 @@ def test_the_grid_walk_visits_every_point_once() -> None:
 
 
 def test_what_is_kept_about_points_is_what_they_mean(monkeypatch) -> None:
-    monkeypatch.setattr("search.space.space.MAX_KEPT_HASHES", 8)
+    monkeypatch.setattr("tilewise.search.space.space.MAX_KEPT_HASHES", 8)
     poor = Target("poor", vector_bytes=16, vector_registers=16, l2_bytes=64 << 10)
     problem = parse_problem("matmul:m=4096,n=4096,k=4096,dtype=f32")
     space, random = Space(problem, poor), Random(2)

@@ -1,13 +1,14 @@
 import pytest
 
-from kernels.native.plan import plan
-from kernels.problem import parse_problem
-from kernels.schedule import Schedule
-from kernels.target import Target
-from search.model.analytical import Model
-from search.model.prior import prior_points
-from search.space.space import Space
-from search.space.tiles import (
+from tests.search.targets import NARROW, SQUARE, WIDE
+from tilewise.kernels.native.plan import plan
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import Target
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.prior import prior_points
+from tilewise.search.space.space import Space
+from tilewise.search.space.tiles import (
     INTERLEAVED,
     SplitTile,
     register_tiles,
@@ -15,7 +16,6 @@ from search.space.tiles import (
     swept_tiles,
     tile_shape,
 )
-from tests.search.targets import NARROW, SQUARE, WIDE
 
 
 def test_register_tiles_fit_the_registers() -> None:

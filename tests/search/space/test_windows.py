@@ -5,14 +5,14 @@ import random
 
 import pytest
 
-from kernels.native.plan import plan
-from kernels.problem import parse_problem
-from kernels.schedule import Jam, Nontemporal, Prefetch, check_legal
-from kernels.target import Target
-from search.model.analytical import Model
-from search.model.prior import prior_points
-from search.space.space import Space
 from tests.search.targets import NARROW, WIDE
+from tilewise.kernels.native.plan import plan
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Jam, Nontemporal, Prefetch, check_legal
+from tilewise.kernels.target import Target
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.prior import prior_points
+from tilewise.search.space.space import Space
 
 PROBLEMS = (
     "conv2d:n=1,h=112,w=112,ci=96,co=96,kh=3,kw=3,stride=2,pad=1,groups=96,dtype=f32",

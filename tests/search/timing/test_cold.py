@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from kernels.problem import Matmul
-from kernels.schedule import Pack, Register, Schedule
-from kernels.target import detect
-from search.runner.runner import Runner
-from search.timing import cold, interleave, samples
-from search.timing.cold import (
+from tilewise.kernels.problem import Matmul
+from tilewise.kernels.schedule import Pack, Register, Schedule
+from tilewise.kernels.target import detect
+from tilewise.search.runner.runner import Runner
+from tilewise.search.timing import cold, interleave, samples
+from tilewise.search.timing.cold import (
     LEAST_BUFFER,
     MOST_COPIES,
     ColdMode,

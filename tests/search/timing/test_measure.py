@@ -6,11 +6,11 @@ from statistics import median
 
 import pytest
 
-from kernels.statistics import median_interval
-from search.timing import measure, samples, summary
-from search.timing.interleave import interleave
-from search.timing.samples import PREEMPTED_S, Samples, waits
-from search.timing.summary import summarise
+from tilewise.kernels.statistics import median_interval
+from tilewise.search.timing import measure, samples, summary
+from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.samples import PREEMPTED_S, Samples, waits
+from tilewise.search.timing.summary import summarise
 
 
 class Clocks:

@@ -5,11 +5,16 @@ from statistics import median
 
 import pytest
 
-from search.timing import samples
-from search.timing.control import Bounds, Control, Paced
-from search.timing.measure import FEW_SAMPLES
-from search.timing.samples import VERY_LONG_RUN_S, Run, Samples
-from search.timing.turns import LEAST_SHORT_ROUNDS, MOST_SHORT_ROUNDS, fastest, measure_beside
+from tilewise.search.timing import samples
+from tilewise.search.timing.control import Bounds, Control, Paced
+from tilewise.search.timing.measure import FEW_SAMPLES
+from tilewise.search.timing.samples import VERY_LONG_RUN_S, Run, Samples
+from tilewise.search.timing.turns import (
+    LEAST_SHORT_ROUNDS,
+    MOST_SHORT_ROUNDS,
+    fastest,
+    measure_beside,
+)
 
 
 class Machine:

@@ -3,13 +3,13 @@
 from math import exp
 from random import Random
 
-from kernels.problem import parse_problem
-from search.model.analytical import Model
-from search.model.prior import prior_points
-from search.model.weights import AMOUNTS, DEFAULT_WEIGHTS, Weights
-from search.records import Solved
-from search.space.space import Space
 from tests.search.targets import WIDE
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.prior import prior_points
+from tilewise.search.model.weights import AMOUNTS, DEFAULT_WEIGHTS, Weights
+from tilewise.search.records import Solved
+from tilewise.search.space.space import Space
 
 HERE = WIDE.canonical
 

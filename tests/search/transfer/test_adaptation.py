@@ -1,11 +1,11 @@
 import pytest
 
-from kernels.problem import parse_problem
-from kernels.schedule import Tile
-from search.space.space import Space
-from search.transfer.adaptation import adapt
 from tests.search.targets import WIDE
 from tests.search.transfer.searches import solved
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Tile
+from tilewise.search.space.space import Space
+from tilewise.search.transfer.adaptation import adapt
 
 
 def adapted(text: str, **changes):

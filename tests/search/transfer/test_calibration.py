@@ -7,17 +7,17 @@ from random import Random
 import numpy as np
 import pytest
 
-from kernels.problem import parse_problem
-from search.model.analytical import Model
-from search.model.prior import prior_points
-from search.model.weights import AMOUNTS, DEFAULT_WEIGHTS, FITTED_WEIGHTS, Weights, shipped
-from search.records import Solved
-from search.space.space import Space
-from search.space.tiles import tile_shape
-from search.transfer import calibration
-from search.transfer.calibration import MIN_TRIALS, TRIAL_ERROR, calibrate
 from tests.search.targets import SQUARE, WIDE
 from tests.search.transfer.searches import costs, searched_with
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.prior import prior_points
+from tilewise.search.model.weights import AMOUNTS, DEFAULT_WEIGHTS, FITTED_WEIGHTS, Weights, shipped
+from tilewise.search.records import Solved
+from tilewise.search.space.space import Space
+from tilewise.search.space.tiles import tile_shape
+from tilewise.search.transfer import calibration
+from tilewise.search.transfer.calibration import MIN_TRIALS, TRIAL_ERROR, calibrate
 
 NEW = "matmul:m=400,n=800,k=600,dtype=f32"
 

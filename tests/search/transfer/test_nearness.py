@@ -4,19 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from kernels.problem import parse_problem
-from search.records import Solved
-from search.space.space import Space
-from search.store import MemoryStore
-from search.transfer.nearness import (
+from tests.search.targets import SQUARE, WIDE
+from tests.search.transfer.searches import HERE, solved
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.records import Solved
+from tilewise.search.space.space import Space
+from tilewise.search.store import MemoryStore
+from tilewise.search.transfer.nearness import (
     MAX_SEARCHES,
     MAX_SEARCHES_OF_A_PROBLEM,
     distance,
     doublings,
     near_searches,
 )
-from tests.search.targets import SQUARE, WIDE
-from tests.search.transfer.searches import HERE, solved
 
 
 def test_near_is_a_matter_of_doublings() -> None:

@@ -1,12 +1,12 @@
 """What a search tells later ones."""
 
-from search.model.analytical import Model
-from search.model.prior import prior_points
-from search.records import MOST_EARLY, MOST_SOLVED, Solved, TrialRecord
-from search.space.space import Space
-from search.timing.summary import summarise
 from tests.search.targets import SQUARE, WIDE
 from tests.search.transfer.searches import HERE
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.prior import prior_points
+from tilewise.search.records import MOST_EARLY, MOST_SOLVED, Solved, TrialRecord
+from tilewise.search.space.space import Space
+from tilewise.search.timing.summary import summarise
 
 
 def test_of_trials_the_fastest_that_were_timed_to_the_end_are_told() -> None:

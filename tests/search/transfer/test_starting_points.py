@@ -2,15 +2,15 @@ from math import exp
 
 import pytest
 
-from kernels.problem import parse_problem
-from search.model.analytical import Model
-from search.model.prior import prior_points
-from search.records import Solved
-from search.space.space import Space
-from search.transfer.nearness import MAX_SERVING_SEARCHES
-from search.transfer.starting_points import MAX_STARTING_POINTS, starting_points
 from tests.search.targets import SQUARE, WIDE
 from tests.search.transfer.searches import solved
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.prior import prior_points
+from tilewise.search.records import Solved
+from tilewise.search.space.space import Space
+from tilewise.search.transfer.nearness import MAX_SERVING_SEARCHES
+from tilewise.search.transfer.starting_points import MAX_STARTING_POINTS, starting_points
 
 
 def test_only_legal_points_come_each_once_and_a_few() -> None:

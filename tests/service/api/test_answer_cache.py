@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernels.problem import parse_problem
-from service.api import answer_cache
-from service.api.answer_cache import AnswerCache
-from service.db.changes import Changes
-from service.results import nearest, scripts
 from tests.service.conftest import PROBLEM
+from tilewise.kernels.problem import parse_problem
+from tilewise.service.api import answer_cache
+from tilewise.service.api.answer_cache import AnswerCache
+from tilewise.service.db.changes import Changes
+from tilewise.service.results import nearest, scripts
 
 KEY = parse_problem(PROBLEM).key
 SCRIPT = f"/v1/schedules/{KEY}/script"

@@ -12,10 +12,10 @@ from contextlib import closing
 import pytest
 from fastapi import FastAPI, Request
 
-from service.api.middleware import BodyLimit
-from service.app import create_app
 from tests.service.api.test_middleware import serving
 from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
+from tilewise.service.api.middleware import BodyLimit
+from tilewise.service.app import create_app
 
 HEAD = "{} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 

@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
-from kernels.system.children import child_environment
-from service.api.flights import Flights
-from service.api.lanes import Lane, SharedReads
-from service.errors import BusyError, ConflictError, UnfinishedError
+from tilewise.kernels.system.children import child_environment
+from tilewise.service.api.flights import Flights
+from tilewise.service.api.lanes import Lane, SharedReads
+from tilewise.service.errors import BusyError, ConflictError, UnfinishedError
 
 
 def test_a_full_lane_refuses_and_leaves_others_alone():
@@ -265,7 +265,7 @@ def test_a_service_that_ends_lets_every_request_go():
 def test_a_process_ends_whatever_is_being_made():
     program = """
 import asyncio, threading
-from service.api.flights import Flights
+from tilewise.service.api.flights import Flights
 
 async def scenario():
     flights = Flights("proofs", threads=1, keeps_results=False)

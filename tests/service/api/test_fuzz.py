@@ -19,12 +19,12 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from kernels.problem import parse_problem
-from service.api.access.gate import RUNS
-from service.db import models, tokens, writing
-from service.runs import offers
-from service.runs.offers import Offer
 from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tilewise.kernels.problem import parse_problem
+from tilewise.service.api.access.gate import RUNS
+from tilewise.service.db import models, tokens, writing
+from tilewise.service.runs import offers
+from tilewise.service.runs.offers import Offer
 
 ADMIN = "root"
 UNTOUCHED = {

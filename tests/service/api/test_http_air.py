@@ -4,12 +4,12 @@ import hashlib
 
 import pytest
 
-from kernels.mlir.air import script_for
-from kernels.problem import parse_problem
-from service.db import models, reading
-from service.results import air_scripts
 from tests.service import fakes
 from tests.service.conftest import PROBLEM
+from tilewise.kernels.mlir.air import script_for
+from tilewise.kernels.problem import parse_problem
+from tilewise.service.db import models, reading
+from tilewise.service.results import air_scripts
 
 KEY = parse_problem(PROBLEM).key
 PATH = f"/v1/schedules/{KEY}/script?flavor=air"

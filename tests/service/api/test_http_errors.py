@@ -7,9 +7,9 @@ import sqlite3
 import pytest
 from fastapi.testclient import TestClient
 
-from service.app import create_app
-from service.db import models, reading
 from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
+from tilewise.service.app import create_app
+from tilewise.service.db import models, reading
 
 SQUARE = "matmul:m=8,n=8,k=8,dtype=f32"
 NESTED = "[" * 100_000
@@ -158,7 +158,7 @@ def test_a_fault_of_ours_shows_no_traceback(url, machine, monkeypatch):
     def fault(*_args, **_kwargs):
         raise RuntimeError("secret")
 
-    monkeypatch.setattr("service.jobs.queue.list_jobs", fault)
+    monkeypatch.setattr("tilewise.service.jobs.queue.list_jobs", fault)
     app = create_app(settings_for(url), 0, machine=machine, toolchain=TOOLCHAIN)
     with TestClient(app, raise_server_exceptions=False) as client:
         answer = client.get("/v1/jobs")

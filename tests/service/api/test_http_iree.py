@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from kernels.problem import parse_problem
-from search.peers import missing_packages
-from service.results.kernels import libraries
 from tests.service.conftest import PROBLEM
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.peers import missing_packages
+from tilewise.service.results.kernels import libraries
 
 KEY = parse_problem(PROBLEM).key
 PATH = f"/v1/schedules/{KEY}/script?flavor=iree"

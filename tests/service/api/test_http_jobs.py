@@ -3,10 +3,10 @@
 import threading
 from datetime import timedelta
 
-from service.db import writing
-from service.jobs import lease, queue
 from tests.service import fakes
 from tests.service.conftest import PROBLEM
+from tilewise.service.db import writing
+from tilewise.service.jobs import lease, queue
 
 
 def post(client, **body):

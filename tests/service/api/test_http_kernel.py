@@ -4,9 +4,9 @@ import ast
 
 import pytest
 
-from kernels.problem import parse_problem
-from service.results.kernels import modules as kernel_modules
 from tests.service.conftest import PROBLEM
+from tilewise.kernels.problem import parse_problem
+from tilewise.service.results.kernels import modules as kernel_modules
 
 KEY = parse_problem(PROBLEM).key
 PATH = f"/v1/schedules/{KEY}/kernel"
@@ -24,7 +24,7 @@ def test_the_module_has_a_strong_etag(client, client_factory, tuned, monkeypatch
     def printed_again(_tag, _source):
         pytest.fail("a client that has the text needs no other")
 
-    monkeypatch.setattr("service.api.routes.schedules.kernel_module", printed_again)
+    monkeypatch.setattr("tilewise.service.api.routes.schedules.kernel_module", printed_again)
     for sent in (etag, f'"other", {etag}', "*"):
         again = client_factory().get(PATH, headers={"If-None-Match": sent})
         assert (again.status_code, again.content, again.headers["ETag"]) == (304, b"", etag)
@@ -49,7 +49,7 @@ def test_a_kernel_that_cannot_be_printed_says_why(client, tuned, monkeypatch):
     result = client.get("/v1/schedules", params={"problem": PROBLEM}).json()
     source = kernel_modules.kernel_source(result, "cpu:other,threads=1")
     monkeypatch.setattr(
-        "service.api.routes.schedules.kernel_source", lambda _result, _target: source
+        "tilewise.service.api.routes.schedules.kernel_source", lambda _result, _target: source
     )
     answer = client.get(PATH)
     assert answer.status_code == 409

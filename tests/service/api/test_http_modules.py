@@ -6,11 +6,11 @@ import json
 import pytest
 from fastapi.testclient import TestClient
 
-from service.api.routes import modules
-from service.app import create_app
 from tests.kernels.mlir.frontend.dialects import OF_STABLEHLO, STABLEHLO
 from tests.service.api.test_http_errors import assert_problem, assert_refused
 from tests.service.conftest import TOOLCHAIN, settings_for
+from tilewise.service.api.routes import modules
+from tilewise.service.app import create_app
 
 ir = pytest.importorskip("iree.compiler.ir", reason="iree-base-compiler is not installed")
 

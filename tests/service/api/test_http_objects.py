@@ -4,10 +4,10 @@ import base64
 
 import pytest
 
-from kernels.native.objects.elf import Elf
-from kernels.problem import parse_problem
-from service.results.kernels.modules import kernel_source
 from tests.service.conftest import PROBLEM
+from tilewise.kernels.native.objects.elf import Elf
+from tilewise.kernels.problem import parse_problem
+from tilewise.service.results.kernels.modules import kernel_source
 
 KEY = parse_problem(PROBLEM).key
 PATH = f"/v1/schedules/{KEY}/kernel"
@@ -46,7 +46,7 @@ def test_one_child_makes_all_forms_and_nobody_makes_them_twice(
     def made_again(*_given):
         pytest.fail("what is kept is not made again")
 
-    monkeypatch.setattr("service.api.routes.schedules.kernel_module", made_again)
+    monkeypatch.setattr("tilewise.service.api.routes.schedules.kernel_module", made_again)
     assert client.get(PATH, params={"format": "c-header"}).status_code == 200
     sent = {"If-None-Match": first.headers["ETag"]}
     again = client_factory().get(PATH, params={"format": "object"}, headers=sent)
@@ -68,7 +68,7 @@ def test_an_object_that_cannot_be_made_says_why(client, tuned, monkeypatch):
     result = client.get("/v1/schedules", params={"problem": PROBLEM}).json()
     source = kernel_source(result, "cpu:other,threads=1")
     monkeypatch.setattr(
-        "service.api.routes.schedules.kernel_source", lambda _result, _target: source
+        "tilewise.service.api.routes.schedules.kernel_source", lambda _result, _target: source
     )
     answer = client.get(PATH, params={"format": "object"})
     assert answer.status_code == 409

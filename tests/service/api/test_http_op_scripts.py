@@ -10,13 +10,13 @@ import pytest
 from fastapi.testclient import TestClient
 from httpx import Response
 
-from service.api.routes import modules
-from service.results.kernels import op_scripts
 from tests.service import fakes
 from tests.service.api.test_http_errors import assert_problem, assert_refused
 from tests.service.api.test_http_networks import MODULE, OTHER
 from tests.service.conftest import PROBLEM
 from tests.service.results.test_tampering import edit
+from tilewise.service.api.routes import modules
+from tilewise.service.results.kernels import op_scripts
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

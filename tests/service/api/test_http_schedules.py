@@ -4,15 +4,15 @@ import hashlib
 
 import pytest
 
-from kernels.problem import parse_problem
-from kernels.schedule import instruction_of
-from kernels.target import described, resolve
-from search.space.census import count_schedules
-from search.space.space import Space
-from service.db import reading
-from service.results.scripts import served_script
 from tests.service import fakes, statements
 from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import instruction_of
+from tilewise.kernels.target import described, resolve
+from tilewise.search.space.census import count_schedules
+from tilewise.search.space.space import Space
+from tilewise.service.db import reading
+from tilewise.service.results.scripts import served_script
 
 KEY = parse_problem(PROBLEM).key
 

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import text
 
 from benchmarks.watching.suite_reports import reports
-from service.db import Sessions, writing
+from tilewise.service.db import Sessions, writing
 
 TARGET = "cpu:znver5,threads=1"
 ADDRESS = "/v1/suite-reports"

@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from kernels.problem import parse_problem
-from service.api.requests import MOST_PROBLEMS
-from service.db import models, writing
-from service.db.rows import problem_row
-from service.results.integrity import schedule_digest
-from service.results.stored import Work
 from tests.service import fakes, statements
 from tests.service.api.test_http_errors import assert_refused
 from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tilewise.kernels.problem import parse_problem
+from tilewise.service.api.requests import MOST_PROBLEMS
+from tilewise.service.db import models, writing
+from tilewise.service.db.rows import problem_row
+from tilewise.service.results.integrity import schedule_digest
+from tilewise.service.results.stored import Work
 
 OTHER = "matmul:m=8,n=8,k=8,dtype=f32"
 PATH = "/v1/schedules/lookup"

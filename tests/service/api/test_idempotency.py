@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from kernels.problem import parse_problem
-from search.records import TuneRequest
-from service.db import models, writing
-from service.db.base import now
-from service.jobs import idempotency
 from tests.service.conftest import PROBLEM
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.records import TuneRequest
+from tilewise.service.db import models, writing
+from tilewise.service.db.base import now
+from tilewise.service.jobs import idempotency
 
 OTHER = "matmul:m=8,n=8,k=8,dtype=f32"
 

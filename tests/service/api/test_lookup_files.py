@@ -4,9 +4,9 @@ import hashlib
 
 import pytest
 
-from kernels.problem import parse_problem
 from tests.service import fakes
 from tests.service.conftest import PROBLEM
+from tilewise.kernels.problem import parse_problem
 
 KEY = parse_problem(PROBLEM).key
 OTHER = "matmul:m=8,n=8,k=8,dtype=f32"

@@ -14,14 +14,14 @@ from fastapi.responses import StreamingResponse
 from fastapi.testclient import TestClient
 from pydantic import ValidationError
 
-from service.api.middleware import LINGER_S, BodyLimit
-from service.app import create_app
-from service.server import Server
-from service.settings import Settings
 from tests.service.api.test_answer_cache import headers_of
 from tests.service.api.test_http_errors import assert_nothing_stored, assert_problem
 from tests.service.api.test_http_schedules import KEY
 from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
+from tilewise.service.api.middleware import LINGER_S, BodyLimit
+from tilewise.service.app import create_app
+from tilewise.service.server import Server
+from tilewise.service.settings import Settings
 
 MOST = 2048
 SCRIPT = f"/v1/schedules/{KEY}/script"

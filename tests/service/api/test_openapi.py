@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import make_url
 
-from service.settings import Settings
 from tests.service.api.test_http_errors import assert_problem
 from tests.service.conftest import PROBLEM
+from tilewise.service.settings import Settings
 
 JSON, PROBLEM_JSON = "application/json", "application/problem+json"
 MIB = 1024**2

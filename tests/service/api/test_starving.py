@@ -10,17 +10,17 @@ from dataclasses import replace
 import pytest
 from fastapi.testclient import TestClient
 
-from kernels.problem import parse_problem
-from service import app
-from service.api.flights import Flights
-from service.api.services import READERS, Lanes
-from service.app import create_app
-from service.errors import BusyError
-from service.results import air_scripts
-from service.results.kernels import modules as kernel_modules
 from tests.service.api.test_http_errors import assert_problem
 from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
 from tests.service.processes import wait_until
+from tilewise.kernels.problem import parse_problem
+from tilewise.service import app
+from tilewise.service.api.flights import Flights
+from tilewise.service.api.services import READERS, Lanes
+from tilewise.service.app import create_app
+from tilewise.service.errors import BusyError
+from tilewise.service.results import air_scripts
+from tilewise.service.results.kernels import modules as kernel_modules
 
 KEY = parse_problem(PROBLEM).key
 SQUARE = "matmul:m=8,n=8,k={},dtype=f32"
@@ -232,7 +232,7 @@ def test_readers_that_hang_keep_neither_writers_nor_health_waiting(
 ):
     release = threading.Event()
     monkeypatch.setattr(
-        "service.jobs.queue.list_jobs", lambda *_args, **_rest: release.wait(60) and []
+        "tilewise.service.jobs.queue.list_jobs", lambda *_args, **_rest: release.wait(60) and []
     )
     asked = many([lambda: impatient.get("/v1/jobs")] * (READERS + 4))
     refused = []

@@ -5,10 +5,10 @@ from fastapi.testclient import TestClient
 from sqlalchemy import text
 
 from benchmarks.serving.populated import TARGET, TOOLCHAINS
-from service.app import create_app
-from service.db import make_engine
-from service.db.base import now
 from tests.service.conftest import settings_for
+from tilewise.service.app import create_app
+from tilewise.service.db import make_engine
+from tilewise.service.db.base import now
 
 CLOSE_S = 30.0
 
@@ -39,7 +39,7 @@ def service(url):
 
 
 def client(url, toolchain):
-    from service.host.machine import examine_here
+    from tilewise.service.host.machine import examine_here
 
     app = create_app(settings_for(url), 0, machine=examine_here(), toolchain=toolchain)
     return TestClient(app)

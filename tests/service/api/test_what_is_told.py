@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 import pytest
 from fastapi.testclient import TestClient
 
-from kernels.problem import parse_problem
-from kernels.target import detect
-from search.records import TuneRequest
-from search.store import MemoryStore
-from service.api.documents import result_json
-from service.app import create_app
-from service.db import reading
-from service.jobs.trial_store import SqlTrialStore
-from service.results import schedules, scripts
-from service.workers import job_run
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target import detect
+from tilewise.search.records import TuneRequest
+from tilewise.search.store import MemoryStore
+from tilewise.service.api.documents import result_json
+from tilewise.service.app import create_app
+from tilewise.service.db import reading
+from tilewise.service.jobs.trial_store import SqlTrialStore
+from tilewise.service.results import schedules, scripts
+from tilewise.service.workers import job_run
 
 KEY = parse_problem(PROBLEM).key
 

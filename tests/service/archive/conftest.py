@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from service.db import Sessions
 from tests.service.archive.stores import fill, opened_store
+from tilewise.service.db import Sessions
 
 NewStore = Callable[..., Sessions]
 

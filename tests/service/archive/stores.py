@@ -12,25 +12,25 @@ from typing import Any
 from sqlalchemy import select
 
 from benchmarks.watching.suite_reports import reports
-from kernels.problem import parse_problem
-from search.records import Best, TrialRecord, TuneRequest, TuneResult
-from service.archive.export import export
-from service.archive.manifest import Manifest
-from service.archive.merging.merged import Merged
-from service.archive.restore import restore
-from service.archive.selection import Selection
-from service.db import Sessions, make_engine, models, reading, tokens, writing
-from service.db.base import Base
-from service.db.rows import toolchain_row
-from service.db.session import make_sessions
-from service.host.machine import MachineInfo, examine_here
-from service.host.process_identity import me
-from service.jobs import lease, queue
-from service.results import history, suites
-from service.runs.sql import SqlKeeper
-from service.workers.job_run import run_job
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.records import Best, TrialRecord, TuneRequest, TuneResult
+from tilewise.service.archive.export import export
+from tilewise.service.archive.manifest import Manifest
+from tilewise.service.archive.merging.merged import Merged
+from tilewise.service.archive.restore import restore
+from tilewise.service.archive.selection import Selection
+from tilewise.service.db import Sessions, make_engine, models, reading, tokens, writing
+from tilewise.service.db.base import Base
+from tilewise.service.db.rows import toolchain_row
+from tilewise.service.db.session import make_sessions
+from tilewise.service.host.machine import MachineInfo, examine_here
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs import lease, queue
+from tilewise.service.results import history, suites
+from tilewise.service.runs.sql import SqlKeeper
+from tilewise.service.workers.job_run import run_job
 
 COLD = "matmul:m=8,n=8,k=8,dtype=bf16"
 IMAGE = "conv2d:n=1,h=8,w=8,ci=4,co=4,kh=3,kw=3,dtype=f32"

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from service.archive.container import opened
-from service.archive.lines import MEMBERS, ProofLine, ScriptLine
-from service.archive.manifest import FORMAT, MANIFEST, Manifest
-from service.archive.restore import restore
 from tests.service.archive.stores import exported, fill_whole, rows_of
+from tilewise.service.archive.container import opened
+from tilewise.service.archive.lines import MEMBERS, ProofLine, ScriptLine
+from tilewise.service.archive.manifest import FORMAT, MANIFEST, Manifest
+from tilewise.service.archive.restore import restore
 
 FOLDER = Path(__file__).parent / "golden"
 PAGE = (Path(__file__).parents[3] / "docs" / "archives.md").read_text()

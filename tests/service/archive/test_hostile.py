@@ -8,12 +8,12 @@ import zipfile
 
 import pytest
 
-from service.archive.lines import MEMBERS
-from service.archive.restore import restore
-from service.db.trials import pack_samples
-from service.errors import ArchiveError
 from tests.service.archive.forging import edited, members_of, replaced, sealed, write
 from tests.service.archive.stores import exported, fill, opened_store, rows_of
+from tilewise.service.archive.lines import MEMBERS
+from tilewise.service.archive.restore import restore
+from tilewise.service.db.trials import pack_samples
+from tilewise.service.errors import ArchiveError
 
 
 @pytest.fixture(scope="module")

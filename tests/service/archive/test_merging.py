@@ -8,10 +8,6 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import make_url, select
 
-from search.records import Best, Measurement
-from service.archive.restore import restore
-from service.db import models, reading, writing
-from service.results import integrity, scripts, stored
 from tests.service import fakes
 from tests.service.archive.stores import (
     COLD,
@@ -28,6 +24,10 @@ from tests.service.archive.stores import (
     trials_of,
 )
 from tests.service.conftest import PROBLEM
+from tilewise.search.records import Best, Measurement
+from tilewise.service.archive.restore import restore
+from tilewise.service.db import models, reading, writing
+from tilewise.service.results import integrity, scripts, stored
 
 KINDS = ("sqlite", "postgresql")
 SLOW, FAST = Search(gflops=(10.0, 11.0)), Search(gflops=(5.0, 0.0, 20.0))

@@ -6,12 +6,12 @@ from itertools import count
 
 import pytest
 
-from service.archive import restore as module
-from service.archive.restore import restore
-from service.db import make_engine, schema
-from service.errors import ArchiveError, OutageError
 from tests.service.archive.forging import edited
 from tests.service.archive.stores import Search, cut_off, exported, rows_of, trials_of
+from tilewise.service.archive import restore as module
+from tilewise.service.archive.restore import restore
+from tilewise.service.db import make_engine, schema
+from tilewise.service.errors import ArchiveError, OutageError
 
 KINDS = ("sqlite", "postgresql")
 

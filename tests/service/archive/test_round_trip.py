@@ -7,20 +7,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kernels.problem import parse_problem
-from service.archive.lines import (
-    JobLine,
-    MachineLine,
-    ModelLine,
-    ProofLine,
-    ScheduleLine,
-    ScriptLine,
-    TrialLine,
-)
-from service.archive.restore import restore
-from service.archive.selection import Selection
-from service.db import models
-from service.errors import NotFoundError
 from tests.service.archive.stores import (
     COLD,
     IMAGE,
@@ -37,6 +23,20 @@ from tests.service.archive.stores import (
     trials_of,
 )
 from tests.service.conftest import PROBLEM
+from tilewise.kernels.problem import parse_problem
+from tilewise.service.archive.lines import (
+    JobLine,
+    MachineLine,
+    ModelLine,
+    ProofLine,
+    ScheduleLine,
+    ScriptLine,
+    TrialLine,
+)
+from tilewise.service.archive.restore import restore
+from tilewise.service.archive.selection import Selection
+from tilewise.service.db import models
+from tilewise.service.errors import NotFoundError
 
 KINDS = [
     ("sqlite", "sqlite"),
@@ -271,7 +271,7 @@ def test_damaged_rows_are_left_out_and_counted(filled, new_store, tmp_path, edit
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_an_export_is_of_one_moment(new_store, tmp_path, monkeypatch, kind):
     """A search that ends between two members of the archive is in neither of them."""
-    from service.archive import rows
+    from tilewise.service.archive import rows
 
     of = new_store(kind)
     searched(of)

@@ -15,21 +15,21 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import httpx
 
-from kernels.problem import parse_problem
-from search.records import TuneRequest
-from service.app import create_app
-from service.db import Sessions, make_engine, schema, writing
-from service.db.session import make_sessions
-from service.host.machine import MachineInfo, examine_here
-from service.host.process_identity import me
-from service.jobs import queue
-from service.runs import offers
-from service.runs.offers import Offer
-from service.runs.wire.orders import BeginWire
-from service.runs.wire.trials import AddWire, TrialWire
-from service.settings import Settings
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.records import TuneRequest
+from tilewise.service.app import create_app
+from tilewise.service.db import Sessions, make_engine, schema, writing
+from tilewise.service.db.session import make_sessions
+from tilewise.service.host.machine import MachineInfo, examine_here
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs import queue
+from tilewise.service.runs import offers
+from tilewise.service.runs.offers import Offer
+from tilewise.service.runs.wire.orders import BeginWire
+from tilewise.service.runs.wire.trials import AddWire, TrialWire
+from tilewise.service.settings import Settings
 
 HOST = "service"
 

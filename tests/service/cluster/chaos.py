@@ -25,14 +25,14 @@ import httpx
 import psutil
 from sqlalchemy import select
 
-from kernels.problem import parse_problem
-from service.db import make_engine, models, reading
-from service.db.session import Sessions, make_sessions
-from service.jobs.trial_store import SqlTrialStore
 from tests.service.cluster.farm import Farm
 from tests.service.cluster.tuners import STEADY
 from tests.service.conftest import PROBLEM
 from tests.service.processes import wait_until
+from tilewise.kernels.problem import parse_problem
+from tilewise.service.db import make_engine, models, reading
+from tilewise.service.db.session import Sessions, make_sessions
+from tilewise.service.jobs.trial_store import SqlTrialStore
 
 if TYPE_CHECKING:
     from benchmarks.surviving.server import Server

@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from service.cluster.driver import Driver
-from service.cluster.facts import Facts
-from service.db import writing
-from service.errors import PlanError, UnreachableError
-from service.jobs.registry import Measured
-from service.runs import offers
 from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tilewise.service.cluster.driver import Driver
+from tilewise.service.cluster.facts import Facts
+from tilewise.service.db import writing
+from tilewise.service.errors import PlanError, UnreachableError
+from tilewise.service.jobs.registry import Measured
+from tilewise.service.runs import offers
 
 FIRST, SECOND = "tcp://10.0.0.2:4000", "tcp://10.0.0.3:4000"
 FOREIGN = "cpu:neoverse-v2,threads=1"

@@ -27,9 +27,9 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from kernels.system.children import child_command, child_environment
 from tilewise import Client
 from tilewise.client.results import Result
+from tilewise.kernels.system.children import child_command, child_environment
 
 NEAR, FAR = "tilewise-near", "tilewise-far"
 ADDRESSES = {NEAR: "10.77.0.1", FAR: "10.77.0.2"}

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import httpx
 import psutil
 
-from kernels.system.children import child_command, child_environment
-from service.app import create_app
-from service.listening import listen
-from service.server import Server
-from service.settings import Settings
 from tests.service.cluster import tuners
 from tests.service.processes import FAKE_PROVER, wait_until
+from tilewise.kernels.system.children import child_command, child_environment
+from tilewise.service.app import create_app
+from tilewise.service.listening import listen
+from tilewise.service.server import Server
+from tilewise.service.settings import Settings
 
 if TYPE_CHECKING:
     from benchmarks.surviving.server import Server
@@ -73,7 +73,7 @@ class Farm:
             EMBEDDED: ["tests.service.cluster.farm", str(self.ports["service"]), "1"],
             "scheduler": ["tilewise", "scheduler", "--port", str(self.ports["scheduler"])],
             "driver": [
-                "service.cluster",
+                "tilewise.service.cluster",
                 f"--tuner={TUNER}",
                 f"--prover={FAKE_PROVER}",
                 f"--helper={HELPER}",
@@ -124,7 +124,7 @@ class Farm:
                 found += psutil.Process(worker.pid).children()
             except psutil.NoSuchProcess:
                 continue
-        return [run for run in found if "service.workers" in " ".join(arguments(run))]
+        return [run for run in found if "tilewise.service.workers" in " ".join(arguments(run))]
 
     def wait_for_workers(self, count: int) -> None:
         """Wait until so many workers are shown."""

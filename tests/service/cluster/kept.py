@@ -2,22 +2,22 @@
 
 from dataclasses import replace
 
-from kernels.problem import parse_problem
-from kernels.target import resolve
-from search.records import TrialRecord, TuneRequest
-from search.store import MemoryStore
-from service.db import make_engine, writing
-from service.db.session import make_sessions
-from service.host.machine import MachineInfo
-from service.host.process_identity import me
-from service.jobs import lease, queue
-from service.jobs.trial_store import SqlTrialStore
-from service.runs.sql import SqlKeeper
-from service.workers.job_run import run_job
 from tests.service import fakes
 from tests.service.cluster.tuners import SIMULATED
 from tests.service.conftest import TOOLCHAIN
 from tests.service.runs import simulated
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target import resolve
+from tilewise.search.records import TrialRecord, TuneRequest
+from tilewise.search.store import MemoryStore
+from tilewise.service.db import make_engine, writing
+from tilewise.service.db.session import make_sessions
+from tilewise.service.host.machine import MachineInfo
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs import lease, queue
+from tilewise.service.jobs.trial_store import SqlTrialStore
+from tilewise.service.runs.sql import SqlKeeper
+from tilewise.service.workers.job_run import run_job
 
 PROBLEM = parse_problem("conv2d:n=1,h=14,w=14,ci=16,co=32,kh=3,kw=3,dtype=f32").canonical
 TRIALS = 24

@@ -19,25 +19,25 @@ from pathlib import Path
 
 import psutil
 
-from kernels.problem import parse_problem
-from search.progress import Phase
-from search.records import Best, TuneResult
-from service.cluster import task
-from service.cluster.configuration import configure
-from service.cluster.facts import facts_of_this_machine
-from service.cluster.scheduler import ends_at_signal
-from service.cluster.worker import _worker
-from service.errors import LeaseLostError
-from service.host.machine import MachineInfo, examine
-from service.host.process_identity import me
-from service.runs.calls import RunCalls
-from service.runs.http import HttpKeeper
-from service.runs.keeper import Order
 from tests.service import fakes
 from tests.service.cluster import tuners
 from tests.service.cluster.farm import Farm
 from tests.service.conftest import PROBLEM
 from tests.service.processes import wait_until
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.progress import Phase
+from tilewise.search.records import Best, TuneResult
+from tilewise.service.cluster import task
+from tilewise.service.cluster.configuration import configure
+from tilewise.service.cluster.facts import facts_of_this_machine
+from tilewise.service.cluster.scheduler import ends_at_signal
+from tilewise.service.cluster.worker import _worker
+from tilewise.service.errors import LeaseLostError
+from tilewise.service.host.machine import MachineInfo, examine
+from tilewise.service.host.process_identity import me
+from tilewise.service.runs.calls import RunCalls
+from tilewise.service.runs.http import HttpKeeper
+from tilewise.service.runs.keeper import Order
 
 PROCESSES = 2
 HERE = "127.0.0.1"

@@ -20,19 +20,19 @@ from pathlib import Path
 
 from distributed import get_worker
 
-from kernels.problem import parse_problem
-from kernels.system.toolchain import identity
-from service.cluster import task
-from service.cluster.configuration import configure
-from service.cluster.facts import Facts
-from service.cluster.scheduler import ends_at_signal
-from service.cluster.worker import _worker
-from service.host.machine import MachineInfo
 from tests.service.cluster import tuners
 from tests.service.cluster.farm import Farm
 from tests.service.cluster.many_workers import HERE, simulated_run
 from tests.service.conftest import PROBLEM
 from tests.service.processes import wait_until
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.system.toolchain import identity
+from tilewise.service.cluster import task
+from tilewise.service.cluster.configuration import configure
+from tilewise.service.cluster.facts import Facts
+from tilewise.service.cluster.scheduler import ends_at_signal
+from tilewise.service.cluster.worker import _worker
+from tilewise.service.host.machine import MachineInfo
 
 MODULE = "tests.service.cluster.mixed_targets"
 PROCESSES = ("mixed-1", "mixed-2")

@@ -3,11 +3,11 @@
 import os
 import time
 
-from search.engine import helping, together
-from search.engine import tune as engine
-from search.records import TuneResult
 from tests.search.engine.fakes import FakeRunner
 from tests.service.cluster import tuners
+from tilewise.search.engine import helping, together
+from tilewise.search.engine import tune as engine
+from tilewise.search.records import TuneResult
 
 together.LATE_S = 2.0
 

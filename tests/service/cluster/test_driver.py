@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import select
 
-from service.cluster.driver import MOST_MISSED
-from service.cluster.facts import Facts, facts_in
-from service.db import models, reading, writing
-from service.errors import LeaseLostError
-from service.jobs import lease, queue, registry
-from service.jobs.trial_store import SqlTrialStore
 from tests.service import fakes
 from tests.service.cluster.conftest import FIRST, FOREIGN, SECOND, problems
 from tests.service.conftest import TOOLCHAIN
+from tilewise.service.cluster.driver import MOST_MISSED
+from tilewise.service.cluster.facts import Facts, facts_in
+from tilewise.service.db import models, reading, writing
+from tilewise.service.errors import LeaseLostError
+from tilewise.service.jobs import lease, queue, registry
+from tilewise.service.jobs.trial_store import SqlTrialStore
 
 
 def rows(sessions):

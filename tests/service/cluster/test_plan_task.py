@@ -3,8 +3,8 @@
 import psutil
 from distributed import Client
 
-from service.cluster.plans.task import make_plan
 from tests.service.processes import wait_until
+from tilewise.service.cluster.plans.task import make_plan
 
 
 def test_a_plan_that_is_cancelled_is_not_made_any_further(tmp_path):

@@ -7,25 +7,32 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
-from kernels.errors import ScheduleError
-from kernels.schedule import Schedule
-from kernels.system.typed_json import from_json, to_json
-from kernels.target import detect
-from search.networks.layouts import plain
-from search.networks.plan import SCHEMA, Plan, PlannedNode, PlannedTensor, PlannedUse, Totals
-from service.cluster.plans import giving
-from service.cluster.plans.giving import MOST_MISSED
-from service.db import models, reading, writing
-from service.db.base import now
-from service.errors import UnreachableError
-from service.leases.table import LEASE
-from service.plans import asked, lease, orders
-from service.plans.making import Made, Packed
-from service.plans.orders import Order
 from tests.service.cluster.conftest import FIRST, FOREIGN, SECOND
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.plan_rows import GRAPH
 from tests.service.plans.makers import PROOF, SCRIPT
+from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.system.typed_json import from_json, to_json
+from tilewise.kernels.target import detect
+from tilewise.search.networks.layouts import plain
+from tilewise.search.networks.plan import (
+    SCHEMA,
+    Plan,
+    PlannedNode,
+    PlannedTensor,
+    PlannedUse,
+    Totals,
+)
+from tilewise.service.cluster.plans import giving
+from tilewise.service.cluster.plans.giving import MOST_MISSED
+from tilewise.service.db import models, reading, writing
+from tilewise.service.db.base import now
+from tilewise.service.errors import UnreachableError
+from tilewise.service.leases.table import LEASE
+from tilewise.service.plans import asked, lease, orders
+from tilewise.service.plans.making import Made, Packed
+from tilewise.service.plans.orders import Order
 
 
 def planned():

@@ -7,9 +7,6 @@ import signal
 import psutil
 import pytest
 
-from kernels.problem import parse_problem
-from service.cluster.connection import DaskCluster
-from service.errors import UnreachableError
 from tests.service.api.plans.modules import MODULE
 from tests.service.cluster import certificates, chaos, kept, mixed_targets
 from tests.service.cluster.chaos import Plan
@@ -18,6 +15,9 @@ from tests.service.cluster.injected import faults
 from tests.service.cluster.tuners import HANGING, INJECTED, REAL, SIMULATED, SPREAD, STEADY
 from tests.service.conftest import PROBLEM
 from tests.service.processes import wait_until
+from tilewise.kernels.problem import parse_problem
+from tilewise.service.cluster.connection import DaskCluster
+from tilewise.service.errors import UnreachableError
 
 WORKERS = ("worker-1", "worker-2")
 NAMES = ("scheduler", *WORKERS, "service", "driver")
@@ -131,7 +131,7 @@ def test_no_death_costs_a_finished_trial_or_has_one_timed_twice(farm):
 
 def test_nobody_joins_without_a_certificate(farm, monkeypatch):
     """The farm speaks TLS, by Dask's own configuration; this process has none of it."""
-    monkeypatch.setattr("service.cluster.connection.CONNECT_S", 1.0)
+    monkeypatch.setattr("tilewise.service.cluster.connection.CONNECT_S", 1.0)
     for address in (farm.scheduler, farm.scheduler.replace("tls:", "tcp:")):
         with pytest.raises(UnreachableError, match=re.escape(address)):
             DaskCluster(address, farm.service).workers()
@@ -148,7 +148,9 @@ def test_a_real_search_runs_on_a_worker(farm):
 def joined(farm):
     """What workers have said of the addresses under which they joined the scheduler."""
     said = "".join(farm.folder.joinpath(f"{name}.log").read_text() for name in WORKERS)
-    return [line for line in said.splitlines() if "service.cluster.worker: worker " in line]
+    return [
+        line for line in said.splitlines() if "tilewise.service.cluster.worker: worker " in line
+    ]
 
 
 def test_candidates_that_misbehave_cost_a_trial_each_and_the_worker_stays(farm):

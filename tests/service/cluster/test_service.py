@@ -6,14 +6,14 @@ import sys
 import pytest
 from fastapi.testclient import TestClient
 
-from service.app import create_app
-from service.cluster import driver_process
-from service.cluster.driver_process import DriverProcess
-from service.server import _url_of
-from service.settings import Settings
 from tests.service.cluster.conftest import FOREIGN
 from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
 from tests.service.processes import wait_until
+from tilewise.service.app import create_app
+from tilewise.service.cluster import driver_process
+from tilewise.service.cluster.driver_process import DriverProcess
+from tilewise.service.server import _url_of
+from tilewise.service.settings import Settings
 
 SCHEDULER = "tcp://127.0.0.1:1"
 SLEEP = "import time; time.sleep(600)"

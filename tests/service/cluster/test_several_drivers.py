@@ -5,14 +5,14 @@ from datetime import timedelta
 
 from sqlalchemy import select
 
-from service.db import models, reading, writing
-from service.db.base import now
-from service.db.tokens import digest
-from service.errors import OutageError
-from service.jobs import queue
-from service.runs import offers
 from tests.service.cluster.conftest import FIRST, FOREIGN, HOUR, SECOND, problems
 from tests.service.conftest import TOOLCHAIN
+from tilewise.service.db import models, reading, writing
+from tilewise.service.db.base import now
+from tilewise.service.db.tokens import digest
+from tilewise.service.errors import OutageError
+from tilewise.service.jobs import queue
+from tilewise.service.runs import offers
 
 
 def rows(sessions):

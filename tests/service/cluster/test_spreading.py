@@ -5,11 +5,11 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
-from search.progress import Phase
-from service.db import models, reading, writing
-from service.db.base import now
-from service.jobs.events import note_phase
 from tests.service.cluster.conftest import FIRST, FOREIGN, SECOND, problems
+from tilewise.search.progress import Phase
+from tilewise.service.db import models, reading, writing
+from tilewise.service.db.base import now
+from tilewise.service.jobs.events import note_phase
 
 THIRD, FOURTH = "tcp://10.0.0.4:4000", "tcp://10.0.0.5:4000"
 

@@ -6,12 +6,12 @@ from contextlib import closing
 
 import pytest
 
-from service.db import schema
-from service.errors import OutageError
 from tests.service.cluster.farm import Farm
 from tests.service.cluster.tuners import STEADY
 from tests.service.conftest import PROBLEM
 from tests.service.processes import wait_until
+from tilewise.service.db import schema
+from tilewise.service.errors import OutageError
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import sys
 import psutil
 import pytest
 
-from service.cluster import task
-from service.errors import UnreachableError
-from service.runs.process import UNREACHABLE
+from tilewise.service.cluster import task
+from tilewise.service.errors import UnreachableError
+from tilewise.service.runs.process import UNREACHABLE
 
 SLEEP = "import time; time.sleep(600)"
 

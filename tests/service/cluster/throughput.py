@@ -13,12 +13,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernels.problem import parse_problem
-from search.records import DEFAULT_SAMPLER
 from tests.service.cluster import tuners
 from tests.service.cluster.farm import Farm
 from tests.service.conftest import PROBLEM
 from tests.service.processes import wait_until
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.records import DEFAULT_SAMPLER
 
 
 def trials_a_second(workers: int, jobs: int, trials: int, trial_s: float) -> float:

@@ -5,9 +5,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from kernels.problem import Matmul
-from search.records import TuneResult
 from tests.service import fakes
+from tilewise.kernels.problem import Matmul
+from tilewise.search.records import TuneResult
 
 STEADY, HANGING, CRASHING, REAL, SIMULATED, INJECTED, SPREAD = range(7)
 
@@ -27,7 +27,7 @@ def trial_of(problem, target, number):
     """A trial that the service believes: its schedule is legal for the problem."""
     if isinstance(problem, Matmul):
         return fakes.trial_of(problem, number, gflops=10.0 + number)
-    from search.model.prior import direct_schedules
+    from tilewise.search.model.prior import direct_schedules
 
     made = fakes.trial(number, gflops=10.0 + number, flops=problem.flops)
     return replace(made, schedule=direct_schedules(problem, target, number + 1)[-1])
@@ -59,7 +59,7 @@ def crashing(problem, target, request, store, **_hooks):
 
 def real(problem, target, request, store, **hooks) -> TuneResult:
     """The search itself; it takes a second to load, which the others are spared."""
-    from search.engine.tune import tune as search
+    from tilewise.search.engine.tune import tune as search
 
     return search(problem, target, request, store, **hooks)
 

@@ -19,15 +19,15 @@ from typing import Any
 
 from benchmarks.report import conditions
 from benchmarks.searching.winners import PLACEMENTS, PROBLEMS, ROUNDS
-from kernels.problem import Problem, parse_problem
-from kernels.target import detect
-from search.finals.rounds import rounds_of
-from search.runner.runner import Runner
-from service.db import make_engine, models, reading
-from service.db.session import make_sessions
 from tests.service.cluster.farm import EMBEDDED, Farm
 from tests.service.cluster.tuners import REAL
 from tests.service.processes import wait_until
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.target import detect
+from tilewise.search.finals.rounds import rounds_of
+from tilewise.search.runner.runner import Runner
+from tilewise.service.db import make_engine, models, reading
+from tilewise.service.db.session import make_sessions
 
 CLUSTER = ("scheduler", "service", "driver", "worker-1")
 

@@ -12,13 +12,13 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from sqlalchemy import select
 
 from benchmarks.watching.suite_reports import reports
-from service.app import create_app
-from service.db import Sessions, models
-from service.listening import listen
-from service.server import Server
-from service.settings import Settings
 from tests.service.conftest import PROBLEM
 from tests.service.processes import FAKE_PROVER, ServiceProcess, wait_until
+from tilewise.service.app import create_app
+from tilewise.service.db import Sessions, models
+from tilewise.service.listening import listen
+from tilewise.service.server import Server
+from tilewise.service.settings import Settings
 
 TRIALS = 24
 

@@ -3,12 +3,12 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from search.networks.plan import Plan
-from service.db import Sessions, models, writing
-from service.db.rows import toolchain_row
-from service.plans.digests import digest
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.plots.networks.made import attention, block
+from tilewise.search.networks.plan import Plan
+from tilewise.service.db import Sessions, models, writing
+from tilewise.service.db.rows import toolchain_row
+from tilewise.service.plans.digests import digest
 
 PROOF = {"max_error": 1e-6, "tolerance": 1e-5, "mlir": "iree-base-compiler 3.13.0",
          "packs": 0, "unpacks": 1, "reshapes": 1, "weights": 3}  # fmt: skip

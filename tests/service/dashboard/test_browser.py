@@ -6,11 +6,11 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect
 
-from service.db import Sessions
 from tests.service.conftest import PROBLEM
 from tests.service.dashboard.conftest import TRIALS, Seen, Service, store_reports, walk
 from tests.service.dashboard.planned import store_plans
 from tests.service.processes import wait_until
+from tilewise.service.db import Sessions
 
 LOOKS = [("light", 1920), ("dark", 1280), ("light", 390)]
 SHOWN_AND_ENDED = """() => [document.querySelector("#convergence").dataset.rows,

@@ -7,16 +7,16 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import select
 
-from kernels.problem import parse_problem
-from kernels.schedule import Alternate, Divide, Register, Schedule, Stream, Sweep
-from kernels.schedule.steps.base import StepJson
-from service.archive.fields import digest_of
-from service.dashboard.rendering import environment
-from service.dashboard.routes.pages import EXAMPLES
-from service.db import Sessions, models, writing
-from service.results.integrity import schedule_digest
-from service.results.stored import Work
 from tests.service.conftest import PROBLEM
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Alternate, Divide, Register, Schedule, Stream, Sweep
+from tilewise.kernels.schedule.steps.base import StepJson
+from tilewise.service.archive.fields import digest_of
+from tilewise.service.dashboard.rendering import environment
+from tilewise.service.dashboard.routes.pages import EXAMPLES
+from tilewise.service.db import Sessions, models, writing
+from tilewise.service.results.integrity import schedule_digest
+from tilewise.service.results.stored import Work
 
 KEY = parse_problem(PROBLEM).key
 

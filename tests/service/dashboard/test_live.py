@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from service.dashboard.live import Overviews
-from service.errors import BusyError
 from tests.service.processes import ServiceProcess, wait_until
+from tilewise.service.dashboard.live import Overviews
+from tilewise.service.errors import BusyError
 
 
 class Store:

@@ -12,10 +12,10 @@ import pytest
 from PIL import Image, ImageChops
 from playwright.sync_api import Browser
 
-from service.db import Sessions
 from tests.service.conftest import PROBLEM
 from tests.service.dashboard.conftest import Seen, Service, store_reports, walk
 from tests.service.dashboard.planned import store_plans
+from tilewise.service.db import Sessions
 
 LOOKS = Path(__file__).parent / "looks"
 WIDTH = 1280

@@ -13,19 +13,19 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import select
 
-from kernels.problem import parse_problem
-from search.records import Best, Measurement
-from service.app import create_app
-from service.dashboard import assets
-from service.dashboard.rendering import POLICY, code
-from service.db import Sessions, models, tokens, writing
-from service.host.machine import MachineInfo
-from service.host.process_identity import me
-from service.jobs import registry
-from service.results.integrity import schedule_digest
-from service.results.stored import Work
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.records import Best, Measurement
+from tilewise.service.app import create_app
+from tilewise.service.dashboard import assets
+from tilewise.service.dashboard.rendering import POLICY, code
+from tilewise.service.db import Sessions, models, tokens, writing
+from tilewise.service.host.machine import MachineInfo
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs import registry
+from tilewise.service.results.integrity import schedule_digest
+from tilewise.service.results.stored import Work
 
 KEY = parse_problem(PROBLEM).key
 HOSTILE = "<script>alert('1')</script>\"'&<img src=x onerror=alert(2)>"

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from service.workers.entry_points import PROVER, TUNER
 from tests.service.dashboard.conftest import Seen, store_reports, walk
 from tests.service.dashboard.pictures import Pictures
 from tests.service.processes import ServiceProcess, wait_until
+from tilewise.service.workers.entry_points import PROVER, TUNER
 
 PROBLEM = "matmul:m=128,n=512,k=256,dtype=f32"
 TRIALS = 40

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 from fastapi.testclient import TestClient
 
-from kernels.problem import parse_problem
-from search.networks.plan import Plan
-from service.dashboard.rendering import POLICY
-from service.db import Sessions, models, writing
 from tests.service.conftest import PROBLEM
 from tests.service.dashboard.planned import store_plan
 from tests.service.plots.networks.made import CONV, block
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.networks.plan import Plan
+from tilewise.service.dashboard.rendering import POLICY
+from tilewise.service.db import Sessions, models, writing
 
 HOSTILE = "<script>alert('1')</script>\"'&<img src=x onerror=alert(2)>"
 

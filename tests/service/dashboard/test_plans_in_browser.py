@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from kernels.system.toolchain import identity
-from search.networks.plan import Plan
-from service.db import Sessions
 from tests.service.api.plans.modules import MODULE, TEXT
 from tests.service.dashboard.conftest import Seen
 from tests.service.dashboard.pictures import Pictures
 from tests.service.dashboard.planned import store_plan
 from tests.service.processes import ServiceProcess, wait_until
+from tilewise.kernels.system.toolchain import identity
+from tilewise.search.networks.plan import Plan
+from tilewise.service.db import Sessions
 
 STORED = Path(__file__).parent / "plans" / "inverted_residuals.json"
 # What `tilewise script MODEL.mlir --packs` says of the same model.

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from kernels.problem import parse_problem
-from service.app import create_app
-from service.dashboard import stored
-from service.dashboard.rendering import POLICY
-from service.db import Sessions, models, tokens, writing
-from service.errors import BusyError
 from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
 from tests.service.dashboard.conftest import store_reports
+from tilewise.kernels.problem import parse_problem
+from tilewise.service.app import create_app
+from tilewise.service.dashboard import stored
+from tilewise.service.dashboard.rendering import POLICY
+from tilewise.service.db import Sessions, models, tokens, writing
+from tilewise.service.errors import BusyError
 
 KEY = parse_problem(PROBLEM).key
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8", "Sec-Fetch-Mode": "navigate"}

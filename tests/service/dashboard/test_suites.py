@@ -10,10 +10,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from benchmarks.watching.suite_reports import reports
-from service.dashboard.suites import Change, changes
 from tests.service.conftest import PROBLEM
 from tests.service.dashboard.conftest import store_reports
 from tilewise.bench import table
+from tilewise.service.dashboard.suites import Change, changes
 
 HOSTILE = "<script>alert('1')</script>\"'&<img src=x onerror=alert(2)>"
 

@@ -6,16 +6,16 @@ import threading
 import pytest
 from sqlalchemy import select, text
 
-from service.api.lanes import Lane
-from service.api.routes import modules
-from service.db import make_engine, models, reading, writing
-from service.db.session import make_sessions
-from service.errors import BusyError, UndoneError
-from service.host.process_identity import me
-from service.jobs import claims, queue
-from service.plans import asked
 from tests.service.conftest import TOOLCHAIN
 from tests.service.plan_rows import GRAPH
+from tilewise.service.api.lanes import Lane
+from tilewise.service.api.routes import modules
+from tilewise.service.db import make_engine, models, reading, writing
+from tilewise.service.db.session import make_sessions
+from tilewise.service.errors import BusyError, UndoneError
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs import claims, queue
+from tilewise.service.plans import asked
 
 
 @pytest.fixture

@@ -6,16 +6,16 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
-from kernels.problem import parse_problem
-from service import faults
-from service.db import make_engine, models, reading, writing
-from service.host.process_identity import is_dead, me
-from service.jobs import claims, lease, queue
-from service.jobs.trial_store import SqlTrialStore
-from service.leases.table import LEASE
-from service.results.schedules import find_schedule
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tilewise.kernels.problem import parse_problem
+from tilewise.service import faults
+from tilewise.service.db import make_engine, models, reading, writing
+from tilewise.service.host.process_identity import is_dead, me
+from tilewise.service.jobs import claims, lease, queue
+from tilewise.service.jobs.trial_store import SqlTrialStore
+from tilewise.service.leases.table import LEASE
+from tilewise.service.results.schedules import find_schedule
 
 OTHER = PROBLEM + ",bias"
 SHOWN_OF_A_JOB = [
@@ -235,7 +235,10 @@ def test_a_damaged_job_fails_and_the_next_one_is_claimed(
     with writing(sessions) as session:
         lease.claim_one(session, bad, "another-host:1:1")
     change("jobs", values, bad)
-    with writing(sessions) as session, caplog.at_level(logging.ERROR, "service.jobs.lease"):
+    with (
+        writing(sessions) as session,
+        caplog.at_level(logging.ERROR, "tilewise.service.jobs.lease"),
+    ):
         assert claims.claim(session, me(), machine.targets, TOOLCHAIN).job_id == good
     with reading(sessions) as session:
         row = session.get_one(models.Job, bad)

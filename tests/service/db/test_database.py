@@ -9,14 +9,14 @@ from fastapi.testclient import TestClient
 from sqlalchemy import create_engine, event, make_url
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from service.app import create_app
-from service.db import make_engine, models, reading, schema, writing
-from service.db.driver_errors import translate
-from service.db.session import make_sessions, shown
-from service.default_database import default_database
-from service.errors import BusyError, DatabaseError, OutageError, UndoneError
-from service.settings import Settings
 from tests.service.conftest import TOOLCHAIN, settings_for
+from tilewise.service.app import create_app
+from tilewise.service.db import make_engine, models, reading, schema, writing
+from tilewise.service.db.driver_errors import translate
+from tilewise.service.db.session import make_sessions, shown
+from tilewise.service.default_database import default_database
+from tilewise.service.errors import BusyError, DatabaseError, OutageError, UndoneError
+from tilewise.service.settings import Settings
 
 
 def file_of(url):
@@ -270,7 +270,7 @@ def test_a_server_is_not_waited_for_without_end(monkeypatch):
         made.update(given)
         return create_engine("sqlite://")
 
-    monkeypatch.setattr("service.db.session.create_engine", create)
+    monkeypatch.setattr("tilewise.service.db.session.create_engine", create)
     make_engine("postgresql+psycopg://host/name", patience_s=5.0)
     given = made["connect_args"]
     assert (given["connect_timeout"], given["options"]) == (5, "-c lock_timeout=5000")

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kernels.system.cache_folder import cache_dir
-from service.db import schema
-from service.db.session import make_engine
-from service.default_database import default_database
-from service.errors import DatabaseError
-from service.settings import Settings
+from tilewise.kernels.system.cache_folder import cache_dir
+from tilewise.service.db import schema
+from tilewise.service.db.session import make_engine
+from tilewise.service.default_database import default_database
+from tilewise.service.errors import DatabaseError
+from tilewise.service.settings import Settings
 
 
 @pytest.mark.parametrize(

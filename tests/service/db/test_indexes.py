@@ -10,19 +10,19 @@ from functools import cache
 import pytest
 
 from benchmarks.serving.populated import TARGET, TOOLCHAINS, Sizes, populate, problem
-from search.records import TuneRequest
-from service.api import documents, files
-from service.api.events.encoding import read_news
-from service.db import make_engine, schema, tokens
-from service.db.base import Base
-from service.db.session import make_sessions, write_connection
-from service.host.machine import MachineInfo, examine_here
-from service.jobs import claims, lease, queue
-from service.jobs.lease import Lease
-from service.jobs.trial_store import SqlTrialStore
-from service.results import integrity, schedules, scripts, trials
-from service.results.nearest import Asked
 from tests.service import statements
+from tilewise.search.records import TuneRequest
+from tilewise.service.api import documents, files
+from tilewise.service.api.events.encoding import read_news
+from tilewise.service.db import make_engine, schema, tokens
+from tilewise.service.db.base import Base
+from tilewise.service.db.session import make_sessions, write_connection
+from tilewise.service.host.machine import MachineInfo, examine_here
+from tilewise.service.jobs import claims, lease, queue
+from tilewise.service.jobs.lease import Lease
+from tilewise.service.jobs.trial_store import SqlTrialStore
+from tilewise.service.results import integrity, schedules, scripts, trials
+from tilewise.service.results.nearest import Asked
 
 TOOLCHAIN = TOOLCHAINS[1]
 WANTED, OTHER = problem(1), problem(2)

@@ -11,17 +11,17 @@ from alembic.operations import Operations
 from alembic.script import ScriptDirectory
 from sqlalchemy import CheckConstraint, String, inspect, select
 
-from migrations.views import v0018
-from migrations.views.replacing import replaced
-from service.db import make_engine, models, reading, schema, writing
-from service.db.base import Base
-from service.db.session import write_connection
-from service.jobs.queue import Submitter
-from service.plans import asked
 from tests.service import fakes
 from tests.service.conftest import TOOLCHAIN
 from tests.service.db.test_database import file_of
 from tests.service.plan_rows import wanted
+from tilewise.migrations.views import v0018
+from tilewise.migrations.views.replacing import replaced
+from tilewise.service.db import make_engine, models, reading, schema, writing
+from tilewise.service.db.base import Base
+from tilewise.service.db.session import write_connection
+from tilewise.service.jobs.queue import Submitter
+from tilewise.service.plans import asked
 
 OTHER = "matmul:m=8,n=8,k=8,dtype=f32"
 # Tables that revisions 0008, 0010, 0012 to 0016 and 0018 brought.
@@ -65,7 +65,7 @@ def test_models_and_migrations_agree(url):
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, Base.metadata) == [], (
-            "python -m service.db.draft_migration TEXT"
+            "python -m tilewise.service.db.draft_migration TEXT"
         )
 
 

@@ -12,20 +12,20 @@ from alembic.operations import Operations
 from fastapi.testclient import TestClient
 from sqlalchemy import String, inspect, text
 
-from kernels.problem import parse_problem
-from migrations.views import v0010
-from migrations.views.replacing import replaced
-from service.app import create_app
-from service.db import make_engine, models, reading, schema, tokens, writing
-from service.db.base import Base
-from service.db.session import write_connection
-from service.host.process_identity import me
-from service.jobs import lease, registry, retention
-from service.runs.sql import SqlKeeper
-from service.workers.job_run import run_job
 from tests.service import fakes
 from tests.service.api.events.test_http_events import events_of
 from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
+from tilewise.kernels.problem import parse_problem
+from tilewise.migrations.views import v0010
+from tilewise.migrations.views.replacing import replaced
+from tilewise.service.app import create_app
+from tilewise.service.db import make_engine, models, reading, schema, tokens, writing
+from tilewise.service.db.base import Base
+from tilewise.service.db.session import write_connection
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs import lease, registry, retention
+from tilewise.service.runs.sql import SqlKeeper
+from tilewise.service.workers.job_run import run_job
 
 KEY = parse_problem(PROBLEM).key
 

@@ -7,15 +7,15 @@ import pytest
 from alembic.script import ScriptDirectory
 from sqlalchemy import select, text
 
-from kernels.problem import parse_problem
-from service.archive.export import export
-from service.archive.restore import restore
-from service.archive.selection import Selection
-from service.db import make_engine, models, reading, schema
-from service.db.session import make_sessions
 from tests.service.archive.stores import fill_whole, rows_of
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.db.released import dumps
+from tilewise.kernels.problem import parse_problem
+from tilewise.service.archive.export import export
+from tilewise.service.archive.restore import restore
+from tilewise.service.archive.selection import Selection
+from tilewise.service.db import make_engine, models, reading, schema
+from tilewise.service.db.session import make_sessions
 
 # A migration that says more of an old row than it said itself.
 SAID_LATER = {("jobs", "complete"): (None, False)}

@@ -13,10 +13,10 @@ from statistics import mean
 import pytest
 from sqlalchemy import select
 
-from service.db import make_engine, models, reading
-from service.db.base import now
-from service.db.session import make_sessions
-from service.db.views import VIEWS, reference
+from tilewise.service.db import make_engine, models, reading
+from tilewise.service.db.base import now
+from tilewise.service.db.session import make_sessions
+from tilewise.service.db.views import VIEWS, reference
 
 PAGE = Path(__file__).parents[3] / "docs" / "sql.md"
 BEGIN, END = "<!-- columns: begin, from service/db/views.py -->\n", "<!-- columns: end -->"

@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import update
 
-from kernels.problem import parse_problem
-from search.records import MOST_EARLY, MOST_SOLVED, Solved
-from search.store import MemoryStore, TrialStore
-from service.db import models, reading, writing
-from service.errors import LeaseLostError
-from service.host.process_identity import me
-from service.jobs import lease, queue
-from service.jobs.trial_store import PACES_FOR, SqlTrialStore
 from tests.service import fakes
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.records import MOST_EARLY, MOST_SOLVED, Solved
+from tilewise.search.store import MemoryStore, TrialStore
+from tilewise.service.db import models, reading, writing
+from tilewise.service.errors import LeaseLostError
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs import lease, queue
+from tilewise.service.jobs.trial_store import PACES_FOR, SqlTrialStore
 
 
 @pytest.fixture(params=["memory", "sql"])
@@ -137,7 +137,7 @@ def test_times_with_cold_caches_are_told_to_cold_searches_alone(sessions, submit
 
 
 def test_only_the_newest_searches_are_read(sessions, submit, monkeypatch):
-    monkeypatch.setattr("service.jobs.trial_store.MOST_JOBS", 2)
+    monkeypatch.setattr("tilewise.service.jobs.trial_store.MOST_JOBS", 2)
     for m in (1, 2, 3):
         SqlTrialStore(sessions, submit(f"matmul:m={m},n=1,k=1,dtype=f32")).add(fakes.trial(0))
     known = SqlTrialStore(sessions, submit("matmul:m=4,n=1,k=1,dtype=f32")).earlier("matmul")

@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import create_engine, text
 
-from kernels.problem import DTYPES
-from migrations.views import v0009
-from service.db import make_engine, schema
-from service.db.session import write_connection
-from service.db.views import VIEWS, View
-from service.jobs import registry
-from service.leases.table import MOST_CRASHES
+from tilewise.kernels.problem import DTYPES
+from tilewise.migrations.views import v0009
+from tilewise.service.db import make_engine, schema
+from tilewise.service.db.session import write_connection
+from tilewise.service.db.views import VIEWS, View
+from tilewise.service.jobs import registry
+from tilewise.service.leases.table import MOST_CRASHES
 
 NOW_OF = {"age_s", "seen_age_s", "heartbeat_age_s", "elapsed_s", "waited_s"}  # may pass meanwhile
 SQLITE = {"text": str, "integer": int, "number": float, "boolean": int, "moment": str}
@@ -104,7 +104,7 @@ def test_both_databases_show_the_same(engines, view):
 
 def test_both_databases_show_the_same_of_what_is_odd(engines, new_postgresql, tmp_path):
     from benchmarks.serving.populated import Sizes, populate
-    from service.db.base import now
+    from tilewise.service.db.base import now
 
     end, urls = now(), [f"sqlite:///{tmp_path / 'odd.db'}", new_postgresql()]
     shown = []

@@ -7,18 +7,18 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select, text, update
 
-from kernels.errors import UnsupportedError
-from kernels.problem import parse_problem
-from search.records import Best, Measurement, TuneRequest
-from service.api.documents import result_json
-from service.db import models, reading, writing
-from service.db.base import now
-from service.jobs import queue, retention
-from service.results import history
-from service.results.schedules import find_schedule
-from service.workers.retiming import Retiming
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tilewise.kernels.errors import UnsupportedError
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.records import Best, Measurement, TuneRequest
+from tilewise.service.api.documents import result_json
+from tilewise.service.db import models, reading, writing
+from tilewise.service.db.base import now
+from tilewise.service.jobs import queue, retention
+from tilewise.service.results import history
+from tilewise.service.results.schedules import find_schedule
+from tilewise.service.workers.retiming import Retiming
 
 NOISY = Measurement(77.8, (41.7, 176.7), 12.0)
 
@@ -232,8 +232,8 @@ def test_requests_of_stored_budgets_beyond_all_bounds(sessions, machine, tuned):
 
 
 def _digest(session):
-    from service.results import integrity
-    from service.results.stored import Work
+    from tilewise.service.results import integrity
+    from tilewise.service.results.stored import Work
 
     session.expire_all()
     row = session.scalars(select(models.Schedule)).one()

@@ -2,14 +2,14 @@
 
 import pytest
 
-from service.api.documents import job_json
-from service.db import models, reading, writing
-from service.host.process_identity import me
-from service.jobs import lease, queue
-from service.jobs.trial_store import SqlTrialStore
-from service.leases.table import LEASE
 from tests.service import fakes
 from tests.service.conftest import PROBLEM
+from tilewise.service.api.documents import job_json
+from tilewise.service.db import models, reading, writing
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs import lease, queue
+from tilewise.service.jobs.trial_store import SqlTrialStore
+from tilewise.service.leases.table import LEASE
 
 
 def job(sessions, job_id):

@@ -5,13 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from service.db import make_engine, reading, writing
-from service.db.session import make_sessions
-from service.errors import LeaseLostError
-from service.host.process_identity import me
-from service.jobs import lease, queue
-from service.jobs.heartbeat import Heartbeat
 from tests.service.processes import wait_until
+from tilewise.service.db import make_engine, reading, writing
+from tilewise.service.db.session import make_sessions
+from tilewise.service.errors import LeaseLostError
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs import lease, queue
+from tilewise.service.jobs.heartbeat import Heartbeat
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_a_busy_database_costs_one_beat(url, sessions, held, caplog):
     impatient = make_sessions(make_engine(url, patience_s=0.05))
     before = heartbeat_at(sessions, held)
     with Heartbeat(impatient, held, period_s=0.02):
-        with writing(sessions), caplog.at_level(logging.WARNING, "service.jobs.heartbeat"):
+        with writing(sessions), caplog.at_level(logging.WARNING, "tilewise.service.jobs.heartbeat"):
             wait_until(lambda: len(caplog.records) >= 2)
         wait_until(lambda: heartbeat_at(sessions, held) > before)
     assert "lease not extended" in caplog.text and "locked" in caplog.text

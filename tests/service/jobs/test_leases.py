@@ -11,15 +11,15 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import update
 
-from service.api import documents
-from service.db import base, make_engine, models, reading, writing
-from service.db import session as session_module
-from service.db.session import make_sessions
-from service.errors import LeaseLostError
-from service.host.process_identity import is_dead, me
-from service.jobs import claims, lease, queue
-from service.leases.table import LEASE, MOST_CRASHES
 from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tilewise.service.api import documents
+from tilewise.service.db import base, make_engine, models, reading, writing
+from tilewise.service.db import session as session_module
+from tilewise.service.db.session import make_sessions
+from tilewise.service.errors import LeaseLostError
+from tilewise.service.host.process_identity import is_dead, me
+from tilewise.service.jobs import claims, lease, queue
+from tilewise.service.leases.table import LEASE, MOST_CRASHES
 
 ELSEWHERE = "another-host:1:1"
 
@@ -226,7 +226,7 @@ def test_a_heartbeat_keeps_the_job(claim, submit, sessions):
 
 
 def test_the_job_of_a_dead_process_is_free_at_once(claim, submit):
-    code = "from service.host.process_identity import me; print(me(), flush=True); input()"
+    code = "from tilewise.service.host.process_identity import me; print(me(), flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:

@@ -6,16 +6,16 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import select, text
 
-from kernels.problem import parse_problem
-from service.api.documents import result_json
-from service.db import models, reading, writing
-from service.jobs import queue
-from service.results import integrity
-from service.results.schedules import find_schedule
-from service.results.stored import Work
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.processes import wait_until
+from tilewise.kernels.problem import parse_problem
+from tilewise.service.api.documents import result_json
+from tilewise.service.db import models, reading, writing
+from tilewise.service.jobs import queue
+from tilewise.service.results import integrity
+from tilewise.service.results.schedules import find_schedule
+from tilewise.service.results.stored import Work
 
 
 def slower(*given, **options):
@@ -88,7 +88,8 @@ def test_a_search_takes_no_script_of_another_flavor_away(client_factory, submit,
     run(submit(trials=6))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "service.results.air_scripts.make", lambda *_: pytest.fail("it is proven again")
+            "tilewise.service.results.air_scripts.make",
+            lambda *_: pytest.fail("it is proven again"),
         )
         # A service that has just made one keeps it by itself for a while; another asks the store.
         assert client_factory().get(path).text == before.text

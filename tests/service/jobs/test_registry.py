@@ -6,20 +6,20 @@ from datetime import timedelta
 
 import pytest
 
-from kernels.system.children import child_environment
-from service.db import models, reading, writing
-from service.db.base import now
-from service.errors import WorkerError
-from service.host.process_identity import me
-from service.jobs import registry
-from service.jobs.registry import Entry, Measured
-from service.workers import peaks as measuring
-from service.workers import presence as module
-from service.workers.peaks import PeakMeasurement
-from service.workers.pool import Pool, Work
-from service.workers.presence import Presence
 from tests.service.conftest import TOOLCHAIN
 from tests.service.processes import wait_until
+from tilewise.kernels.system.children import child_environment
+from tilewise.service.db import models, reading, writing
+from tilewise.service.db.base import now
+from tilewise.service.errors import WorkerError
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs import registry
+from tilewise.service.jobs.registry import Entry, Measured
+from tilewise.service.workers import peaks as measuring
+from tilewise.service.workers import presence as module
+from tilewise.service.workers.peaks import PeakMeasurement
+from tilewise.service.workers.pool import Pool, Work
+from tilewise.service.workers.presence import Presence
 
 BLOCKED_S = 0.3  # in which the second of two has got as far as it can
 

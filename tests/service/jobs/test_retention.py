@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.db import models, reading, writing
-from service.db.base import now
-from service.db.trials import pack_samples, unpack_samples
-from service.jobs import idempotency, registry, retention
 from tests.service.conftest import PROBLEM
+from tilewise.service.db import models, reading, writing
+from tilewise.service.db.base import now
+from tilewise.service.db.trials import pack_samples, unpack_samples
+from tilewise.service.jobs import idempotency, registry, retention
 
 OTHER = "matmul:m=8,n=8,k=8,dtype=f32"
 SAMPLES = st.lists(st.floats(1e-6, 10.0), min_size=1, max_size=200)

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from service.db import reading
-from service.errors import BusyError, DatabaseError
-from service.jobs.waiting import Endings, ended_jobs
+from tilewise.service.db import reading
+from tilewise.service.errors import BusyError, DatabaseError
+from tilewise.service.jobs.waiting import Endings, ended_jobs
 
 
 async def stays():

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from service.db import Sessions
-from service.host.machine import MachineInfo
-from service.workers.pool import Pool, Work
 from tests.service.conftest import TOOLCHAIN
 from tests.service.plans.makers import LOG
+from tilewise.service.db import Sessions
+from tilewise.service.host.machine import MachineInfo
+from tilewise.service.workers.pool import Pool, Work
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import os
 import time
 from pathlib import Path
 
-from service.errors import PlanError
-from service.plans.making import CHOOSING, PROVING, Made, Packed
+from tilewise.service.errors import PlanError
+from tilewise.service.plans.making import CHOOSING, PROVING, Made, Packed
 
 LOG = "TEST_PLANS_LOG"
 PLAN = {

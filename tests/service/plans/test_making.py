@@ -9,25 +9,31 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from search.records import TuneRequest
-from service.db import models, reading, writing
-from service.db.base import now
-from service.errors import ConflictError, DamagedError, LeaseLostError, NotFoundError, TamperedError
-from service.faults import tell_once
-from service.host.process_identity import me
-from service.jobs import queue
-from service.jobs.queue import Submitter
-from service.jobs.retention import prune
-from service.leases.table import LEASE
-from service.plans import asked, endings, lease, orders
-from service.plans.lease import PlanLease
-from service.plans.making import Made, Packed
-from service.plans.parts import parts_of
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.plan_rows import wanted
 from tests.service.plans.makers import LOG, PLAN, PROOF, SCRIPT
 from tests.service.processes import wait_until
+from tilewise.search.records import TuneRequest
+from tilewise.service.db import models, reading, writing
+from tilewise.service.db.base import now
+from tilewise.service.errors import (
+    ConflictError,
+    DamagedError,
+    LeaseLostError,
+    NotFoundError,
+    TamperedError,
+)
+from tilewise.service.faults import tell_once
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs import queue
+from tilewise.service.jobs.queue import Submitter
+from tilewise.service.jobs.retention import prune
+from tilewise.service.leases.table import LEASE
+from tilewise.service.plans import asked, endings, lease, orders
+from tilewise.service.plans.lease import PlanLease
+from tilewise.service.plans.making import Made, Packed
+from tilewise.service.plans.parts import parts_of
 
 
 def made(number: int) -> int:

@@ -7,15 +7,15 @@ from datetime import timedelta
 
 import pytest
 
-from service.api.events.encoding import Told
-from service.api.events.plans import PlanNewsReader
-from service.api.lanes import Lane
-from service.db import models, reading, writing
-from service.db.base import now
-from service.errors import DamagedError
-from service.plans import asked, numbering, rows
-from service.plans.parts import parts_of
 from tests.service.conftest import PROBLEM
+from tilewise.service.api.events.encoding import Told
+from tilewise.service.api.events.plans import PlanNewsReader
+from tilewise.service.api.lanes import Lane
+from tilewise.service.db import models, reading, writing
+from tilewise.service.db.base import now
+from tilewise.service.errors import DamagedError
+from tilewise.service.plans import asked, numbering, rows
+from tilewise.service.plans.parts import parts_of
 
 OTHERS = [f"matmul:m={m},n=48,k=32,dtype=f32" for m in (65, 66, 67)]
 YEAR = timedelta(days=365)

@@ -1,6 +1,6 @@
 """Loop nests as pictures: what copies and loops are called."""
 
-from kernels.schedule import (
+from tilewise.kernels.schedule import (
     Alternate,
     Divide,
     Interleave,
@@ -13,7 +13,7 @@ from kernels.schedule import (
     Tile,
     Winograd,
 )
-from service.plots import nest
+from tilewise.service.plots import nest
 
 
 def test_transforms_are_not_called_packs():

@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 import pytest
 import vl_convert
 
-from kernels.errors import KernelsError
-from service.plots import convergence, drawing, nest, parameters, roofline, speeds, style
-from service.plots.rows import improvements, thinned, trial_row
+from tilewise.kernels.errors import KernelsError
+from tilewise.service.plots import convergence, drawing, nest, parameters, roofline, speeds, style
+from tilewise.service.plots.rows import improvements, thinned, trial_row
 
 PROBLEM = "matmul:m=100,n=70,k=33,dtype=f32"
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "data" / "results"

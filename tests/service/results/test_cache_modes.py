@@ -5,18 +5,18 @@ import sqlite3
 import pytest
 from alembic import command
 
-from kernels.problem import parse_problem
-from search.errors import BudgetError
-from search.records import TuneRequest
-from service.api.documents import trial_json
-from service.db import make_engine, models, reading, schema
-from service.db.session import write_connection
-from service.jobs import queue
-from service.jobs.trial_store import SqlTrialStore
-from service.results.schedules import find_schedule
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tilewise.cli import render
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.errors import BudgetError
+from tilewise.search.records import TuneRequest
+from tilewise.service.api.documents import trial_json
+from tilewise.service.db import make_engine, models, reading, schema
+from tilewise.service.db.session import write_connection
+from tilewise.service.jobs import queue
+from tilewise.service.jobs.trial_store import SqlTrialStore
+from tilewise.service.results.schedules import find_schedule
 
 
 def test_a_cold_request_is_not_answered_by_a_hot_result(sessions, submit, run, tuned):

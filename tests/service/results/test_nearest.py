@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import update
 
-from kernels.problem import parse_problem
-from kernels.target.compatible import can_run, likeness
-from service.db import models, writing
-from service.db.rows import machine_row
-from service.results import integrity, nearest
-from service.results.nearest import Asked
-from service.results.stored import Work
 from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target.compatible import can_run, likeness
+from tilewise.service.db import models, writing
+from tilewise.service.db.rows import machine_row
+from tilewise.service.results import integrity, nearest
+from tilewise.service.results.nearest import Asked
+from tilewise.service.results.stored import Work
 
 KEY = parse_problem(PROBLEM).key
 AVX2 = ("avx", "avx2", "fma", "f16c", "bmi")

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from kernels.problem import parse_problem
-from search.records import TuneRequest
-from service.db import models, reading, writing
-from service.errors import TamperedError
-from service.jobs import queue
-from service.results import integrity, schedules, scripts, stored
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.records import TuneRequest
+from tilewise.service.db import models, reading, writing
+from tilewise.service.errors import TamperedError
+from tilewise.service.jobs import queue
+from tilewise.service.results import integrity, schedules, scripts, stored
 
 OTHER = "matmul:m=8,n=8,k=8,dtype=f32"
 KEY = parse_problem(PROBLEM).key

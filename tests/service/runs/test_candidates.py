@@ -7,26 +7,26 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select, update
 
-from kernels.problem import parse_problem
-from kernels.target import resolve
-from search.engine import helping, together
-from search.engine.tune import tune
-from search.helpers import Candidate
-from search.progress import Phase
-from service.db import models, reading, writing
-from service.db.base import now
-from service.errors import LeaseLostError
-from service.jobs import lease, queue
-from service.jobs.trial_store import SqlTrialStore
-from service.runs import helping as helper_offers
-from service.runs import offers
-from service.runs.calls import RunCalls
-from service.runs.http import HttpKeeper
-from service.runs.http_leader import HttpLeader
 from tests.search.engine.fakes import FakeRunner
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.runs.test_http_keeper import Flaky
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target import resolve
+from tilewise.search.engine import helping, together
+from tilewise.search.engine.tune import tune
+from tilewise.search.helpers import Candidate
+from tilewise.search.progress import Phase
+from tilewise.service.db import models, reading, writing
+from tilewise.service.db.base import now
+from tilewise.service.errors import LeaseLostError
+from tilewise.service.jobs import lease, queue
+from tilewise.service.jobs.trial_store import SqlTrialStore
+from tilewise.service.runs import helping as helper_offers
+from tilewise.service.runs import offers
+from tilewise.service.runs.calls import RunCalls
+from tilewise.service.runs.http import HttpKeeper
+from tilewise.service.runs.http_leader import HttpLeader
 
 DRIVER = "driver-host:1:1"
 LATE_S = 60.0

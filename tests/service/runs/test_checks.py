@@ -5,25 +5,25 @@ from dataclasses import replace
 
 import pytest
 
-from kernels.mlir.cpu.script import emit_script
-from kernels.mlir.proof.annotation import prover_of
-from kernels.mlir.transform.module import HEADER_END
-from kernels.problem import parse_problem
-from kernels.schedule import Register, Schedule, Unroll
-from search.helpers import Candidate
-from service.db import models, reading, writing
-from service.host.machine import MachineInfo
-from service.jobs import registry
-from service.jobs.registry import Entry
-from service.jobs.trial_store import SqlTrialStore
-from service.results.schedules import find_schedule
-from service.results.scripts import find_script
-from service.runs import offers
-from service.runs.checks.work import JobWork
-from service.runs.wire.ends import BestWire, EndWire, MachineWire
-from service.runs.wire.trials import TrialWire
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.mlir.proof.annotation import prover_of
+from tilewise.kernels.mlir.transform.module import HEADER_END
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Register, Schedule, Unroll
+from tilewise.search.helpers import Candidate
+from tilewise.service.db import models, reading, writing
+from tilewise.service.host.machine import MachineInfo
+from tilewise.service.jobs import registry
+from tilewise.service.jobs.registry import Entry
+from tilewise.service.jobs.trial_store import SqlTrialStore
+from tilewise.service.results.schedules import find_schedule
+from tilewise.service.results.scripts import find_script
+from tilewise.service.runs import offers
+from tilewise.service.runs.checks.work import JobWork
+from tilewise.service.runs.wire.ends import BestWire, EndWire, MachineWire
+from tilewise.service.runs.wire.trials import TrialWire
 
 OWNER = "worker-host:7:7"
 ILLEGAL = [{"step": "register", "rows": 4, "cols": 16, "outer": "cols"}] * 2

@@ -6,23 +6,23 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from kernels.problem import parse_problem
-from search.progress import Phase
-from search.records import rescaled
-from service.db import reading, writing
-from service.errors import LeaseLostError, ServiceError, UnreachableError
-from service.host.process_identity import me
-from service.jobs import queue
-from service.jobs.trial_store import SqlTrialStore
-from service.leases.table import LEASE
-from service.results.schedules import find_schedule
-from service.runs import offers
-from service.runs.calls import RunCalls
-from service.runs.http import HttpKeeper
-from service.workers.job_run import run_job
 from tests.service import fakes, statements
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.runs import simulated
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.progress import Phase
+from tilewise.search.records import rescaled
+from tilewise.service.db import reading, writing
+from tilewise.service.errors import LeaseLostError, ServiceError, UnreachableError
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs import queue
+from tilewise.service.jobs.trial_store import SqlTrialStore
+from tilewise.service.leases.table import LEASE
+from tilewise.service.results.schedules import find_schedule
+from tilewise.service.runs import offers
+from tilewise.service.runs.calls import RunCalls
+from tilewise.service.runs.http import HttpKeeper
+from tilewise.service.workers.job_run import run_job
 
 DRIVER, WORKER = "driver-host:1:1", "tcp://10.0.0.2:4000"
 OWNER = "worker-host:7:7"
@@ -123,7 +123,7 @@ def test_many_trials_come_in_pages(submit, offer, begin, sessions, monkeypatch):
     job_id = submit(trials=10)
     for number in range(10):
         SqlTrialStore(sessions, job_id).add(fakes.trial(number))
-    monkeypatch.setattr("service.api.routes.runs.TRIALS_A_PAGE", 4)
+    monkeypatch.setattr("tilewise.service.api.routes.runs.TRIALS_A_PAGE", 4)
     begun = begin(offer())
     with statements.noted() as asked:
         assert [trial.number for trial in begun.trials.trials()] == list(range(10))

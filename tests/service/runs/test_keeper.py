@@ -4,13 +4,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from search.records import TuneRequest
-from search.store import MemoryStore
-from service.errors import LeaseLostError
-from service.runs.keeper import Order
-from service.workers.job_run import run_job
 from tests.service import fakes
 from tests.service.conftest import PROBLEM
+from tilewise.search.records import TuneRequest
+from tilewise.search.store import MemoryStore
+from tilewise.service.errors import LeaseLostError
+from tilewise.service.runs.keeper import Order
+from tilewise.service.workers.job_run import run_job
 
 
 class MemoryKeeper:

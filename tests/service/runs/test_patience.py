@@ -5,15 +5,21 @@ from dataclasses import replace
 
 import pytest
 
-from service.db import models, reading, writing
-from service.errors import BusyError, ConflictError, DatabaseError, LeaseLostError, OutageError
-from service.host.process_identity import me
-from service.jobs import lease
-from service.jobs.heartbeat import Heartbeat
-from service.jobs.trial_store import SqlTrialStore
-from service.runs import patience, sql
-from service.runs.patience import PatientTrials, patiently
 from tests.service import fakes
+from tilewise.service.db import models, reading, writing
+from tilewise.service.errors import (
+    BusyError,
+    ConflictError,
+    DatabaseError,
+    LeaseLostError,
+    OutageError,
+)
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs import lease
+from tilewise.service.jobs.heartbeat import Heartbeat
+from tilewise.service.jobs.trial_store import SqlTrialStore
+from tilewise.service.runs import patience, sql
+from tilewise.service.runs.patience import PatientTrials, patiently
 
 AWAY = OutageError("is away")
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from service.db import make_engine, models, reading, schema
-from service.db.session import make_sessions
 from tests.service.processes import ServiceProcess, wait_until
+from tilewise.service.db import make_engine, models, reading, schema
+from tilewise.service.db.session import make_sessions
 
 TUNER = "tests.service.surviving.searches:tune"
 TRIALS = 12

@@ -13,11 +13,11 @@ from pathlib import Path
 from benchmarks.surviving.power_cut import JOBS, prepare
 from benchmarks.surviving.server import USER, Server
 from benchmarks.surviving.writer import trial
-from service.db import make_engine
-from service.db.session import make_sessions
-from service.errors import OutageError
-from service.jobs.trial_store import SqlTrialStore
-from service.runs.patience import PatientTrials
+from tilewise.service.db import make_engine
+from tilewise.service.db.session import make_sessions
+from tilewise.service.errors import OutageError
+from tilewise.service.jobs.trial_store import SqlTrialStore
+from tilewise.service.runs.patience import PatientTrials
 
 
 def main(folder: Path) -> None:

@@ -11,11 +11,11 @@ from tempfile import TemporaryDirectory
 import psutil
 import pytest
 
-from kernels.system.children import child_command, child_environment
-from service.db import make_engine
 from tests.conftest import as_administrator
 from tests.service.processes import wait_until
 from tests.service.surviving.conftest import TRIALS, assert_away
+from tilewise.kernels.system.children import child_command, child_environment
+from tilewise.service.db import make_engine
 
 # Several times the pause between two tries; TEST_OUTAGE_S=62 is longer than a lease.
 OUTAGE_S = float(os.environ.get("TEST_OUTAGE_S", "1.2"))

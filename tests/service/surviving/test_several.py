@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import psutil
 
-from service.db import make_engine, models, writing
-from service.db.session import make_sessions
 from tests.service.processes import wait_until
 from tests.service.surviving.conftest import TRIALS
+from tilewise.service.db import make_engine, models, writing
+from tilewise.service.db.session import make_sessions
 
 
 def test_two_pools_share_the_jobs_and_never_run_one(on_postgresql):

@@ -6,11 +6,11 @@ import logging
 
 import pytest
 
-from service.db import models, reading
-from service.telemetry.logs import bind, configure_logs
-from service.telemetry.requests import log as request_log
 from tests.service.conftest import PROBLEM
 from tests.service.processes import ServiceProcess, wait_until
+from tilewise.service.db import models, reading
+from tilewise.service.telemetry.logs import bind, configure_logs
+from tilewise.service.telemetry.requests import log as request_log
 
 HOSTILE = "a\nERROR root: forged\r\x1b[31m\u2028 b"
 
@@ -86,7 +86,7 @@ def test_reads_that_succeed_are_not_news(logged, client):
     stream = logged("json", "info")
     client.get("/healthz")
     told = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert not [one for one in told if one["logger"].startswith("service")]
+    assert not [one for one in told if one["logger"].startswith("tilewise.service")]
     assert request_log.isEnabledFor(logging.INFO)
 
 

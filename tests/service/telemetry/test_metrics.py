@@ -9,13 +9,13 @@ from fastapi.testclient import TestClient
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from kernels.problem import parse_problem
-from service.app import create_app
-from service.db import models, writing
-from service.jobs import registry
-from service.jobs.trial_store import SqlTrialStore
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
+from tilewise.kernels.problem import parse_problem
+from tilewise.service.app import create_app
+from tilewise.service.db import models, writing
+from tilewise.service.jobs import registry
+from tilewise.service.jobs.trial_store import SqlTrialStore
 
 KEY = parse_problem(PROBLEM).key
 SCRIPT = f"/v1/schedules/{KEY}/script"

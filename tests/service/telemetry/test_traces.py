@@ -12,10 +12,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from service.app import create_app
-from service.telemetry import traces
-from service.telemetry.traces import Tracing, start_tracing
 from tests.service.conftest import TOOLCHAIN, settings_for
+from tilewise.service.app import create_app
+from tilewise.service.telemetry import traces
+from tilewise.service.telemetry.traces import Tracing, start_tracing
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
@@ -25,7 +25,7 @@ def spans(monkeypatch):
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr("service.app.start_tracing", lambda _process: Tracing(provider))
+    monkeypatch.setattr("tilewise.service.app.start_tracing", lambda _process: Tracing(provider))
     return exporter.get_finished_spans
 
 
@@ -45,7 +45,7 @@ def test_each_request_is_a_span_of_its_callers_trace(spans, url, machine):
 
 def test_nothing_is_loaded_unless_it_is_asked_for():
     program = (
-        "import sys, service.server; from service.telemetry.traces import start_tracing; "
+        "import sys, service.server; from tilewise.service.telemetry.traces import start_tracing; "
         "assert start_tracing('service') is None; "
         "sys.exit(any(name.startswith('opentelemetry.sdk') for name in sys.modules))"
     )

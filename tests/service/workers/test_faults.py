@@ -2,19 +2,19 @@
 
 from functools import partial
 
-from kernels.problem import parse_problem
-from kernels.schedule import Schedule
-from kernels.target import detect
-from search.engine.tune import tune
-from search.runner.limits import Limits
-from search.runner.runner import Runner
-from service.db import reading
-from service.jobs import queue
-from service.jobs.trial_store import SqlTrialStore
 from tests.brief import FINALS_S
 from tests.search.engine.faults import propose_rows
 from tests.search.runner import faulty_child
 from tests.service.conftest import PROBLEM
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import detect
+from tilewise.search.engine.tune import tune
+from tilewise.search.runner.limits import Limits
+from tilewise.search.runner.runner import Runner
+from tilewise.service.db import reading
+from tilewise.service.jobs import queue
+from tilewise.service.jobs.trial_store import SqlTrialStore
 
 FAULTS = {
     faulty_child.HANG: "timeout",
@@ -44,8 +44,8 @@ def test_each_fault_is_stored_with_its_class_and_the_job_is_done(
         return Impatient(problem, target, request.seed, limits, "tests.search.runner.faulty_child")
 
     propose_rows(monkeypatch, parse_problem(PROBLEM), rows)
-    monkeypatch.setattr("search.finals.plan.FINALS_S", FINALS_S)
-    monkeypatch.setattr("service.workers.job_run.resolve", lambda _target: detect())
+    monkeypatch.setattr("tilewise.search.finals.plan.FINALS_S", FINALS_S)
+    monkeypatch.setattr("tilewise.service.workers.job_run.resolve", lambda _target: detect())
     job_id = submit(PROBLEM, trials=len(rows))
     assert run(job_id, tuner=partial(tune, make_runner=runner)).state == "done"
     ends = [t.failure for t in SqlTrialStore(sessions, job_id).trials()]

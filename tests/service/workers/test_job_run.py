@@ -4,23 +4,23 @@ from dataclasses import replace
 
 import pytest
 
-from kernels.errors import UnsupportedError
-from kernels.problem import parse_problem
-from kernels.schedule import Register, Schedule
-from search.records import TuneRequest, TuneResult
-from service.api.documents import trial_json
-from service.db import models, reading, writing
-from service.host.process_identity import me
-from service.jobs import heartbeat, lease, queue
-from service.jobs.trial_store import SqlTrialStore
-from service.leases.table import LEASE
-from service.results.schedules import find_schedule
-from service.results.scripts import find_script
-from service.results.trials import find_trials
-from service.workers.job_run import PhaseReached, ScriptTried, TrialEnded
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.processes import wait_until
+from tilewise.kernels.errors import UnsupportedError
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Register, Schedule
+from tilewise.search.records import TuneRequest, TuneResult
+from tilewise.service.api.documents import trial_json
+from tilewise.service.db import models, reading, writing
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs import heartbeat, lease, queue
+from tilewise.service.jobs.trial_store import SqlTrialStore
+from tilewise.service.leases.table import LEASE
+from tilewise.service.results.schedules import find_schedule
+from tilewise.service.results.scripts import find_script
+from tilewise.service.results.trials import find_trials
+from tilewise.service.workers.job_run import PhaseReached, ScriptTried, TrialEnded
 
 
 def state(sessions, job_id):
@@ -158,7 +158,7 @@ def test_a_fault_in_the_middle_of_storing_leaves_nothing_half_written(
     def fail(*_args, **_kwargs):
         raise RuntimeError("killed")
 
-    monkeypatch.setattr("service.jobs.outcome._add_attempt", fail)
+    monkeypatch.setattr("tilewise.service.jobs.outcome._add_attempt", fail)
     with pytest.raises(RuntimeError):
         run(job_id)
     assert schedules(sessions) == 0

@@ -9,16 +9,16 @@ import psutil
 import pytest
 from sqlalchemy import text
 
-from service.db import make_engine, models, reading, writing
-from service.errors import DatabaseError, OutageError
-from service.jobs import claims, lease, queue
-from service.jobs.trial_store import SqlTrialStore
-from service.leases.table import LEASE
-from service.plans import lease as plans
-from service.workers.endings import reason_of
-from service.workers.pool import Pool, Work
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.processes import wait_until
+from tilewise.service.db import make_engine, models, reading, writing
+from tilewise.service.errors import DatabaseError, OutageError
+from tilewise.service.jobs import claims, lease, queue
+from tilewise.service.jobs.trial_store import SqlTrialStore
+from tilewise.service.leases.table import LEASE
+from tilewise.service.plans import lease as plans
+from tilewise.service.workers.endings import reason_of
+from tilewise.service.workers.pool import Pool, Work
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from collections import Counter
 
 import pytest
 
-from kernels.problem import parse_problem
-from service.db import make_engine, schema
-from service.db.session import make_sessions
-from service.jobs.trial_store import SqlTrialStore
 from tests.service.conftest import PROBLEM
 from tests.service.processes import ServiceProcess, wait_until
+from tilewise.kernels.problem import parse_problem
+from tilewise.service.db import make_engine, schema
+from tilewise.service.db.session import make_sessions
+from tilewise.service.jobs.trial_store import SqlTrialStore
 
 MIB = 1024**2
 TRIALS = 30

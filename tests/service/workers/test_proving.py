@@ -5,18 +5,24 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from kernels.errors import UnsupportedError
-from kernels.mlir.cpu.script import emit_script
-from kernels.problem import parse_problem
-from kernels.schedule import Pack, Register, Schedule, Tile, Winograd
-from kernels.target import resolve
-from search.model.prior import direct_schedules
-from search.records import Best, TuneResult
-from service.jobs.outcome import Attempt
-from service.workers import proving
-from service.workers.proving import LEAST_PROOF_S, MOST_PROOFS, MOST_TRIED, PROOF_LIMIT_S, Proofs
 from tests.service import fakes
 from tests.service.conftest import PROBLEM
+from tilewise.kernels.errors import UnsupportedError
+from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Pack, Register, Schedule, Tile, Winograd
+from tilewise.kernels.target import resolve
+from tilewise.search.model.prior import direct_schedules
+from tilewise.search.records import Best, TuneResult
+from tilewise.service.jobs.outcome import Attempt
+from tilewise.service.workers import proving
+from tilewise.service.workers.proving import (
+    LEAST_PROOF_S,
+    MOST_PROOFS,
+    MOST_TRIED,
+    PROOF_LIMIT_S,
+    Proofs,
+)
 
 TARGET = resolve("cpu:host")
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from kernels.schedule import Pack, Register, Schedule, Winograd
 from tilewise.backends.costs import StoredCosts
 from tilewise.errors import MissingError
+from tilewise.kernels.schedule import Pack, Register, Schedule, Winograd
 
 PROBLEM = "conv2d:n=1,h=9,w=9,ci=8,co=16,kh=3,kw=3,pad=1,dtype=f32,weights=constant"
 DIRECT = Schedule((Register(rows=6, cols=16),))

@@ -6,14 +6,14 @@ from typing import Any
 import httpx
 import pytest
 
-from search.progress import Phase
-from search.records import TuneRequest
 from tests.tilewise.client import documents
 from tests.tilewise.conftest import Cli
 from tilewise import Client
 from tilewise.backends import remote as remote_module
 from tilewise.backends.base import TrialSeen
 from tilewise.client import pages
+from tilewise.search.progress import Phase
+from tilewise.search.records import TuneRequest
 
 PROBLEM = "matmul:m=4,n=4,k=4,dtype=f32"
 TARGET = "cpu:znver4,threads=2"

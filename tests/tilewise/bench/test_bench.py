@@ -9,11 +9,6 @@ from xml.etree import ElementTree
 import pytest
 from sqlalchemy.orm import undefer
 
-from kernels.problem import parse_problem
-from kernels.target import detect
-from search.records import Measurement, TuneRequest
-from service.db import make_engine, models, reading
-from service.db.session import make_sessions
 from tests.tilewise.conftest import Cli
 from tilewise.backends import local, local_search
 from tilewise.bench import compare, table
@@ -21,7 +16,12 @@ from tilewise.bench.report import Compared, PeerSpeed
 from tilewise.bench.suite import Entry
 from tilewise.client import Client
 from tilewise.errors import TilewiseError
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target import detect
 from tilewise.plots import Plot, roofline_of_report
+from tilewise.search.records import Measurement, TuneRequest
+from tilewise.service.db import make_engine, models, reading
+from tilewise.service.db.session import make_sessions
 
 SMALL = "matmul:m=24,n=40,k=16,dtype=f32"
 INTEGERS = "matmul:m=24,n=40,k=16,dtype=i32"
@@ -157,7 +157,7 @@ def test_bad_input_is_refused_before_anything_is_measured(
 def test_a_peer_that_is_not_installed_is_named(
     cli: Cli, suite: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("search.peers.missing_packages", lambda _name: ["torch"])
+    monkeypatch.setattr("tilewise.search.peers.missing_packages", lambda _name: ["torch"])
     ran = cli("bench", suite, "--peers", "onednn")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == "tilewise: peer onednn needs torch; install tilewise[peers]\n"

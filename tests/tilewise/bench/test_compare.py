@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from benchmarks.places import SUITES
-from kernels.problem import parse_problem
-from kernels.schedule import Pack, Register, Schedule
-from kernels.target import detect
-from search.records import Measurement
-from search.runner.failures import CandidateFailureError
-from search.runner.limits import Limits
-from search.runner.protocol import BesideReply, PeerReply, TimedWay
-from search.runner.runner import Runner
 from tests.search.runner import faulty_child
 from tilewise.bench import Compared, Entry, PeerSpeed, Report, Suite, SuiteError, read_suite
 from tilewise.bench.compare import bench_runner, compare
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Pack, Register, Schedule
+from tilewise.kernels.target import detect
+from tilewise.search.records import Measurement
+from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.limits import Limits
+from tilewise.search.runner.protocol import BesideReply, PeerReply, TimedWay
+from tilewise.search.runner.runner import Runner
 
 SMALL = "matmul:m=24,n=40,k=16,dtype=f32"
 

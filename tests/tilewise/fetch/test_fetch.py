@@ -13,14 +13,14 @@ from typing import Any
 import httpx
 import pytest
 
-from kernels.problem import parse_problem
-from service.db import make_engine, models, writing
-from service.db.session import make_sessions
-from service.results.integrity import proof_digest
-from service.results.stored import Work
 from tests.tilewise.conftest import PROBLEM, Cli, Ran
 from tilewise.client import blocking
 from tilewise.fetch.lock import Lock
+from tilewise.kernels.problem import parse_problem
+from tilewise.service.db import make_engine, models, writing
+from tilewise.service.db.session import make_sessions
+from tilewise.service.results.integrity import proof_digest
+from tilewise.service.results.stored import Work
 
 ABSENT = "matmul:m=8,n=8,k=8,dtype=f32"
 UNKNOWN = "matmul:m=9,n=9,k=9,dtype=f32"

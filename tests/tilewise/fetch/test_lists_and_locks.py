@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.problem import parse_problem
 from tilewise.cli.files import read_text
 from tilewise.errors import BadInputError
 from tilewise.fetch.lock import Entry, Lock
 from tilewise.fetch.names import file_name
 from tilewise.fetch.problems import read_problems
+from tilewise.kernels.problem import parse_problem
 
 ONE = "matmul:m=64,n=48,k=32,dtype=f32"
 TWO = "conv2d:n=1,h=8,w=8,ci=4,co=4,kh=3,kw=3,dtype=f32,bias,epilogue=relu"

@@ -8,10 +8,10 @@ from typing import Any, get_args
 import jsonschema
 import pytest
 
-from search.records import FailureClass
-from service.api.schemas import StoredTrialView
 from tests.tilewise.formats.t4_schema import INVALIDITY, RESULT, SCHEMA
 from tilewise.formats import t4, trials
+from tilewise.search.records import FailureClass
+from tilewise.service.api.schemas import StoredTrialView
 
 Json = dict[str, Any]
 PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"

@@ -10,9 +10,9 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
-from kernels.system.children import child_environment
 from tests.service.processes import wait_until
 from tests.tilewise.conftest import PROBLEM, Cli
+from tilewise.kernels.system.children import child_environment
 
 OPEN = """
 import sys

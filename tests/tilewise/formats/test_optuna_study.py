@@ -13,18 +13,18 @@ import optuna
 import pytest
 from sqlalchemy import insert
 
-from kernels.problem import parse_problem
-from kernels.target import detect
-from search.records import TuneRequest
-from service.db import make_engine, models, schema, writing
-from service.db.session import make_sessions
-from service.db.trials import row as trial_row
-from service.jobs import queue
 from tests.service import fakes
 from tests.tilewise.conftest import Cli
 from tests.tilewise.formats.test_exports import PROBLEM, failed, trial
 from tilewise.errors import BadInputError
 from tilewise.formats.optuna_study import export
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target import detect
+from tilewise.search.records import TuneRequest
+from tilewise.service.db import make_engine, models, schema, writing
+from tilewise.service.db.session import make_sessions
+from tilewise.service.db.trials import row as trial_row
+from tilewise.service.jobs import queue
 
 READ = """
 import json, sys

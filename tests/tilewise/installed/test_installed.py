@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kernels.mlir.cpu.script import emit_script
 from tests.kernels.mlir.build import PACKED, schedule
 from tests.kernels.mlir.proof.test_verify import MATMUL
 from tests.tilewise.conftest import PROBLEM, serving, store_result
 from tests.tilewise.installed import ROOT, Ended, run_all
 from tilewise.cli.command import Command
 from tilewise.cli.parser import all_commands
+from tilewise.kernels.mlir.cpu.script import emit_script
 from tilewise.requirements import INCLUDED, MODULES
 
 KERNELS = "numpy,numba,llvmlite,iree"

@@ -7,14 +7,14 @@ import pytest
 
 from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
-from kernels.mlir.iree.module_text import module_text
-from kernels.problem import parse_problem
-from kernels.target import resolve
-from search.libraries import library
-from search.libraries.gain import Gain
 from tests.tilewise.conftest import PROBLEM, Cli
 from tilewise.client import Client
 from tilewise.client.found import Text
+from tilewise.kernels.mlir.iree.module_text import module_text
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target import resolve
+from tilewise.search.libraries import library
+from tilewise.search.libraries.gain import Gain
 
 OTHER = "matmul:m=40,n=48,k=31,dtype=f32"
 ABSENT = "matmul:m=40,n=48,k=33,dtype=f32"

@@ -3,10 +3,10 @@
 import pytest
 
 from examples.models.graph import Graph
-from kernels.mlir.frontend.program import Program
-from kernels.problem import parse_problem
 from tests.search.networks.test_blocks import blocky, planned_in_blocks
 from tilewise.iree.planned import chosen
+from tilewise.kernels.mlir.frontend.program import Program
+from tilewise.kernels.problem import parse_problem
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 __all__ = ["blocky"]

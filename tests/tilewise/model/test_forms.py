@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels.errors import CompilerError
 from tilewise.errors import TilewiseError
+from tilewise.kernels.errors import CompilerError
 from tilewise.model import forms
 from tilewise.model.forms import FILES, LIBRARY, compile_forms
 from tilewise.model.report import DATA_TILING, DEFAULT, WITH

@@ -8,13 +8,13 @@ import pytest
 
 from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
-from kernels.schedule import Pack, Prefetch, Register, Schedule
-from search.networks.costing.retimed import Retimed
-from search.networks.costs import Timed
 from tests.kernels.dispatches.cutting.test_combined import reshaped_result
 from tests.tilewise.conftest import Cli
 from tilewise.errors import TilewiseError
+from tilewise.kernels.schedule import Pack, Prefetch, Register, Schedule
 from tilewise.model.child import entry_of
+from tilewise.search.networks.costing.retimed import Retimed
+from tilewise.search.networks.costs import Timed
 
 pytest.importorskip("iree.runtime", reason="IREE's runtime is absent")
 

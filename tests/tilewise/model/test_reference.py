@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernels.mlir.iree.compiler import compile_file, compiled_text
-from kernels.mlir.iree.runtime import LoadedModule, open_device
-from kernels.oracle.operands import Array
 from tests.tilewise.conftest import Cli
+from tilewise.kernels.mlir.iree.compiler import compile_file, compiled_text
+from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
+from tilewise.kernels.oracle.operands import Array
 from tilewise.model.reference import compile_reference, copying_script
 from tilewise.model.signature import HAL, random_array, types_of
 

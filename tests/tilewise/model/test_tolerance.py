@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kernels.problem import parse_problem
+from tilewise.kernels.problem import parse_problem
 from tilewise.model.tolerance import tolerance
 
 

@@ -9,23 +9,23 @@ import pytest
 
 from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
-from kernels.errors import ScheduleError
-from kernels.problem import Problem
-from kernels.schedule import Pack, Register, Schedule, Tile, Winograd, check_legal
-from kernels.system.typed_json import from_json
-from search.networks import copies
-from search.networks.costing import passes
-from search.networks.plan import SCHEMA, Plan
-from search.records import TuneResult
-from service.workers.job_run import run_job
 from tests.kernels.mlir.frontend.test_graph import AROUND
 from tests.kernels.mlir.frontend.test_onnx import model
 from tests.service import fakes
 from tests.tilewise.conftest import Cli
 from tilewise import Client
 from tilewise.backends import local_search
+from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Pack, Register, Schedule, Tile, Winograd, check_legal
+from tilewise.kernels.system.typed_json import from_json
 from tilewise.plan.run_table import run_text
 from tilewise.plan.running import Ran
+from tilewise.search.networks import copies
+from tilewise.search.networks.costing import passes
+from tilewise.search.networks.plan import SCHEMA, Plan
+from tilewise.search.records import TuneResult
+from tilewise.service.workers.job_run import run_job
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

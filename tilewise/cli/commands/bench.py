@@ -8,11 +8,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from kernels.errors import KernelsError
-from kernels.footprint import check_memory
-from kernels.quoting import quoted
-from search.errors import SearchError
-from search.records import CACHE_MODES, TuneRequest
 from tilewise.backends.base import Backend, Json
 from tilewise.backends.choose import open_backend
 from tilewise.bench import Compared, Entry, Report, Suite, SuiteError, read_suite, table
@@ -21,7 +16,12 @@ from tilewise.cli.files import require_file, require_folder, write_text
 from tilewise.cli.options import add_db, add_server
 from tilewise.cli.progress import progress
 from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.footprint import check_memory
+from tilewise.kernels.quoting import quoted
 from tilewise.requirements import not_installed
+from tilewise.search.errors import SearchError
+from tilewise.search.records import CACHE_MODES, TuneRequest
 
 
 def bench(options: argparse.Namespace) -> None:
@@ -79,7 +79,7 @@ class _Bench:
         target: str,
         peers: tuple[str, ...],
     ) -> None:
-        from kernels.target import resolve
+        from tilewise.kernels.target import resolve
 
         self._backend = backend
         self._suite = suite
@@ -89,8 +89,8 @@ class _Bench:
 
     def run(self) -> Report:
         """Measure every problem, and the machine before and after."""
-        from kernels.native.microbench import bandwidth_gbs
         from tilewise.bench.machine import describe
+        from tilewise.kernels.native.microbench import bandwidth_gbs
 
         before = bandwidth_gbs(self._target)
         rows = tuple(self._rows())
@@ -147,7 +147,7 @@ def _suite(path: str) -> Suite:
 
 def _peers(given: str | None) -> tuple[str, ...]:
     """The peers asked for, each installed; without a choice, those that are installed."""
-    from search.peers import PEERS, installed_peers, missing_packages
+    from tilewise.search.peers import PEERS, installed_peers, missing_packages
 
     if given is None:
         return installed_peers()

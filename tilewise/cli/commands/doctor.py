@@ -5,16 +5,16 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kernels.problem import DTYPES
-from kernels.quoting import without_password
-from kernels.system.cache_folder import cache_dir
-from kernels.system.toolchain import identity
-from service.default_database import default_file
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
 from tilewise.cli.options import add_server
 from tilewise.cli.output import print_mapping
+from tilewise.kernels.problem import DTYPES
+from tilewise.kernels.quoting import without_password
+from tilewise.kernels.system.cache_folder import cache_dir
+from tilewise.kernels.system.toolchain import identity
 from tilewise.requirements import BASE, lacking
+from tilewise.service.default_database import default_file
 
 if TYPE_CHECKING:
     from tilewise.client import Worker
@@ -101,8 +101,8 @@ def _missing(needed: dict[str, str]) -> list[str]:
 
 
 def _measured() -> dict[str, Any]:
-    from kernels.native.microbench import bandwidth_gbs, measure_rates, peak_gflops
-    from kernels.target import detect
+    from tilewise.kernels.native.microbench import bandwidth_gbs, measure_rates, peak_gflops
+    from tilewise.kernels.target import detect
 
     target = detect()
     return {

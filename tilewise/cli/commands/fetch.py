@@ -6,9 +6,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernels.quoting import quoted
-from kernels.target import target_kind
-from search.records import TuneRequest
 from tilewise.backends.base import Backend
 from tilewise.cli.command import Command
 from tilewise.cli.files import read_regular_text, read_text, require_file
@@ -21,7 +18,10 @@ from tilewise.fetch.lock import Lock
 from tilewise.fetch.names import KERNEL
 from tilewise.fetch.problems import read_problems
 from tilewise.fetch.update import Outcome, Update, Wanted
+from tilewise.kernels.quoting import quoted
+from tilewise.kernels.target import target_kind
 from tilewise.requirements import BASE
+from tilewise.search.records import TuneRequest
 
 FLAVORS = ("cpu", "air")
 LOCK_NAME = "tilewise.lock"

@@ -5,11 +5,11 @@ import json
 import sys
 from typing import Any
 
-from kernels.problem import Accuracy
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
 from tilewise.cli.files import read_module_bytes
 from tilewise.cli.options import add_accuracy, add_server
+from tilewise.kernels.problem import Accuracy
 from tilewise.requirements import BASE, OR_SERVER, require
 
 Json = dict[str, Any]
@@ -26,7 +26,7 @@ def import_module(options: argparse.Namespace) -> None:
 
 def _here(module: bytes, options: argparse.Namespace) -> Json:
     require("iree.compiler", "import", "kernels", OR_SERVER)
-    from kernels.mlir.frontend.read import Limits, read_module
+    from tilewise.kernels.mlir.frontend.read import Limits, read_module
 
     found = read_module(module, Limits(seconds=options.seconds))
     return found.with_accuracy(options.accuracy).to_json()

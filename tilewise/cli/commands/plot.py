@@ -69,8 +69,8 @@ def _result(backend: Backend, options: argparse.Namespace, job: int | None) -> J
 
 def _measured(result: Json) -> float | None:
     """The bandwidth of this machine's memory, where it alone is missing under a roofline."""
-    from kernels.target import parse_target
-    from service.host.machine import examine_here
+    from tilewise.kernels.target import parse_target
+    from tilewise.service.host.machine import examine_here
 
     machine = result.get("machine")
     if machine is None or machine["bandwidth_gbs"] or machine["host"] != examine_here().host:
@@ -78,8 +78,8 @@ def _measured(result: Json) -> float | None:
     _, threads = parse_target(result["target"])
     if threads > 1:
         return None
-    from kernels.native.microbench import bandwidth_gbs
-    from kernels.target import detect
+    from tilewise.kernels.native.microbench import bandwidth_gbs
+    from tilewise.kernels.target import detect
 
     return bandwidth_gbs(detect())
 

@@ -4,10 +4,6 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Literal
 
-from kernels.errors import ProofError, UnsupportedError
-from kernels.problem import Problem, parse_problem
-from kernels.quoting import quoted
-from kernels.target import target_kind
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
 from tilewise.cli.commands.scripts.iree_library import is_made_here, make_iree
@@ -19,10 +15,14 @@ from tilewise.cli.options import add_accuracy, add_db, add_output, add_server, b
 from tilewise.cli.output import named
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.iree.models import ENDINGS
+from tilewise.kernels.errors import ProofError, UnsupportedError
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.quoting import quoted
+from tilewise.kernels.target import target_kind
 from tilewise.requirements import BASE, require
 
 if TYPE_CHECKING:
-    from kernels.mlir.air import AirScript
+    from tilewise.kernels.mlir.air import AirScript
 
 FLAVORS = ("cpu", "air", "iree", "iree-spec")
 OWN_CODE = ("cpu", "iree")
@@ -142,7 +142,7 @@ def make_air(options: argparse.Namespace, given: str) -> str:
 def _proven(problem: Problem, memories: dict[str, int], result: Literal["l2", "l3"]) -> "AirScript":
     # The child needs it; better said before it fails.
     require("iree.compiler", "an air script here", "kernels")
-    from kernels.mlir.air import Memories, script_for
+    from tilewise.kernels.mlir.air import Memories, script_for
 
     usual = Memories()
     declared = Memories(

@@ -6,12 +6,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from kernels.quoting import quoted
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
 from tilewise.cli.options import add_server
 from tilewise.cli.snapshot import Snapshot, rendered, take
 from tilewise.errors import BadInputError, TilewiseError
+from tilewise.kernels.quoting import quoted
 from tilewise.requirements import BASE
 
 INTERVAL_S = 2.0

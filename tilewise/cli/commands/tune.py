@@ -4,12 +4,12 @@ import argparse
 import sys
 from functools import partial
 
-from search.records import CACHE_MODES, DEFAULT_SAMPLER, SAMPLERS, TuneRequest
 from tilewise.cli.command import Command
 from tilewise.cli.options import add_stored, backend_of
 from tilewise.cli.output import print_result
 from tilewise.cli.progress import progress
 from tilewise.requirements import BASE
+from tilewise.search.records import CACHE_MODES, DEFAULT_SAMPLER, SAMPLERS, TuneRequest
 
 
 def tune(options: argparse.Namespace) -> None:

@@ -6,13 +6,13 @@ import re
 import sys
 from typing import Any
 
-from kernels.durations import duration
-from kernels.footprint import check_memory
-from kernels.problem import Problem, parse_problem
 from tilewise.cli.command import Command
 from tilewise.cli.files import read_text, write_text
 from tilewise.cli.options import add_server
 from tilewise.errors import BadInputError, TilewiseError
+from tilewise.kernels.durations import duration
+from tilewise.kernels.footprint import check_memory
+from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.requirements import require
 
 Json = dict[str, Any]
@@ -38,7 +38,7 @@ def verify(options: argparse.Namespace) -> None:
     if problem is not None:
         check_memory(problem)
     require("iree.compiler", "verify", "kernels")
-    from kernels.mlir.proof.verify import verify as put_to_the_proof
+    from tilewise.kernels.mlir.proof.verify import verify as put_to_the_proof
 
     verdict = put_to_the_proof(
         script, problem=problem, payload=payload, seed=options.seed, seconds=options.seconds

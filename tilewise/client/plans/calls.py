@@ -6,11 +6,11 @@ from typing import Any, TypedDict
 
 import httpx
 
-from kernels.problem import Accuracy
 from tilewise.client.exchange import Ask, Exchange, ask, is_accepted, json_of, made
 from tilewise.client.found import require_accuracy
 from tilewise.client.plans.results import ModelPlan
 from tilewise.client.results import read
+from tilewise.kernels.problem import Accuracy
 
 Json = dict[str, Any]
 PATH = "/v1/plans"

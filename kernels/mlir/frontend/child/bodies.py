@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from iree.compiler import ir
 
-from kernels.mlir.frontend.child.structured import Structured, element, rank
-from kernels.mlir.frontend.child.values import Number, owner, splat
+from tilewise.kernels.mlir.frontend.child.structured import Structured, element, rank
+from tilewise.kernels.mlir.frontend.child.values import Number, owner, splat
 
 MOST_OPS = 64
 HUGE_FLOAT, HUGE_INTEGER = 3.4e38, 2**31 - 1

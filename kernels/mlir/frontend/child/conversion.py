@@ -5,7 +5,7 @@ from typing import Any
 from iree.compiler import ir
 from iree.compiler.passmanager import PassManager
 
-from kernels.mlir.frontend.child.operations import number_operations
+from tilewise.kernels.mlir.frontend.child.operations import number_operations
 
 ONNX = "onnx"
 PIPELINES = {

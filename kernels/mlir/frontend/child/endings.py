@@ -8,15 +8,15 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kernels.mlir.frontend.child.bodies import Expr, Step, applied, body_of, steps_on
-from kernels.mlir.frontend.child.structured import (
+from tilewise.kernels.mlir.frontend.child.bodies import Expr, Step, applied, body_of, steps_on
+from tilewise.kernels.mlir.frontend.child.structured import (
     Structured,
     permutation,
     rank,
     static_shape,
     structured,
 )
-from kernels.mlir.frontend.child.values import (
+from tilewise.kernels.mlir.frontend.child.values import (
     MOST_STEPS,
     RESHAPES,
     Axes,
@@ -29,7 +29,7 @@ from kernels.mlir.frontend.child.values import (
     reassociation,
     splat,
 )
-from kernels.mlir.frontend.nest import RefusedError
+from tilewise.kernels.mlir.frontend.nest import RefusedError
 
 IsFree = Callable[[Any], bool]
 """Whether a tensor may be what an op's sums start from."""

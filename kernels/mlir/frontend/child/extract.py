@@ -5,14 +5,14 @@ from typing import Any
 
 from iree.compiler import ir
 
-from kernels.mlir.frontend.child.bodies import FUSED, body_of, first_factor
-from kernels.mlir.frontend.child.operations import operations, where
-from kernels.mlir.frontend.child.recognise import recognise
-from kernels.mlir.frontend.child.structured import Structured, element, extents, structured
-from kernels.mlir.frontend.child.values import owner, splat
-from kernels.mlir.frontend.imported import Occurrence
-from kernels.mlir.frontend.lone import LoneOp
-from kernels.mlir.frontend.nest import Nest, RefusedError
+from tilewise.kernels.mlir.frontend.child.bodies import FUSED, body_of, first_factor
+from tilewise.kernels.mlir.frontend.child.operations import operations, where
+from tilewise.kernels.mlir.frontend.child.recognise import recognise
+from tilewise.kernels.mlir.frontend.child.structured import Structured, element, extents, structured
+from tilewise.kernels.mlir.frontend.child.values import owner, splat
+from tilewise.kernels.mlir.frontend.imported import Occurrence
+from tilewise.kernels.mlir.frontend.lone import LoneOp
+from tilewise.kernels.mlir.frontend.nest import Nest, RefusedError
 
 MOST_NAMED = 8  # places that an error lists
 

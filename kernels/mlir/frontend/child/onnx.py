@@ -1,4 +1,6 @@
-"""An ONNX model as a module in torch's dialect: `python -m kernels.mlir.frontend.child.onnx`.
+"""An ONNX model as a module in torch's dialect.
+
+`python -m tilewise.kernels.mlir.frontend.child.onnx` is the process that makes it.
 
 The importer is that of `iree-base-compiler`; it needs the package `onnx`. Both run in a child,
 since a model can be anything.
@@ -9,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kernels.mlir.frontend.child.onnx_graph.explicit_pads import PaddingError, rewrite
-from kernels.mlir.frontend.source import is_onnx
-from kernels.system.limited_child import reply_to_request, stage
+from tilewise.kernels.mlir.frontend.child.onnx_graph.explicit_pads import PaddingError, rewrite
+from tilewise.kernels.mlir.frontend.source import is_onnx
+from tilewise.kernels.system.limited_child import reply_to_request, stage
 
 ABSENT = "this is an ONNX model; tilewise[onnx] reads it, and onnx is not installed"
 OPSET = 17  # from which the importer's patterns know all operators

@@ -7,9 +7,9 @@ from typing import Any
 
 from iree.compiler import ir
 
-from kernels.mlir.frontend.child.bodies import MULTIPLICATIONS, multiplies, reduces
-from kernels.mlir.frontend.child.structured import rank
-from kernels.mlir.frontend.child.values import owner
+from tilewise.kernels.mlir.frontend.child.bodies import MULTIPLICATIONS, multiplies, reduces
+from tilewise.kernels.mlir.frontend.child.structured import rank
+from tilewise.kernels.mlir.frontend.child.values import owner
 
 FUNCTIONS = ("func.func", "util.func", "util.initializer")
 _PLACE = re.compile(r'"([^"]*)":(\d+):(\d+)')

@@ -9,8 +9,8 @@ from typing import Any
 
 from iree.compiler import ir
 
-from kernels.mlir.frontend.child.structured import permutation, static_shape, structured
-from kernels.mlir.frontend.child.values import (
+from tilewise.kernels.mlir.frontend.child.structured import permutation, static_shape, structured
+from tilewise.kernels.mlir.frontend.child.values import (
     MOST_STEPS,
     RESHAPES,
     integers,
@@ -21,7 +21,7 @@ from kernels.mlir.frontend.child.values import (
     reassociation,
     splat,
 )
-from kernels.mlir.frontend.nest import RefusedError
+from tilewise.kernels.mlir.frontend.nest import RefusedError
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
-"""The process that reads a module: `python -m kernels.mlir.frontend.child.read`.
+"""The process that reads a module: `python -m tilewise.kernels.mlir.frontend.child.read`.
 
 It reads one JSON request on standard input, with the path of the module, writes one JSON reply on
-standard output, and may die at any moment: `kernels.mlir.frontend.read` turns that into an error.
+standard output, and may die at any moment: `tilewise.kernels.mlir.frontend.read` turns that into an
+error.
 """
 
 from collections.abc import Callable
@@ -9,11 +10,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from kernels.mlir.frontend.child.onnx import OnnxError, bytecode_of
-from kernels.mlir.frontend.child.operations import operations, where, why_left
-from kernels.mlir.frontend.imported import Imported, Occurrence, Skipped
-from kernels.mlir.frontend.source import is_bytecode, is_onnx, without_weights
-from kernels.system.limited_child import reply_to_request, stage
+from tilewise.kernels.mlir.frontend.child.onnx import OnnxError, bytecode_of
+from tilewise.kernels.mlir.frontend.child.operations import operations, where, why_left
+from tilewise.kernels.mlir.frontend.imported import Imported, Occurrence, Skipped
+from tilewise.kernels.mlir.frontend.source import is_bytecode, is_onnx, without_weights
+from tilewise.kernels.system.limited_child import reply_to_request, stage
 
 NO_TEXT = "MLIR refuses it, and quotes bytes that are no text"
 
@@ -62,7 +63,7 @@ def looked_at(
     stage("loading MLIR")
     from iree.compiler import ir
 
-    from kernels.mlir.dialects import without_definitions
+    from tilewise.kernels.mlir.dialects import without_definitions
 
     without_definitions()
     with ir.Context() as context:
@@ -77,7 +78,7 @@ def looked_at(
             stage("parsing")
             parsed = ir.Module.parse(module)
             stage("lowering to linalg")
-            from kernels.mlir.frontend.child.conversion import to_linalg
+            from tilewise.kernels.mlir.frontend.child.conversion import to_linalg
 
             to_linalg(parsed, keeps_functions=keeps_functions)
         except (ir.MLIRError, ValueError) as error:
@@ -100,7 +101,7 @@ def _asked(module: Any, request: dict[str, Any]) -> dict[str, Any]:
     if "pieces" in request or "outline" in request:
         return _outline(module, request)
     if "graph" in request:
-        from kernels.mlir.frontend.child.dataflow.graph import graph_of
+        from tilewise.kernels.mlir.frontend.child.dataflow.graph import graph_of
 
         return asdict(graph_of(module))
     return asdict(read(module)) if "place" not in request else _one(module, request["place"])
@@ -108,8 +109,8 @@ def _asked(module: Any, request: dict[str, Any]) -> dict[str, Any]:
 
 def _outline(module: Any, request: dict[str, Any]) -> dict[str, Any]:
     """What a module does, with its weights in files if asked for; or why it is not run here."""
-    from kernels.mlir.frontend.child.program.outline import outline
-    from kernels.mlir.frontend.nest import RefusedError
+    from tilewise.kernels.mlir.frontend.child.program.outline import outline
+    from tilewise.kernels.mlir.frontend.nest import RefusedError
 
     stage("reading weights")
     if "outline" in request:
@@ -134,8 +135,8 @@ def _first_error(error: Exception, said: list[str]) -> str:
 
 def _one(module: Any, place: str) -> dict[str, Any]:
     """The op at a place by itself, or why it cannot be."""
-    from kernels.mlir.frontend.child.extract import extract
-    from kernels.mlir.frontend.nest import RefusedError
+    from tilewise.kernels.mlir.frontend.child.extract import extract
+    from tilewise.kernels.mlir.frontend.nest import RefusedError
 
     try:
         return asdict(extract(module, place))
@@ -145,9 +146,9 @@ def _one(module: Any, place: str) -> dict[str, Any]:
 
 def read(module: Any) -> Imported:
     """The problems of a module on linalg."""
-    from kernels.mlir.frontend.child.recognise import recognise
-    from kernels.mlir.frontend.child.structured import structured
-    from kernels.mlir.frontend.nest import RefusedError
+    from tilewise.kernels.mlir.frontend.child.recognise import recognise
+    from tilewise.kernels.mlir.frontend.child.structured import structured
+    from tilewise.kernels.mlir.frontend.nest import RefusedError
 
     occurrences, skipped = list[Occurrence](), list[Skipped]()
     for op, function, number in operations(module.operation):

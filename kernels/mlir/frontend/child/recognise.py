@@ -6,29 +6,29 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from kernels.errors import ProblemError
-from kernels.mlir.frontend.child.bodies import (
+from tilewise.kernels.errors import ProblemError
+from tilewise.kernels.mlir.frontend.child.bodies import (
     body_of,
     is_multiply_add,
     multiplies,
     others_in,
     reduces,
 )
-from kernels.mlir.frontend.child.endings import (
+from tilewise.kernels.mlir.frontend.child.endings import (
     Ending,
     ending_of,
     following_transpose,
     repeated_bias,
 )
-from kernels.mlir.frontend.child.operations import CHOSEN
-from kernels.mlir.frontend.child.producers import (
+from tilewise.kernels.mlir.frontend.child.operations import CHOSEN
+from tilewise.kernels.mlir.frontend.child.producers import (
     Before,
     befores,
     transposed_source,
     zeros_around,
 )
-from kernels.mlir.frontend.child.structured import Structured, element, extents, rank
-from kernels.mlir.frontend.child.values import (
+from tilewise.kernels.mlir.frontend.child.structured import Structured, element, extents, rank
+from tilewise.kernels.mlir.frontend.child.values import (
     Axes,
     is_argument,
     is_constant,
@@ -36,11 +36,11 @@ from kernels.mlir.frontend.child.values import (
     owner,
     splat,
 )
-from kernels.mlir.frontend.contraction import is_contraction, matmul_layout
-from kernels.mlir.frontend.convolution import convolution_layout
-from kernels.mlir.frontend.imported import Arrangement, Occurrence
-from kernels.mlir.frontend.nest import Layout, Nest, RefusedError, moves
-from kernels.problem import DTYPES, Conv2d, Matmul, Problem
+from tilewise.kernels.mlir.frontend.contraction import is_contraction, matmul_layout
+from tilewise.kernels.mlir.frontend.convolution import convolution_layout
+from tilewise.kernels.mlir.frontend.imported import Arrangement, Occurrence
+from tilewise.kernels.mlir.frontend.nest import Layout, Nest, RefusedError, moves
+from tilewise.kernels.problem import DTYPES, Conv2d, Matmul, Problem
 
 INPUTS = 2
 PARTS = ("pad", "relu", "addition", "bias", "copies")

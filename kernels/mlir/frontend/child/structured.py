@@ -9,7 +9,7 @@ from typing import Any
 from iree.compiler import ir
 from iree.compiler.dialects import linalg
 
-from kernels.mlir.frontend.nest import Axis, Operand, RefusedError
+from tilewise.kernels.mlir.frontend.nest import Axis, Operand, RefusedError
 
 _MAP = re.compile(r"\(([^)]*)\) -> \((.*)\)")
 _TERM = re.compile(r"d(\d+)(?: \* (\d+))?")

@@ -6,8 +6,8 @@ from typing import Any
 
 from iree.compiler import ir
 
-from kernels.mlir.frontend.child.structured import rank, structured
-from kernels.mlir.frontend.imported import ARGUMENT, SAME_BYTES
+from tilewise.kernels.mlir.frontend.child.structured import rank, structured
+from tilewise.kernels.mlir.frontend.imported import ARGUMENT, SAME_BYTES
 
 MOST_STEPS = 64
 RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")

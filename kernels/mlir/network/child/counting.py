@@ -5,9 +5,9 @@ from typing import Any
 
 from iree.compiler import ir
 
-from kernels.mlir.frontend.child.operations import operations
-from kernels.mlir.network.child.origins import Origins
-from kernels.mlir.network.plan import Remaining
+from tilewise.kernels.mlir.frontend.child.operations import operations
+from tilewise.kernels.mlir.network.child.origins import Origins
+from tilewise.kernels.mlir.network.plan import Remaining
 
 NAMES = ("linalg.pack", "linalg.unpack")
 

@@ -1,16 +1,16 @@
 """Inputs of a whole network: random, and so large that values neither grow nor die out on the way.
 
-`kernels.mlir.proof.child.inputs` has kinds that a single op should survive; through many layers
-their values overflow.
+`tilewise.kernels.mlir.proof.child.inputs` has kinds that a single op should survive; through many
+layers their values overflow.
 """
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from kernels.mlir.lowering.signature import Shaped, is_float
-from kernels.mlir.proof.child.inputs import in_type, uniform
-from kernels.oracle.operands import Array
+from tilewise.kernels.mlir.lowering.signature import Shaped, is_float
+from tilewise.kernels.mlir.proof.child.inputs import in_type, uniform
+from tilewise.kernels.oracle.operands import Array
 
 Generator = np.random.Generator
 

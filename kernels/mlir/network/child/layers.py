@@ -5,14 +5,14 @@ from typing import Any
 
 from iree.compiler import ir
 
-from kernels.mlir.frontend.child.bodies import body_of, is_multiply_add
-from kernels.mlir.frontend.child.operations import operations, where
-from kernels.mlir.frontend.child.structured import Structured, element, extents, structured
-from kernels.mlir.frontend.child.values import is_copy, only_user, owner, splat
-from kernels.mlir.frontend.nest import RefusedError
-from kernels.mlir.network.child.origins import read_by
-from kernels.mlir.network.child.read import pools
-from kernels.mlir.network.layer import Layer, LayerShape
+from tilewise.kernels.mlir.frontend.child.bodies import body_of, is_multiply_add
+from tilewise.kernels.mlir.frontend.child.operations import operations, where
+from tilewise.kernels.mlir.frontend.child.structured import Structured, element, extents, structured
+from tilewise.kernels.mlir.frontend.child.values import is_copy, only_user, owner, splat
+from tilewise.kernels.mlir.frontend.nest import RefusedError
+from tilewise.kernels.mlir.network.child.origins import read_by
+from tilewise.kernels.mlir.network.child.read import pools
+from tilewise.kernels.mlir.network.layer import Layer, LayerShape
 
 INPUTS = 2
 TYPES = {("f32", "f32", "f32"), ("bf16", "bf16", "f32")}

@@ -5,8 +5,8 @@ from typing import Any
 
 from iree.compiler import ir
 
-from kernels.mlir.frontend.child.structured import Structured, rank, structured
-from kernels.mlir.frontend.child.values import RESHAPES, owner
+from tilewise.kernels.mlir.frontend.child.structured import Structured, rank, structured
+from tilewise.kernels.mlir.frontend.child.values import RESHAPES, owner
 
 PASSING = (*RESHAPES, "tensor.cast", "tensor.pad", "linalg.transpose", "linalg.broadcast",
            "linalg.pack", "linalg.unpack")  # fmt: skip

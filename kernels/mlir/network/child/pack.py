@@ -1,7 +1,8 @@
-"""The process in which a module is packed: `python -m kernels.mlir.network.child.pack`.
+"""The process in which a module is packed: `python -m tilewise.kernels.mlir.network.child.pack`.
 
 It reads one JSON request on standard input, with the path of the module, writes one JSON reply on
-standard output, and may die at any moment: `kernels.mlir.network.pack` turns that into an error.
+standard output, and may die at any moment: `tilewise.kernels.mlir.network.pack` turns that into an
+error.
 """
 
 import time
@@ -9,15 +10,15 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from kernels.mlir.frontend.child.read import looked_at
-from kernels.mlir.frontend.nest import RefusedError
-from kernels.mlir.network.blocks import Blocks, OpBlocks
-from kernels.mlir.network.packing import OpShape, PackedOp, packed
-from kernels.mlir.network.plan import Left, Packed, PackPlan, Remaining, counts, told
-from kernels.mlir.network.script import emit_packs
-from kernels.mlir.transform.module import HEADER_END
-from kernels.system.limited_child import reply_to_request, stage
-from kernels.system.typed_json import to_json
+from tilewise.kernels.mlir.frontend.child.read import looked_at
+from tilewise.kernels.mlir.frontend.nest import RefusedError
+from tilewise.kernels.mlir.network.blocks import Blocks, OpBlocks
+from tilewise.kernels.mlir.network.packing import OpShape, PackedOp, packed
+from tilewise.kernels.mlir.network.plan import Left, Packed, PackPlan, Remaining, counts, told
+from tilewise.kernels.mlir.network.script import emit_packs
+from tilewise.kernels.mlir.transform.module import HEADER_END
+from tilewise.kernels.system.limited_child import reply_to_request, stage
+from tilewise.kernels.system.typed_json import to_json
 
 NO_FUNCTION = "packs are of a module with one func.func of one block"
 
@@ -31,7 +32,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     """The plan of a module; or `error` where it cannot be read, `refused` where blocks do not fit,
     `failed` where the script does not apply.
     """
-    from kernels.mlir.lowering.apply import StageError
+    from tilewise.kernels.mlir.lowering.apply import StageError
 
     wished = {int(number): OpBlocks(*sizes) for number, sizes in request["of_ops"].items()}
     blocks = Blocks(request["channels"], request["rows"], wished)
@@ -68,12 +69,12 @@ def _plan(module: Any, function: Any, blocks: Blocks) -> PackPlan:
     """
     from iree.compiler import ir
 
-    from kernels.mlir.lowering.apply import Diagnostics, apply_to
-    from kernels.mlir.network.child.counting import count
-    from kernels.mlir.network.child.layers import layers
-    from kernels.mlir.network.child.origins import Origins
-    from kernels.mlir.network.child.read import read
-    from kernels.mlir.network.child.weights import to_arguments
+    from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_to
+    from tilewise.kernels.mlir.network.child.counting import count
+    from tilewise.kernels.mlir.network.child.layers import layers
+    from tilewise.kernels.mlir.network.child.origins import Origins
+    from tilewise.kernels.mlir.network.child.read import read
+    from tilewise.kernels.mlir.network.child.weights import to_arguments
 
     stage("reading ops")
     with ir.Location.unknown():
@@ -130,8 +131,8 @@ def _places(payload: str, ops: list[PackedOp]) -> dict[str, str]:
     """The places of packed ops in their module, by their places in the payload."""
     from iree.compiler import ir
 
-    from kernels.mlir.frontend.child.operations import operations, where
-    from kernels.mlir.network.child.layers import at
+    from tilewise.kernels.mlir.frontend.child.operations import operations, where
+    from tilewise.kernels.mlir.network.child.layers import at
 
     there: dict[str, list[str]] = {}
     for op, function, number in operations(ir.Module.parse(payload).operation):

@@ -1,17 +1,17 @@
-"""The process in which a packed network is run: `python -m kernels.mlir.network.child.prove`.
+"""Run a packed network in a process: `python -m tilewise.kernels.mlir.network.child.prove`.
 
-It may die at any moment, as `kernels.mlir.proof.child.prove` may.
+It may die at any moment, as `tilewise.kernels.mlir.proof.child.prove` may.
 """
 
 from typing import Any
 
 import numpy as np
 
-from kernels.mlir.network.child.inputs import KINDS, network_inputs
-from kernels.mlir.proof.child.any_payload import Functions, compare_runs, payload_alone
-from kernels.mlir.proof.child.stages import Finding, establish, serve
-from kernels.mlir.proof.found import Found
-from kernels.system.limited_child import stage
+from tilewise.kernels.mlir.network.child.inputs import KINDS, network_inputs
+from tilewise.kernels.mlir.proof.child.any_payload import Functions, compare_runs, payload_alone
+from tilewise.kernels.mlir.proof.child.stages import Finding, establish, serve
+from tilewise.kernels.mlir.proof.found import Found
+from tilewise.kernels.system.limited_child import stage
 
 LITTLE_WORK = 1 << 28
 """Steps of loops that take less time one by one than LLVM takes to make vectors of them."""
@@ -21,11 +21,11 @@ def prove_here(request: dict[str, Any]) -> Found:
     """Run a network with and without its script in this process: what could be established."""
 
     def steps(finding: Finding, diagnostics: Any) -> None:
-        from kernels.mlir.lowering.apply import StageError, apply_to
-        from kernels.mlir.lowering.functions import compile_function
-        from kernels.mlir.lowering.interchange import put_parallel_innermost
-        from kernels.mlir.lowering.signature import signature_of
-        from kernels.mlir.proof.child.perturb import perturb
+        from tilewise.kernels.mlir.lowering.apply import StageError, apply_to
+        from tilewise.kernels.mlir.lowering.functions import compile_function
+        from tilewise.kernels.mlir.lowering.interchange import put_parallel_innermost
+        from tilewise.kernels.mlir.lowering.signature import signature_of
+        from tilewise.kernels.mlir.proof.child.perturb import perturb
 
         payload, script = request["payload"], request["script"]
         signature = signature_of(payload_alone(payload))

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from kernels.mlir.frontend.child.bodies import body_of, is_multiply_add
-from kernels.mlir.frontend.child.operations import operations, where
-from kernels.mlir.frontend.child.structured import Structured, extents, structured
-from kernels.mlir.frontend.contraction import is_contraction
-from kernels.mlir.frontend.nest import Nest, Operand, RefusedError
-from kernels.mlir.network.child.origins import Origins, argument_behind
-from kernels.mlir.network.packing import OpShape
-from kernels.mlir.network.plan import Left
+from tilewise.kernels.mlir.frontend.child.bodies import body_of, is_multiply_add
+from tilewise.kernels.mlir.frontend.child.operations import operations, where
+from tilewise.kernels.mlir.frontend.child.structured import Structured, extents, structured
+from tilewise.kernels.mlir.frontend.contraction import is_contraction
+from tilewise.kernels.mlir.frontend.nest import Nest, Operand, RefusedError
+from tilewise.kernels.mlir.network.child.origins import Origins, argument_behind
+from tilewise.kernels.mlir.network.packing import OpShape
+from tilewise.kernels.mlir.network.plan import Left
 
 KNOWN = ("arith.", "builtin.", "func.", "linalg.", "math.", "tensor.", "ml_program.", "util.")
 """Dialects whose other ops packs may pass, or that compute no tensors."""

@@ -6,8 +6,8 @@ from typing import Any
 
 from iree.compiler import ir
 
-from kernels.mlir.frontend.child.operations import operations
-from kernels.mlir.frontend.child.values import splat
+from tilewise.kernels.mlir.frontend.child.operations import operations
+from tilewise.kernels.mlir.frontend.child.values import splat
 
 _PER_ARGUMENT = "arg_attrs"
 

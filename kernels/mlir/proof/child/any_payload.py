@@ -1,4 +1,4 @@
-"""The child's side of `kernels.mlir.proof.verify`: a script that may be anybody's, on any
+"""The child's side of `tilewise.kernels.mlir.proof.verify`: a script that may be anybody's, on any
 payload.
 """
 
@@ -11,19 +11,24 @@ from typing import Any
 import numpy as np
 from iree.compiler import ir
 
-from kernels.mlir.lowering.apply import Diagnostics, apply_script, apply_to
-from kernels.mlir.lowering.functions import Function, Result, compile_function
-from kernels.mlir.lowering.interchange import put_parallel_innermost
-from kernels.mlir.lowering.outline import outline
-from kernels.mlir.lowering.signature import signature_of
-from kernels.mlir.lowering.structure import is_vectorised
-from kernels.mlir.proof.child.comparison import ORDER_IS_FREE, Difference, Rules, difference
-from kernels.mlir.proof.child.inputs import KINDS, kinds_of, make_inputs
-from kernels.mlir.proof.child.perturb import perturb, seeds
-from kernels.mlir.proof.child.races import has_parallel_loops, refuse_races
-from kernels.mlir.proof.child.timing import time_beside
-from kernels.mlir.proof.child.traits import Traits, traits_of
-from kernels.oracle.operands import Array
+from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_script, apply_to
+from tilewise.kernels.mlir.lowering.functions import Function, Result, compile_function
+from tilewise.kernels.mlir.lowering.interchange import put_parallel_innermost
+from tilewise.kernels.mlir.lowering.outline import outline
+from tilewise.kernels.mlir.lowering.signature import signature_of
+from tilewise.kernels.mlir.lowering.structure import is_vectorised
+from tilewise.kernels.mlir.proof.child.comparison import (
+    ORDER_IS_FREE,
+    Difference,
+    Rules,
+    difference,
+)
+from tilewise.kernels.mlir.proof.child.inputs import KINDS, kinds_of, make_inputs
+from tilewise.kernels.mlir.proof.child.perturb import perturb, seeds
+from tilewise.kernels.mlir.proof.child.races import has_parallel_loops, refuse_races
+from tilewise.kernels.mlir.proof.child.timing import time_beside
+from tilewise.kernels.mlir.proof.child.traits import Traits, traits_of
+from tilewise.kernels.oracle.operands import Array
 
 PERTURBED_RUNS = 4
 

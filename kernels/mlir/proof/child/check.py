@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from kernels.oracle.operands import Array
-from kernels.problem import Problem
-from kernels.system.limited_child import stage
+from tilewise.kernels.oracle.operands import Array
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.system.limited_child import stage
 
 
 def _names(problem: Problem) -> tuple[str, ...]:
-    from kernels.mlir.payload.function import argument_names
+    from tilewise.kernels.mlir.payload.function import argument_names
 
     return argument_names(problem)
 
@@ -47,7 +47,7 @@ def run_and_time(
     passing: Passing = Passing(),
 ) -> dict[str, Any]:
     """Check one call against the reference, then time."""
-    from kernels.mlir.proof.child.timing import time_call
+    from tilewise.kernels.mlir.proof.child.timing import time_call
 
     call, out = check_call(problem, compiled, scratch, request["seed"], passing)
     if "failure" in out:
@@ -70,11 +70,11 @@ def check_call(
     Returns:
         The call, to be repeated, and the fields of `Proof` that it established.
     """
-    from kernels.mlir.lowering.jit import Call
-    from kernels.mlir.lowering.signature import poisoned
-    from kernels.oracle.operands import make_operands
-    from kernels.oracle.reference import reference
-    from kernels.oracle.tolerance import compare
+    from tilewise.kernels.mlir.lowering.jit import Call
+    from tilewise.kernels.mlir.lowering.signature import poisoned
+    from tilewise.kernels.oracle.operands import make_operands
+    from tilewise.kernels.oracle.reference import reference
+    from tilewise.kernels.oracle.tolerance import compare
 
     stage("reference")
     operands = make_operands(problem, seed)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kernels.mlir.lowering.signature import TYPES, is_float
-from kernels.oracle.operands import Array, widened
+from tilewise.kernels.mlir.lowering.signature import TYPES, is_float
+from tilewise.kernels.oracle.operands import Array, widened
 
 MARGIN = 8.0  # of an element's move
 LEAST_SHARE = 1 / 8  # of its neighbours' median move; one may have stood still by chance

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from kernels.mlir.lowering.signature import Shaped, is_float
-from kernels.mlir.proof.child.comparison import smallest, spacing
-from kernels.mlir.proof.child.traits import Traits
-from kernels.oracle.operands import Array, to_bf16
+from tilewise.kernels.mlir.lowering.signature import Shaped, is_float
+from tilewise.kernels.mlir.proof.child.comparison import smallest, spacing
+from tilewise.kernels.mlir.proof.child.traits import Traits
+from tilewise.kernels.oracle.operands import Array, to_bf16
 
 LARGEST_WHOLE = 3
 _NARROW = {"f16": (-6, 2)}  # 65504 is its largest; sums of products have to stay below

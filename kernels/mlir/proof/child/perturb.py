@@ -13,9 +13,9 @@ import numpy as np
 from iree.compiler import ir
 from iree.compiler.passmanager import PassManager
 
-from kernels.mlir.lowering.structure import walk
-from kernels.mlir.lowering.to_llvm import function_of
-from kernels.mlir.proof.child.building import (
+from tilewise.kernels.mlir.lowering.structure import walk
+from tilewise.kernels.mlir.lowering.to_llvm import function_of
+from tilewise.kernels.mlir.proof.child.building import (
     UNSIGNED_LESS,
     add_argument,
     compare,
@@ -23,7 +23,7 @@ from kernels.mlir.proof.child.building import (
     like,
     make,
 )
-from kernels.oracle.operands import Array
+from tilewise.kernels.oracle.operands import Array
 
 SEEDS = "memref<1xi64>"
 _LOOPS = "builtin.module(func.func(convert-linalg-to-loops))"

@@ -1,16 +1,16 @@
 """The process in which a script is applied, compiled and run: `python -m
-kernels.mlir.proof.child.prove`.
+tilewise.kernels.mlir.proof.child.prove`.
 
 It reads one JSON request on standard input, writes one JSON reply on standard output,
-and may die at any moment: the parent (`kernels.mlir.proof.prove`) turns that into a failure.
-Stages are announced on standard error, so that the parent can say which one hung.
+and may die at any moment: the parent (`tilewise.kernels.mlir.proof.prove`) turns that into a
+failure. Stages are announced on standard error, so that the parent can say which one hung.
 """
 
 from typing import Any
 
-from kernels.mlir.proof.child.check import run_and_time
-from kernels.mlir.proof.child.stages import Finding, establish, serve
-from kernels.mlir.proof.found import Found
+from tilewise.kernels.mlir.proof.child.check import run_and_time
+from tilewise.kernels.mlir.proof.child.stages import Finding, establish, serve
+from tilewise.kernels.mlir.proof.found import Found
 
 
 def main() -> None:
@@ -20,15 +20,15 @@ def main() -> None:
 
 def prove_here(request: dict[str, Any]) -> Found:
     """Prove one script in this process: what could be established."""
-    from kernels.problem import parse_problem
+    from tilewise.kernels.problem import parse_problem
 
     problem = parse_problem(request["problem"])
 
     def steps(finding: Finding, diagnostics: Any) -> None:
-        from kernels.mlir.lowering.apply import apply_script
-        from kernels.mlir.lowering.structure import check_structure
-        from kernels.mlir.lowering.to_llvm import lower
-        from kernels.problem.iteration import iteration_space
+        from tilewise.kernels.mlir.lowering.apply import apply_script
+        from tilewise.kernels.mlir.lowering.structure import check_structure
+        from tilewise.kernels.mlir.lowering.to_llvm import lower
+        from tilewise.kernels.problem.iteration import iteration_space
 
         module = finding.apply(lambda: apply_script(request["module"], diagnostics))
         if request.get("apply_only"):

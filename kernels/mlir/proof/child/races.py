@@ -16,12 +16,12 @@ import numpy as np
 from iree.compiler import ir
 from iree.compiler.passmanager import PassManager
 
-from kernels.mlir.lowering.apply import Diagnostics, StageError
-from kernels.mlir.lowering.functions import compile_function
-from kernels.mlir.lowering.signature import Signature
-from kernels.mlir.lowering.structure import walk
-from kernels.mlir.lowering.to_llvm import function_of
-from kernels.mlir.proof.child.building import (
+from tilewise.kernels.mlir.lowering.apply import Diagnostics, StageError
+from tilewise.kernels.mlir.lowering.functions import compile_function
+from tilewise.kernels.mlir.lowering.signature import Signature
+from tilewise.kernels.mlir.lowering.structure import walk
+from tilewise.kernels.mlir.lowering.to_llvm import function_of
+from tilewise.kernels.mlir.proof.child.building import (
     EQUAL,
     LESS,
     UNEQUAL,
@@ -31,7 +31,7 @@ from kernels.mlir.proof.child.building import (
     made,
     make,
 )  # fmt: skip
-from kernels.oracle.operands import Array
+from tilewise.kernels.oracle.operands import Array
 
 PARALLEL = ("scf.forall", "scf.parallel", "affine.parallel")
 _LOOPS = (

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from kernels.mlir.proof.found import Found
-from kernels.system.limited_child import reply_to_request, stage
-from kernels.system.typed_json import to_json
+from tilewise.kernels.mlir.proof.found import Found
+from tilewise.kernels.system.limited_child import reply_to_request, stage
+from tilewise.kernels.system.typed_json import to_json
 
 
 def serve(answer: Callable[[dict[str, Any]], Found]) -> None:
@@ -40,8 +40,8 @@ class Finding:
 
     def compile(self, lowered: Callable[[], Any], effort: int = 3) -> Any:
         """The machine code of what `lowered` gives, and the scratch buffers that it takes."""
-        from kernels.mlir.lowering.jit import compile_ir
-        from kernels.mlir.payload.function import ENTRY
+        from tilewise.kernels.mlir.lowering.jit import compile_ir
+        from tilewise.kernels.mlir.payload.function import ENTRY
 
         begin = stage("lower")
         text, scratch = lowered()
@@ -64,8 +64,8 @@ def establish(steps: Callable[[Finding, Any], None]) -> Found:
     stage("import")
     from iree.compiler import ir
 
-    from kernels.mlir.dialects import without_definitions
-    from kernels.mlir.lowering.apply import Diagnostics, StageError
+    from tilewise.kernels.mlir.dialects import without_definitions
+    from tilewise.kernels.mlir.lowering.apply import Diagnostics, StageError
 
     without_definitions()
     finding = Finding()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kernels.statistics import median_interval
+from tilewise.kernels.statistics import median_interval
 
 FEWEST = 5
 MOST = 10_000

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.mlir.lowering.structure import LOOPS, walk
-from kernels.mlir.proof.child.comparison import Rules
-from kernels.mlir.proof.child.perturb import computed_in, width_of
+from tilewise.kernels.mlir.lowering.structure import LOOPS, walk
+from tilewise.kernels.mlir.proof.child.comparison import Rules
+from tilewise.kernels.mlir.proof.child.perturb import computed_in, width_of
 
 _ADDS = {"arith.addf", "arith.subf", "math.fma"}
 _SUMS = {"vector.contract", "vector.outerproduct", "vector.fma", "vector.reduction",

@@ -1,26 +1,26 @@
 """The process in which anybody's script is put to the proof: `python -m
-kernels.mlir.proof.child.verify`.
+tilewise.kernels.mlir.proof.child.verify`.
 
-It may die at any moment, as `kernels.mlir.proof.child.prove` may.
+It may die at any moment, as `tilewise.kernels.mlir.proof.child.prove` may.
 """
 
 from typing import Any
 
-from kernels.mlir.proof.child.check import run_and_time
-from kernels.mlir.proof.child.stages import Finding, establish, serve
-from kernels.mlir.proof.found import Found
-from kernels.system.limited_child import stage
+from tilewise.kernels.mlir.proof.child.check import run_and_time
+from tilewise.kernels.mlir.proof.child.stages import Finding, establish, serve
+from tilewise.kernels.mlir.proof.found import Found
+from tilewise.kernels.system.limited_child import stage
 
 
 def verify_here(request: dict[str, Any]) -> Found:
     """Put any script to the proof: what could be established, and more."""
 
     def steps(finding: Finding, diagnostics: Any) -> None:
-        from kernels.mlir.lowering.functions import bufferize
-        from kernels.mlir.lowering.packs_to_loops import lower_packs
-        from kernels.mlir.lowering.to_llvm import lower
-        from kernels.mlir.proof.child import any_payload
-        from kernels.problem import parse_problem
+        from tilewise.kernels.mlir.lowering.functions import bufferize
+        from tilewise.kernels.mlir.lowering.packs_to_loops import lower_packs
+        from tilewise.kernels.mlir.lowering.to_llvm import lower
+        from tilewise.kernels.mlir.proof.child import any_payload
+        from tilewise.kernels.problem import parse_problem
 
         def lowered() -> Any:
             bufferize(module, diagnostics)

@@ -5,11 +5,11 @@ from functools import reduce
 
 from llvmlite import ir
 
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.control import Loop
-from kernels.native.ir.dot_products import OFFSET, multiply_add, widen
-from kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const
-from kernels.native.microkernels.sweep.spec import SweepSpec
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.control import Loop
+from tilewise.kernels.native.ir.dot_products import OFFSET, multiply_add, widen
+from tilewise.kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const
+from tilewise.kernels.native.microkernels.sweep.spec import SweepSpec
 
 _ONES = 0x01010101  # four bytes
 _CHAINS = 4  # sums that are added to side by side

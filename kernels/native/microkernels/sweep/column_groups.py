@@ -15,16 +15,16 @@ from dataclasses import replace
 
 from llvmlite import ir
 
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.control import Loop, Transform, branch
-from kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const
-from kernels.native.microkernels.abi import FROM_WORDS, SweepArguments
-from kernels.native.microkernels.sweep.chunk_of_a import ChunkOfA
-from kernels.native.microkernels.sweep.panel_tile import PanelTile
-from kernels.native.microkernels.sweep.products import Products
-from kernels.native.microkernels.sweep.row_tile import BETWEEN
-from kernels.native.microkernels.sweep.spec import SweepSpec
-from kernels.native.microkernels.sweep.spread_fetch import SpreadFetch
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.control import Loop, Transform, branch
+from tilewise.kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const
+from tilewise.kernels.native.microkernels.abi import FROM_WORDS, SweepArguments
+from tilewise.kernels.native.microkernels.sweep.chunk_of_a import ChunkOfA
+from tilewise.kernels.native.microkernels.sweep.panel_tile import PanelTile
+from tilewise.kernels.native.microkernels.sweep.products import Products
+from tilewise.kernels.native.microkernels.sweep.row_tile import BETWEEN
+from tilewise.kernels.native.microkernels.sweep.spec import SweepSpec
+from tilewise.kernels.native.microkernels.sweep.spread_fetch import SpreadFetch
 
 
 class ColumnGroups:

@@ -12,13 +12,13 @@ from dataclasses import replace
 
 from llvmlite import ir
 
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.control import Loop, Transform, branch
-from kernels.native.ir.vectors import Value, const, internal_function
-from kernels.native.microkernels.abi import SWEEP_ARGUMENTS, SweepArguments
-from kernels.native.microkernels.sweep.column_groups import ColumnGroups
-from kernels.native.microkernels.sweep.row_tile import RowTile
-from kernels.native.microkernels.sweep.spec import SweepSpec
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.control import Loop, Transform, branch
+from tilewise.kernels.native.ir.vectors import Value, const, internal_function
+from tilewise.kernels.native.microkernels.abi import SWEEP_ARGUMENTS, SweepArguments
+from tilewise.kernels.native.microkernels.sweep.column_groups import ColumnGroups
+from tilewise.kernels.native.microkernels.sweep.row_tile import RowTile
+from tilewise.kernels.native.microkernels.sweep.spec import SweepSpec
 
 
 def emit_sweep(module: ir.Module, spec: SweepSpec, is_whole: bool) -> ir.Function:

@@ -13,17 +13,17 @@ joined to words again, which still costs less than packs that are used once.
 from dataclasses import dataclass
 from typing import Self
 
-from kernels.arithmetic import Arithmetic, sweep_arithmetic
-from kernels.native.microkernels.abi import ADD_PARTS
-from kernels.native.microkernels.specs import Piece
-from kernels.native.microkernels.sweep.emit import emit_sweep
-from kernels.native.microkernels.sweep.parts import emit_add_parts
-from kernels.native.microkernels.sweep.spec import SweepSpec, sweep_spec
-from kernels.native.microkernels.use import ANYHOW, Use
-from kernels.native.strides import Strides
-from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.target.model import Target
+from tilewise.kernels.arithmetic import Arithmetic, sweep_arithmetic
+from tilewise.kernels.native.microkernels.abi import ADD_PARTS
+from tilewise.kernels.native.microkernels.specs import Piece
+from tilewise.kernels.native.microkernels.sweep.emit import emit_sweep
+from tilewise.kernels.native.microkernels.sweep.parts import emit_add_parts
+from tilewise.kernels.native.microkernels.sweep.spec import SweepSpec, sweep_spec
+from tilewise.kernels.native.microkernels.use import ANYHOW, Use
+from tilewise.kernels.native.strides import Strides
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target.model import Target
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ those that loads have asked for. Whole rows of so many are not worth fetching: a
 on one set of the first cache, which drops them before they are read.
 """
 
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.control import branch
-from kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Value, Vectors, const
-from kernels.native.microkernels.abi import SweepArguments
-from kernels.native.microkernels.sweep.spec import PAGE_BYTES, SweepSpec
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.control import branch
+from tilewise.kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Value, Vectors, const
+from tilewise.kernels.native.microkernels.abi import SweepArguments
+from tilewise.kernels.native.microkernels.sweep.spec import PAGE_BYTES, SweepSpec
 
 PAGE_LINES = PAGE_BYTES // LINE_BYTES
 FIRST_LINES = 4  # of a page, after which processors follow its stream

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.control import branch
-from kernels.native.ir.vectors import Value
-from kernels.native.microkernels.abi import FROM_WORDS, TO_WORDS, SweepArguments
-from kernels.native.microkernels.sweep.row_tile import RowTile
-from kernels.native.microkernels.sweep.spec import SweepSpec
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.control import branch
+from tilewise.kernels.native.ir.vectors import Value
+from tilewise.kernels.native.microkernels.abi import FROM_WORDS, TO_WORDS, SweepArguments
+from tilewise.kernels.native.microkernels.sweep.row_tile import RowTile
+from tilewise.kernels.native.microkernels.sweep.spec import SweepSpec
 
 
 class PanelTile(RowTile):

@@ -7,10 +7,10 @@ It is one pass over sums that the caches have: a few lines for each part.
 
 from llvmlite import ir
 
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.control import Loop, Transform, branch, when
-from kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const, internal_function
-from kernels.native.microkernels.abi import (
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.control import Loop, Transform, branch, when
+from tilewise.kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const, internal_function
+from tilewise.kernels.native.microkernels.abi import (
     ADD_BIAS,
     LOAD_C,
     PARTS_ARGUMENTS,

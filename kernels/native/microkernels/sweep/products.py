@@ -2,19 +2,19 @@
 
 from collections.abc import Callable, Iterator
 
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.control import Loop
-from kernels.native.ir.dot_products import add_offset, join, multiply_add, widen
-from kernels.native.ir.interleave import (
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.control import Loop
+from tilewise.kernels.native.ir.dot_products import add_offset, join, multiply_add, widen
+from tilewise.kernels.native.ir.interleave import (
     in_order_of_columns,
     in_order_of_words,
     interleaved,
 )
-from kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Value, Vectors, const
-from kernels.native.microkernels.abi import SweepArguments
-from kernels.native.microkernels.sweep.chunk_of_a import ChunkOfA
-from kernels.native.microkernels.sweep.next_pages import NextPages
-from kernels.native.microkernels.sweep.spec import ROW_AHEAD_BYTES, SweepSpec
+from tilewise.kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Value, Vectors, const
+from tilewise.kernels.native.microkernels.abi import SweepArguments
+from tilewise.kernels.native.microkernels.sweep.chunk_of_a import ChunkOfA
+from tilewise.kernels.native.microkernels.sweep.next_pages import NextPages
+from tilewise.kernels.native.microkernels.sweep.spec import ROW_AHEAD_BYTES, SweepSpec
 
 
 class Products:

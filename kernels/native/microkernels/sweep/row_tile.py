@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Self
 
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.control import Loop, Transform, branch, when
-from kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const
-from kernels.native.microkernels.abi import (
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.control import Loop, Transform, branch, when
+from tilewise.kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const
+from tilewise.kernels.native.microkernels.abi import (
     ADD_BIAS,
     FROM_WORDS,
     LOAD_C,
@@ -15,9 +15,9 @@ from kernels.native.microkernels.abi import (
     SweepArguments,
     ceiling_of,
 )
-from kernels.native.microkernels.sweep.chunk_of_a import ChunkOfA
-from kernels.native.microkernels.sweep.products import Products
-from kernels.native.microkernels.sweep.spec import SweepSpec
+from tilewise.kernels.native.microkernels.sweep.chunk_of_a import ChunkOfA
+from tilewise.kernels.native.microkernels.sweep.products import Products
+from tilewise.kernels.native.microkernels.sweep.spec import SweepSpec
 
 BETWEEN = LOAD_C | FROM_WORDS | TO_WORDS  # flags of a chunk with whole ones before and behind it
 

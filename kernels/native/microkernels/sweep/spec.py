@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from kernels.arithmetic import Arithmetic, size_of, sweep_arithmetic
-from kernels.errors import LoweringError
-from kernels.native.microkernels.abi import epilogue_flags
-from kernels.native.strides import Strides
-from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.target.model import Target
+from tilewise.kernels.arithmetic import Arithmetic, size_of, sweep_arithmetic
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.microkernels.abi import epilogue_flags
+from tilewise.kernels.native.strides import Strides
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target.model import Target
 
 MOST_SHARING_ROWS = 64
 ROW_AHEAD_BYTES = 256  # of a row of B, from where a prefetch has its lines

@@ -5,10 +5,10 @@ lines of the last cache: sweeps of 16 rows of i8 ran at 0.8 times the speed that
 any. One or two for each word of each tile make them 1.1 times as fast.
 """
 
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Value, Vectors, const
-from kernels.native.microkernels.abi import SweepArguments
-from kernels.native.microkernels.sweep.spec import ROW_AHEAD_BYTES, SweepSpec
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Value, Vectors, const
+from tilewise.kernels.native.microkernels.abi import SweepArguments
+from tilewise.kernels.native.microkernels.sweep.spec import ROW_AHEAD_BYTES, SweepSpec
 
 
 class SpreadFetch:

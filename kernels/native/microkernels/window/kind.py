@@ -19,23 +19,23 @@ from typing import Any, Self
 
 from llvmlite import ir
 
-from kernels.arithmetic import Arithmetic, window_arithmetic
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.control import Loop, branch
-from kernels.native.ir.vectors import Value, const, internal_function
-from kernels.native.microkernels.abi import PAST_CACHES, WINDOW_ARGUMENTS, WindowArguments
-from kernels.native.microkernels.specs import Piece
-from kernels.native.microkernels.use import ANYHOW, Use
-from kernels.native.microkernels.window.pixels import PixelTile
-from kernels.native.microkernels.window.planes import PlaneTile
-from kernels.native.microkernels.window.runs import Run
-from kernels.native.microkernels.window.spec import WindowSpec, window_spec
-from kernels.native.microkernels.window.tile import Place, WindowTile
-from kernels.native.strides import Strides
-from kernels.problem import Conv2d, Problem
-from kernels.problem.iteration import iteration_space
-from kernels.schedule import Schedule
-from kernels.target.model import Target
+from tilewise.kernels.arithmetic import Arithmetic, window_arithmetic
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.control import Loop, branch
+from tilewise.kernels.native.ir.vectors import Value, const, internal_function
+from tilewise.kernels.native.microkernels.abi import PAST_CACHES, WINDOW_ARGUMENTS, WindowArguments
+from tilewise.kernels.native.microkernels.specs import Piece
+from tilewise.kernels.native.microkernels.use import ANYHOW, Use
+from tilewise.kernels.native.microkernels.window.pixels import PixelTile
+from tilewise.kernels.native.microkernels.window.planes import PlaneTile
+from tilewise.kernels.native.microkernels.window.runs import Run
+from tilewise.kernels.native.microkernels.window.spec import WindowSpec, window_spec
+from tilewise.kernels.native.microkernels.window.tile import Place, WindowTile
+from tilewise.kernels.native.strides import Strides
+from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.problem.iteration import iteration_space
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target.model import Target
 
 
 @dataclass(frozen=True)

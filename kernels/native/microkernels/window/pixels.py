@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from kernels.native.ir.vectors import I32, Value, const
-from kernels.native.microkernels.window.runs import Run, runs
-from kernels.native.microkernels.window.spec import WindowSpec
-from kernels.native.microkernels.window.tile import Place, Readers, WindowTile
+from tilewise.kernels.native.ir.vectors import I32, Value, const
+from tilewise.kernels.native.microkernels.window.runs import Run, runs
+from tilewise.kernels.native.microkernels.window.spec import WindowSpec
+from tilewise.kernels.native.microkernels.window.tile import Place, Readers, WindowTile
 
 Weights = dict[tuple[int, int, int], Value]
 """By tap, input of a group and vector of the tile."""

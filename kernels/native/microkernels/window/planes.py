@@ -10,11 +10,11 @@ from functools import partial
 
 from llvmlite import ir
 
-from kernels.native.ir.control import Loop
-from kernels.native.ir.dot_products import widen
-from kernels.native.ir.vectors import I32, Value, const
-from kernels.native.microkernels.window.runs import Found, Run, runs
-from kernels.native.microkernels.window.tile import Place, Readers, WindowTile, lanes_mask
+from tilewise.kernels.native.ir.control import Loop
+from tilewise.kernels.native.ir.dot_products import widen
+from tilewise.kernels.native.ir.vectors import I32, Value, const
+from tilewise.kernels.native.microkernels.window.runs import Found, Run, runs
+from tilewise.kernels.native.microkernels.window.tile import Place, Readers, WindowTile, lanes_mask
 
 PAIRS = 2  # the stride of which two whole vectors are loaded; from wider ones elements are gathered
 

@@ -7,7 +7,7 @@ read alike, and follow each other, share it.
 
 from dataclasses import dataclass
 
-from kernels.native.microkernels.window.spec import Axis
+from tilewise.kernels.native.microkernels.window.spec import Axis
 
 Found = tuple[bool, ...]
 """For neighbouring outputs, whether the image has the pixel that each reads for one tap."""

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, replace
 
-from kernels.arithmetic import Arithmetic, window_arithmetic, window_lanes
-from kernels.errors import LoweringError
-from kernels.native.microkernels.abi import epilogue_flags
-from kernels.problem import Conv2d
-from kernels.schedule import Schedule
-from kernels.target.model import Target
+from tilewise.kernels.arithmetic import Arithmetic, window_arithmetic, window_lanes
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.microkernels.abi import epilogue_flags
+from tilewise.kernels.problem import Conv2d
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target.model import Target
 
 
 @dataclass(frozen=True)

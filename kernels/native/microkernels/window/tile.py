@@ -12,13 +12,13 @@ from typing import Generic, TypeVar
 
 from llvmlite import ir
 
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.control import branch
-from kernels.native.ir.dot_products import widen
-from kernels.native.ir.vectors import ELEMENTS, I1, Value, Vectors, const
-from kernels.native.microkernels.abi import ADD_BIAS, RELU, WindowArguments, ceiling_of
-from kernels.native.microkernels.window.runs import Run
-from kernels.native.microkernels.window.spec import WindowSpec
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.control import branch
+from tilewise.kernels.native.ir.dot_products import widen
+from tilewise.kernels.native.ir.vectors import ELEMENTS, I1, Value, Vectors, const
+from tilewise.kernels.native.microkernels.abi import ADD_BIAS, RELU, WindowArguments, ceiling_of
+from tilewise.kernels.native.microkernels.window.runs import Run
+from tilewise.kernels.native.microkernels.window.spec import WindowSpec
 
 Readers = list[tuple[int, int]]
 """Outputs of a tile that read the same line or pixel, each with its tap."""

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernels.native.objects.interface import MISALIGNED, NO_SUCH_PART, NULL, OK
-from kernels.native.objects.proof.guarded import GuardedMemory, lines
-from kernels.native.objects.proof.loaded import LoadedObject
-from kernels.oracle.methods import expected_by
-from kernels.oracle.operands import POISON_BYTE, Array, Operands, make_operands
-from kernels.oracle.reference import reference
-from kernels.oracle.tolerance import Expected, compare
-from kernels.problem import Problem
-from kernels.schedule import Schedule
+from tilewise.kernels.native.objects.interface import MISALIGNED, NO_SUCH_PART, NULL, OK
+from tilewise.kernels.native.objects.proof.guarded import GuardedMemory, lines
+from tilewise.kernels.native.objects.proof.loaded import LoadedObject
+from tilewise.kernels.oracle.methods import expected_by
+from tilewise.kernels.oracle.operands import POISON_BYTE, Array, Operands, make_operands
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.oracle.tolerance import Expected, compare
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
 
 Found = tuple[float, float]
 _AT_ONCE = 2

@@ -1,15 +1,16 @@
-"""The process in which an object is proven: `python -m kernels.native.objects.proof.child`.
+"""Prove an object in a process: `python -m tilewise.kernels.native.objects.proof.child`.
 
 It reads one JSON request on standard input and writes one JSON reply on standard output, and may
-die at any moment: the parent (`kernels.native.objects.proof.prove`) turns that into a failure.
+die at any moment: the parent (`tilewise.kernels.native.objects.proof.prove`) turns that into a
+failure.
 """
 
 import base64
 from math import isfinite
 from typing import Any
 
-from kernels.system.limited_child import reply_to_request, stage
-from kernels.system.typed_json import from_json, to_json
+from tilewise.kernels.system.limited_child import reply_to_request, stage
+from tilewise.kernels.system.typed_json import from_json, to_json
 
 
 def main() -> None:
@@ -20,14 +21,14 @@ def main() -> None:
 def prove_here(request: dict[str, Any]) -> Any:
     """Prove one object in this process: what could be established."""
     stage("import")
-    from kernels.native.objects.interface import Interface
-    from kernels.native.objects.proof.checks import ObjectError, Trial
-    from kernels.native.objects.proof.loaded import LoadedObject
-    from kernels.native.objects.proof.prove import ObjectProof
-    from kernels.native.objects.proof.timing import time_beside_ours
-    from kernels.problem import parse_problem
-    from kernels.schedule import Schedule
-    from kernels.target import resolve
+    from tilewise.kernels.native.objects.interface import Interface
+    from tilewise.kernels.native.objects.proof.checks import ObjectError, Trial
+    from tilewise.kernels.native.objects.proof.loaded import LoadedObject
+    from tilewise.kernels.native.objects.proof.prove import ObjectProof
+    from tilewise.kernels.native.objects.proof.timing import time_beside_ours
+    from tilewise.kernels.problem import parse_problem
+    from tilewise.kernels.schedule import Schedule
+    from tilewise.kernels.target import resolve
 
     problem, schedule = parse_problem(request["problem"]), Schedule.from_json(request["schedule"])
     target = resolve(request["target"])

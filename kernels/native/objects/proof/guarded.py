@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.native.ir.vectors import LINE_BYTES
-from kernels.oracle.operands import Array
+from tilewise.kernels.native.ir.vectors import LINE_BYTES
+from tilewise.kernels.oracle.operands import Array
 
 _NOTHING, _READ, _WRITE = 0, 1, 2
 _PAGE = mmap.PAGESIZE

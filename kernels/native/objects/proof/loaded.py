@@ -3,9 +3,9 @@
 import ctypes
 from collections.abc import Mapping
 
-from kernels.native.jit.engines import Loaded
-from kernels.native.jit.object_code import ObjectCode
-from kernels.native.objects.interface import Interface
+from tilewise.kernels.native.jit.engines import Loaded
+from tilewise.kernels.native.jit.object_code import ObjectCode
+from tilewise.kernels.native.objects.interface import Interface
 
 
 class LoadedObject:

@@ -3,15 +3,15 @@
 import base64
 from dataclasses import dataclass
 
-from kernels.errors import ProofError
-from kernels.native.objects.make import KernelObject
-from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.system.limited_child import run_limited
-from kernels.system.typed_json import from_json, to_json
-from kernels.target.model import Target
+from tilewise.kernels.errors import ProofError
+from tilewise.kernels.native.objects.make import KernelObject
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.system.limited_child import run_limited
+from tilewise.kernels.system.typed_json import from_json, to_json
+from tilewise.kernels.target.model import Target
 
-CHILD = "kernels.native.objects.proof.child"
+CHILD = "tilewise.kernels.native.objects.proof.child"
 REPEAT_SECONDS = 0.3
 
 

@@ -7,12 +7,12 @@ from statistics import median
 
 import numpy as np
 
-from kernels.native.executable import lower
-from kernels.native.objects.proof.loaded import LoadedObject
-from kernels.oracle.operands import Operands, empty_aligned, make_operands
-from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.target.model import Target
+from tilewise.kernels.native.executable import lower
+from tilewise.kernels.native.objects.proof.loaded import LoadedObject
+from tilewise.kernels.oracle.operands import Operands, empty_aligned, make_operands
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target.model import Target
 
 SHORTEST = 100e-6  # seconds of a sample; a call through ctypes costs about a microsecond
 FEWEST, MOST = 9, 2000

@@ -2,9 +2,9 @@
 
 from llvmlite import ir
 
-from kernels.native.ir.values import typed
-from kernels.native.ir.vectors import ELEMENTS, I16, I32, I64, Value, Vectors, const
-from kernels.native.passes.rows.program import RowProgram
+from tilewise.kernels.native.ir.values import typed
+from tilewise.kernels.native.ir.vectors import ELEMENTS, I16, I32, I64, Value, Vectors, const
+from tilewise.kernels.native.passes.rows.program import RowProgram
 
 FIRST_SOURCE = 4
 """The first word of the sources among the parameters; each has two."""

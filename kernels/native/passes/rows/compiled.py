@@ -4,13 +4,13 @@ import functools
 
 from llvmlite import ir
 
-from kernels.errors import LoweringError
-from kernels.native.jit.engines import Loaded
-from kernels.native.jit.object_cache import object_code
-from kernels.native.passes.passes import Pass
-from kernels.native.passes.rows.emit import emit
-from kernels.native.passes.rows.program import RowProgram
-from kernels.target import detect
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.jit.engines import Loaded
+from tilewise.kernels.native.jit.object_cache import object_code
+from tilewise.kernels.native.passes.passes import Pass
+from tilewise.kernels.native.passes.rows.emit import emit
+from tilewise.kernels.native.passes.rows.program import RowProgram
+from tilewise.kernels.target import detect
 
 
 @functools.lru_cache(maxsize=256)

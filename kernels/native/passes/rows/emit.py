@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 from llvmlite import ir
 
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.control import Loop
-from kernels.native.ir.vectors import ELEMENTS, I64, VOID, Value, Vectors, const
-from kernels.native.passes.rows.access import Accesses
-from kernels.native.passes.rows.functions import FUNCTIONS
-from kernels.native.passes.rows.operations import NEUTRAL, Floats
-from kernels.native.passes.rows.program import (
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.control import Loop
+from tilewise.kernels.native.ir.vectors import ELEMENTS, I64, VOID, Value, Vectors, const
+from tilewise.kernels.native.passes.rows.access import Accesses
+from tilewise.kernels.native.passes.rows.functions import FUNCTIONS
+from tilewise.kernels.native.passes.rows.operations import NEUTRAL, Floats
+from tilewise.kernels.native.passes.rows.program import (
     COMPARE,
     NUMBER,
     READ,

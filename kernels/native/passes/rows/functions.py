@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.polynomial import chebyshev
 
-from kernels.native.ir.vectors import Value
-from kernels.native.passes.rows.operations import Floats
+from tilewise.kernels.native.ir.vectors import Value
+from tilewise.kernels.native.passes.rows.operations import Floats
 
 _LN2_HIGH = 0.693359375  # nine bits: its products with exponents are exact
 _LN2_LOW = math.log(2) - _LN2_HIGH

@@ -6,8 +6,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from kernels.native.ir.values import typed
-from kernels.native.ir.vectors import I32, Value, Vectors, declare
+from tilewise.kernels.native.ir.values import typed
+from tilewise.kernels.native.ir.vectors import I32, Value, Vectors, declare
 
 _PREDICATES = ("false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult",
                "ule", "une", "uno", "true")  # fmt: skip

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from math import copysign
 
-from kernels.errors import LoweringError
+from tilewise.kernels.errors import LoweringError
 
 REDUCTIONS = {f"row {name}": name for name in ("sum", "max", "maxnum", "min", "minnum", "larger")}
 """Operations that make one value of a row, and how they combine two elements.
@@ -34,7 +34,7 @@ class Operation:
 
     Attributes:
         name: `read` of a source, `number`, one of `REDUCTIONS`, or one of
-            `kernels.native.passes.rows.operations`.
+            `tilewise.kernels.native.passes.rows.operations`.
         of: numbers of earlier operations.
         number: of the source, the constant, or MLIR's predicate of a comparison.
     """

@@ -11,27 +11,27 @@ from fastapi.responses import JSONResponse
 from pydantic import AfterValidator
 from sqlalchemy.orm import Session
 
-from kernels.errors import ModuleError, TargetError
-from kernels.problem import parse_problem
-from kernels.target import target_kind
-from service.api.access import caller_of, request_id_of
-from service.api.lanes import in_lane
-from service.api.problem_details import responses
-from service.api.requests import Tuning
-from service.api.routes.jobs import KEY, LARGEST_ID, LONGEST_KEY, Cursor, Limit
-from service.api.routes.modules import BODY, given, graph_of
-from service.api.schemas import PlanHeadView, PlanPage, PlanView, UnfinishedView
-from service.api.services import Services, ServicesDep
-from service.db import models
-from service.db.models import PlanLayouts, PlanState
-from service.errors import UndoneError
-from service.jobs import idempotency
-from service.jobs.idempotency import RequestKey
-from service.jobs.queue import Submitter
-from service.plans import asked, endings, rows
-from service.plans.asked import Wanted
-from service.plans.documents import PATH, head_json, plan_json
-from service.results.readable import listed
+from tilewise.kernels.errors import ModuleError, TargetError
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target import target_kind
+from tilewise.service.api.access import caller_of, request_id_of
+from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.problem_details import responses
+from tilewise.service.api.requests import Tuning
+from tilewise.service.api.routes.jobs import KEY, LARGEST_ID, LONGEST_KEY, Cursor, Limit
+from tilewise.service.api.routes.modules import BODY, given, graph_of
+from tilewise.service.api.schemas import PlanHeadView, PlanPage, PlanView, UnfinishedView
+from tilewise.service.api.services import Services, ServicesDep
+from tilewise.service.db import models
+from tilewise.service.db.models import PlanLayouts, PlanState
+from tilewise.service.errors import UndoneError
+from tilewise.service.jobs import idempotency
+from tilewise.service.jobs.idempotency import RequestKey
+from tilewise.service.jobs.queue import Submitter
+from tilewise.service.plans import asked, endings, rows
+from tilewise.service.plans.asked import Wanted
+from tilewise.service.plans.documents import PATH, head_json, plan_json
+from tilewise.service.results.readable import listed
 
 LONGEST_NAME = 200
 

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.sse import EventSourceResponse
 
-from service.api.problem_details import responses
-from service.api.routes.events import HEADERS
-from service.api.routes.jobs import LARGEST_ID
-from service.api.routes.plans.asking import PlanId
-from service.api.services import Services, ServicesDep
-from service.plans import rows
-from service.plans.documents import PATH
+from tilewise.service.api.problem_details import responses
+from tilewise.service.api.routes.events import HEADERS
+from tilewise.service.api.routes.jobs import LARGEST_ID
+from tilewise.service.api.routes.plans.asking import PlanId
+from tilewise.service.api.services import Services, ServicesDep
+from tilewise.service.plans import rows
+from tilewise.service.plans.documents import PATH
 
 router = APIRouter(prefix=PATH, tags=["plans"])
 

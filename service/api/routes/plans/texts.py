@@ -7,15 +7,15 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Response
 
-from search.networks.runner import runner_text
-from service.api.answer_cache import matches
-from service.api.problem_details import responses
-from service.api.routes.plans.asking import PlanId
-from service.api.services import Services, ServicesDep
-from service.db import models
-from service.errors import ConflictError, NotFoundError
-from service.plans import endings, rows
-from service.plans.documents import PATH
+from tilewise.search.networks.runner import runner_text
+from tilewise.service.api.answer_cache import matches
+from tilewise.service.api.problem_details import responses
+from tilewise.service.api.routes.plans.asking import PlanId
+from tilewise.service.api.services import Services, ServicesDep
+from tilewise.service.db import models
+from tilewise.service.errors import ConflictError, NotFoundError
+from tilewise.service.plans import endings, rows
+from tilewise.service.plans.documents import PATH
 
 router = APIRouter(prefix=PATH, tags=["plans"])
 

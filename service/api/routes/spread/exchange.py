@@ -5,16 +5,16 @@ from http import HTTPStatus
 
 from fastapi import APIRouter
 
-from service.api.lanes import in_lane
-from service.api.problem_details import responses
-from service.api.routes.runs import PREFIX, ShownDep
-from service.api.services import ServicesDep
-from service.errors import LeaseLostError
-from service.jobs import lease, queue
-from service.runs import candidates, offers
-from service.runs.checks.trials import check_candidates
-from service.runs.checks.work import JobWork
-from service.runs.wire.candidates import ExchangedWire, ExchangeWire
+from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.problem_details import responses
+from tilewise.service.api.routes.runs import PREFIX, ShownDep
+from tilewise.service.api.services import ServicesDep
+from tilewise.service.errors import LeaseLostError
+from tilewise.service.jobs import lease, queue
+from tilewise.service.runs import candidates, offers
+from tilewise.service.runs.checks.trials import check_candidates
+from tilewise.service.runs.checks.work import JobWork
+from tilewise.service.runs.wire.candidates import ExchangedWire, ExchangeWire
 
 router = APIRouter(
     prefix=f"{PREFIX}/{{job_id}}",

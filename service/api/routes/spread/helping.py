@@ -8,23 +8,23 @@ from http import HTTPStatus
 from fastapi import APIRouter
 from sqlalchemy.orm import Session
 
-from service.api.lanes import in_lane
-from service.api.problem_details import responses
-from service.api.routes.runs import PREFIX, Shown, ShownDep, require_registered
-from service.api.services import ServicesDep
-from service.db.models import Offer
-from service.errors import ConflictError, LeaseLostError, TamperedError
-from service.jobs import queue
-from service.jobs.lease import Lease
-from service.runs import candidates, helping, offers
-from service.runs.checks.trials import check_answer
-from service.runs.checks.work import JobWork
-from service.runs.sql import SqlKeeper
-from service.runs.wire.candidates import (
+from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.problem_details import responses
+from tilewise.service.api.routes.runs import PREFIX, Shown, ShownDep, require_registered
+from tilewise.service.api.services import ServicesDep
+from tilewise.service.db.models import Offer
+from tilewise.service.errors import ConflictError, LeaseLostError, TamperedError
+from tilewise.service.jobs import queue
+from tilewise.service.jobs.lease import Lease
+from tilewise.service.runs import candidates, helping, offers
+from tilewise.service.runs.checks.trials import check_answer
+from tilewise.service.runs.checks.work import JobWork
+from tilewise.service.runs.sql import SqlKeeper
+from tilewise.service.runs.wire.candidates import (
     GivenWire,
     HelpWire,
 )
-from service.runs.wire.orders import BeginWire, OrderWire
+from tilewise.service.runs.wire.orders import BeginWire, OrderWire
 
 router = APIRouter(
     prefix=f"{PREFIX}/{{job_id}}",

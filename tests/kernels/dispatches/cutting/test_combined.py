@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from kernels.dispatches.compilation import compiled_with
-from kernels.dispatches.cutting.cut import Cut, cut_module, patterns_of
-from kernels.dispatches.entry import Entry, compiled
-from kernels.dispatches.library import text_of
-from kernels.mlir.frontend.read import read_module
-from kernels.mlir.iree.runtime import LoadedModule, open_device
-from kernels.oracle.operands import Array, empty_aligned
-from kernels.problem import parse_problem
-from kernels.schedule import Pack, Register, Schedule, Tile
-from kernels.target import Target
+from tilewise.kernels.dispatches.compilation import compiled_with
+from tilewise.kernels.dispatches.cutting.cut import Cut, cut_module, patterns_of
+from tilewise.kernels.dispatches.entry import Entry, compiled
+from tilewise.kernels.dispatches.library import text_of
+from tilewise.kernels.mlir.frontend.read import read_module
+from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
+from tilewise.kernels.oracle.operands import Array, empty_aligned
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Pack, Register, Schedule, Tile
+from tilewise.kernels.target import Target
 
 PAD = """
   %zero = arith.constant 0.0 : f32

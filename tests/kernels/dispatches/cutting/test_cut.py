@@ -5,18 +5,18 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from kernels.dispatches.compilation import compiled_with
-from kernels.dispatches.cutting.cut import cut_module, patterns_of
-from kernels.dispatches.entry import Entry, compiled
-from kernels.dispatches.library import text_of
-from kernels.errors import CompilerError
-from kernels.mlir.iree.runtime import LoadedModule, open_device
-from kernels.oracle.operands import empty_aligned
-from kernels.problem import parse_problem
-from kernels.schedule import Register, Schedule, Tile
-from kernels.target import Target
 from tests.kernels.dispatches.matching import TARGET, found_in, module_of, name_of, stand_in
 from tests.kernels.dispatches.patterns.test_spellings import BOTH, LINALG, SPELLED
+from tilewise.kernels.dispatches.compilation import compiled_with
+from tilewise.kernels.dispatches.cutting.cut import cut_module, patterns_of
+from tilewise.kernels.dispatches.entry import Entry, compiled
+from tilewise.kernels.dispatches.library import text_of
+from tilewise.kernels.errors import CompilerError
+from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
+from tilewise.kernels.oracle.operands import empty_aligned
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Register, Schedule, Tile
+from tilewise.kernels.target import Target
 
 DENSE = "matmul:m=6,n=32,k=8,dtype=f32,bias,epilogue=relu"
 HIGHER = """

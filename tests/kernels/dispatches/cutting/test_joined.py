@@ -1,7 +1,7 @@
 """Softmax is told from what only looks like it."""
 
-from kernels.dispatches.cutting.joined import is_softmax, with_quick_maxima
-from kernels.mlir.frontend.loops import Instruction
+from tilewise.kernels.dispatches.cutting.joined import is_softmax, with_quick_maxima
+from tilewise.kernels.mlir.frontend.loops import Instruction
 
 SOFTMAX = (
     Instruction("read"),

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.dispatches.passes.alone import expected
-from kernels.dispatches.passes.code import compiled_pass
-from kernels.dispatches.passes.row_pass import MOST_ON_STACK, Reading, RowPass, check
-from kernels.dispatches.patterns.graph import Value
-from kernels.dispatches.patterns.pattern import Pattern
-from kernels.errors import LoweringError
-from kernels.mlir.frontend.loops import Instruction
-from kernels.native.passes.rows.program import Source
-from kernels.target import Target
+from tilewise.kernels.dispatches.passes.alone import expected
+from tilewise.kernels.dispatches.passes.code import compiled_pass
+from tilewise.kernels.dispatches.passes.row_pass import MOST_ON_STACK, Reading, RowPass, check
+from tilewise.kernels.dispatches.patterns.graph import Value
+from tilewise.kernels.dispatches.patterns.pattern import Pattern
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.mlir.frontend.loops import Instruction
+from tilewise.kernels.native.passes.rows.program import Source
+from tilewise.kernels.target import Target
 
 READ = Instruction("read")
 

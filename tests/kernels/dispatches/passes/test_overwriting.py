@@ -2,10 +2,10 @@
 
 import pytest
 
-from kernels.dispatches.compilation import calls_in, preprocessed, replaced_in
-from kernels.dispatches.cutting.cut import cut_apart
-from kernels.target import Target
 from tests.kernels.dispatches.passes.test_row_passes import EACH, ROWS, library, scaled_softmax
+from tilewise.kernels.dispatches.compilation import calls_in, preprocessed, replaced_in
+from tilewise.kernels.dispatches.cutting.cut import cut_apart
+from tilewise.kernels.target import Target
 
 WIDE = "tensor<6x40xf32>"
 OWN = scaled_softmax(0.5, "%soft")

@@ -8,16 +8,16 @@ import pytest
 
 from examples.models.bert import bert
 from examples.models.spellings import spelled
-from kernels.dispatches.compilation import Replaced, compiled_with, replaced_in
-from kernels.dispatches.cutting.cut import cut_apart
-from kernels.dispatches.library import text_of
-from kernels.dispatches.passes.alone import expected
-from kernels.dispatches.passes.code import compiled_pass
-from kernels.dispatches.passes.row_pass import RowPass, distinct
-from kernels.mlir.iree.compiler import compile_module
-from kernels.mlir.iree.runtime import LoadedModule, open_device
-from kernels.oracle.operands import empty_aligned
-from kernels.target import Target
+from tilewise.kernels.dispatches.compilation import Replaced, compiled_with, replaced_in
+from tilewise.kernels.dispatches.cutting.cut import cut_apart
+from tilewise.kernels.dispatches.library import text_of
+from tilewise.kernels.dispatches.passes.alone import expected
+from tilewise.kernels.dispatches.passes.code import compiled_pass
+from tilewise.kernels.dispatches.passes.row_pass import RowPass, distinct
+from tilewise.kernels.mlir.iree.compiler import compile_module
+from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
+from tilewise.kernels.oracle.operands import empty_aligned
+from tilewise.kernels.target import Target
 
 Array = np.ndarray[Any, Any]
 TORCH = Path(__file__).with_name("torch.mlir")

@@ -1,9 +1,9 @@
 """Schedules from their sizes in order, and the IR that their scripts make."""
 
-from kernels.mlir.air import KStreaming, air_module, emit_air, require_streamed
-from kernels.mlir.air.inspection import Place, places
-from kernels.mlir.lowering.apply import Diagnostics, apply_script
-from kernels.problem import Matmul, parse_problem
+from tilewise.kernels.mlir.air import KStreaming, air_module, emit_air, require_streamed
+from tilewise.kernels.mlir.air.inspection import Place, places
+from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_script
+from tilewise.kernels.problem import Matmul, parse_problem
 
 NAMES = (
     "block_m", "block_n", "thread_m", "thread_n", "outer_k", "inner_k",

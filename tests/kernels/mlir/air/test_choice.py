@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.errors import ScheduleError
-from kernels.mlir.air import Memories, check_streaming, choose, describe, traffic
-from kernels.mlir.air.schedule import padded
-from kernels.problem import DTYPES
 from tests.kernels.mlir.air.build import ENDS, matmul
+from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.mlir.air import Memories, check_streaming, choose, describe, traffic
+from tilewise.kernels.mlir.air.schedule import padded
+from tilewise.kernels.problem import DTYPES
 
 SIZES = st.integers(1, 300)
 

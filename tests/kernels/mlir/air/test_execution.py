@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels.mlir.air import (
+from tests.kernels.mlir.air.build import ENDS, SMALL, THREADS_OWN, matmul, streaming
+from tilewise.kernels.mlir.air import (
     KStreaming,
     Memories,
     air_module,
@@ -14,13 +15,12 @@ from kernels.mlir.air import (
     prove_air,
     script_for,
 )
-from kernels.mlir.air.payload import streamed_payload
-from kernels.mlir.air.prove import CHILD, runnable
-from kernels.mlir.proof.proof import Proof
-from kernels.mlir.proof.run_child import run_child
-from kernels.mlir.transform.module import with_payload
-from kernels.problem import Matmul
-from tests.kernels.mlir.air.build import ENDS, SMALL, THREADS_OWN, matmul, streaming
+from tilewise.kernels.mlir.air.payload import streamed_payload
+from tilewise.kernels.mlir.air.prove import CHILD, runnable
+from tilewise.kernels.mlir.proof.proof import Proof
+from tilewise.kernels.mlir.proof.run_child import run_child
+from tilewise.kernels.mlir.transform.module import with_payload
+from tilewise.kernels.problem import Matmul
 
 PROBLEM = matmul("m=64,n=64,k=128,dtype=i32")
 PLAN = streaming(SMALL)

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from kernels.mlir.air import describe, emit_air
-from kernels.mlir.transform.module import mlir_version
 from tests.kernels.mlir.air.build import ENDS, THREADS_OWN, matmul, streaming
+from tilewise.kernels.mlir.air import describe, emit_air
+from tilewise.kernels.mlir.transform.module import mlir_version
 
 
 @pytest.mark.parametrize("end", ENDS)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from kernels.errors import ScheduleError, UnsupportedError
-from kernels.mlir.air import KStreaming, emit_air, require_streamed
-from kernels.problem import parse_problem
 from tests.kernels.mlir.air.build import SMALL, THREADS_OWN, matmul, streaming
+from tilewise.kernels.errors import ScheduleError, UnsupportedError
+from tilewise.kernels.mlir.air import KStreaming, emit_air, require_streamed
+from tilewise.kernels.problem import parse_problem
 
 PROBLEM = matmul("m=64,n=64,k=128,dtype=i32")
 

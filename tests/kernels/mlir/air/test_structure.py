@@ -4,9 +4,9 @@ from math import prod
 
 import pytest
 
-from kernels.mlir.air import traffic
-from kernels.mlir.air.inspection import Place, check_wishes
 from tests.kernels.mlir.air.build import ENDS, SMALL, THREADS_OWN, made, matmul, streaming
+from tilewise.kernels.mlir.air import traffic
+from tilewise.kernels.mlir.air.inspection import Place, check_wishes
 
 L3, L2, L1 = 0, 1, 2
 CASES = [

@@ -3,12 +3,12 @@
 import pytest
 from iree.compiler import ir
 
-from kernels.mlir.cpu.script import emit_script
-from kernels.mlir.lowering.apply import Diagnostics, apply_script
-from kernels.mlir.lowering.structure import walk
-from kernels.mlir.transform.module import with_payload
-from kernels.problem import parse_problem
 from tests.kernels.mlir.build import IMAGE, PACKED, PIXELS, schedule
+from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_script
+from tilewise.kernels.mlir.lowering.structure import walk
+from tilewise.kernels.mlir.transform.module import with_payload
+from tilewise.kernels.problem import parse_problem
 
 REGISTER = "register rows=4 cols=16 outer=cols"
 MATMUL = "matmul:m=64,n=96,k=48,dtype=f32,bias,epilogue=relu"

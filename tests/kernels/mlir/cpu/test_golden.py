@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from kernels.mlir.cpu.script import Script, emit_script
-from kernels.problem import parse_problem
 from tests.kernels.mlir.build import IMAGE, PACKED, PIXELS, schedule
+from tilewise.kernels.mlir.cpu.script import Script, emit_script
+from tilewise.kernels.problem import parse_problem
 
 
 def test_packed_matmul(golden: Callable[[str, str], None]) -> None:

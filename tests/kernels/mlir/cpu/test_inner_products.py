@@ -5,15 +5,15 @@ from collections import Counter
 import pytest
 from iree.compiler import ir
 
-from kernels.mlir.cpu.register_tile import vector_lanes
-from kernels.mlir.cpu.script import emit_script
-from kernels.mlir.lowering.apply import Diagnostics, apply_script
-from kernels.mlir.lowering.structure import walk
-from kernels.mlir.payload.form import form
-from kernels.mlir.payload.function import payload
-from kernels.mlir.transform.module import with_payload
-from kernels.problem import parse_problem
 from tests.kernels.mlir.build import schedule
+from tilewise.kernels.mlir.cpu.register_tile import vector_lanes
+from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_script
+from tilewise.kernels.mlir.lowering.structure import walk
+from tilewise.kernels.mlir.payload.form import form
+from tilewise.kernels.mlir.payload.function import payload
+from tilewise.kernels.mlir.transform.module import with_payload
+from tilewise.kernels.problem import parse_problem
 
 COLUMN = ("register rows=4 cols=1 outer=cols", "split dim=k lanes=32", "unroll factor=2")
 TILE = ("register rows=2 cols=3 outer=cols", "split dim=k lanes=16")

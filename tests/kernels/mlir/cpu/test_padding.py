@@ -5,12 +5,12 @@ from math import prod
 import pytest
 from iree.compiler import ir
 
-from kernels.mlir.cpu.script import emit_script
-from kernels.mlir.lowering.apply import Diagnostics, apply_script
-from kernels.mlir.lowering.structure import walk
-from kernels.mlir.transform.module import with_payload
-from kernels.problem import parse_problem
 from tests.kernels.mlir.build import schedule
+from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_script
+from tilewise.kernels.mlir.lowering.structure import walk
+from tilewise.kernels.mlir.transform.module import with_payload
+from tilewise.kernels.problem import parse_problem
 
 REGISTER = "register rows=4 cols=16 outer=cols"
 CONV = "conv2d:n=1,h=12,w=12,ci=8,co=32,kh=3,kw=3,pad=1,dtype=f32"

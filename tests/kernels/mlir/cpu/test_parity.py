@@ -13,15 +13,18 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from iree.compiler import ir
 
-from kernels.errors import LoweringError
-from kernels.loopnest import Loop, Nest, build, count
-from kernels.mlir.cpu.script import emit_script
-from kernels.mlir.lowering.apply import Diagnostics, apply_script
-from kernels.mlir.transform.module import with_payload
-from kernels.native import lower
-from kernels.oracle.operands import make_operands
-from kernels.problem import Conv2d, Matmul, Problem
-from kernels.schedule import (
+from tests.cases import cases
+from tests.kernels.mlir.nests import Transformed, products, read
+from tests.kernels.strategies import schedules
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.loopnest import Loop, Nest, build, count
+from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_script
+from tilewise.kernels.mlir.transform.module import with_payload
+from tilewise.kernels.native import lower
+from tilewise.kernels.oracle.operands import make_operands
+from tilewise.kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.schedule import (
     Alternate,
     Divide,
     Interleave,
@@ -37,10 +40,7 @@ from kernels.schedule import (
     Tile,
     Unroll,
 )
-from kernels.target import Target
-from tests.cases import cases
-from tests.kernels.mlir.nests import Transformed, products, read
-from tests.kernels.strategies import schedules
+from tilewise.kernels.target import Target
 
 LANES = 16
 small = st.integers(1, 3)

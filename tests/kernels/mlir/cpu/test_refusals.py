@@ -2,10 +2,10 @@
 
 import pytest
 
-from kernels.errors import UnsupportedError
-from kernels.mlir.cpu.script import emit_script
-from kernels.problem import parse_problem
-from kernels.schedule import Pack, Register, Schedule, Winograd
+from tilewise.kernels.errors import UnsupportedError
+from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Pack, Register, Schedule, Winograd
 
 
 def test_minimal_filtering_has_no_script() -> None:

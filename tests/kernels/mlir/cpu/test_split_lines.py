@@ -6,19 +6,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from iree.compiler import ir
 
-from kernels.mlir.cpu.script import emit_script
-from kernels.mlir.lowering.apply import Diagnostics, apply_script
-from kernels.mlir.lowering.jit import Call, compile_ir
-from kernels.mlir.lowering.to_llvm import lower
-from kernels.mlir.payload.function import ENTRY, argument_names, payload
-from kernels.mlir.proof.prove import prove
-from kernels.mlir.transform.module import with_payload
-from kernels.oracle.operands import NUMPY_TYPES, empty_aligned, make_operands, poison
-from kernels.oracle.reference import reference
-from kernels.oracle.tolerance import compare
-from kernels.problem import Conv2d, parse_problem
-from kernels.schedule import Register, Schedule, Tile
 from tests.kernels.mlir.build import schedule
+from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_script
+from tilewise.kernels.mlir.lowering.jit import Call, compile_ir
+from tilewise.kernels.mlir.lowering.to_llvm import lower
+from tilewise.kernels.mlir.payload.function import ENTRY, argument_names, payload
+from tilewise.kernels.mlir.proof.prove import prove
+from tilewise.kernels.mlir.transform.module import with_payload
+from tilewise.kernels.oracle.operands import NUMPY_TYPES, empty_aligned, make_operands, poison
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.problem import Conv2d, parse_problem
+from tilewise.kernels.schedule import Register, Schedule, Tile
 
 LAYER = (
     "conv2d:n=1,h=12,w=40,ci=3,co=3,kh=3,kw=3,pad=1,stride=2,groups=3,layout=nchw_fchw,dtype=f32"

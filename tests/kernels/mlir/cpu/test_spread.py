@@ -5,16 +5,16 @@ import re
 import pytest
 from iree.compiler import ir
 
-from kernels.mlir.cpu.script import emit_script
-from kernels.mlir.lowering.apply import Diagnostics, apply_script
-from kernels.mlir.proof.prove import prove
-from kernels.mlir.transform.module import with_payload
-from kernels.native import lower
-from kernels.oracle.operands import make_operands
-from kernels.problem import parse_problem
-from kernels.target import Target
 from tests.kernels.mlir.build import schedule
 from tests.kernels.mlir.nests import read
+from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_script
+from tilewise.kernels.mlir.proof.prove import prove
+from tilewise.kernels.mlir.transform.module import with_payload
+from tilewise.kernels.native import lower
+from tilewise.kernels.oracle.operands import make_operands
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target import Target
 
 LAYER = "conv2d:n=1,h=6,w=9,ci=24,co=24,kh=2,kw=3,groups=6,dtype=f32"
 TILE = ("register rows=2 cols=16 outer=cols",)

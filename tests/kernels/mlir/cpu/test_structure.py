@@ -4,13 +4,13 @@ from math import prod
 
 import pytest
 
-from kernels.loopnest import Copy, Loop, Nest, build
-from kernels.mlir.cpu.script import emit_script
-from kernels.mlir.proof.prove import transform
-from kernels.problem import Problem, parse_problem
-from kernels.schedule import Schedule
 from tests.kernels.mlir.build import IMAGE, IN_PLACE, PACKED, schedule
 from tests.kernels.mlir.nests import Transformed, read
+from tilewise.kernels.loopnest import Copy, Loop, Nest, build
+from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.mlir.proof.prove import transform
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import Schedule
 
 SQUARE = "matmul:m=64,n=96,k=48,dtype=f32"
 CONV = "conv2d:n=2,h=11,w=14,ci=8,co=32,kh=3,kw=3,dtype=f32"

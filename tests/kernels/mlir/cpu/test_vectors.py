@@ -3,17 +3,17 @@
 import pytest
 from iree.compiler import ir
 
-from kernels.errors import LoweringError
-from kernels.footprint import patch_bytes, working_bytes
-from kernels.mlir.cpu.notes import notes
-from kernels.mlir.cpu.register_tile import vector_lanes
-from kernels.mlir.cpu.script import emit_script
-from kernels.mlir.lowering.apply import StageError
-from kernels.mlir.lowering.structure import check_structure
-from kernels.mlir.payload.form import form
-from kernels.mlir.payload.function import payload
-from kernels.problem import parse_problem
 from tests.kernels.mlir.build import schedule
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.footprint import patch_bytes, working_bytes
+from tilewise.kernels.mlir.cpu.notes import notes
+from tilewise.kernels.mlir.cpu.register_tile import vector_lanes
+from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.mlir.lowering.apply import StageError
+from tilewise.kernels.mlir.lowering.structure import check_structure
+from tilewise.kernels.mlir.payload.form import form
+from tilewise.kernels.mlir.payload.function import payload
+from tilewise.kernels.problem import parse_problem
 
 PRODUCT = """
 func.func @f(%a: vector<VECTOR>, %n: index) -> vector<VECTOR> {

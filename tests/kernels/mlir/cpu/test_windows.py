@@ -9,19 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from iree.compiler import ir
 
-from kernels.mlir.cpu import windows
-from kernels.mlir.cpu.script import emit_script
-from kernels.mlir.lowering.apply import Diagnostics, apply_script
-from kernels.mlir.proof.prove import prove
-from kernels.mlir.transform.module import with_payload
-from kernels.native import lower
-from kernels.oracle.operands import make_operands
-from kernels.problem import Conv2d, parse_problem
-from kernels.schedule import Jam, Register, Schedule, Tile
-from kernels.target import Target
 from tests.cases import cases
 from tests.kernels.mlir.build import schedule
 from tests.kernels.mlir.nests import products, read
+from tilewise.kernels.mlir.cpu import windows
+from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_script
+from tilewise.kernels.mlir.proof.prove import prove
+from tilewise.kernels.mlir.transform.module import with_payload
+from tilewise.kernels.native import lower
+from tilewise.kernels.oracle.operands import make_operands
+from tilewise.kernels.problem import Conv2d, parse_problem
+from tilewise.kernels.schedule import Jam, Register, Schedule, Tile
+from tilewise.kernels.target import Target
 
 small = st.integers(1, 3)
 TILE = ("register rows=2 cols=16 outer=cols", "jam dim=oh factor=2")

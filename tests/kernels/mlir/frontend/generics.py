@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.oracle.operands import Array
+from tilewise.kernels.oracle.operands import Array
 
 Term = tuple[int, int]
 Map = tuple[tuple[Term, ...], ...]

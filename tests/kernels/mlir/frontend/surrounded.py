@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kernels.oracle.operands import Array
 from tests.kernels.mlir.frontend.generics import (
     WIDENED,
     Generic,
@@ -13,6 +12,7 @@ from tests.kernels.mlir.frontend.generics import (
     random_convolution,
     tensor,
 )
+from tilewise.kernels.oracle.operands import Array
 
 Order = tuple[int, ...]
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from kernels.mlir.frontend.read import read_module
-from kernels.problem import parse_problem
 from tests.kernels.mlir.frontend.dialects import DIALECTS
+from tilewise.kernels.mlir.frontend.read import read_module
+from tilewise.kernels.problem import parse_problem
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

@@ -5,12 +5,12 @@ import random
 import numpy as np
 import pytest
 
-from kernels.mlir.frontend.imported import Arrangement, Occurrence
-from kernels.mlir.frontend.read import read_module
-from kernels.oracle.operands import Array, to_bf16
-from kernels.oracle.reference import reference
-from kernels.problem import parse_problem
 from tests.kernels.mlir.frontend.generics import WIDENED, Generic, random_generic
+from tilewise.kernels.mlir.frontend.imported import Arrangement, Occurrence
+from tilewise.kernels.mlir.frontend.read import read_module
+from tilewise.kernels.oracle.operands import Array, to_bf16
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.problem import parse_problem
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

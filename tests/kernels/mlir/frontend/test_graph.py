@@ -8,9 +8,9 @@ import pytest
 
 from examples.models import MODELS
 from examples.models.spellings import spelled
-from kernels.mlir.frontend.graph import Graph, Node
-from kernels.mlir.frontend.read import read_graph, read_module, read_op
 from tests.kernels.mlir.frontend.dialects import DIALECTS
+from tilewise.kernels.mlir.frontend.graph import Graph, Node
+from tilewise.kernels.mlir.frontend.read import read_graph, read_module, read_op
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from kernels.errors import LimitError, ModuleError
-from kernels.mlir.frontend.read import Limits, read_module, read_op
+from tilewise.kernels.errors import LimitError, ModuleError
+from tilewise.kernels.mlir.frontend.read import Limits, read_module, read_op
 
 ir = pytest.importorskip("iree.compiler.ir", reason="iree-base-compiler is not installed")
 

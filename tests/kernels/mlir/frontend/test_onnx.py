@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.errors import ModuleError
-from kernels.mlir.frontend.onnx import as_module
-from kernels.mlir.frontend.read import Limits, read_module
-from kernels.oracle.operands import empty_aligned
+from tilewise.kernels.errors import ModuleError
+from tilewise.kernels.mlir.frontend.onnx import as_module
+from tilewise.kernels.mlir.frontend.read import Limits, read_module
+from tilewise.kernels.oracle.operands import empty_aligned
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
@@ -69,8 +69,8 @@ def test_problems_of_a_model_in_each_set_of_operators(onnx: Any, opset: int) -> 
 
 def test_a_model_as_a_module_computes_what_it_says(onnx: Any) -> None:
     pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
-    from kernels.mlir.iree.compiler import compile_module
-    from kernels.mlir.iree.runtime import LoadedModule, open_device
+    from tilewise.kernels.mlir.iree.compiler import compile_module
+    from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
 
     weights = layer_weights()
     module = as_module(layer(onnx, weights).SerializeToString())

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.errors import ModuleError
-from kernels.mlir.frontend.child.onnx import OnnxError, bytecode_of
-from kernels.mlir.frontend.onnx import as_module
-from kernels.mlir.frontend.read import read_module
-from kernels.oracle.operands import Array, empty_aligned
+from tilewise.kernels.errors import ModuleError
+from tilewise.kernels.mlir.frontend.child.onnx import OnnxError, bytecode_of
+from tilewise.kernels.mlir.frontend.onnx import as_module
+from tilewise.kernels.mlir.frontend.read import read_module
+from tilewise.kernels.oracle.operands import Array, empty_aligned
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
@@ -82,8 +82,8 @@ def test_all_forms_compute_what_onnx_says(onnx: Any, axes: int) -> None:
     pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
     from onnx.reference import ReferenceEvaluator
 
-    from kernels.mlir.iree.compiler import compile_module
-    from kernels.mlir.iree.runtime import LoadedModule, open_device
+    from tilewise.kernels.mlir.iree.compiler import compile_module
+    from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
 
     x: Array = empty_aligned(SHAPES[axes], np.float32)
     x[...] = np.random.default_rng(5).uniform(-2, -1, x.shape)  # a pad of 0 would be the largest
@@ -96,7 +96,7 @@ def test_all_forms_compute_what_onnx_says(onnx: Any, axes: int) -> None:
 
 
 def test_a_maximum_of_integers_has_the_least_of_them_around(onnx: Any) -> None:
-    from kernels.mlir.frontend.child.onnx_graph.explicit_pads import rewrite
+    from tilewise.kernels.mlir.frontend.child.onnx_graph.explicit_pads import rewrite
 
     proto = onnx.load_model_from_string(model(onnx, [("MaxPool", {"lopsided": True})], 2))
     proto.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.INT8
@@ -106,7 +106,7 @@ def test_a_maximum_of_integers_has_the_least_of_them_around(onnx: Any) -> None:
 
 
 def test_nodes_inside_of_others_are_resolved(onnx: Any) -> None:
-    from kernels.mlir.frontend.child.onnx_graph.explicit_pads import rewrite
+    from tilewise.kernels.mlir.frontend.child.onnx_graph.explicit_pads import rewrite
 
     make = onnx.helper
     whole = onnx.load_model_from_string(model(onnx, [("Conv", {"auto_pad": "SAME_UPPER"})], 2))

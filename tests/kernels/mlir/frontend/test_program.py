@@ -6,9 +6,9 @@ import pytest
 from examples.models import MODELS
 from examples.models.graph import Array, Graph
 from examples.models.spellings import spelled
-from kernels.errors import ModuleError
-from kernels.mlir.frontend.program import Elements, Pad, Program, Sum, Window
-from kernels.mlir.frontend.weights import read_program
+from tilewise.kernels.errors import ModuleError
+from tilewise.kernels.mlir.frontend.program import Elements, Pad, Program, Sum, Window
+from tilewise.kernels.mlir.frontend.weights import read_program
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

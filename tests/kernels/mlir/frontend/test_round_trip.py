@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from kernels.errors import ProblemError
-from kernels.mlir.frontend.read import read_module
-from kernels.mlir.iree.module_text import module_text
-from kernels.problem import DTYPES, Problem, parse_problem
+from tilewise.kernels.errors import ProblemError
+from tilewise.kernels.mlir.frontend.read import read_module
+from tilewise.kernels.mlir.iree.module_text import module_text
+from tilewise.kernels.problem import DTYPES, Problem, parse_problem
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kernels.errors import PlaceError
-from kernels.mlir.frontend.read import read_graph, read_module, read_op
+from tilewise.kernels.errors import PlaceError
+from tilewise.kernels.mlir.frontend.read import read_graph, read_module, read_op
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

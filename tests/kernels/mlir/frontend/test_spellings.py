@@ -2,10 +2,10 @@
 
 import pytest
 
-from kernels.mlir.frontend.imported import Imported
-from kernels.mlir.frontend.read import read_module
-from kernels.problem import parse_problem
 from tests.kernels.mlir.frontend.spellings import GLOBALS, SPELLINGS
+from tilewise.kernels.mlir.frontend.imported import Imported
+from tilewise.kernels.mlir.frontend.read import read_module
+from tilewise.kernels.problem import parse_problem
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

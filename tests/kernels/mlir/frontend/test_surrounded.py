@@ -6,14 +6,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from kernels.mlir.frontend.imported import Occurrence
-from kernels.mlir.frontend.read import read_module
-from kernels.oracle.operands import Array
-from kernels.oracle.reference import reference
-from kernels.problem import Problem, parse_problem
 from tests.kernels.mlir.frontend.generics import WIDENED
 from tests.kernels.mlir.frontend.surrounded import Surrounded, random_surrounded
 from tests.kernels.mlir.frontend.test_generics import arranged, stored
+from tilewise.kernels.mlir.frontend.imported import Occurrence
+from tilewise.kernels.mlir.frontend.read import read_module
+from tilewise.kernels.oracle.operands import Array
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.problem import Problem, parse_problem
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

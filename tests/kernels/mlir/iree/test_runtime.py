@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from kernels.mlir.iree.compiler import compile_module
-from kernels.mlir.iree.runtime import LoadedModule, open_device
+from tilewise.kernels.mlir.iree.compiler import compile_module
+from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")

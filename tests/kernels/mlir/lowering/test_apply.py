@@ -3,10 +3,10 @@
 import pytest
 from iree.compiler import ir
 
-from kernels.mlir.lowering.apply import Diagnostics, StageError, apply_script, apply_to
-from kernels.mlir.lowering.structure import check_structure
-from kernels.mlir.lowering.to_llvm import lower
 from tests.kernels.mlir.proof.test_verify import PAYLOAD, script
+from tilewise.kernels.mlir.lowering.apply import Diagnostics, StageError, apply_script, apply_to
+from tilewise.kernels.mlir.lowering.structure import check_structure
+from tilewise.kernels.mlir.lowering.to_llvm import lower
 
 # One map for three operands: nothing but the verifier looks.
 BROKEN = script(

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from iree.compiler import ir
 
-from kernels.mlir.lowering.apply import Diagnostics, StageError
-from kernels.mlir.lowering.bf16_words import bf16_as_words
-from kernels.mlir.lowering.functions import compile_function
-from kernels.mlir.lowering.jit import compile_ir
-from kernels.mlir.lowering.signature import signature_of
-from kernels.oracle.operands import Array, to_bf16, widened
+from tilewise.kernels.mlir.lowering.apply import Diagnostics, StageError
+from tilewise.kernels.mlir.lowering.bf16_words import bf16_as_words
+from tilewise.kernels.mlir.lowering.functions import compile_function
+from tilewise.kernels.mlir.lowering.jit import compile_ir
+from tilewise.kernels.mlir.lowering.signature import signature_of
+from tilewise.kernels.oracle.operands import Array, to_bf16, widened
 
 WIDENS = """
 define void @f(ptr %0, ptr %1) {

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from iree.compiler import ir
 
-from kernels.mlir.lowering.apply import Diagnostics, StageError
-from kernels.mlir.lowering.functions import compile_function
-from kernels.mlir.lowering.packs_to_loops import lower_packs
-from kernels.mlir.lowering.signature import signature_of
-from kernels.oracle.operands import Array
+from tilewise.kernels.mlir.lowering.apply import Diagnostics, StageError
+from tilewise.kernels.mlir.lowering.functions import compile_function
+from tilewise.kernels.mlir.lowering.packs_to_loops import lower_packs
+from tilewise.kernels.mlir.lowering.signature import signature_of
+from tilewise.kernels.oracle.operands import Array
 
 ROWS, COLUMNS, TALL, WIDE = 13, 7, 4, 3
 PADDED = (-(-ROWS // TALL) * TALL, -(-COLUMNS // WIDE) * WIDE)

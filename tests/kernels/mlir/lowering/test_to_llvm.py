@@ -3,8 +3,8 @@
 import pytest
 from iree.compiler import ir
 
-from kernels.mlir.lowering.apply import Diagnostics
-from kernels.mlir.lowering.to_llvm import lower
+from tilewise.kernels.mlir.lowering.apply import Diagnostics
+from tilewise.kernels.mlir.lowering.to_llvm import lower
 
 BUFFERS = """
 func.func @kernel(%from: memref<4x16xf32>, %to: memref<4x8xf32>) {

@@ -4,16 +4,16 @@ import json
 import tempfile
 from pathlib import Path
 
-from kernels.mlir.network.blocks import Blocks
-from kernels.mlir.network.pack import run_request, wishes
-from kernels.mlir.network.plan import PackPlan
-from kernels.mlir.proof.found import Found
-from kernels.system.typed_json import from_json
+from tilewise.kernels.mlir.network.blocks import Blocks
+from tilewise.kernels.mlir.network.pack import run_request, wishes
+from tilewise.kernels.mlir.network.plan import PackPlan
+from tilewise.kernels.mlir.proof.found import Found
+from tilewise.kernels.system.typed_json import from_json
 
 
 def pack(module: bytes, blocks: Blocks | None = None) -> PackPlan:
     """What `pack_module` gives."""
-    from kernels.mlir.network.child.pack import answer
+    from tilewise.kernels.mlir.network.child.pack import answer
 
     with tempfile.NamedTemporaryFile(suffix=".mlir") as file:
         Path(file.name).write_bytes(module)
@@ -23,6 +23,6 @@ def pack(module: bytes, blocks: Blocks | None = None) -> PackPlan:
 
 def prove(plan: PackPlan) -> Found:
     """What the child of `prove_packs` finds."""
-    from kernels.mlir.network.child.prove import prove_here
+    from tilewise.kernels.mlir.network.child.prove import prove_here
 
     return prove_here(run_request(plan))

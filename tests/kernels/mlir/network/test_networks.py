@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from kernels.errors import ModuleError
-from kernels.mlir.network.blocks import Blocks, OpBlocks
-from kernels.mlir.network.pack import pack_module, prove_packs
 from tests.kernels.mlir.network import networks, torch_networks
 from tests.kernels.mlir.network.here import pack, prove
+from tilewise.kernels.errors import ModuleError
+from tilewise.kernels.mlir.network.blocks import Blocks, OpBlocks
+from tilewise.kernels.mlir.network.pack import pack_module, prove_packs
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

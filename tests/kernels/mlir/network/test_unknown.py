@@ -2,10 +2,10 @@
 
 import pytest
 
-from kernels.errors import ModuleError
-from kernels.mlir.network.blocks import Blocks
-from kernels.mlir.network.pack import pack_module
 from tests.kernels.mlir.network.here import pack, prove
+from tilewise.kernels.errors import ModuleError
+from tilewise.kernels.mlir.network.blocks import Blocks
+from tilewise.kernels.mlir.network.pack import pack_module
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

@@ -3,17 +3,17 @@
 import random
 from dataclasses import replace
 
-from kernels.mlir.frontend.lone import LoneOp
-from kernels.mlir.frontend.read import read_op
-from kernels.mlir.normalised.normal_form import schedulable
-from kernels.schedule import Schedule
-from kernels.target import Target
-from search.space.space import Space
 from tests.kernels.mlir.frontend.generics import (
     Generic,
     random_contraction,
     random_convolution,
 )
+from tilewise.kernels.mlir.frontend.lone import LoneOp
+from tilewise.kernels.mlir.frontend.read import read_op
+from tilewise.kernels.mlir.normalised.normal_form import schedulable
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import Target
+from tilewise.search.space.space import Space
 
 SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 16, 24, 33)
 

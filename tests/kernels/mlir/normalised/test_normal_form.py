@@ -7,17 +7,17 @@ from math import prod
 
 import pytest
 
-from kernels.errors import PlaceError, UnsupportedError
-from kernels.loopnest import build
-from kernels.mlir.frontend.lone import LoneOp
-from kernels.mlir.frontend.read import read_op
-from kernels.mlir.normalised.normal_form import normal_form, schedulable
-from kernels.mlir.normalised.prove import prove_lone, transform_lone, with_op
-from kernels.mlir.normalised.script import emit_normalised
-from kernels.problem import parse_problem
-from kernels.schedule import Pack, Register, Schedule, Split, Stream, Tile
 from tests.kernels.mlir.nests import products, read
 from tests.kernels.mlir.normalised.ops import generic
+from tilewise.kernels.errors import PlaceError, UnsupportedError
+from tilewise.kernels.loopnest import build
+from tilewise.kernels.mlir.frontend.lone import LoneOp
+from tilewise.kernels.mlir.frontend.read import read_op
+from tilewise.kernels.mlir.normalised.normal_form import normal_form, schedulable
+from tilewise.kernels.mlir.normalised.prove import prove_lone, transform_lone, with_op
+from tilewise.kernels.mlir.normalised.script import emit_normalised
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Pack, Register, Schedule, Split, Stream, Tile
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

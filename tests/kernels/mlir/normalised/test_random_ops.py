@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kernels.mlir.normalised.prove import prove_lone
-from kernels.mlir.proof.proof import Proof
-from kernels.schedule import Schedule
-from kernels.target import Target
 from tests.kernels.mlir.frontend.generics import Generic
 from tests.kernels.mlir.normalised.ops import contraction, convolution, drawn, read
+from tilewise.kernels.mlir.normalised.prove import prove_lone
+from tilewise.kernels.mlir.proof.proof import Proof
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import Target
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

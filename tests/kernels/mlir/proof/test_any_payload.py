@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from iree.compiler import ir
 
-from kernels.mlir.lowering.apply import Diagnostics
-from kernels.mlir.proof.child.any_payload import run_payload
 from tests.kernels.mlir import payloads
 from tests.kernels.mlir.payloads import conv, gelu, layer_norm, matmul, softmax
+from tilewise.kernels.mlir.lowering.apply import Diagnostics
+from tilewise.kernels.mlir.proof.child.any_payload import run_payload
 
 KINDS = [matmul, conv, gelu, softmax, layer_norm]
 

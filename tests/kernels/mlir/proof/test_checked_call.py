@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from iree.compiler import ir
 
-from kernels.mlir.lowering.apply import Diagnostics, StageError
-from kernels.mlir.lowering.jit import compile_ir
-from kernels.mlir.lowering.signature import poisoned
-from kernels.mlir.lowering.to_llvm import Scratch, lower
-from kernels.mlir.proof.child.check import check_call
-from kernels.oracle.operands import POISON_BYTE
-from kernels.problem import parse_problem
+from tilewise.kernels.mlir.lowering.apply import Diagnostics, StageError
+from tilewise.kernels.mlir.lowering.jit import compile_ir
+from tilewise.kernels.mlir.lowering.signature import poisoned
+from tilewise.kernels.mlir.lowering.to_llvm import Scratch, lower
+from tilewise.kernels.mlir.proof.child.check import check_call
+from tilewise.kernels.oracle.operands import POISON_BYTE
+from tilewise.kernels.problem import parse_problem
 
 PROBLEM = parse_problem("matmul:m=13,n=17,k=11,dtype=f32")
 KERNEL = """

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from kernels.errors import LimitError
-from kernels.mlir.proof.found import Found
-from kernels.mlir.proof.prove import prove, prove_script, transform
-from kernels.mlir.proof.run_child import run_child
-from kernels.mlir.proof.verify import verify
-from kernels.system.children import child_environment
-from kernels.system.limited_child import LIBRARIES, MOST_PRINTED
 from tests.kernels.mlir.build import IN_PLACE, schedule
 from tests.kernels.mlir.proof.test_failures import FUNCTION, HANGS, SQUARE
 from tests.kernels.system.test_children import wait_until_gone
+from tilewise.kernels.errors import LimitError
+from tilewise.kernels.mlir.proof.found import Found
+from tilewise.kernels.mlir.proof.prove import prove, prove_script, transform
+from tilewise.kernels.mlir.proof.run_child import run_child
+from tilewise.kernels.mlir.proof.verify import verify
+from tilewise.kernels.system.children import child_environment
+from tilewise.kernels.system.limited_child import LIBRARIES, MOST_PRINTED
 
 CHILDREN = "tests.kernels.mlir.children"
 LONG = 600.0
@@ -117,7 +117,7 @@ def test_no_memory_is_no_limit() -> None:
 
 LIMITED = """
 import resource
-from kernels.system.limited_child import limit
+from tilewise.kernels.system.limited_child import limit
 limit(0.5, 1 << 30)
 print(resource.getrlimit(resource.RLIMIT_AS)[0], resource.getrlimit(resource.RLIMIT_CORE)[0])
 import sys
@@ -142,7 +142,7 @@ def test_a_child_whose_parent_cannot_stop_it_ends_by_its_processor_time() -> Non
 
 DIES = """
 import json, os, signal, subprocess, sys
-from kernels.mlir.proof.prove import prove
+from tilewise.kernels.mlir.proof.prove import prove
 start = subprocess.Popen
 
 def start_and_die(*arguments, **options):
@@ -151,7 +151,7 @@ def start_and_die(*arguments, **options):
     os.kill(os.getpid(), signal.SIGKILL)
 
 subprocess.Popen = start_and_die
-prove_module = sys.modules["kernels.mlir.proof.prove"]
+prove_module = sys.modules["tilewise.kernels.mlir.proof.prove"]
 prove_module.run_child(json.loads(sys.argv[1]))
 """
 

@@ -5,8 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.mlir.proof.child.comparison import FEWEST_UNITS, MARGIN, NEIGHBOURS, difference
-from kernels.oracle.operands import Array, to_bf16
+from tilewise.kernels.mlir.proof.child.comparison import (
+    FEWEST_UNITS,
+    MARGIN,
+    NEIGHBOURS,
+    difference,
+)
+from tilewise.kernels.oracle.operands import Array, to_bf16
 
 NAN, INF = np.nan, np.inf
 

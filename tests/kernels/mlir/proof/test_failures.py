@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from kernels.errors import ProofError
-from kernels.mlir.cpu.script import emit_script
-from kernels.mlir.proof.found import Found
-from kernels.mlir.proof.prove import prove_script, transform
-from kernels.mlir.proof.run_child import run_child
-from kernels.mlir.transform.module import with_payload
-from kernels.problem import Problem, parse_problem
-from kernels.system import limited_child
-from kernels.system.patience import Patience
 from tests.kernels.mlir.build import IN_PLACE, PACKED, schedule
+from tilewise.kernels.errors import ProofError
+from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.mlir.proof.found import Found
+from tilewise.kernels.mlir.proof.prove import prove_script, transform
+from tilewise.kernels.mlir.proof.run_child import run_child
+from tilewise.kernels.mlir.transform.module import with_payload
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.system import limited_child
+from tilewise.kernels.system.patience import Patience
 
 SQUARE = parse_problem("matmul:m=16,n=16,k=16,dtype=f32")
 MATCHED = "in %root : (!transform.any_op) -> !transform.any_op\n"

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from kernels.mlir.lowering.signature import TYPES, Shaped, is_float
-from kernels.mlir.proof.child.inputs import KINDS, LARGEST_WHOLE, make_inputs
-from kernels.oracle.operands import Array, to_bf16, widened
+from tilewise.kernels.mlir.lowering.signature import TYPES, Shaped, is_float
+from tilewise.kernels.mlir.proof.child.inputs import KINDS, LARGEST_WHOLE, make_inputs
+from tilewise.kernels.oracle.operands import Array, to_bf16, widened
 
 FLOATS = [element for element in TYPES if is_float(element)]
 INTEGERS = [element for element in TYPES if not is_float(element)]

@@ -2,15 +2,15 @@
 
 import pytest
 
-from kernels.errors import LoweringError, ScheduleError, UnsupportedError
-from kernels.mlir.cpu.notes import notes
-from kernels.mlir.cpu.script import emit_script
-from kernels.mlir.proof.proof import Proof
-from kernels.mlir.proof.prove import prove
-from kernels.mlir.transform.module import mlir_version
-from kernels.problem import parse_problem
-from kernels.problem.iteration import iteration_space
 from tests.kernels.mlir.build import IMAGE, IN_PLACE, PACKED, PIXELS, schedule
+from tilewise.kernels.errors import LoweringError, ScheduleError, UnsupportedError
+from tilewise.kernels.mlir.cpu.notes import notes
+from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.mlir.proof.proof import Proof
+from tilewise.kernels.mlir.proof.prove import prove
+from tilewise.kernels.mlir.transform.module import mlir_version
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.problem.iteration import iteration_space
 
 CONV = "conv2d:n=2,h=9,w=11,ci=5,co=19,kh=3,kw=2"
 GROUPED = "conv2d:n=2,h=9,w=11,ci=10,co=38,kh=3,kw=2,groups=2"

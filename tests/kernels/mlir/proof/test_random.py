@@ -3,11 +3,11 @@
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from kernels.errors import LoweringError
-from kernels.mlir.cpu.script import emit_script
-from kernels.mlir.proof.prove import prove, prove_script
-from kernels.target import detect
 from tests.kernels.strategies import can_split, matmuls, problems, schedules
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.mlir.proof.prove import prove, prove_script
+from tilewise.kernels.target import detect
 
 EXAMPLES = 16
 

@@ -5,13 +5,13 @@ import re
 import numpy as np
 import pytest
 
-from kernels.mlir.lowering.signature import TYPES, Shaped, is_float
-from kernels.mlir.proof.child.inputs import kinds_of, make_inputs
-from kernels.mlir.proof.child.traits import Traits
-from kernels.oracle.operands import widened
 from tests.kernels.mlir import payloads
 from tests.kernels.mlir.payloads import layer_norm, matmul, softmax
 from tests.kernels.mlir.proof.test_any_payload import compared
+from tilewise.kernels.mlir.lowering.signature import TYPES, Shaped, is_float
+from tilewise.kernels.mlir.proof.child.inputs import kinds_of, make_inputs
+from tilewise.kernels.mlir.proof.child.traits import Traits
+from tilewise.kernels.oracle.operands import widened
 
 POINTWISE = """
 func.func @f(%a: tensor<61xT>, %b: tensor<61xT>) -> tensor<61xT> {

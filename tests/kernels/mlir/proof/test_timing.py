@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from kernels.mlir.lowering.apply import StageError
-from kernels.mlir.lowering.jit import Call, compile_ir
-from kernels.mlir.proof.child.timing import summarise, time_call
+from tilewise.kernels.mlir.lowering.apply import StageError
+from tilewise.kernels.mlir.lowering.jit import Call, compile_ir
+from tilewise.kernels.mlir.proof.child.timing import summarise, time_call
 
 
 def test_interval_encloses_the_median() -> None:

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from kernels.mlir.cpu.script import emit_script
-from kernels.mlir.proof.verify import verify
-from kernels.mlir.transform.module import with_payload
-from kernels.problem import parse_problem
 from tests.kernels.mlir.build import PACKED, schedule
 from tests.kernels.mlir.payloads import gelu, layer_norm, softmax
 from tests.kernels.mlir.proof.test_any_payload import compared
+from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.mlir.proof.verify import verify
+from tilewise.kernels.mlir.transform.module import with_payload
+from tilewise.kernels.problem import parse_problem
 
 PAYLOAD = """
 func.func @product(%a: tensor<16x24xf32>, %b: tensor<24x40xf32>, %c: tensor<16x40xf32>)

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from iree.compiler import ir
 
-import kernels
-from kernels.mlir.transform import sequences
-from kernels.mlir.transform.matchers import (
+from tilewise import kernels
+from tilewise.kernels.mlir.transform import sequences
+from tilewise.kernels.mlir.transform.matchers import (
     contraction_matcher,
     elementwise_matcher,
     epilogue_matcher,
 )
-from kernels.mlir.transform.module import MODULE
+from tilewise.kernels.mlir.transform.module import MODULE
 
 KERNELS = Path(kernels.__file__).parent
 BODY = ("arith.mulf", "arith.addf")

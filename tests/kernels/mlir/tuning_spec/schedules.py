@@ -1,9 +1,9 @@
 """Schedules of specs for tests: plain sizes, whatever the problem."""
 
-from kernels.mlir.tuning_spec.form import form_of
-from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.schedule.steps.levels import Level, LevelName, Pipeline
+from tilewise.kernels.mlir.tuning_spec.form import form_of
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.schedule.steps.levels import Level, LevelName, Pipeline
 
 
 def plain(problem: Problem, *more: Level, rows: int = 8, cols: int = 32) -> Schedule:

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from kernels.errors import CompilerError
-from kernels.mlir.iree.runtime import open_device
-from kernels.mlir.proof.found import Found
-from kernels.mlir.proof.proof import Proof
-from kernels.mlir.tuning_spec import child
-from kernels.mlir.tuning_spec import prove as proving
-from kernels.mlir.tuning_spec.collection import entry_of, joined
-from kernels.mlir.tuning_spec.prove import prove
-from kernels.problem import parse_problem
-from kernels.schedule.steps.levels import Level
 from tests.kernels.mlir.tuning_spec.schedules import plain
+from tilewise.kernels.errors import CompilerError
+from tilewise.kernels.mlir.iree.runtime import open_device
+from tilewise.kernels.mlir.proof.found import Found
+from tilewise.kernels.mlir.proof.proof import Proof
+from tilewise.kernels.mlir.tuning_spec import child
+from tilewise.kernels.mlir.tuning_spec import prove as proving
+from tilewise.kernels.mlir.tuning_spec.collection import entry_of, joined
+from tilewise.kernels.mlir.tuning_spec.prove import prove
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule.steps.levels import Level
 
 pytest.importorskip("iree.runtime", reason="IREE's runtime, which runs the code, is not installed")
 
@@ -52,7 +52,7 @@ def test_a_proof_runs_on_the_threads_of_its_target(monkeypatch: pytest.MonkeyPat
     def here(request: dict[str, Any], _module: str) -> Found:
         assert len(request["modules"]) == 3
         with monkeypatch.context() as patch:
-            patch.setattr("kernels.mlir.iree.runtime.open_device", opening)
+            patch.setattr("tilewise.kernels.mlir.iree.runtime.open_device", opening)
             return child.run_here(request | {"repeat_s": 0.01})
 
     monkeypatch.setattr(proving, "run_child", here)

@@ -4,18 +4,18 @@ import re
 
 import pytest
 
-from kernels.errors import LoweringError, ScheduleError, UnsupportedError
-from kernels.mlir.iree.compiler import compiled_text
-from kernels.mlir.iree.module_text import module_text
-from kernels.mlir.tuning_spec.collection import check_matched
-from kernels.mlir.tuning_spec.form import check_covered, form_of
-from kernels.mlir.tuning_spec.sizes import outgrows_stack
-from kernels.mlir.tuning_spec.text import Entry, marks_in, matcher_key, spec_text
-from kernels.problem import parse_problem
-from kernels.schedule import Register, Schedule
-from kernels.schedule.steps.base import Step
-from kernels.schedule.steps.levels import Level, Pipeline
 from tests.kernels.mlir.tuning_spec.schedules import plain
+from tilewise.kernels.errors import LoweringError, ScheduleError, UnsupportedError
+from tilewise.kernels.mlir.iree.compiler import compiled_text
+from tilewise.kernels.mlir.iree.module_text import module_text
+from tilewise.kernels.mlir.tuning_spec.collection import check_matched
+from tilewise.kernels.mlir.tuning_spec.form import check_covered, form_of
+from tilewise.kernels.mlir.tuning_spec.sizes import outgrows_stack
+from tilewise.kernels.mlir.tuning_spec.text import Entry, marks_in, matcher_key, spec_text
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Register, Schedule
+from tilewise.kernels.schedule.steps.base import Step
+from tilewise.kernels.schedule.steps.levels import Level, Pipeline
 
 COVERED = [
     "matmul:m=48,n=48,k=48,dtype=f32",

@@ -6,15 +6,15 @@ from dataclasses import replace
 import llvmlite.binding as llvm
 import pytest
 
-from kernels.arithmetic import arithmetic
-from kernels.native.assembly.bound import bound
-from kernels.native.assembly.inner_loop import hottest_loop, inner_loop, render
-from kernels.native.assembly.instructions import count_other, count_x86, parse
-from kernels.native.microkernels.outer_product_spec import OuterProductSpec
-from kernels.problem import parse_problem
-from kernels.schedule import Pack, Register, Schedule, Split, Unroll
-from kernels.target import Target
-from kernels.target.cores import DEFAULT, core_of
+from tilewise.kernels.arithmetic import arithmetic
+from tilewise.kernels.native.assembly.bound import bound
+from tilewise.kernels.native.assembly.inner_loop import hottest_loop, inner_loop, render
+from tilewise.kernels.native.assembly.instructions import count_other, count_x86, parse
+from tilewise.kernels.native.microkernels.outer_product_spec import OuterProductSpec
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Pack, Register, Schedule, Split, Unroll
+from tilewise.kernels.target import Target
+from tilewise.kernels.target.cores import DEFAULT, core_of
 
 SPEC = OuterProductSpec(
     how=arithmetic("f32", Target("any")),

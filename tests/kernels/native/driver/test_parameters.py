@@ -6,7 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernels.native.driver.parameters import (
+from tests.kernels.strategies import problems, schedules
+from tilewise.kernels.native.driver.parameters import (
     BARRIER,
     COUNT,
     PARTS,
@@ -16,16 +17,24 @@ from kernels.native.driver.parameters import (
     fixed_parameters,
     names_of,
 )
-from kernels.native.language.definitions import language
-from kernels.native.microkernels.abi import ARGUMENTS, FUNCTIONS, SWEEP_ARGUMENTS, WINDOW_ARGUMENTS
-from kernels.native.packing.panels import PANEL_ARGUMENTS, ROWS_ARGUMENTS
-from kernels.native.packing.patches import PATCHES_ARGUMENTS
-from kernels.native.packing.transforms import FILTER_ARGUMENTS, IMAGE_ARGUMENTS, RESULT_ARGUMENTS
-from kernels.native.plan import Plan, plan
-from kernels.problem import parse_problem
-from kernels.schedule import Pack, Parallel, Register, Schedule, Winograd
-from kernels.target import Target
-from tests.kernels.strategies import problems, schedules
+from tilewise.kernels.native.language.definitions import language
+from tilewise.kernels.native.microkernels.abi import (
+    ARGUMENTS,
+    FUNCTIONS,
+    SWEEP_ARGUMENTS,
+    WINDOW_ARGUMENTS,
+)
+from tilewise.kernels.native.packing.panels import PANEL_ARGUMENTS, ROWS_ARGUMENTS
+from tilewise.kernels.native.packing.patches import PATCHES_ARGUMENTS
+from tilewise.kernels.native.packing.transforms import (
+    FILTER_ARGUMENTS,
+    IMAGE_ARGUMENTS,
+    RESULT_ARGUMENTS,
+)
+from tilewise.kernels.native.plan import Plan, plan
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Pack, Parallel, Register, Schedule, Winograd
+from tilewise.kernels.target import Target
 
 GIVEN = {
     "full": ARGUMENTS,

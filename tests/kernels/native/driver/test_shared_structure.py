@@ -4,15 +4,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernels.loopnest import build, count
-from kernels.native.driver import shared_structure as module
-from kernels.native.driver.shared_structure import LEAST_WORK, uniform
-from kernels.native.plan import plan
-from kernels.problem import parse_problem
-from kernels.problem.iteration import iteration_space
-from kernels.schedule import Pack, Parallel, Prefetch, Register, Schedule, Step, Stream, Tile
-from kernels.target import Target
 from tests.kernels.strategies import problems, schedules
+from tilewise.kernels.loopnest import build, count
+from tilewise.kernels.native.driver import shared_structure as module
+from tilewise.kernels.native.driver.shared_structure import LEAST_WORK, uniform
+from tilewise.kernels.native.plan import plan
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.problem.iteration import iteration_space
+from tilewise.kernels.schedule import (
+    Pack,
+    Parallel,
+    Prefetch,
+    Register,
+    Schedule,
+    Step,
+    Stream,
+    Tile,
+)
+from tilewise.kernels.target import Target
 
 LARGE = parse_problem("matmul:m=200,n=300,k=100,dtype=f32")
 TILE = Register(6, 64)

@@ -13,15 +13,15 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from kernels.errors import LoweringError
-from kernels.native.export.driver_source import wrapped
-from kernels.native.export.module import Tuned, export
-from kernels.oracle.operands import make_operands
-from kernels.oracle.reference import reference
-from kernels.oracle.tolerance import compare
-from kernels.problem import Problem, parse_problem
-from kernels.problem.iteration import iteration_space
-from kernels.schedule import (
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.export.driver_source import wrapped
+from tilewise.kernels.native.export.module import Tuned, export
+from tilewise.kernels.oracle.operands import make_operands
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.problem.iteration import iteration_space
+from tilewise.kernels.schedule import (
     Pack,
     Parallel,
     Register,
@@ -33,7 +33,7 @@ from kernels.schedule import (
     Unroll,
     Winograd,
 )
-from kernels.target import Target
+from tilewise.kernels.target import Target
 
 TINY = Target("testcpu", features=frozenset({"avx2", "fma"}), vector_bytes=32, vector_registers=16)
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from kernels.native.export.module import export
-from kernels.problem import parse_problem
-from kernels.schedule import Nontemporal, Pack, Register, Schedule, Step, Tile, Winograd
-from kernels.target import Target
 from tests.kernels.native.export.test_export import run_alone
+from tilewise.kernels.native.export.module import export
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Nontemporal, Pack, Register, Schedule, Step, Tile, Winograd
+from tilewise.kernels.target import Target
 
 TEXT = "conv2d:n=2,h=9,w=11,ci=5,co=40,kh={kh},kw={kw},{rest},dtype=f32,bias,weights={weights}"
 

@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llvmlite import ir
 
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.control import Loop, branch, turns
-from kernels.native.ir.vectors import ELEMENTS, I1, I8, I32, I64, Vectors, const
-from kernels.native.jit.engines import Loaded
-from kernels.native.jit.object_code import compile_module
-from kernels.native.microkernels.abi import ADD_BIAS, ARGUMENTS, RELU
-from kernels.native.plan import plan
-from kernels.problem import parse_problem
-from kernels.schedule import Pack, Register, Schedule, Split, Step
-from kernels.target import Target
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.control import Loop, branch, turns
+from tilewise.kernels.native.ir.vectors import ELEMENTS, I1, I8, I32, I64, Vectors, const
+from tilewise.kernels.native.jit.engines import Loaded
+from tilewise.kernels.native.jit.object_code import compile_module
+from tilewise.kernels.native.microkernels.abi import ADD_BIAS, ARGUMENTS, RELU
+from tilewise.kernels.native.plan import plan
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Pack, Register, Schedule, Split, Step
+from tilewise.kernels.target import Target
 
 WORD, DOUBLE = 2**64, ir.DoubleType()
 FOUR = ir.VectorType(I32, 4)

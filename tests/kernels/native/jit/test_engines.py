@@ -6,9 +6,9 @@ import gc
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from kernels.native.ir.vectors import I64
-from kernels.native.jit import object_code
-from kernels.native.jit.engines import Loaded
+from tilewise.kernels.native.ir.vectors import I64
+from tilewise.kernels.native.jit import object_code
+from tilewise.kernels.native.jit.engines import Loaded
 
 
 def constant(value: int) -> object_code.ObjectCode:

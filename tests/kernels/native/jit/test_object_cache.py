@@ -6,16 +6,16 @@ from pathlib import Path
 import llvmlite.binding as llvm
 import pytest
 
-from kernels.native import lower
-from kernels.native.jit import object_cache, object_code
-from kernels.native.jit.functions import compile_kernels, load
-from kernels.native.plan import plan
-from kernels.oracle.operands import make_operands
-from kernels.oracle.reference import reference
-from kernels.oracle.tolerance import compare
-from kernels.problem import Matmul
-from kernels.schedule import Pack, Register, Schedule
-from kernels.target import detect
+from tilewise.kernels.native import lower
+from tilewise.kernels.native.jit import object_cache, object_code
+from tilewise.kernels.native.jit.functions import compile_kernels, load
+from tilewise.kernels.native.plan import plan
+from tilewise.kernels.oracle.operands import make_operands
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.problem import Matmul
+from tilewise.kernels.schedule import Pack, Register, Schedule
+from tilewise.kernels.target import detect
 
 PROBLEM = Matmul(m=9, n=40, k=7, dtype="f32")
 OF_A_TILE = ("full", "edge", "filling")

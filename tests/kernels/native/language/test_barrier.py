@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from llvmlite import ir
 
-from kernels.native.jit.drivers import link
-from kernels.native.jit.engines import Loaded
-from kernels.native.jit.object_code import compile_module
-from kernels.native.language.barrier import ARRIVED, BARRIER_WORDS, PHASE
-from kernels.native.language.definitions import language
-from kernels.native.language.to_ir import emit_driver, emit_function
+from tilewise.kernels.native.jit.drivers import link
+from tilewise.kernels.native.jit.engines import Loaded
+from tilewise.kernels.native.jit.object_code import compile_module
+from tilewise.kernels.native.language.barrier import ARRIVED, BARRIER_WORDS, PHASE
+from tilewise.kernels.native.language.definitions import language
+from tilewise.kernels.native.language.to_ir import emit_driver, emit_function
 
 Steps = Generator[tuple[str, list[int]], int, None]
 
@@ -104,7 +104,7 @@ def test_what_was_written_before_the_barrier_is_seen_after_it() -> None:
 
 MEETING = """
 from numba import njit
-from kernels.native.language.barrier import read_shared, wait_for_all, write_shared
+from tilewise.kernels.native.language.barrier import read_shared, wait_for_all, write_shared
 
 @njit
 def meet(barrier, parts, board, mine, turns):

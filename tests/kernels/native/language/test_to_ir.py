@@ -10,20 +10,20 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from llvmlite import ir
 
-from kernels.errors import LoweringError
-from kernels.native import lower
-from kernels.native.jit.drivers import Drivers, load_driver
-from kernels.native.jit.engines import Loaded
-from kernels.native.jit.object_code import compile_module
-from kernels.native.language.definitions import definitions, language
-from kernels.native.language.to_ir import emit_driver
-from kernels.native.plan import plan
-from kernels.oracle.operands import make_operands
-from kernels.problem import parse_problem
-from kernels.schedule import Pack, Parallel, Register, Schedule, Tile
-from kernels.target import Target
 from tests.cases import cases
 from tests.kernels.strategies import problems, schedules
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native import lower
+from tilewise.kernels.native.jit.drivers import Drivers, load_driver
+from tilewise.kernels.native.jit.engines import Loaded
+from tilewise.kernels.native.jit.object_code import compile_module
+from tilewise.kernels.native.language.definitions import definitions, language
+from tilewise.kernels.native.language.to_ir import emit_driver
+from tilewise.kernels.native.plan import plan
+from tilewise.kernels.oracle.operands import make_operands
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Pack, Parallel, Register, Schedule, Tile
+from tilewise.kernels.target import Target
 
 HEADER = "from numba import njit\n\n@njit\n"
 
@@ -58,7 +58,7 @@ def test_both_ways_compute_and_count_the_same(
     schedule = data.draw(schedules(problem, host))
     results, counts = [], []
     for compiled in (load_driver, with_numba):
-        monkeypatch.setattr("kernels.native.executable.load_driver", compiled)
+        monkeypatch.setattr("tilewise.kernels.native.executable.load_driver", compiled)
         executable = lower(problem, schedule, host)
         # Numba's driver has no address for threads to call.
         assume(len(executable.nest.parts) == 1)

@@ -5,19 +5,19 @@ from dataclasses import replace
 import pytest
 from llvmlite import ir
 
-from kernels.errors import LoweringError
-from kernels.native.jit.functions import emit_all
-from kernels.native.microkernels import kinds
-from kernels.native.microkernels.abi import FUNCTIONS
-from kernels.native.microkernels.inner_product import InnerProduct
-from kernels.native.microkernels.kinds import KINDS, kind_of
-from kernels.native.microkernels.outer_product import OuterProduct
-from kernels.native.microkernels.sweep.kind import SweepKernel
-from kernels.native.microkernels.window.kind import Window
-from kernels.native.plan import plan
-from kernels.problem import parse_problem
-from kernels.schedule import Pack, Register, Schedule, Split, Stream, Sweep
-from kernels.target import Target
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.jit.functions import emit_all
+from tilewise.kernels.native.microkernels import kinds
+from tilewise.kernels.native.microkernels.abi import FUNCTIONS
+from tilewise.kernels.native.microkernels.inner_product import InnerProduct
+from tilewise.kernels.native.microkernels.kinds import KINDS, kind_of
+from tilewise.kernels.native.microkernels.outer_product import OuterProduct
+from tilewise.kernels.native.microkernels.sweep.kind import SweepKernel
+from tilewise.kernels.native.microkernels.window.kind import Window
+from tilewise.kernels.native.plan import plan
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Pack, Register, Schedule, Split, Stream, Sweep
+from tilewise.kernels.target import Target
 
 PROBLEM = parse_problem("matmul:m=32,n=48,k=64,dtype=f32")
 

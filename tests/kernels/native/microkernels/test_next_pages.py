@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from llvmlite import ir
 
-from kernels.arithmetic import size_of, sweep_arithmetic
-from kernels.native.ir.builder import Builder
-from kernels.native.ir.vectors import LINE_BYTES, Value, Vectors, const, internal_function
-from kernels.native.jit.engines import Loaded
-from kernels.native.jit.object_code import compile_module
-from kernels.native.microkernels.abi import SWEEP_ARGUMENTS, SweepArguments
-from kernels.native.microkernels.sweep.next_pages import FIRST_LINES, NextPages
-from kernels.native.microkernels.sweep.spec import PAGE_BYTES, SweepSpec
-from kernels.target import Target
+from tilewise.kernels.arithmetic import size_of, sweep_arithmetic
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.vectors import LINE_BYTES, Value, Vectors, const, internal_function
+from tilewise.kernels.native.jit.engines import Loaded
+from tilewise.kernels.native.jit.object_code import compile_module
+from tilewise.kernels.native.microkernels.abi import SWEEP_ARGUMENTS, SweepArguments
+from tilewise.kernels.native.microkernels.sweep.next_pages import FIRST_LINES, NextPages
+from tilewise.kernels.native.microkernels.sweep.spec import PAGE_BYTES, SweepSpec
+from tilewise.kernels.target import Target
 
 PAGES = 3  # of a row
 ROW = PAGES * PAGE_BYTES

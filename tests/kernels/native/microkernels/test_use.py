@@ -6,13 +6,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernels.loopnest import Loop, Nest, build
-from kernels.native.microkernels.use import Use, use_of
-from kernels.native.plan import plan
-from kernels.problem import parse_problem
-from kernels.schedule import Pack, Parallel, Prefetch, Register, Schedule, Stream, Tile, Unroll
-from kernels.target import Target
 from tests.kernels.strategies import problems, schedules
+from tilewise.kernels.loopnest import Loop, Nest, build
+from tilewise.kernels.native.microkernels.use import Use, use_of
+from tilewise.kernels.native.plan import plan
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import (
+    Pack,
+    Parallel,
+    Prefetch,
+    Register,
+    Schedule,
+    Stream,
+    Tile,
+    Unroll,
+)
+from tilewise.kernels.target import Target
 
 LANES = 16
 

@@ -1,12 +1,12 @@
 """What every test of objects checks: the interface holds, in this process."""
 
-from kernels.native.objects.elf import Elf
-from kernels.native.objects.make import KernelObject, make_object
-from kernels.native.objects.proof.checks import Trial
-from kernels.native.objects.proof.loaded import LoadedObject
-from kernels.problem import Problem
-from kernels.schedule import Schedule
-from kernels.target import Target
+from tilewise.kernels.native.objects.elf import Elf
+from tilewise.kernels.native.objects.make import KernelObject, make_object
+from tilewise.kernels.native.objects.proof.checks import Trial
+from tilewise.kernels.native.objects.proof.loaded import LoadedObject
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import Target
 
 
 def check_object(problem: Problem, schedule: Schedule, target: Target, seed: int) -> KernelObject:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kernels.native.objects.archive import archive
-from kernels.native.objects.elf import Elf
-from kernels.native.objects.make import make_object
-from kernels.problem import Matmul
-from kernels.schedule import Register, Schedule
-from kernels.target import Target
+from tilewise.kernels.native.objects.archive import archive
+from tilewise.kernels.native.objects.elf import Elf
+from tilewise.kernels.native.objects.make import make_object
+from tilewise.kernels.problem import Matmul
+from tilewise.kernels.schedule import Register, Schedule
+from tilewise.kernels.target import Target
 
 AR = shutil.which("ar")
 NM = shutil.which("nm")

@@ -5,12 +5,18 @@ import ctypes
 import llvmlite.binding as llvm
 import pytest
 
-from kernels.native.jit.engines import Loaded
-from kernels.native.jit.object_code import ObjectCode
-from kernels.native.objects import features
-from kernels.native.objects.features import BASIC, CHECKED, Bit, supported_text, used_features
-from kernels.native.objects.module import machine
-from kernels.target import Target
+from tilewise.kernels.native.jit.engines import Loaded
+from tilewise.kernels.native.jit.object_code import ObjectCode
+from tilewise.kernels.native.objects import features
+from tilewise.kernels.native.objects.features import (
+    BASIC,
+    CHECKED,
+    Bit,
+    supported_text,
+    used_features,
+)
+from tilewise.kernels.native.objects.module import machine
+from tilewise.kernels.target import Target
 
 
 def answer(*wanted: str) -> int:

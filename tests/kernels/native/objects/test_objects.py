@@ -5,13 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.errors import LoweringError
-from kernels.native.objects.make import make_object
-from kernels.native.objects.module import compiled_again, machine
-from kernels.native.objects.proof.checks import Trial
-from kernels.native.objects.proof.loaded import LoadedObject
-from kernels.problem import Matmul, parse_problem
-from kernels.schedule import (
+from tests.cases import cases
+from tests.kernels.native import test_winograd
+from tests.kernels.native.objects.object_case import check_object
+from tests.kernels.native_case import TARGETS
+from tests.kernels.strategies import can_split, is_legal, matmuls, problems, schedules
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.objects.make import make_object
+from tilewise.kernels.native.objects.module import compiled_again, machine
+from tilewise.kernels.native.objects.proof.checks import Trial
+from tilewise.kernels.native.objects.proof.loaded import LoadedObject
+from tilewise.kernels.problem import Matmul, parse_problem
+from tilewise.kernels.schedule import (
     Pack,
     Parallel,
     Register,
@@ -23,12 +28,7 @@ from kernels.schedule import (
     Tile,
     Unroll,
 )
-from kernels.target import Target
-from tests.cases import cases
-from tests.kernels.native import test_winograd
-from tests.kernels.native.objects.object_case import check_object
-from tests.kernels.native_case import TARGETS
-from tests.kernels.strategies import can_split, is_legal, matmuls, problems, schedules
+from tilewise.kernels.target import Target
 
 
 def lacks_halves(dtype: str, target: Target) -> bool:

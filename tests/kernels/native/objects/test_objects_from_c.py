@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernels.native.objects.interface import Interface
-from kernels.native.objects.make import KernelObject, make_object
-from kernels.oracle.operands import make_operands
-from kernels.oracle.reference import reference
-from kernels.oracle.tolerance import compare
-from kernels.problem import Problem, parse_problem
-from kernels.schedule import Pack, Parallel, Register, Schedule, Step, Tile, Unroll
-from kernels.target import Target
 from tests.kernels.native_case import AVX2
+from tilewise.kernels.native.objects.interface import Interface
+from tilewise.kernels.native.objects.make import KernelObject, make_object
+from tilewise.kernels.oracle.operands import make_operands
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import Pack, Parallel, Register, Schedule, Step, Tile, Unroll
+from tilewise.kernels.target import Target
 
 CC = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
 CXX = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)

@@ -1,1 +1,1 @@
-"""Tests of `kernels.native.passes`."""
+"""Tests of `tilewise.kernels.native.passes`."""

@@ -7,10 +7,10 @@ import pytest
 from numpy.typing import NDArray
 
 from examples.models.graph import as_stored
-from kernels.native.conversion import Conversion, moves_of
-from kernels.native.passes.chain import Chain
-from kernels.native.passes.passes import pass_of
-from kernels.oracle.operands import poison
+from tilewise.kernels.native.conversion import Conversion, moves_of
+from tilewise.kernels.native.passes.chain import Chain
+from tilewise.kernels.native.passes.passes import pass_of
+from tilewise.kernels.oracle.operands import poison
 
 Array = NDArray[Any]
 RNG = np.random.default_rng(5)

@@ -1,1 +1,1 @@
-"""Tests of `kernels.native.programs`."""
+"""Tests of `tilewise.kernels.native.programs`."""

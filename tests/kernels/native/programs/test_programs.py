@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernels.errors import LoweringError
-from kernels.native.objects.elf import Elf
-from kernels.native.programs import compile as compiling
-from kernels.native.programs.compile import compiled_program
-from kernels.native.programs.link import shared_library
-from kernels.native.programs.passes import OF_C
-from kernels.native.programs.steps import At, Pass, Program, Row, Step, Table
-from kernels.oracle.operands import empty_aligned
-from kernels.target import detect
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.objects.elf import Elf
+from tilewise.kernels.native.programs import compile as compiling
+from tilewise.kernels.native.programs.compile import compiled_program
+from tilewise.kernels.native.programs.link import shared_library
+from tilewise.kernels.native.programs.passes import OF_C
+from tilewise.kernels.native.programs.steps import At, Pass, Program, Row, Step, Table
+from tilewise.kernels.oracle.operands import empty_aligned
+from tilewise.kernels.target import detect
 
 pytest.importorskip("iree.compiler", reason="its linker; iree-base-compiler is not installed")
 ROWS, LENGTH = 6, 5

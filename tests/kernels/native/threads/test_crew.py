@@ -6,17 +6,17 @@ import sys
 
 import pytest
 
-from kernels.native.threads import crew as crews
+from tilewise.kernels.native.threads import crew as crews
 
 CALLED = """
 import os, sys, time
 import numpy as np
-from kernels.native import lower
-from kernels.native.threads.crew import crew
-from kernels.oracle.operands import make_operands, poison
-from kernels.problem import parse_problem
-from kernels.schedule import Parallel, Register, Schedule
-from kernels.target import detect
+from tilewise.kernels.native import lower
+from tilewise.kernels.native.threads.crew import crew
+from tilewise.kernels.oracle.operands import make_operands, poison
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Parallel, Register, Schedule
+from tilewise.kernels.target import detect
 
 problem = parse_problem("matmul:m=70,n=150,k=50,dtype=i32")
 operands = make_operands(problem, 1)

@@ -7,18 +7,18 @@ import time
 import numpy as np
 import pytest
 
-from kernels.errors import ScheduleError, TargetError
-from kernels.loopnest import build
-from kernels.native import lower
-from kernels.native.microbench import bandwidth_gbs, peak_gflops
-from kernels.native.threads.crew import _CREWS, SPINS, crew
-from kernels.native.threads.pinning import pin, usable_processors
-from kernels.oracle.operands import make_operands, poison
-from kernels.oracle.reference import reference
-from kernels.oracle.tolerance import compare
-from kernels.problem import parse_problem
-from kernels.schedule import Pack, Parallel, Register, Schedule, Stream, Tile, Unroll
-from kernels.target import Target, resolve
+from tilewise.kernels.errors import ScheduleError, TargetError
+from tilewise.kernels.loopnest import build
+from tilewise.kernels.native import lower
+from tilewise.kernels.native.microbench import bandwidth_gbs, peak_gflops
+from tilewise.kernels.native.threads.crew import _CREWS, SPINS, crew
+from tilewise.kernels.native.threads.pinning import pin, usable_processors
+from tilewise.kernels.oracle.operands import make_operands, poison
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Pack, Parallel, Register, Schedule, Stream, Tile, Unroll
+from tilewise.kernels.target import Target, resolve
 
 PROBLEM = parse_problem("matmul:m=70,n=150,k=50,dtype=f32,bias")
 GOTO = (Tile("n", 32), Stream("k", 24), Pack("B"), Tile("m", 12), Pack("A"), Register(4, 32))

@@ -8,15 +8,15 @@ import pytest
 
 from examples.models import MODELS
 from examples.models.spellings import spelled
-from kernels.mlir.frontend.program import Program
-from kernels.mlir.frontend.weights import read_outline
-from kernels.target import detect
-from search.networks.costing import passes
-from search.networks.costing.passes import PassTimes
-from search.networks.plan import Plan, PlannedPass
-from search.networks.planning import Named, planned
-from search.networks.running.network import Network
 from tests.search.networks.running.drawn import Drawn, apart, computed, plan_of, program_of
+from tilewise.kernels.mlir.frontend.program import Program
+from tilewise.kernels.mlir.frontend.weights import read_outline
+from tilewise.kernels.target import detect
+from tilewise.search.networks.costing import passes
+from tilewise.search.networks.costing.passes import PassTimes
+from tilewise.search.networks.plan import Plan, PlannedPass
+from tilewise.search.networks.planning import Named, planned
+from tilewise.search.networks.running.network import Network
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
@@ -25,7 +25,7 @@ Times = dict[tuple[str, bool], float]
 
 
 class MadeUp:
-    """Passes as they are, with times by a rule (`search.networks.planning.Passes`).
+    """Passes as they are, with times by a rule (`tilewise.search.networks.planning.Passes`).
 
     Args:
         program: of the model.

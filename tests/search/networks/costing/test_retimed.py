@@ -4,13 +4,14 @@ import pytest
 
 from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
-from kernels.mlir.frontend.read import read_graph
-from kernels.native import lower
-from kernels.oracle.operands import make_operands, poison
-from kernels.oracle.reference import reference
-from kernels.oracle.tolerance import compare
-from kernels.problem import parse_problem
-from kernels.schedule import (
+from tests.search.networks.running.drawn import timed
+from tilewise.kernels.mlir.frontend.read import read_graph
+from tilewise.kernels.native import lower
+from tilewise.kernels.oracle.operands import make_operands, poison
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import (
     Pack,
     Parallel,
     Prefetch,
@@ -21,12 +22,11 @@ from kernels.schedule import (
     Tile,
     Winograd,
 )
-from kernels.target import detect
-from search.networks.costing import retimed
-from search.networks.costing.retimed import Retimed, in_turns, weights_bytes, with_prefetch
-from search.networks.costs import Timed
-from search.networks.layouts import Layout
-from tests.search.networks.running.drawn import timed
+from tilewise.kernels.target import detect
+from tilewise.search.networks.costing import retimed
+from tilewise.search.networks.costing.retimed import Retimed, in_turns, weights_bytes, with_prefetch
+from tilewise.search.networks.costs import Timed
+from tilewise.search.networks.layouts import Layout
 
 CONV = "conv2d:n=1,h=8,w=8,ci=8,co=16,kh=3,kw=3,dtype=f32,bias,weights=constant"
 STORED_US = 1e9

@@ -1,1 +1,1 @@
-"""Tests of `search.networks.running`."""
+"""Tests of `tilewise.search.networks.running`."""

@@ -6,22 +6,22 @@ import numpy as np
 
 from examples.models.graph import Array, Graph
 from examples.models.spellings import spelled
-from kernels.mlir.frontend.program import Program
-from kernels.mlir.frontend.weights import read_program
-from kernels.oracle.operands import to_bf16
-from kernels.problem import Accuracy, parse_problem
-from kernels.schedule import Schedule
-from kernels.target import Target, detect
-from search.networks.costs import Timed, algorithm_of
-from search.networks.layouts import Layout
-from search.networks.plan import Plan
-from search.networks.planning import Named, Passes, planned
-from search.networks.running.network import Network
-from search.space.space import Space
+from tilewise.kernels.mlir.frontend.program import Program
+from tilewise.kernels.mlir.frontend.weights import read_program
+from tilewise.kernels.oracle.operands import to_bf16
+from tilewise.kernels.problem import Accuracy, parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import Target, detect
+from tilewise.search.networks.costs import Timed, algorithm_of
+from tilewise.search.networks.layouts import Layout
+from tilewise.search.networks.plan import Plan
+from tilewise.search.networks.planning import Named, Passes, planned
+from tilewise.search.networks.running.network import Network
+from tilewise.search.space.space import Space
 
 
 class Drawn:
-    """Costs at random of schedules at random (`search.networks.costs.Costs`).
+    """Costs at random of schedules at random (`tilewise.search.networks.costs.Costs`).
 
     Args:
         target: of the schedules.

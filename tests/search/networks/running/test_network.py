@@ -8,13 +8,13 @@ import pytest
 
 from examples.models import MODELS
 from examples.models.graph import Graph, Value
-from kernels.mlir.frontend.program import Program
-from kernels.mlir.frontend.weights import read_program
-from kernels.target import detect
-from search.errors import NetworkError
-from search.networks.plan import Plan
-from search.networks.running.network import Network
 from tests.search.networks.running.drawn import apart, computed, plan_of, program_of
+from tilewise.kernels.mlir.frontend.program import Program
+from tilewise.kernels.mlir.frontend.weights import read_program
+from tilewise.kernels.target import detect
+from tilewise.search.errors import NetworkError
+from tilewise.search.networks.plan import Plan
+from tilewise.search.networks.running.network import Network
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 MODELS_IN = [

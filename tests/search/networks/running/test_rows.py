@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from examples.models.graph import Array
-from kernels.mlir.frontend.weights import read_program
-from kernels.target import detect
-from search.networks.running.network import Network
 from tests.search.networks.running.drawn import plan_of
+from tilewise.kernels.mlir.frontend.weights import read_program
+from tilewise.kernels.target import detect
+from tilewise.search.networks.running.network import Network
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

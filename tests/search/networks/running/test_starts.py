@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kernels.mlir.frontend.weights import read_program
-from search.networks.running.network import Network
-from search.networks.variants import in_channel_blocks, variants
 from tests.search.networks.running.drawn import plan_of
+from tilewise.kernels.mlir.frontend.weights import read_program
+from tilewise.search.networks.running.network import Network
+from tilewise.search.networks.variants import in_channel_blocks, variants
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

@@ -1,1 +1,1 @@
-"""Tests of `search.networks.standalone`."""
+"""Tests of `tilewise.search.networks.standalone`."""

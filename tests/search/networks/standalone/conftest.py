@@ -3,10 +3,10 @@
 import pytest
 
 from examples.models.graph import Graph, Value
-from search.networks.running.network import Network
 from tests.search.networks.running.drawn import computed, plan_of
 from tests.search.networks.running.drawn import program_of as program_from
 from tests.search.networks.standalone.written import Drawn, written
+from tilewise.search.networks.running.network import Network
 
 
 @pytest.fixture(scope="package")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from search.networks.standalone import runner
 from tests.search.networks.standalone.written import Drawn
+from tilewise.search.networks.standalone import runner
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

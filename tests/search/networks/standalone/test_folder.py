@@ -13,15 +13,15 @@ import pytest
 
 from examples.models import MODELS
 from examples.models.graph import Graph
-from search.errors import NetworkError
-from search.networks.plan import Plan
-from search.networks.running.arena import Arena
-from search.networks.running.network import Network
-from search.networks.standalone import files, runner
-from search.networks.standalone.files import program_of
 from tests.search.networks.running.drawn import apart, computed, plan_of
 from tests.search.networks.running.drawn import program_of as program_from
 from tests.search.networks.standalone.written import MODULE, Drawn, run_alone, written
+from tilewise.search.errors import NetworkError
+from tilewise.search.networks.plan import Plan
+from tilewise.search.networks.running.arena import Arena
+from tilewise.search.networks.running.network import Network
+from tilewise.search.networks.standalone import files, runner
+from tilewise.search.networks.standalone.files import program_of
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from examples.models import MODELS
-from search.networks.running.network import Network
 from tests.search.networks.running.drawn import plan_of
 from tests.search.networks.running.drawn import program_of as program_from
 from tests.search.networks.standalone.written import Drawn, written
+from tilewise.search.networks.running.network import Network
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from examples.models.graph import Graph
-from kernels.target import detect
-from search.networks.running.network import Network
 from tests.search.networks.running.drawn import computed, plan_of
 from tests.search.networks.running.drawn import program_of as program_from
 from tests.search.networks.standalone.written import Drawn, run_alone, written
+from tilewise.kernels.target import detect
+from tilewise.search.networks.running.network import Network
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

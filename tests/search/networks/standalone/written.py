@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from search.networks.running.network import Network
-from search.networks.standalone.files import files_of
+from tilewise.search.networks.running.network import Network
+from tilewise.search.networks.standalone.files import files_of
 
 ALONE = """
 import sys
@@ -25,7 +25,7 @@ results = [network.run(numpy.load({given!r}))[0] for _ in range({runs})]
 assert all(numpy.array_equal(results[0], one) for one in results)
 numpy.save({made!r}, results[0])
 found = {{name.partition(".")[0] for name in sys.modules}}
-assert not found & {{"kernels", "search", "llvmlite"}}, found
+assert not found & {{"tilewise", "llvmlite"}}, found
 """
 
 

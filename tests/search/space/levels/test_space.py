@@ -5,16 +5,21 @@ from random import Random
 
 import pytest
 
-from kernels.errors import UnsupportedError
-from kernels.mlir.tuning_spec.form import form_of
-from kernels.mlir.tuning_spec.sizes import check_levels, outgrows_stack, pipeline_of, tiles_of
-from kernels.problem import parse_problem
-from search.model.levels import LevelModel, level_starts
-from search.records import Solved
-from search.space.levels.space import LevelSpace
-from search.store import MemoryStore
-from search.transfer.levels import near_levels
 from tests.search.targets import NARROW, WIDE
+from tilewise.kernels.errors import UnsupportedError
+from tilewise.kernels.mlir.tuning_spec.form import form_of
+from tilewise.kernels.mlir.tuning_spec.sizes import (
+    check_levels,
+    outgrows_stack,
+    pipeline_of,
+    tiles_of,
+)
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.model.levels import LevelModel, level_starts
+from tilewise.search.records import Solved
+from tilewise.search.space.levels.space import LevelSpace
+from tilewise.search.store import MemoryStore
+from tilewise.search.transfer.levels import near_levels
 
 IREE = replace(WIDE, kind="iree")
 PROBLEMS = [

@@ -4,15 +4,15 @@ from random import Random
 
 import pytest
 
-from kernels.problem import parse_problem
-from kernels.schedule import Parallel, Prefetch, Strassen, check_legal
-from search.model.analytical import Model
-from search.model.prior import prior_points
-from search.space.methods.algorithms import ALGORITHM, WANTED, nearest_algorithm, step_of
-from search.space.methods.strassen import FEW_ROWS, LEAST
-from search.space.space import Space
-from search.space.tiles import MAX_TILE_ROWS, tile_shape
 from tests.search.targets import FAR, NARROW, WIDE
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Parallel, Prefetch, Strassen, check_legal
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.prior import prior_points
+from tilewise.search.space.methods.algorithms import ALGORITHM, WANTED, nearest_algorithm, step_of
+from tilewise.search.space.methods.strassen import FEW_ROWS, LEAST
+from tilewise.search.space.space import Space
+from tilewise.search.space.tiles import MAX_TILE_ROWS, tile_shape
 
 LARGE = "matmul:m=512,n=4096,k=4096,dtype=f32,weights=constant"
 VARIABLE = "matmul:m=2048,n=2048,k=2048,dtype=f32"

@@ -6,14 +6,14 @@ from random import Random
 
 import pytest
 
-from kernels.minimal_filtering import outputs_for
-from kernels.problem import Conv2d, parse_problem
-from kernels.schedule import Parallel, Winograd, check_legal
-from kernels.target import Target
-from search.space.methods.algorithms import ALGORITHM, PAST_CACHES, WANTED
-from search.space.methods.winograd import LEAST_CHANNELS, LEAST_CHANNELS_OF_STRIDED
-from search.space.space import Space
 from tests.search.targets import FAR, NARROW, WIDE
+from tilewise.kernels.minimal_filtering import outputs_for
+from tilewise.kernels.problem import Conv2d, parse_problem
+from tilewise.kernels.schedule import Parallel, Winograd, check_legal
+from tilewise.kernels.target import Target
+from tilewise.search.space.methods.algorithms import ALGORITHM, PAST_CACHES, WANTED
+from tilewise.search.space.methods.winograd import LEAST_CHANNELS, LEAST_CHANNELS_OF_STRIDED
+from tilewise.search.space.space import Space
 
 TEXT = "conv2d:n=2,h=30,w=17,ci=64,co=100,kh=3,kw=3,pad=1,dtype=f32"
 

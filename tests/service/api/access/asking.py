@@ -1,7 +1,7 @@
 """What the tests of access ask, and how a refusal looks."""
 
-from kernels.problem import parse_problem
 from tests.service.conftest import PROBLEM
+from tilewise.kernels.problem import parse_problem
 
 KEY = parse_problem(PROBLEM).key
 

@@ -3,9 +3,9 @@
 import pytest
 from fastapi.testclient import TestClient
 
-from service.app import create_app
-from service.db import tokens, writing
 from tests.service.conftest import TOOLCHAIN, settings_for
+from tilewise.service.app import create_app
+from tilewise.service.db import tokens, writing
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from service.api.access.browsers import is_allowed_host
 from tests.service.api.access.asking import JOB, bearer, refused
+from tilewise.service.api.access.browsers import is_allowed_host
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import threading
 import pytest
 from fastapi.testclient import TestClient
 
-from service.app import create_app
 from tests.service.api.access.asking import JOB, SCRIPT, bearer, refused
 from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
+from tilewise.service.app import create_app
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/nothing", "/v1/jobs/x", SCRIPT, "/healthz"])
@@ -24,7 +24,7 @@ def test_every_answer_is_no_page(client, tuned, path):
 
 
 def test_an_answer_to_a_fault_of_ours_is_no_page_either(url, machine, monkeypatch):
-    monkeypatch.setattr("service.jobs.queue.list_jobs", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("tilewise.service.jobs.queue.list_jobs", lambda *_, **__: 1 / 0)
     app = create_app(settings_for(url), 0, machine=machine, toolchain=TOOLCHAIN)
     with TestClient(app, raise_server_exceptions=False) as client:
         answer = client.get("/v1/jobs")

@@ -10,18 +10,18 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import event as sql_event
 
-from service.api.events import encoding
-from service.api.events import feeds as module
-from service.api.events.feeds import Feeds
-from service.api.events.reading import NewsReader
-from service.api.lanes import Lane
-from service.db import models, reading, writing
-from service.db.changes import Changes
-from service.errors import BusyError
-from service.host.process_identity import me
-from service.jobs import lease, queue
-from service.jobs.trial_store import SqlTrialStore
 from tests.service import fakes
+from tilewise.service.api.events import encoding
+from tilewise.service.api.events import feeds as module
+from tilewise.service.api.events.feeds import Feeds
+from tilewise.service.api.events.reading import NewsReader
+from tilewise.service.api.lanes import Lane
+from tilewise.service.db import models, reading, writing
+from tilewise.service.db.changes import Changes
+from tilewise.service.errors import BusyError
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs import lease, queue
+from tilewise.service.jobs.trial_store import SqlTrialStore
 
 TRIALS = 60
 

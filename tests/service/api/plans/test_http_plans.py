@@ -8,20 +8,20 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import text
 
-from kernels.mlir.frontend.read import read_graph
-from service.api.access.gate import needed
-from service.api.routes import modules
-from service.app import create_app
-from service.db import Sessions, tokens, writing
-from service.db.models import Scope
-from service.host.machine import MachineInfo
-from service.host.process_identity import me
-from service.plans import endings, lease
-from service.plans.making import Made, Packed
 from tests.service.api.plans.modules import MODULE, NOTHING, OTHERS, PROBLEMS, TEXT
 from tests.service.conftest import TOOLCHAIN, ClientFactory, settings_for
 from tests.service.plans.makers import PLAN
 from tests.service.processes import wait_until
+from tilewise.kernels.mlir.frontend.read import read_graph
+from tilewise.service.api.access.gate import needed
+from tilewise.service.api.routes import modules
+from tilewise.service.app import create_app
+from tilewise.service.db import Sessions, tokens, writing
+from tilewise.service.db.models import Scope
+from tilewise.service.host.machine import MachineInfo
+from tilewise.service.host.process_identity import me
+from tilewise.service.plans import endings, lease
+from tilewise.service.plans.making import Made, Packed
 
 ADDRESS = "/v1/plans"
 

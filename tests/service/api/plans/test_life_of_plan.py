@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from kernels.system.toolchain import identity
-from search.networks.plan import Plan
-from service.app import create_app
-from service.host.machine import MachineInfo
 from tests.service.api.plans.modules import MODULE, PROBLEMS, TEXT, filter_of, module
 from tests.service.conftest import settings_for
 from tests.service.processes import wait_until
+from tilewise.kernels.system.toolchain import identity
+from tilewise.search.networks.plan import Plan
+from tilewise.service.app import create_app
+from tilewise.service.host.machine import MachineInfo
 
 ADDRESS = "/v1/plans"
 TUNER = ("--tuner=tests.service.api.plans.tuners:tune", "--prover=tests.service.fakes:prove")

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from search.model.prior import direct_schedules
-from search.records import Best, TuneResult
 from tests.service import fakes
+from tilewise.search.model.prior import direct_schedules
+from tilewise.search.records import Best, TuneResult
 
 
 def tune(problem, target, request, store, *, on_trial=None, before_finals=None, **_hooks):

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from service.cluster.connection import DaskCluster
 from tests.service.cluster.farm import Farm
 from tests.service.cluster.injected import faults
 from tests.service.cluster.tuners import INJECTED
 from tests.service.processes import wait_until
+from tilewise.service.cluster.connection import DaskCluster
 
 PROBLEM = "matmul:m=24,n=40,k=16,dtype=f32"
 NAMES = ("scheduler", "service", "driver", "worker-1")

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from kernels.schedule import Schedule
-from search.runner.child import __main__ as child
-from search.runner.child import lowered
 from tests.service.cluster import tuners
 from tests.service.cluster.injected import faults
+from tilewise.kernels.schedule import Schedule
+from tilewise.search.runner.child import __main__ as child
+from tilewise.search.runner.child import lowered
 
 PIECE, ALL = 64 << 20, 50 << 30
 lower, trial = lowered.lower, child.trial

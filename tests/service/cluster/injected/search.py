@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from kernels.schedule import Schedule
-from search.engine import tune as engine
-from search.records import TuneResult
-from search.runner.failures import CandidateFailureError
-from search.runner.limits import Limits
-from search.runner.protocol import Message
-from search.runner.runner import Runner
 from tests.search.engine.faults import propose_rows
 from tests.service.cluster import tuners
 from tests.service.cluster.injected import faults
+from tilewise.kernels.schedule import Schedule
+from tilewise.search.engine import tune as engine
+from tilewise.search.records import TuneResult
+from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.limits import Limits
+from tilewise.search.runner.protocol import Message
+from tilewise.search.runner.runner import Runner
 
 CHILD = "tests.service.cluster.injected.child"
 HANGING = (faults.LOOP_IN_CODE_GENERATION, faults.LOOP_AT_RUN_TIME)
@@ -39,7 +39,7 @@ class Injected(Runner):
 
 
 def tune(problem, target, request, store, **hooks) -> TuneResult:
-    """`search.engine.tune.tune`, whose trials have the tiles of `faults.ROWS`, in that order."""
+    """`tilewise.search.engine.tune.tune`, with the tiles of `faults.ROWS`, in that order."""
     tuners.note(f"injected run {os.getpid()} {os.getppid()}")
     with pytest.MonkeyPatch.context() as patch:
         propose_rows(patch, problem, list(faults.ROWS))

@@ -15,8 +15,8 @@ from typing import Any
 from alembic import command
 from sqlalchemy import JSON, Boolean, Connection, DateTime, MetaData, Table, text
 
-from service.db import make_engine, schema
-from service.db.session import write_connection
+from tilewise.service.db import make_engine, schema
+from tilewise.service.db.session import write_connection
 
 FOLDER = Path(__file__).parent
 REVISIONS = sorted(path.stem for path in FOLDER.glob("*.json"))

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from kernels.mlir.frontend.imported import Arrangement, Occurrence
-from search.networks.costs import Timed
-from search.networks.layouts import Layout, plain
-from search.networks.plan import (
+from tilewise.kernels.mlir.frontend.imported import Arrangement, Occurrence
+from tilewise.search.networks.costs import Timed
+from tilewise.search.networks.layouts import Layout, plain
+from tilewise.search.networks.plan import (
     SCHEMA,
     Plan,
     PlannedConversion,

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from kernels.problem import parse_problem
-from search.networks.plan import PlannedPass
-from service.plots.networks import words
-from service.plots.networks.bars import bars, kind_of
-from service.plots.networks.picture import Picture, picture_of
 from tests.service.plots.networks.made import LAST, block, other, use
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.networks.plan import PlannedPass
+from tilewise.service.plots.networks import words
+from tilewise.service.plots.networks.bars import bars, kind_of
+from tilewise.service.plots.networks.picture import Picture, picture_of
 
 
 def ways(picture: Picture) -> set[tuple[str, str, str]]:

@@ -5,8 +5,8 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from service.plots.networks.places import APART, placed
-from service.plots.networks.ranks import ranked
+from tilewise.service.plots.networks.places import APART, placed
+from tilewise.service.plots.networks.ranks import ranked
 
 BOX = (100.0, 40.0)
 

@@ -5,12 +5,12 @@ import json
 import sys
 from pathlib import Path
 
-from kernels.problem import parse_problem, stem
 from tilewise.cli.command import Command
 from tilewise.cli.files import require_folder, write_bytes, write_text
 from tilewise.cli.options import add_output, add_stored, backend_of
 from tilewise.cli.output import named
 from tilewise.errors import BadInputError
+from tilewise.kernels.problem import parse_problem, stem
 from tilewise.requirements import BASE
 
 MODULE, OBJECT, BITCODE, HEADER = "module", "object", "bitcode", "c-header"
@@ -79,7 +79,7 @@ def asm(options: argparse.Namespace) -> None:
     """Print the inner loop's assembly, its counts, and the bound that they imply."""
     with backend_of(options) as backend:
         found = backend.show(options.problem, options.target)
-    from kernels.native.assembly.inner_loop import inspect_result, render
+    from tilewise.kernels.native.assembly.inner_loop import inspect_result, render
 
     loop = inspect_result(found)
     about = {"problem": found["problem"], "hash": found["best"]["hash"]}

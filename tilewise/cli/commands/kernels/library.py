@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernels.problem import Problem
-from search.records import TuneRequest
 from tilewise.backends.base import Backend
 from tilewise.cli.command import Command
 from tilewise.cli.files import read_text, require_file
@@ -17,7 +15,9 @@ from tilewise.cli.tuning import tune_missing
 from tilewise.errors import MissingError
 from tilewise.fetch.folder import Folder
 from tilewise.fetch.problems import read_problems
+from tilewise.kernels.problem import Problem
 from tilewise.library.files import MANIFEST, Library
+from tilewise.search.records import TuneRequest
 
 if TYPE_CHECKING:  # it loads httpx
     from tilewise.client.found import ObjectFiles

@@ -6,11 +6,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernels.errors import KernelsError, ModuleError
-from kernels.problem import parse_problem
-from kernels.quoting import quoted
-from kernels.target import resolve, target_kind
-from search.records import TuneRequest
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
 from tilewise.cli.files import (
@@ -23,11 +18,16 @@ from tilewise.cli.files import (
 from tilewise.cli.options import add_db, add_server, add_tuning_of_lacking, backend_of
 from tilewise.cli.tuning import missing, tune_missing
 from tilewise.errors import BadInputError, TilewiseError
+from tilewise.kernels.errors import KernelsError, ModuleError
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.quoting import quoted
+from tilewise.kernels.target import resolve, target_kind
 from tilewise.requirements import require
+from tilewise.search.records import TuneRequest
 
 if TYPE_CHECKING:
-    from kernels.dispatches.cutting.cut import Pieces
-    from kernels.mlir.frontend.imported import Imported
+    from tilewise.kernels.dispatches.cutting.cut import Pieces
+    from tilewise.kernels.mlir.frontend.imported import Imported
 
 PROBLEMS, REPORT = "problems.txt", "report.json"
 
@@ -82,7 +82,7 @@ def model(options: argparse.Namespace) -> None:
 
 def _compilable(name: str, given: bytes) -> bytes:
     """What IREE compiles: of an ONNX model a module."""
-    from kernels.mlir.frontend.onnx import as_module
+    from tilewise.kernels.mlir.frontend.onnx import as_module
 
     try:
         return as_module(given)
@@ -91,8 +91,8 @@ def _compilable(name: str, given: bytes) -> bytes:
 
 
 def _imported(name: str, module: bytes) -> "Imported":
-    from kernels.mlir.frontend.imported import why_none
-    from kernels.mlir.frontend.read import read_module
+    from tilewise.kernels.mlir.frontend.imported import why_none
+    from tilewise.kernels.mlir.frontend.read import read_module
 
     try:
         found = read_module(module)
@@ -106,7 +106,7 @@ def _imported(name: str, module: bytes) -> "Imported":
 
 def _pieces(name: str, module: bytes) -> "Pieces":
     """The model's ops in the form that they have where IREE's compiler looks for patterns."""
-    from kernels.dispatches.cutting.cut import cut_apart
+    from tilewise.kernels.dispatches.cutting.cut import cut_apart
     from tilewise.model.forms import SECONDS
 
     try:

@@ -8,27 +8,27 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from kernels.errors import ModuleError
-from kernels.problem import Accuracy, parse_problem
-from kernels.system.typed_json import to_json
-from kernels.target import resolve
-from search.records import TuneRequest
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
 from tilewise.cli.files import file_errors, make_folder, read_module_bytes, write_bytes, write_text
 from tilewise.cli.options import add_db, add_server, add_tuning_of_lacking, backend_of
 from tilewise.cli.tuning import missing, tune_missing
 from tilewise.errors import BadInputError, TilewiseError
+from tilewise.kernels.errors import ModuleError
+from tilewise.kernels.problem import Accuracy, parse_problem
+from tilewise.kernels.system.typed_json import to_json
+from tilewise.kernels.target import resolve
 from tilewise.requirements import require
+from tilewise.search.records import TuneRequest
 
 if TYPE_CHECKING:
-    from kernels.mlir.frontend.graph import Graph
-    from kernels.mlir.frontend.program import Outline
-    from search.networks.costing.passes import PassTimes
-    from search.networks.costs import Costs
-    from search.networks.plan import Plan
     from tilewise.backends.base import Backend
+    from tilewise.kernels.mlir.frontend.graph import Graph
+    from tilewise.kernels.mlir.frontend.program import Outline
     from tilewise.plan.running import Ran
+    from tilewise.search.networks.costing.passes import PassTimes
+    from tilewise.search.networks.costs import Costs
+    from tilewise.search.networks.plan import Plan
 
 PLAN = "plan.json"
 
@@ -44,10 +44,10 @@ def plan(options: argparse.Namespace) -> None:
         return
     for child_needs in ("iree.compiler", "iree.runtime"):
         require(child_needs, "plan", "service")
-    from search.networks.planning import Named, planned
-    from search.networks.variants import problems_of
-    from search.runner.processors import timing_alone
     from tilewise.plan.table import plan_text
+    from tilewise.search.networks.planning import Named, planned
+    from tilewise.search.networks.variants import problems_of
+    from tilewise.search.runner.processors import timing_alone
 
     name = Path(options.file).name
     target = resolve(options.target).canonical  # what a service takes `host` for is elsewhere
@@ -108,8 +108,8 @@ def _plan_at(server: str, module: bytes, options: argparse.Namespace) -> None:
     if options.json:
         sys.stdout.write(text)
         return
-    from search.networks.plan import Plan
     from tilewise.plan.table import plan_text
+    from tilewise.search.networks.plan import Plan
 
     sys.stdout.write(plan_text(Plan.from_json(found)))
 
@@ -124,9 +124,9 @@ def _folder_alone(path: str) -> Path:
 
 def _costs(options: argparse.Namespace, backend: "Backend", target: str, graph: "Graph") -> "Costs":
     """Times of layers: as the store has them, or taken here in the order of a network."""
-    from search.networks.costing.retimed import Retimed, weights_bytes
-    from search.networks.costs import RETIMED
     from tilewise.backends.costs import StoredCosts
+    from tilewise.search.networks.costing.retimed import Retimed, weights_bytes
+    from tilewise.search.networks.costs import RETIMED
 
     if options.times == "stored":
         return StoredCosts(backend, target, options.cache)
@@ -136,7 +136,7 @@ def _costs(options: argparse.Namespace, backend: "Backend", target: str, graph: 
 
 def _passes(outline: "Outline | None", target: str) -> "PassTimes | None":
     """Times of passes, of a model that runs here."""
-    from search.networks.costing.passes import PassTimes
+    from tilewise.search.networks.costing.passes import PassTimes
 
     return None if outline is None else PassTimes(outline, resolve(target))
 
@@ -190,8 +190,8 @@ def _tell(run: "Ran", made: "Plan", told: dict[str, object], texts: list[str]) -
 
 def _graph(name: str, module: bytes, accuracy: Accuracy) -> "tuple[Graph, Outline | None]":
     """A model's graph, and what its nodes do, where it has one function that runs here."""
-    from kernels.mlir.frontend.read import read_graph
-    from kernels.mlir.frontend.weights import read_outline
+    from tilewise.kernels.mlir.frontend.read import read_graph
+    from tilewise.kernels.mlir.frontend.weights import read_outline
 
     outline = None
     with suppress(ModuleError):  # of a module that is none, and of one that only a graph is had of

@@ -5,8 +5,6 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kernels.problem import Problem, parse_problem
-from kernels.target import resolve
 from tilewise.backends.choose import named_server
 from tilewise.cli.files import read_module_bytes, read_text, require_file
 from tilewise.cli.options import backend_of
@@ -15,10 +13,12 @@ from tilewise.fetch.problems import read_problems
 from tilewise.iree.library import described, library_of, make_library
 from tilewise.iree.models import ENDINGS, Model, Replaced, read_model, replaced_by
 from tilewise.iree.planned import chosen, read_plan
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.target import resolve
 from tilewise.requirements import require
 
 if TYPE_CHECKING:  # it loads the compiler of kernels
-    from search.libraries.library import ProvenLibrary
+    from tilewise.search.libraries.library import ProvenLibrary
 
 LISTS = (".json", ".txt")
 

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernels.durations import duration
-from kernels.quoting import quoted
-from kernels.target import detect
 from tilewise.cli.files import file_errors, write_text
 from tilewise.errors import BadInputError
+from tilewise.kernels.durations import duration
+from tilewise.kernels.quoting import quoted
+from tilewise.kernels.target import detect
 
 if TYPE_CHECKING:  # they load MLIR's child processes
-    from kernels.mlir.frontend.read import Limits
-    from kernels.mlir.network.layer import Layer
-    from kernels.mlir.network.layer_proof import ProvenLayer
+    from tilewise.kernels.mlir.frontend.read import Limits
+    from tilewise.kernels.mlir.network.layer import Layer
+    from tilewise.kernels.mlir.network.layer_proof import ProvenLayer
 
 MANIFEST = "layers.json"
 Json = dict[str, Any]
@@ -47,8 +47,8 @@ def write_layers(layers: "Sequence[Layer]", folder: Path, limits: "Limits") -> l
     Raises:
         BadInputError, TilewiseError: a file cannot be written.
     """
-    from kernels.mlir.network.layer_proof import prove_layers
-    from kernels.mlir.transform.module import with_function
+    from tilewise.kernels.mlir.network.layer_proof import prove_layers
+    from tilewise.kernels.mlir.transform.module import with_function
 
     rows = []
     for number, proven in enumerate(prove_layers(layers, detect(), limits=limits), 1):

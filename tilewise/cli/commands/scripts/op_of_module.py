@@ -5,14 +5,14 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from kernels.errors import ProofError, UnsupportedError
-from kernels.problem import Problem
-from kernels.schedule import Schedule
 from tilewise.backends.base import Backend
 from tilewise.cli.files import read_module_bytes
 from tilewise.cli.options import backend_of
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.iree.models import ENDINGS
+from tilewise.kernels.errors import ProofError, UnsupportedError
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
 from tilewise.requirements import require
 
 
@@ -40,9 +40,9 @@ def make_of_op(options: argparse.Namespace) -> str:
         raise BadInputError("a script is of one op; give one module, with --place")
     module = read_module_bytes(options.problems[0])
     require("iree.compiler", "a script of an op", "service")
-    from kernels.mlir.frontend.read import read_op
-    from kernels.mlir.normalised.choice import first_proven, fitting, problems_of
-    from kernels.mlir.normalised.prove import with_op
+    from tilewise.kernels.mlir.frontend.read import read_op
+    from tilewise.kernels.mlir.normalised.choice import first_proven, fitting, problems_of
+    from tilewise.kernels.mlir.normalised.prove import with_op
 
     lone = read_op(module, options.place).with_accuracy(options.accuracy or "standard")
     try:

@@ -6,20 +6,20 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from kernels.errors import ProofError
-from kernels.quoting import quoted
-from kernels.target import detect
 from tilewise.backends.choose import named_server
 from tilewise.cli.commands.scripts.layers import make_folder, write_layers
 from tilewise.cli.files import read_module_bytes
 from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.kernels.errors import ProofError
+from tilewise.kernels.quoting import quoted
+from tilewise.kernels.target import detect
 from tilewise.requirements import require
 
 if TYPE_CHECKING:  # they load MLIR's child processes
-    from kernels.mlir.frontend.read import Limits
-    from kernels.mlir.network.blocks import Blocks, OpBlocks
-    from kernels.mlir.network.plan import PackPlan
-    from kernels.mlir.proof.proof import Proof
+    from tilewise.kernels.mlir.frontend.read import Limits
+    from tilewise.kernels.mlir.network.blocks import Blocks, OpBlocks
+    from tilewise.kernels.mlir.network.plan import PackPlan
+    from tilewise.kernels.mlir.proof.proof import Proof
 
 OPTIONS = ("channels", "rows", "blocks", "layers", "seconds")
 MOST_OF_A_BLOCK = 4096
@@ -57,8 +57,8 @@ def make_packs(options: argparse.Namespace) -> str:
         raise BadInputError("packs are of one module; give one")
     module = read_module_bytes(options.problems[0])
     require("iree.compiler", "a script of a module here", "kernels")
-    from kernels.mlir.frontend.read import Limits
-    from kernels.mlir.transform.module import with_function
+    from tilewise.kernels.mlir.frontend.read import Limits
+    from tilewise.kernels.mlir.transform.module import with_function
 
     folder = None if options.layers is None else make_folder(options.layers)
     limits = Limits(SECONDS if options.seconds is None else options.seconds, MEMORY_BYTES)
@@ -76,7 +76,7 @@ def _proven(
     options: argparse.Namespace, module: bytes, limits: "Limits"
 ) -> "tuple[PackPlan, Proof]":
     """The plan of the module and the proof of its script; errors as of `make_packs`."""
-    from kernels.mlir.network.pack import pack_module, prove_packs
+    from tilewise.kernels.mlir.network.pack import pack_module, prove_packs
 
     try:
         plan = pack_module(module, _blocks(options), limits)
@@ -98,7 +98,7 @@ def _told(message: str) -> str:
 
 
 def _blocks(options: argparse.Namespace) -> "Blocks":
-    from kernels.mlir.network.blocks import Blocks
+    from tilewise.kernels.mlir.network.blocks import Blocks
 
     lanes = detect().lanes("f32")
     return Blocks(
@@ -115,7 +115,7 @@ def _size(name: str, given: int | None, usual: int) -> int:
 
 
 def _of_op(text: str) -> "tuple[int, OpBlocks]":
-    from kernels.mlir.network.blocks import OpBlocks
+    from tilewise.kernels.mlir.network.blocks import OpBlocks
 
     found = _BLOCKS.fullmatch(text)
     if found is None:
@@ -134,7 +134,7 @@ def _errors(proof: "Proof") -> dict[str, object]:
 
 def _summary(plan: "PackPlan", proof: "Proof") -> str:
     """What a person wants to know besides the script."""
-    from kernels.mlir.network.plan import told
+    from tilewise.kernels.mlir.network.plan import told
 
     lines = [
         f"packed:   {len(plan.packed)} ops, applied in {plan.apply_s:.2f} s",

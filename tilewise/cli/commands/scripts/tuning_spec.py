@@ -5,17 +5,17 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kernels.errors import CompilerAbsentError
-from kernels.problem import Problem
-from kernels.quoting import quoted
 from tilewise.backends.base import Backend
 from tilewise.cli.commands.scripts.iree_library import wished
 from tilewise.cli.options import backend_of
 from tilewise.errors import BadInputError, MissingError
+from tilewise.kernels.errors import CompilerAbsentError
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.quoting import quoted
 
 if TYPE_CHECKING:
-    from kernels.mlir.tuning_spec.collection import LeftOut
-    from kernels.mlir.tuning_spec.text import Entry
+    from tilewise.kernels.mlir.tuning_spec.collection import LeftOut
+    from tilewise.kernels.mlir.tuning_spec.text import Entry
 
 FLAVOR = "iree-spec"
 KIND = "iree:"
@@ -32,7 +32,7 @@ def make_spec(options: argparse.Namespace) -> dict[str, Any]:
         UnsupportedError: a problem that no spec covers.
         MissingError: a problem that was not searched through IREE, or none that gains.
     """
-    from kernels.mlir.tuning_spec.form import form_of
+    from tilewise.kernels.mlir.tuning_spec.form import form_of
 
     if options.with_payload:
         raise BadInputError("--with-payload is not for --flavor iree-spec; IREE reads the spec")
@@ -72,7 +72,7 @@ def _proven(
     backend: Backend, problems: Sequence[Problem], target: str
 ) -> "tuple[dict[Problem, str], list[LeftOut]]":
     """The proven spec of each problem; and those whose proof failed, a spec that is slower too."""
-    from kernels.mlir.tuning_spec.collection import LeftOut
+    from tilewise.kernels.mlir.tuning_spec.collection import LeftOut
 
     scripts, left_out = dict[Problem, str](), []
     for problem in problems:
@@ -94,7 +94,7 @@ def _proven(
 
 def _joined(scripts: dict[Problem, str]) -> "tuple[str, list[LeftOut]]":
     """One file of all; that of a single problem is served as it was proven."""
-    from kernels.mlir.tuning_spec.collection import entry_of, joined
+    from tilewise.kernels.mlir.tuning_spec.collection import entry_of, joined
 
     if len(scripts) == 1:
         return next(iter(scripts.values())), []
@@ -109,7 +109,7 @@ def _names_maker(line: str) -> bool:
 
 def _check(text: str, problems: Sequence[Problem]) -> None:
     """See to it that each entry of a joined file takes its own op, where IREE is installed."""
-    from kernels.mlir.tuning_spec.collection import check_matched
+    from tilewise.kernels.mlir.tuning_spec.collection import check_matched
 
     if len(problems) < 2:
         return

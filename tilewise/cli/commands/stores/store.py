@@ -4,14 +4,14 @@ import argparse
 import json
 import sys
 
-from kernels.problem import DTYPES
-from kernels.problem.parse import OPERATIONS
 from tilewise.backends.base import Json
 from tilewise.cli.command import Command
 from tilewise.cli.files import file_errors, require_file, require_folder
 from tilewise.cli.options import add_db
 from tilewise.cli.output import print_mapping
 from tilewise.errors import BadInputError
+from tilewise.kernels.problem import DTYPES
+from tilewise.kernels.problem.parse import OPERATIONS
 
 SELECTING = ("problem", "kind", "dtype", "target", "since")
 

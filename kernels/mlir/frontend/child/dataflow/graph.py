@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernels.mlir.frontend.child.dataflow.kinds import kind_of, reads_in_place
-from kernels.mlir.frontend.child.dataflow.surroundings import Surroundings, surroundings
-from kernels.mlir.frontend.child.dataflow.tensors import VIEWS, Tensors, shape_of
-from kernels.mlir.frontend.child.operations import FUNCTIONS, operations, where, why_left
-from kernels.mlir.frontend.child.recognise import recognised
-from kernels.mlir.frontend.child.structured import rank, structured
-from kernels.mlir.frontend.graph import Graph, Node
-from kernels.mlir.frontend.imported import ARGUMENT
-from kernels.mlir.frontend.nest import RefusedError
+from tilewise.kernels.mlir.frontend.child.dataflow.kinds import kind_of, reads_in_place
+from tilewise.kernels.mlir.frontend.child.dataflow.surroundings import Surroundings, surroundings
+from tilewise.kernels.mlir.frontend.child.dataflow.tensors import VIEWS, Tensors, shape_of
+from tilewise.kernels.mlir.frontend.child.operations import FUNCTIONS, operations, where, why_left
+from tilewise.kernels.mlir.frontend.child.recognise import recognised
+from tilewise.kernels.mlir.frontend.child.structured import rank, structured
+from tilewise.kernels.mlir.frontend.graph import Graph, Node
+from tilewise.kernels.mlir.frontend.imported import ARGUMENT
+from tilewise.kernels.mlir.frontend.nest import RefusedError
 
 _COMPUTED_AHEAD = ("linalg.", "tensor.", "arith.", "math.")
 """Dialects whose ops, on constants alone, a compiler computes when it loads the module."""

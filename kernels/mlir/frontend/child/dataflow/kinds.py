@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from kernels.mlir.frontend.child.structured import Structured, rank, structured
-from kernels.mlir.frontend.graph import NodeKind
+from tilewise.kernels.mlir.frontend.child.structured import Structured, rank, structured
+from tilewise.kernels.mlir.frontend.graph import NodeKind
 
 OF_A_PLACE = ("linalg.index", "tensor.extract")
 """In a body: what depends on the order of axes beside the elements that are read in place."""

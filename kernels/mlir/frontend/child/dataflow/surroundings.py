@@ -4,18 +4,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.mlir.frontend.child.dataflow.tensors import VIEWS, root_of, shape_of
-from kernels.mlir.frontend.child.endings import Ending
-from kernels.mlir.frontend.child.structured import Structured
-from kernels.mlir.frontend.child.values import (
+from tilewise.kernels.mlir.frontend.child.dataflow.tensors import VIEWS, root_of, shape_of
+from tilewise.kernels.mlir.frontend.child.endings import Ending
+from tilewise.kernels.mlir.frontend.child.structured import Structured
+from tilewise.kernels.mlir.frontend.child.values import (
     MOST_STEPS,
     is_constant,
     is_copy,
     only_user,
     owner,
 )
-from kernels.mlir.frontend.graph import Size
-from kernels.mlir.frontend.imported import Occurrence
+from tilewise.kernels.mlir.frontend.graph import Size
+from tilewise.kernels.mlir.frontend.imported import Occurrence
 
 _PADS = ("tensor.pad", "tensor.insert_slice")
 BIAS = "bias"

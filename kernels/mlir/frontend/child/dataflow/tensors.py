@@ -4,9 +4,15 @@ from typing import Any
 
 from iree.compiler import ir
 
-from kernels.mlir.frontend.child.structured import element, rank
-from kernels.mlir.frontend.child.values import MOST_STEPS, RESHAPES, is_constant, owner, splat
-from kernels.mlir.frontend.graph import Size, Tensor, Use
+from tilewise.kernels.mlir.frontend.child.structured import element, rank
+from tilewise.kernels.mlir.frontend.child.values import (
+    MOST_STEPS,
+    RESHAPES,
+    is_constant,
+    owner,
+    splat,
+)
+from tilewise.kernels.mlir.frontend.graph import Size, Tensor, Use
 
 VIEWS = (*RESHAPES, "tensor.cast")
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.mlir.frontend.child.onnx_graph.types import TypeOf, attributes, types_of
-from kernels.mlir.frontend.child.onnx_graph.windows import Window, halves, same_padding
+from tilewise.kernels.mlir.frontend.child.onnx_graph.types import TypeOf, attributes, types_of
+from tilewise.kernels.mlir.frontend.child.onnx_graph.windows import Window, halves, same_padding
 
 LEAST_OPSET = 11
 """From which the pads of `Pad` are an input; older models that cannot be converted stay."""

@@ -3,28 +3,28 @@
 from math import inf
 from typing import Any
 
-from kernels.mlir.frontend.child.bodies import (
+from tilewise.kernels.mlir.frontend.child.bodies import (
     HUGE_FLOAT,
     Expr,
     applied,
     body_of,
     steps_on,
 )
-from kernels.mlir.frontend.child.dataflow.kinds import (
+from tilewise.kernels.mlir.frontend.child.dataflow.kinds import (
     OF_A_PLACE,
     kind_of,
     reads_in_place,
 )
-from kernels.mlir.frontend.child.structured import (
+from tilewise.kernels.mlir.frontend.child.structured import (
     Structured,
     element,
     rank,
     static_shape,
     structured,
 )
-from kernels.mlir.frontend.child.values import integers, is_constant, splat
-from kernels.mlir.frontend.nest import Axis, RefusedError
-from kernels.mlir.frontend.program import Action, Elements, Pad, Sum, Window, WindowKind
+from tilewise.kernels.mlir.frontend.child.values import integers, is_constant, splat
+from tilewise.kernels.mlir.frontend.nest import Axis, RefusedError
+from tilewise.kernels.mlir.frontend.program import Action, Elements, Pad, Sum, Window, WindowKind
 
 _OF_BODY: dict[str, WindowKind] = {
     "arith.maximumf": "max", "arith.maxnumf": "max", "arith.addf": "sum",

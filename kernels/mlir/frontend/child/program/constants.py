@@ -7,16 +7,16 @@ import numpy as np
 from iree.compiler import ir
 from numpy.typing import NDArray
 
-from kernels.mlir.frontend.child.bodies import Expr, body_of
-from kernels.mlir.frontend.child.dataflow.tensors import VIEWS
-from kernels.mlir.frontend.child.structured import (
+from tilewise.kernels.mlir.frontend.child.bodies import Expr, body_of
+from tilewise.kernels.mlir.frontend.child.dataflow.tensors import VIEWS
+from tilewise.kernels.mlir.frontend.child.structured import (
     Structured,
     element,
     rank,
     static_shape,
     structured,
 )
-from kernels.mlir.frontend.child.values import (
+from tilewise.kernels.mlir.frontend.child.values import (
     MOST_STEPS,
     Number,
     integers,
@@ -24,8 +24,8 @@ from kernels.mlir.frontend.child.values import (
     owner,
     splat,
 )
-from kernels.mlir.frontend.nest import RefusedError
-from kernels.mlir.frontend.program import WEIGHT_TYPES
+from tilewise.kernels.mlir.frontend.nest import RefusedError
+from tilewise.kernels.mlir.frontend.program import WEIGHT_TYPES
 
 Array = NDArray[Any]
 _ENTRY = re.compile(rb'(?:"([^"\n]*)"|([A-Za-z0-9_.$-]+))\s*:\s*"0x([0-9A-Fa-f]*)"')

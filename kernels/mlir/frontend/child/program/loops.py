@@ -7,20 +7,20 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from kernels.mlir.frontend.child.bodies import HUGE_FLOAT, Expr, applied, body_of
-from kernels.mlir.frontend.child.dataflow.kinds import kind_of
-from kernels.mlir.frontend.child.dataflow.tensors import Tensors
-from kernels.mlir.frontend.child.program.constants import Constants
-from kernels.mlir.frontend.child.structured import (
+from tilewise.kernels.mlir.frontend.child.bodies import HUGE_FLOAT, Expr, applied, body_of
+from tilewise.kernels.mlir.frontend.child.dataflow.kinds import kind_of
+from tilewise.kernels.mlir.frontend.child.dataflow.tensors import Tensors
+from tilewise.kernels.mlir.frontend.child.program.constants import Constants
+from tilewise.kernels.mlir.frontend.child.structured import (
     Structured,
     element,
     rank,
     static_shape,
     structured,
 )
-from kernels.mlir.frontend.child.values import splat
-from kernels.mlir.frontend.loops import OPERATIONS, Access, Combine, Instruction, Loops
-from kernels.mlir.frontend.nest import Axis, RefusedError
+from tilewise.kernels.mlir.frontend.child.values import splat
+from tilewise.kernels.mlir.frontend.loops import OPERATIONS, Access, Combine, Instruction, Loops
+from tilewise.kernels.mlir.frontend.nest import Axis, RefusedError
 
 _COMBINED: dict[str, Combine] = {
     "arith.addf": "sum",

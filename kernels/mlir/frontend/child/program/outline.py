@@ -8,26 +8,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.mlir.frontend.child.bodies import Expr
-from kernels.mlir.frontend.child.dataflow.graph import Traced, traced
-from kernels.mlir.frontend.child.dataflow.kinds import kind_of
-from kernels.mlir.frontend.child.dataflow.surroundings import BIAS, Surroundings
-from kernels.mlir.frontend.child.dataflow.tensors import VIEWS
-from kernels.mlir.frontend.child.program.actions import action_of, expression
-from kernels.mlir.frontend.child.program.constants import Constants
-from kernels.mlir.frontend.child.program.loops import Read, loops_of
-from kernels.mlir.frontend.child.structured import element, rank, static_shape
-from kernels.mlir.frontend.child.values import Number, only_user, owner, splat
-from kernels.mlir.frontend.imported import Arrangement
-from kernels.mlir.frontend.nest import RefusedError
-from kernels.mlir.frontend.program import (
+from tilewise.kernels.mlir.frontend.child.bodies import Expr
+from tilewise.kernels.mlir.frontend.child.dataflow.graph import Traced, traced
+from tilewise.kernels.mlir.frontend.child.dataflow.kinds import kind_of
+from tilewise.kernels.mlir.frontend.child.dataflow.surroundings import BIAS, Surroundings
+from tilewise.kernels.mlir.frontend.child.dataflow.tensors import VIEWS
+from tilewise.kernels.mlir.frontend.child.program.actions import action_of, expression
+from tilewise.kernels.mlir.frontend.child.program.constants import Constants
+from tilewise.kernels.mlir.frontend.child.program.loops import Read, loops_of
+from tilewise.kernels.mlir.frontend.child.structured import element, rank, static_shape
+from tilewise.kernels.mlir.frontend.child.values import Number, only_user, owner, splat
+from tilewise.kernels.mlir.frontend.imported import Arrangement
+from tilewise.kernels.mlir.frontend.nest import RefusedError
+from tilewise.kernels.mlir.frontend.program import (
     WEIGHT_TYPES,
     Action,
     Constant,
     Leaving,
     Outline,
 )
-from kernels.problem import parse_problem
+from tilewise.kernels.problem import parse_problem
 
 PIECE = 32 << 20  # bytes of a file: a child may not write larger ones
 Array = NDArray[Any]

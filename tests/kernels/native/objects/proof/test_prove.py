@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from kernels.errors import LimitError, ProofError
-from kernels.native.objects.make import KernelObject, make_object
-from kernels.native.objects.proof.prove import prove_object, require_proven
-from kernels.problem import Matmul, Problem
-from kernels.schedule import Pack, Parallel, Register, Schedule
-from kernels.target import Target
+from tilewise.kernels.errors import LimitError, ProofError
+from tilewise.kernels.native.objects.make import KernelObject, make_object
+from tilewise.kernels.native.objects.proof.prove import prove_object, require_proven
+from tilewise.kernels.problem import Matmul, Problem
+from tilewise.kernels.schedule import Pack, Parallel, Register, Schedule
+from tilewise.kernels.target import Target
 
 PROBLEM = Matmul(m=33, n=65, k=47, dtype="f32")
 PLAIN = Schedule((Pack("B"), Register(3, 16)))

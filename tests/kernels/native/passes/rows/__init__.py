@@ -1,1 +1,1 @@
-"""Tests of `kernels.native.passes.rows`."""
+"""Tests of `tilewise.kernels.native.passes.rows`."""

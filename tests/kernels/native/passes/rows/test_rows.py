@@ -9,11 +9,11 @@ import pytest
 from numpy.typing import NDArray
 
 from examples.models.graph import as_stored
-from kernels.errors import LoweringError
-from kernels.native.passes.chain import Chain
-from kernels.native.passes.rows.compiled import row_pass
-from kernels.native.passes.rows.program import Operation, RowProgram, Source, Target
-from kernels.oracle.operands import poison, to_bf16
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.passes.chain import Chain
+from tilewise.kernels.native.passes.rows.compiled import row_pass
+from tilewise.kernels.native.passes.rows.program import Operation, RowProgram, Source, Target
+from tilewise.kernels.oracle.operands import poison, to_bf16
 
 Array = NDArray[Any]
 RNG = np.random.default_rng(11)
