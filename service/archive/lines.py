@@ -45,6 +45,8 @@ from tilewise.service.db.models import JobState
 
 MOST_OPS = 100_000  # of one model
 
+Sampler = Annotated[str, Field(max_length=LONGEST_SAMPLER), AfterValidator(printable)]
+
 
 def require_interval(low: float | None, high: float | None) -> None:
     """Raise ValueError for an interval whose ends are in the wrong order."""
@@ -98,7 +100,7 @@ class JobLine(Line):
     created_at: Moment
     trials: Count
     seconds: Seconds | None
-    sampler: Annotated[str, Field(max_length=LONGEST_SAMPLER)]
+    sampler: Sampler
     peers: bool
     state: JobState
     host: Host | None
@@ -108,7 +110,7 @@ class JobLine(Line):
     error: Text | None
     started_at: Moment | None
     finished_at: Moment | None
-    phase: Annotated[str, Field(max_length=32)] | None
+    phase: Annotated[str, Field(max_length=32), AfterValidator(printable)] | None
     phase_done: Count | None
     phase_total: Count | None
 
@@ -147,7 +149,7 @@ class TrialLine(Line):
     steps: Steps
     params: Params
     state: TrialState
-    origin: Annotated[str, Field(max_length=LONGEST_SAMPLER)]
+    origin: Sampler
     failure: FailureClass | None
     message: Text
     gflops: Speed | None
@@ -176,7 +178,7 @@ class TrialLine(Line):
 class ScriptLine(Line):
     """A transform script, and what it spells."""
 
-    flavor: Annotated[str, Field(max_length=16)]
+    flavor: Annotated[str, Field(max_length=16), AfterValidator(printable)]
     hash: Hash
     steps: Steps
     text: Text
