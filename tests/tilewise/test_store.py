@@ -43,6 +43,8 @@ def test_what_an_export_says_to_people(cli: Cli, tuned: str, tmp_path: Path) -> 
         ("--target", "vax"),
         ("--since", "yesterday"),
         ("--since", "2026-02-30"),
+        ("--since", "9999-12-31T23:59:59-14:00"),
+        ("--since", "0001-01-01T00:00:00+14:00"),
         ("--resume",),
         ("--dry-run",),
     ],

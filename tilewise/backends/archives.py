@@ -84,6 +84,6 @@ def _canonical_target(text: str) -> str:
 def _moment(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
-    except ValueError as error:
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
         raise BadInputError(f"since={text!r} is no day such as 2026-01-31, nor a moment") from error
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)

@@ -37,7 +37,7 @@ def read_plan(path: str, text: str) -> "Plan":
 
     try:
         return Plan.from_json(json.loads(text))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInputError(f"{quoted(path)} is no plan: {error}") from error
 
 

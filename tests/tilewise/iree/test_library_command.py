@@ -154,13 +154,15 @@ def test_a_plans_kernels_are_those_of_its_models_ops(cli: Cli, tuned: str, tmp_p
 
 
 def test_what_no_plan_can_be_for_is_bad_input(cli: Cli, tmp_path: Path) -> None:
-    text, absent = tmp_path / "text.json", tmp_path / "absent.json"
+    text, absent, deep = (tmp_path / f"{name}.json" for name in ("text", "absent", "deep"))
     text.write_text("{}")
+    deep.write_text("[" * 100_000)
     model = tmp_path / "model.mlir"
     model.write_text(module_text(parse_problem(PROBLEM)))
     for arguments in (
         (str(model), *FLAVOR, "--plan", str(text)),
         (str(model), *FLAVOR, "--plan", str(absent)),
+        (str(model), *FLAVOR, "--plan", str(deep)),
         (PROBLEM, *FLAVOR, "--plan", str(text)),
         (str(model), str(model), *FLAVOR, "--plan", str(text)),
         (str(model), "--plan", str(text)),
