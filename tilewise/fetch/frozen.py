@@ -93,9 +93,11 @@ def _stored(entries: Sequence[Entry], backend: Backend) -> Iterator[tuple[str, s
 
 def _of_the_list(lock: Lock, wanted: Wanted) -> Iterator[Difference]:
     paths = wanted.paths()
-    for path, (problem, _) in paths.items():
+    for path, (problem, kind) in paths.items():
         if path not in lock.entries:
             yield Difference(path, f"{problem} is not in the lock file")
+        elif not lock.entries[path].is_of(problem, kind):
+            yield Difference(path, f"is locked as {lock.entries[path].problem}, not as {problem}")
     target = _canonical(wanted.target)
     for path, entry in lock.entries.items():
         if path not in paths:

@@ -13,8 +13,9 @@ from math import inf
 from pathlib import PurePath
 
 from tilewise.errors import BadInputError
-from tilewise.fetch.folder import DIGEST
+from tilewise.fetch.folder import DIGEST, sha256
 from tilewise.fetch.names import KERNEL
+from tilewise.kernels.problem import Problem
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.system.typed_json import from_json
 
@@ -63,6 +64,10 @@ class Entry:
         """What the service calls the text."""
         return self.etag or self.sha256
 
+    def is_of(self, problem: Problem, kind: str) -> bool:
+        """Whether it is the file of a problem's script or kernel."""
+        return (self.key, self.kind) == (problem.key, kind)
+
 
 @dataclass(frozen=True)
 class Lock:
@@ -95,7 +100,7 @@ class Lock:
         """
         try:
             found = tomllib.loads(text)
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             hint = "; it holds a merge's marks" if "<<<<<<<" in text else ""
             raise BadInputError(f"{name} is no lock file: {error}{hint}") from error
         version = found.get("version")
@@ -136,6 +141,11 @@ def _fault(entry: Entry) -> str | None:
             return f"{entry.path}: {name}={quoted(value)} is no SHA-256 of 64 hex digits"
     if entry.kind not in KINDS:
         return f"{entry.path}: kind={quoted(entry.kind)} is not one of {', '.join(KINDS)}"
+    if sha256(entry.problem) != entry.key:
+        return f"{entry.path}: key={quoted(entry.key)} is not that of {quoted(entry.problem)}"
+    for name in ("target", "toolchain", "schedule", "etag", "match", "quality"):
+        if not (getattr(entry, name) or "").isprintable():
+            return f"{entry.path}: {name} has characters that cannot be printed"
     numbers = [one for one in (entry.gflops, *(entry.interval or ())) if one is not None]
     if not all(0 <= one < inf for one in numbers) or len(entry.interval or (0.0, 0.0)) != ENDS:
         return f"{entry.path}: gflops and interval are no speed"

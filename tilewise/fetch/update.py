@@ -132,7 +132,12 @@ class Update:
         known: dict[str, dict[str, str]] = {}
         for path, (problem, kind) in self.wanted.paths().items():
             entry = self.lock.entries.get(path)
-            if entry is not None and entry.quality is None and self._is_there(entry):
+            if (
+                entry is not None
+                and entry.is_of(problem, kind)
+                and entry.quality is None
+                and self._is_there(entry)
+            ):
                 known.setdefault(problem.key, {})[kind] = entry.tag
         return known
 
@@ -149,6 +154,8 @@ class Update:
     def _see_to(self, problem: Problem, kind: str, found: "Found") -> None:
         path = file_name(problem, kind)
         old = self.lock.entries.get(path)
+        if old is not None and not old.is_of(problem, kind):
+            old = None
         if found.unchanged:
             if old is None or not self._is_there(old):
                 # Somebody has changed the folder since it was asked for.

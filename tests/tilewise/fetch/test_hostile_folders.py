@@ -2,6 +2,7 @@
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.tilewise.conftest import Cli
 from tests.tilewise.fetch.test_fetch import NAME, SCRIPT, Place
 from tilewise.errors import BadInputError
 from tilewise.fetch import folder as folders
+from tilewise.fetch.folder import sha256
 from tilewise.fetch.lock import Lock
 
 pytestmark = pytest.mark.timeout(120)
@@ -30,7 +32,8 @@ def place(cli: Cli, tuned: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         ("sha256", "A" * 64), ("sha256", "0" * 63), ("sha256", "0" * 64 + "\\n"),
         ("key", "/dev/zero"), ("kind", "/dev/zero"), ("path", "../x"), ("path", "/dev/zero"),
         ("path", ".."), ("path", "a\\u0000b"), ("path", "a\\nb"), ("path", "x" * 300),
-        ("path", ".tilewise-filling"),
+        ("path", ".tilewise-filling"), ("problem", "matmul:m=1,n=1,k=1,dtype=f32"),
+        ("target", "cpu:\\u001b[31mx,threads=1"), ("toolchain", "\\u001b]0;x\\u0007"),
     ],
 )  # fmt: skip
 def test_a_lock_that_names_no_digest_or_no_file_is_refused(
@@ -45,6 +48,17 @@ def test_a_lock_that_names_no_digest_or_no_file_is_refused(
         assert ran.code == 2 and len(ran.err.splitlines()) == 1, ran.err
         assert "is no lock file" in ran.err and "Traceback" not in ran.err
     assert place.lock.read_text() == wrong and not list(place.folder.iterdir())
+
+
+def test_a_lock_of_another_problem_is_found_and_mended(place: Place) -> None:
+    right = place.lock.read_text()
+    (locked,) = Lock.parse(right, "x.lock").entries.values()
+    other = "matmul:m=1,n=1,k=1,dtype=f32"
+    wrong = Lock.of([replace(locked, problem=other, key=sha256(other))], place.folder.name)
+    place.lock.write_text(wrong.render())
+    held = place.fetch("--frozen")
+    assert held.code == 3 and f"is locked as {other}" in held.err
+    assert place.fetch().code == 0 and place.lock.read_text() == right
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-1.0"])
