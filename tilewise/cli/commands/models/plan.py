@@ -18,7 +18,7 @@ from tilewise.kernels.errors import ModuleError
 from tilewise.kernels.problem import Accuracy, parse_problem
 from tilewise.kernels.system.typed_json import to_json
 from tilewise.kernels.target import resolve
-from tilewise.requirements import require
+from tilewise.requirements import BASE, OR_SERVER, require
 from tilewise.search.records import TuneRequest
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def plan(options: argparse.Namespace) -> None:
         _plan_at(server, module, options)
         return
     for child_needs in ("iree.compiler", "iree.runtime"):
-        require(child_needs, "plan", "service")
+        require(child_needs, "plan", "service", OR_SERVER)
     from tilewise.plan.table import plan_text
     from tilewise.search.networks.planning import Named, planned
     from tilewise.search.networks.variants import problems_of
@@ -242,7 +242,7 @@ COMMANDS = (
         "plan",
         plan,
         add_options,
-        at_service="service",
+        at_service=BASE,
         examples=(
             "plan model.mlir -o results",
             "plan model.mlir --run",
