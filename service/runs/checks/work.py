@@ -114,6 +114,8 @@ class JobWork:
             yield f"{field}.gflops", self.too_fast(speed.gflops, most)
         if not 0 < low <= high <= PACES * max(most, speed.gflops):
             yield f"{field}.interval", f"[{low:g}, {high:g}] is no interval of a speed"
+        elif not (1 - SAME) * low <= speed.gflops <= (1 + SAME) * high:
+            yield f"{field}.interval", f"[{low:g}, {high:g}] is not around {speed.gflops:g} GFLOP/s"
         wanted = self.problem.flops / speed.gflops / 1e3
         if not (1 - SAME) * wanted <= speed.time_us <= (1 + SAME) * wanted:
             yield (
