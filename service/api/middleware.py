@@ -72,7 +72,8 @@ class BodyLimit:
         limits = _Limits(most_bytes, self._most_seconds, self._linger_s)
         body = _Body(receive, send, size, limits, self._budgets[most_bytes])
         try:
-            await self._app(scope, body.receive, body.send)
+            with suppress(ClientDisconnect):  # nobody is left to answer
+                await self._app(scope, body.receive, body.send)
         finally:
             body.release()
 

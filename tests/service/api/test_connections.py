@@ -14,6 +14,7 @@ from fastapi import FastAPI, Request
 
 from tests.service.api.test_middleware import serving
 from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
+from tests.service.processes import wait_until
 from tilewise.service.api.middleware import BodyLimit
 from tilewise.service.app import create_app
 
@@ -53,6 +54,22 @@ def test_a_malformed_chunk_behind_a_refused_body_is_no_fault_either(url, machine
     with serving(app) as at:
         answer = exchange(at, head.encode() + b"800\r\n" + b"x" * 0x800 + b"\r\nZZZ\r\n")
     assert answer.startswith(b"HTTP/1.1 4")
+    assert not [one for one in caplog.records if one.levelno >= logging.ERROR or one.exc_info]
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/models", "/v1/plans", "/v1/problems/parse"])
+@pytest.mark.parametrize(
+    "sent",
+    ["Content-Length: 100\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"],
+    ids=["declared", "chunked"],
+)
+def test_a_client_that_leaves_within_its_body_is_no_fault(url, machine, caplog, path, sent):
+    caplog.set_level(logging.INFO)
+    app = create_app(settings_for(url), 0, machine=machine, toolchain=TOOLCHAIN)
+    with serving(app) as at:
+        with socket.create_connection(("127.0.0.1", at), 30) as client:
+            client.sendall(HEAD.format(f"POST {path}").encode() + sent.encode())
+        wait_until(lambda: any(getattr(one, "path", "") == path for one in caplog.records))
     assert not [one for one in caplog.records if one.levelno >= logging.ERROR or one.exc_info]
 
 
