@@ -87,8 +87,7 @@ def listed(read: float, speeds: Speeds) -> Iterator[str]:
     lanes = min(sweep.register.cols for _, sweep in speeds)
     for speed, sweep in speeds:
         streams = f"i{sweep.streams}" if sweep.streams > 1 else ""
-        ends = "e" if sweep.alternates else ""
-        name = f"{sweep.register.cols // lanes}w{sweep.depth}{streams}{ends}"
+        name = f"{sweep.register.cols // lanes}w{sweep.depth}{streams}"
         name += " p" * sweep.prefetches
         yield f"  {name:<12} {speed:>6.1f} {speed / read:>6.0%}"
 

@@ -10,7 +10,7 @@ from tilewise.kernels.schedule.fewer_products import POINT
 from tilewise.kernels.schedule.legality import check_legal, part_size, tile_unit
 from tilewise.kernels.schedule.model import Schedule
 from tilewise.kernels.schedule.steps.copies import Pack
-from tilewise.kernels.schedule.steps.loops import Divide, Parallel, Stream, Tile
+from tilewise.kernels.schedule.steps.loops import Parallel, Stream, Tile
 from tilewise.kernels.schedule.steps.register import Register
 from tilewise.kernels.schedule.transformed import scheduled_space
 
@@ -20,18 +20,15 @@ class Loop:
     """A loop over `dim` in steps of `step`.
 
     Attributes:
-        kind: `parallel`, `tile`, `divide` and `stream` come from steps, the trips of the first run
-            at the same time, and each of `divide` has sums of its own; `micro` walks the
-            micro-tiles of a block.
+        kind: `parallel`, `tile` and `stream` come from steps, the trips of the first run at the
+            same time; `micro` is over the micro-tiles of a block.
         trips: most iterations of one execution (a last block can have fewer).
-        alternates: whether the last block comes first where it is nearer in the caches.
     """
 
     dim: str
     step: int
     trips: int
     kind: str
-    alternates: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,11 +97,6 @@ class Nest:
         return tuple(dict(part) for part in product(*ranges))
 
     @property
-    def is_divided(self) -> bool:
-        """Whether parts of the reduction are summed apart."""
-        return any(loop.kind == Divide.name for loop in self.loops)
-
-    @property
     def copies(self) -> tuple[Copy, ...]:
         """The packs, in the order in which they happen."""
         return tuple(e for e in self.entries if isinstance(e, Copy))
@@ -121,16 +113,13 @@ class Nest:
         for entry in self.entries:
             is_behind = isinstance(entry, Copy) and entry.operand == "C"
             (behind if is_behind else lines).append("  " * indent + _line(entry))
-            if isinstance(entry, Loop) and entry.kind == Divide.name:
-                behind.append("  " * indent + f"add {entry.trips} parts up to C")
             indent += isinstance(entry, Loop)
         return "\n".join(lines + behind)
 
 
 def _line(entry: Entry) -> str:
     if isinstance(entry, Loop):
-        turn = ", from the nearer end" if entry.alternates else ""
-        return f"for {entry.dim} step {entry.step}  # {entry.kind}, {entry.trips} trips{turn}"
+        return f"for {entry.dim} step {entry.step}  # {entry.kind}, {entry.trips} trips"
     if isinstance(entry, Copy):
         shape = "x".join(map(str, entry.shape))
         if entry.operand == "C":
@@ -163,13 +152,10 @@ def build(problem: Problem, schedule: Schedule) -> Nest:
             size = part_size(blocks[step.dim], step.parts, unit)
             entries.append(Loop(step.dim, size, -(-blocks[step.dim] // size), step.name))
             blocks[step.dim] = size
-        elif isinstance(step, Tile | Divide | Stream):
+        elif isinstance(step, Tile | Stream):
             size = step.depth if isinstance(step, Stream) else step.size
-            outer = [e for e in entries if isinstance(e, Loop) and e.kind != Parallel.name]
-            is_outermost = all(loop.dim != step.dim for loop in outer)
-            alternates = schedule.alternates == step.dim and is_outermost
             trips = -(-blocks[step.dim] // size)
-            entries.append(Loop(step.dim, size, trips, step.name, alternates))
+            entries.append(Loop(step.dim, size, trips, step.name))
             blocks[step.dim] = min(size, blocks[step.dim])
         elif isinstance(step, Pack):
             shape = _packed_shape(problem, space, schedule, blocks, step)

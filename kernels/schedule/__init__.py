@@ -6,7 +6,7 @@ from tilewise.kernels.schedule.model import Schedule, fast_algorithm
 from tilewise.kernels.schedule.steps.algorithms import Strassen, Winograd
 from tilewise.kernels.schedule.steps.base import Step
 from tilewise.kernels.schedule.steps.copies import Pack, Prefetch
-from tilewise.kernels.schedule.steps.loops import Alternate, Divide, Parallel, Stream, Tile
+from tilewise.kernels.schedule.steps.loops import Parallel, Stream, Tile
 from tilewise.kernels.schedule.steps.register import (
     Instruction,
     Interleave,
@@ -19,8 +19,6 @@ from tilewise.kernels.schedule.steps.register import (
 from tilewise.kernels.schedule.steps.stores import Nontemporal
 
 __all__ = [
-    "Alternate",
-    "Divide",
     "Instruction",
     "Interleave",
     "Jam",

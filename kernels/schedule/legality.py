@@ -7,7 +7,6 @@ from tilewise.kernels.problem.base import Problem
 from tilewise.kernels.problem.iteration import IterationSpace, is_packed_ahead, is_packed_by_rows
 from tilewise.kernels.problem.model import Conv2d
 from tilewise.kernels.schedule.across_groups import check_across_groups
-from tilewise.kernels.schedule.alternating import check_alternate, check_divide
 from tilewise.kernels.schedule.computing import check_instruction
 from tilewise.kernels.schedule.fewer_products import POINT
 from tilewise.kernels.schedule.model import Schedule
@@ -15,7 +14,7 @@ from tilewise.kernels.schedule.refusal import refuse
 from tilewise.kernels.schedule.steps.algorithms import Strassen, Winograd
 from tilewise.kernels.schedule.steps.base import Step
 from tilewise.kernels.schedule.steps.copies import Pack, Prefetch
-from tilewise.kernels.schedule.steps.loops import Alternate, Divide, Parallel, Stream, Tile
+from tilewise.kernels.schedule.steps.loops import Parallel, Stream, Tile
 from tilewise.kernels.schedule.steps.register import (
     Instruction,
     Interleave,
@@ -25,6 +24,7 @@ from tilewise.kernels.schedule.steps.register import (
     Sweep,
     Unroll,
 )
+from tilewise.kernels.schedule.steps.retired import Retired
 from tilewise.kernels.schedule.steps.stores import Nontemporal
 from tilewise.kernels.schedule.sweeping import check_interleave, check_sweep
 from tilewise.kernels.schedule.transformed import check_order, scheduled_space
@@ -48,6 +48,9 @@ def check_legal(problem: Problem, schedule: Schedule) -> None:
             f"{problem}: the steps are of IREE's own code, which no kernel or nest here has; "
             "give a schedule for a target cpu:NAME"
         )
+    for step in schedule.steps:
+        if isinstance(step, Retired):
+            raise refuse(problem, step, "an earlier version had this step; search again")
     space = scheduled_space(problem, schedule)
     _check_ending(problem, schedule)
     if space.spans_groups:
@@ -70,9 +73,6 @@ def _check_steps(problem: Problem, space: IterationSpace, schedule: Schedule) ->
             wholes[step.dim] = blocks[step.dim] = part_size(blocks[step.dim], step.parts, unit)
         elif isinstance(step, Tile):
             _check_tile(problem, space, schedule, (wholes, blocks), packed, step)
-            blocks[step.dim] = step.size
-        elif isinstance(step, Divide):
-            check_divide(problem, space, schedule, step)
             blocks[step.dim] = step.size
         elif isinstance(step, Stream):
             _check_stream(problem, space, schedule, blocks, packed, step)
@@ -267,7 +267,6 @@ def _check_batch(problem: Problem, space: IterationSpace, schedule: Schedule) ->
 
 
 _CHECKS: dict[type[Step], Callable[..., None]] = {
-    Alternate: check_alternate,
     Instruction: check_instruction,
     Interleave: check_interleave,
     Split: _check_split,

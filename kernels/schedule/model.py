@@ -12,7 +12,7 @@ from tilewise.kernels.schedule.steps.base import Step, StepJson
 from tilewise.kernels.schedule.steps.copies import Pack, Prefetch
 from tilewise.kernels.schedule.steps.from_json import step_from_json
 from tilewise.kernels.schedule.steps.levels import Pipeline
-from tilewise.kernels.schedule.steps.loops import Alternate, Divide, Parallel, Stream
+from tilewise.kernels.schedule.steps.loops import Parallel, Stream
 from tilewise.kernels.schedule.steps.register import (
     Instruction,
     Interleave,
@@ -94,16 +94,6 @@ class Schedule:
     def streams(self) -> int:
         """Parts of the reduction that a sweep's chunk has its rows from, 1 for neighbours."""
         return next((s.streams for s in self.steps if isinstance(s, Interleave)), 1)
-
-    @property
-    def divides(self) -> bool:
-        """Whether blocks of the reduction are summed apart."""
-        return any(isinstance(s, Divide) for s in self.steps)
-
-    @property
-    def alternates(self) -> str | None:
-        """The dim whose blocks are visited from the nearer end, None where all have an order."""
-        return next((s.dim for s in self.steps if isinstance(s, Alternate)), None)
 
     @property
     def threads(self) -> int:

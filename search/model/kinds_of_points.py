@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 from tilewise.kernels.problem import Conv2d, Matmul
-from tilewise.kernels.target.cores import is_golden_cove_server
 from tilewise.search.model.traffic import OWN_SHARE, PAGE_BYTES
 from tilewise.search.space.methods.algorithms import ALGORITHM, DIRECT, WANTED
 from tilewise.search.space.parameters import Size
@@ -16,7 +15,6 @@ from tilewise.search.space.points import WHOLE, Point, Value
 from tilewise.search.space.space import Space
 from tilewise.search.space.tiles import (
     DEEPEST_SWEPT,
-    ENDS_MARK,
     MAX_TILE_ROWS,
     SPLIT_TILE_VECTORS,
     SWEPT_MARK,
@@ -33,7 +31,6 @@ from tilewise.search.space.tiles import (
 MAX_SPLIT_POINTS = 8  # points of split tiles that are proposed
 MAX_SWEPT_POINTS = 7  # of swept ones that hold all rows
 FETCHED_AT, FETCHED = 2, 2  # place among these of those with prefetches, and how many
-MAX_END_POINTS = 2  # and those of them that begin at the nearer end
 MAX_SHARED_POINTS = 4  # of swept ones that share joined words
 SWEPT_AT_ONCE = 8  # rows of a result up to which registers hold all, for a wide tile
 WIDENED_AT_ONCE = 4  # and up to which a sweep widens B as fast as a pack that many rows share
@@ -67,13 +64,7 @@ def split_points(space: Space) -> Iterator[Point]:
     for tile in sorted(split_tiles(workload), key=rank):
         wanted = 1 if tile.vectors >= max(SPLIT_TILE_VECTORS) else 2
         unroll = wanted if wanted in space.values("unroll") else 1
-        marks = (ENDS_MARK, "") if _prefers_ends(space) else ("", ENDS_MARK)
-        marked = [str(tile) + mark for mark in marks]
-        yield from (
-            base | {"tile": each, "unroll": unroll}
-            for each in marked
-            if each in space.values("tile")
-        )
+        yield base | {"tile": str(tile), "unroll": unroll}
 
 
 def _points_in_place(space: Space, base: Point) -> Iterator[Point]:
@@ -193,8 +184,7 @@ def at_once(space: Space, swept: Sequence[Point]) -> list[Point]:
     Many rows that lie a multiple of a page apart meet in few sets of the first cache; of these,
     few rows come first, in streams that run on from row to row, and where the last cache has B.
     Where rows are longer than a page, which processors follow to its end, the two deepest that read
-    whole rows side by side are also among the first with prefetches. Where a cache keeps a part of
-    B between calls, two that begin at the nearer end come first, or behind the first two.
+    whole rows side by side are also among the first with prefetches.
     """
     workload = space.workload
     rows = workload.dims.extent(workload.dims.row)
@@ -211,20 +201,11 @@ def at_once(space: Space, swept: Sequence[Point]) -> list[Point]:
         joins_alone = shape.width % workload.swept_arithmetic.depth > 0
         return joins_alone, prefers_runs != runs_on, -shape.swept
 
-    of_all_rows = sorted((p for p in swept if tile_shape(p["tile"]).rows == rows), key=rank)
-    whole = [point for point in of_all_rows if not tile_shape(point["tile"]).ends]
-    at_ends = [point for point in of_all_rows if tile_shape(point["tile"]).ends]
+    whole = sorted((p for p in swept if tile_shape(p["tile"]).rows == rows), key=rank)
     if stored.stride > PAGE_BYTES and True in space.values("prefetch"):
         fetched = [point | {"prefetch": True} for point in _by_depth(whole)[:FETCHED]]
         whole[FETCHED_AT:FETCHED_AT] = fetched
-    place = 0 if _prefers_ends(space) else FETCHED_AT
-    whole[place:place] = at_ends[:MAX_END_POINTS]
-    return [*whole, *at_ends[MAX_END_POINTS:]][:MAX_SWEPT_POINTS]
-
-
-def _prefers_ends(space: Space) -> bool:
-    """Whether trials have shown that the nearer end is best: where the last cache is far."""
-    return is_golden_cove_server(space.target.cpu)
+    return whole[:MAX_SWEPT_POINTS]
 
 
 def _by_depth(swept: Sequence[Point]) -> list[Point]:

@@ -50,10 +50,8 @@ def count_schedules(space: Space) -> int:
         rows, cols = shape.rows, shape.cols(workload.lanes)
         is_alone = rows >= workload.dims.extent(workload.dims.row)
         for point, depth in _distinct_outer(space, base | {"tile": tile}):
-            if shape.ends and space.schedule(point).alternates is None:
-                continue  # a thread's part is one block, as that of the tile without the mark
             part = space.part_of(point, rows, cols)
-            shared = (shape.split, shape.ends, depth)
+            shared = (shape.split, depth)
             col = part[workload.dims.col]
             of_cols = count(point, COLUMN_CHOICES, "B", (cols, col, is_alone, *shared))
             of_rows = count(point, ROW_CHOICES, "A", (rows, *part.values(), *shared))

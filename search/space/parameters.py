@@ -123,18 +123,12 @@ class RegisterTile(Parameter):
         """Logarithms of rows and columns (or vectors), and what makes the kind of a tile.
 
         That are the partial sums of a split, or the rows of a sweep and the streams that it has.
-        Where some tiles' blocks are visited from the nearer end, a last number says of which.
         """
-        shape = self._shapes[value]
-        return self.encode_shape(shape) + ((shape.ends / SIZE_SPAN,) if self._has_ends else ())
-
-    @cached_property
-    def _has_ends(self) -> bool:
-        return any(shape.ends for shape in self._shapes.values())
+        return self.encode_shape(self._shapes[value])
 
     @staticmethod
     def encode_shape(shape: TileShape) -> tuple[float, ...]:
-        """The encoding of a tile's shape but for its ends, also of one that is no value here."""
+        """The encoding of a tile's shape, also of one that is no value here."""
         swept = log2(1 + shape.swept) + log2(shape.streams) / 2
         kind = log2(1 + shape.split) - swept / SIZE_SPAN
         return (log2(shape.rows) / ROWS_SPAN, log2(shape.width) / WIDTH_SPAN, kind)

@@ -23,7 +23,6 @@ from tilewise.search.space.division import (
     parallel_steps,
     part_extents,
 )
-from tilewise.search.space.ends import end_steps
 from tilewise.search.space.methods.algorithms import step_of, transformed_schedule
 from tilewise.search.space.points import Point
 from tilewise.search.space.tiles import TileShape, tile_shape
@@ -44,8 +43,7 @@ def schedule_of(workload: Workload, point: Point) -> Schedule:
     register = Register(shape.rows, shape.cols(workload.lanes), outer)
     if shape.split:
         point = _packed_for_split(workload, point)
-    outer_steps = _steps_from_end if shape.ends else _outer_steps
-    steps = outer_steps(workload, point, register)
+    steps = _outer_steps(workload, point, register)
     steps += [*workload.instruction_steps(shape.split > 0), register]
     if shape.split:
         steps.append(Split(workload.dims.stream, shape.split * workload.lanes))
@@ -55,10 +53,7 @@ def schedule_of(workload: Workload, point: Point) -> Schedule:
 
 
 def _swept(workload: Workload, point: Point, shape: TileShape) -> Schedule:
-    """The schedule of a swept tile; of other choices, blocks of columns and the prefetch count.
-
-    One that begins at either end has blocks of the reduction, and none of columns.
-    """
+    """The schedule of a swept tile; of other choices, blocks of columns and the prefetch count."""
     dims = workload.dims
     order: Literal["cols", "rows"] = "cols" if shape.rows == dims.extent(dims.row) else "rows"
     register = Register(shape.rows, shape.cols(workload.lanes), order)
@@ -66,10 +61,7 @@ def _swept(workload: Workload, point: Point, shape: TileShape) -> Schedule:
     divided = parallel_steps(workload, point, tail)
     extents = part_extents(workload, divided, tail)
     steps: list[Step] = [*divided, *(Tile(dim, 1) for dim in dims.lead)]
-    if shape.ends:
-        steps += end_steps(workload, shape, extents)
-    else:
-        steps += block_steps(dims.col, extents, int(point["cols"]), register.cols)
+    steps += block_steps(dims.col, extents, int(point["cols"]), register.cols)
     steps.append(Stream(dims.stream, shape.swept))
     steps += [Prefetch("B")] if point.get("prefetch") else []
     steps += [*workload.instruction_steps(), register, Sweep(dims.col)]
@@ -114,15 +106,6 @@ def _outer_steps(workload: Workload, point: Point, register: Register) -> list[S
     if point["pack_a"]:
         steps.append(Pack("A"))
     return steps
-
-
-def _steps_from_end(workload: Workload, point: Point, register: Register) -> list[Step]:
-    """The same of a split tile that begins at either end, and reads both factors in place."""
-    tail = Schedule((register,))
-    divided = parallel_steps(workload, point, tail)
-    extents = part_extents(workload, divided, tail)
-    blocks = end_steps(workload, tile_shape(point["tile"]), extents)
-    return [*divided, *blocks, *_chunks(workload, int(point["depth"]))]
 
 
 def _fetches_b(workload: Workload, point: Point, moves: bool) -> bool:

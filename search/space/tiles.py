@@ -7,7 +7,6 @@ tiles beside the ordinary ones where it streams one operand and hardly uses it t
 of packing it, where B lies along the reduction and has few rows to serve.
 `ROWSxVECTORSwDEPTH` sweeps: it reads DEPTH rows of B side by side, whole, once for each ROWS of a
 result that has few; `ROWSxVECTORSwDEPTHiSTREAMS` takes them from so many parts of the reduction.
-With an `e` behind it, the blocks of a split or swept tile are visited from the nearer end.
 """
 
 from collections.abc import Sequence
@@ -32,7 +31,6 @@ SPLIT_TILE_VECTORS = (1, 2, 4, 8)  # accumulators of each element of C
 SMALL_EXTENT = 8  # rows or columns up to which one tile may cover them all
 SPLIT_MARK = "s"
 SWEPT_MARK, STREAMS_MARK = "w", "i"
-ENDS_MARK = "e"
 SWEPT_DEPTHS = (4, 8, 16, 32)  # rows of B side by side
 DEEPEST_SWEPT = 64  # and where several tiles share joined words, whose sums are visited less then
 INTERLEAVED = (4, 8)  # streams, each of which has one of the rows side by side
@@ -57,7 +55,6 @@ class TileShape(NamedTuple):
         split: vectors that a split tile sums each element in; 0 for any other.
         swept: rows of B that a swept tile reads side by side; 0 for any other.
         streams: parts of the reduction that they are of.
-        ends: whether blocks are visited from the nearer end.
     """
 
     rows: int
@@ -65,7 +62,6 @@ class TileShape(NamedTuple):
     split: int
     swept: int = 0
     streams: int = 1
-    ends: bool = False
 
     @property
     def is_plain(self) -> bool:
@@ -85,14 +81,13 @@ def are_alike(one: TileShape, other: TileShape) -> bool:
 @lru_cache(maxsize=1024)
 def tile_shape(value: Value) -> TileShape:
     """The shape of a tile that is a parameter's value."""
-    ends, text = str(value).endswith(ENDS_MARK), str(value).removesuffix(ENDS_MARK)
-    split = SplitTile.parse(text)
+    split = SplitTile.parse(str(value))
     if split is not None:
-        return TileShape(split.rows, split.cols, split.vectors, ends=ends)
-    size, _, swept = text.partition(SWEPT_MARK)
+        return TileShape(split.rows, split.cols, split.vectors)
+    size, _, swept = str(value).partition(SWEPT_MARK)
     rows, vectors = (int(x) for x in size.split("x"))
     depth, _, streams = swept.partition(STREAMS_MARK)
-    return TileShape(rows, vectors, 0, int(depth or 0), int(streams or 1), ends)
+    return TileShape(rows, vectors, 0, int(depth or 0), int(streams or 1))
 
 
 def register_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:

@@ -2,7 +2,6 @@
 
 from tilewise.kernels.arithmetic import must_pack
 from tilewise.kernels.problem.iteration import is_packed_by_rows
-from tilewise.search.space.ends import tiles_with_ends
 from tilewise.search.space.methods.algorithms import fetches_panels, method_parameters, tall_tiles
 from tilewise.search.space.parameters import Choice, Parameter, RegisterTile, Size
 from tilewise.search.space.points import WHOLE, Value
@@ -52,8 +51,7 @@ def parameters_of(workload: Workload) -> tuple[Parameter, ...]:
 def _tiles(workload: Workload) -> tuple[Value, ...]:
     whole = dict.fromkeys((*register_tiles(workload), *tall_tiles(workload)))
     plain = (f"{rows}x{vectors}" for rows, vectors in whole)
-    others = (*map(str, split_tiles(workload)), *swept_tiles(workload))
-    return (*plain, *others, *tiles_with_ends(workload, others))
+    return (*plain, *map(str, split_tiles(workload)), *swept_tiles(workload))
 
 
 def _packs(workload: Workload, operand: str) -> tuple[Value, ...]:

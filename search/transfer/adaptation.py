@@ -20,17 +20,7 @@ def adapt(space: Space, former: Space, params: Point) -> Point | None:
         if value is None:
             return None
         point[parameter.name] = value
-    return _without_unused_blocks(point, params)
-
-
-def _without_unused_blocks(point: Point, params: Point) -> Point:
-    """The point; where blocks were those of an end and no longer are, no other blocks come up.
-
-    Nothing was cut by the sizes that stand beside such a tile, and nothing is known of them.
-    """
-    if not tile_shape(params["tile"]).ends or tile_shape(point["tile"]).ends:
-        return point
-    return point | {name: WHOLE for name in ("cols", "rows") if name in point}
+    return point
 
 
 def _value(parameter: Parameter, old: Parameter, value: Value) -> Value | None:
@@ -51,20 +41,15 @@ def _size(parameter: Size, old: Size, value: Value) -> Value:
 
 
 def _tile(parameter: RegisterTile, value: Value) -> Value | None:
-    """The same tile, else the one nearest in shape of its kind.
-
-    One that begins at the nearer end gives way to one that does, or where there is none to the
-    same one without. What was timed in order stays in order.
-    """
+    """The same tile, else the one nearest in shape of its kind."""
     if value in parameter.values:
         return value
     shape = tile_shape(value)
     alike = [v for v in parameter.values if are_alike(tile_shape(v), shape)]
     wanted = parameter.encode_shape(shape)
 
-    def far(other: Value) -> tuple[bool, float]:
-        found = tile_shape(other)
-        pairs = zip(parameter.encode_shape(found), wanted, strict=True)
-        return found.ends != shape.ends, sum((a - b) ** 2 for a, b in pairs)
+    def far(other: Value) -> float:
+        pairs = zip(parameter.encode_shape(tile_shape(other)), wanted, strict=True)
+        return sum((a - b) ** 2 for a, b in pairs)
 
     return min(alike, key=far, default=None)

@@ -14,7 +14,7 @@ from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.loopnest import Copy, Counts, Kernel, Loop, Nest, build, count
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.problem.iteration import is_packed_ahead
-from tilewise.kernels.schedule import Divide, Schedule
+from tilewise.kernels.schedule import Schedule
 from tilewise.service.plots.style import COLOURS, FONT, Theme
 
 WIDTH, INDENT, OUTDENT, LINE, PAD = 640, 14, 4, 24, 8
@@ -22,9 +22,9 @@ CELL, MOST_CELLS = 9, 32  # of the register tile's picture
 MEMORY = "memory"
 CACHES = ("l1", "l2", "l3")
 # Which colour of the category, and what a reader is told.
-KINDS = {"parallel": 1, "tile": 0, "divide": 2, "stream": 2, "micro": 3}
+KINDS = {"parallel": 1, "tile": 0, "stream": 2, "micro": 3}
 NAMES = {
-    "parallel": "threads", "tile": "tile", "divide": "summed apart", "stream": "K-stream",
+    "parallel": "threads", "tile": "tile", "stream": "K-stream",
     "micro": "micro-tiles",
 }  # fmt: skip
 PACK = 4
@@ -100,9 +100,6 @@ def _entries(page: _Page) -> int:
     for entry in page.nest.entries:
         x = PAD + INDENT * len(opened)
         if isinstance(entry, Loop):
-            if entry.kind == Divide.name:
-                _sums(page, entry, x, y)
-                y += LINE + 2
             opened.append((len(page.parts), x, y, entry))
             page.parts.append("")  # its box, as soon as its end is known
             _loop(page, entry, x, y)
@@ -129,15 +126,8 @@ def _box(page: _Page, loop: Loop, x: int, top: int, bottom: int) -> str:
 def _loop(page: _Page, loop: Loop, x: int, y: int) -> None:
     _text(page, x + 8, y + 16, f"for {loop.dim} in steps of {loop.step}")
     trips = "1 trip" if loop.trips == 1 else f"{loop.trips} trips"
-    turn = ", from the nearer end" if loop.alternates else ""
-    said = f"{NAMES[loop.kind]}, {trips}{turn}"
+    said = f"{NAMES[loop.kind]}, {trips}"
     _text(page, _right(x) - 8, y + 16, said, is_faint=True, at_end=True)
-
-
-def _sums(page: _Page, loop: Loop, x: int, y: int) -> None:
-    """A bar that says what becomes of the parts of a divided reduction, behind their loop."""
-    _bar(page, x, y)
-    _text(page, x + 14, y + 16, f"then add {loop.trips} parts up to C")
 
 
 def _bar(page: _Page, x: int, y: int) -> None:

@@ -13,8 +13,6 @@ from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.problem import DTYPES, Conv2d, Matmul, Problem
 from tilewise.kernels.problem.iteration import iteration_space
 from tilewise.kernels.schedule import (
-    Alternate,
-    Divide,
     Instruction,
     Interleave,
     Jam,
@@ -162,10 +160,6 @@ def schedules(
         steps += inner + pack_b  # rows outside, B packed innermost
     else:
         steps += pack_b + inner
-    lead = len(space.lead)
-    is_in_place = isinstance(problem, Matmul) and not any(isinstance(s, Pack) for s in steps)
-    if is_in_place and len(steps) > lead and isinstance(first := steps[lead], Tile):
-        steps[lead + 1 : lead + 1] = draw(st.sampled_from([[], [Alternate(first.dim)]]))
     steps += [*([Instruction(op)] if op else []), register]
     if splits:
         steps.append(Split(space.stream, lanes * draw(st.sampled_from([1, 2, 3, 8]))))
@@ -202,13 +196,10 @@ def sweeps(draw: st.DrawFn, problem: Matmul, target: Target) -> Schedule:
         steps.insert(len(steps), Tile("m", rows * draw(st.integers(1, 3))))
     tile = Register(rows, cols, "cols" if rows == problem.m else "rows")
     tail: list[Step] = [Sweep("n")]
-    if rows == problem.m and not how.offset:
-        steps = draw(begun_at_ends(problem, steps, depth))
     apart = [parts for parts in (2, 3, 4, 8) if depth % parts == 0]
     held = rows * (depth // deep + cols // target.lanes(problem.element.name)) + deep + 1
     is_gathered = deep == 1 or held <= target.vector_registers
-    is_whole = not any(isinstance(step, Divide) for step in steps)
-    if apart and is_whole and is_gathered and draw(st.booleans()):
+    if apart and is_gathered and draw(st.booleans()):
         tail.append(Interleave("k", draw(st.sampled_from(apart))))
     steps += [Instruction(op)] if op else []
     return draw(divided(problem, Schedule((*steps, tile, *tail))))
@@ -219,21 +210,6 @@ def instructions(problem: Problem, target: Target, splits: bool) -> st.SearchStr
     dtype = problem.element.name
     names = usable(dtype, target, splits) if dtype in WITH_CHOICE else ()
     return st.sampled_from([None, *names])
-
-
-@st.composite
-def begun_at_ends(draw: st.DrawFn, problem: Matmul, steps: list[Step], depth: int) -> list[Step]:
-    """The steps of a sweep, with parts of its reduction summed apart, or blocks in either order."""
-    lead = [step for step in steps if step == Tile("batch", 1)]
-    others = [step for step in steps if step not in lead]
-    parts = [depth * chunks for chunks in (1, 2, 3) if depth * chunks < problem.k]
-    if parts and draw(st.booleans()):
-        turns = draw(st.sampled_from([[], [Alternate("k")]]))
-        whole = [step for step in others if not isinstance(step, Tile)]
-        return [*lead, Divide("k", draw(st.sampled_from(parts))), *turns, *whole]
-    if isinstance(others[0], Tile) and draw(st.booleans()):
-        return [*lead, others[0], Alternate(others[0].dim), *others[1:]]
-    return steps
 
 
 @st.composite

@@ -7,8 +7,6 @@ from tilewise.kernels.mlir.cpu.pieces import Extents, Piece, check_uniform, cut
 from tilewise.kernels.mlir.payload.form import Form
 from tilewise.kernels.mlir.transform.writer import ANY, Writer
 from tilewise.kernels.schedule import (
-    Alternate,
-    Divide,
     Instruction,
     Interleave,
     Jam,
@@ -31,7 +29,6 @@ Handles = tuple[str, str | None]
 
 
 SAID: dict[type[Step], str] = {
-    Alternate: "the first block comes first here",
     Prefetch: "left to the hardware here",
     Nontemporal: "left to the hardware here",
     Sweep: "the loops are those above",
@@ -84,10 +81,8 @@ class StepEmitter:
             self._tile(step.dim, part_size(extent, step.parts, self._unit(step.dim)))
         elif isinstance(step, Tile):
             self._tile(step.dim, step.size)
-        elif isinstance(step, Divide):
-            self._stream(step.dim, step.size, self.schedule.depth or 1)
         elif isinstance(step, Stream):
-            self._stream(step.dim, step.depth, 1)
+            self._stream(step.dim, step.depth)
         elif isinstance(step, Pack):
             self._pack(step)
         elif isinstance(step, Register):
@@ -150,8 +145,8 @@ class StepEmitter:
         self._divide(dim, size)
         self.pieces = [self._loop(piece, dim, size, "forall") for piece in self.pieces]
 
-    def _stream(self, dim: str, size: int, smallest: int) -> None:
-        self._divide(dim, size, smallest)
+    def _stream(self, dim: str, size: int) -> None:
+        self._divide(dim, size, 1)
         self.pieces = [self._loop(piece, dim, size, "for") for piece in self.pieces]
 
     def _loop(self, piece: Piece, dim: str, size: int, kind: str) -> Piece:

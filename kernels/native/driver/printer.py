@@ -42,7 +42,6 @@ _TRANSFORMS_HEADER = """from tilewise.kernels.native.language.transforms import 
     transform_turned_weights, transform_weights,
 )
 """
-_ENDS_HEADER = "from tilewise.kernels.native.language.ends import comes_sooner\n"
 _STORES_HEADER = "from tilewise.kernels.native.language.words import wait_for_stores\n"
 _FUNCTION = """
 
@@ -84,7 +83,6 @@ def print_driver(
         _HEADER,
         _TRANSFORMS_HEADER if transforms else "",
         _STORES_HEADER if past_caches else "",
-        _ENDS_HEADER if any(loop.alternates for loop in nest.loops) else "",
     )
     return DriverSource(
         "".join((*headers, *functions)),

@@ -17,9 +17,6 @@ from tilewise.kernels.native.driver.parameters import (
 )
 from tilewise.kernels.native.driver.structure import Structure
 
-PROBED_LINES = 4
-"""Of an end of an operand, lines that are timed: 4 take 0.3 us from a last cache that is far."""
-
 _WORD = re.compile(r"[^\W\d]\w*")
 
 
@@ -91,47 +88,13 @@ class Scope:
         by = self.step(loop)
         start, end = f"{dim}{level}", f"{dim}{level}_end"
         first, behind = self.start[dim], self.end[dim]
-        if loop.alternates:
-            self._begin_at_nearer_end(dim, start, by)
-        else:
-            self.put(f"for {start} in range({first}, {behind}, {by}):")
-            self.indent += 1
+        self.put(f"for {start} in range({first}, {behind}, {by}):")
+        self.indent += 1
         self.put(f"{end} = min({start} + {by}, {behind})")
         space = self.structure.space
         if "B" not in self.packed_from and dim in (space.col, space.stream):
             self.moves_b.append(Move(dim, start, by, first, behind))
         self.start[dim], self.end[dim] = start, end
-
-    def _begin_at_nearer_end(self, dim: str, start: str, by: str) -> None:
-        """A loop over blocks whose last one comes first where its first lines come sooner."""
-        first, behind = self.start[dim], self.end[dim]
-        self.put(f"last = {first} + ({behind} - {first} - 1) // {by} * {by}")
-        there, here, apart, lines = self._ends(dim, first, "last", behind)
-        self.put(f"turns = comes_sooner({there}, {here}, {apart}, {lines})")
-        self.put(f"for at in range({first}, {behind}, {by}):")
-        self.indent += 1
-        self.put(f"{start} = {first} + last - at if turns else at")
-
-    def _ends(self, dim: str, first: str, last: str, behind: str) -> tuple[str, str, str, str]:
-        """Addresses in the last and in the first block, bytes between lines of one, and how many.
-
-        The lines are in different rows of memory: no prefetcher brings one for another.
-        """
-        space, structure = self.structure.space, self.structure
-        whose = structure.lead("A" if dim == space.row else "B")
-        name: Literal["a", "b"] = "a" if dim == space.row else "b"
-        is_turned = structure.b_transposed if name == "b" else not structure.a_transposed
-        if dim == space.stream:
-            along, is_turned = "b_stream", True
-            whose = (*whose, space.col)  # each thread's cache has its own columns
-        else:
-            along = self.ensure(stride(name, dim))
-        before = self.offset(name, whose)
-        there, here = (f"{name} + ({before} + {at} * {along}) * size" for at in (last, first))
-        if is_turned:
-            return there, here, f"{along} * size", f"min({behind} - {last}, {PROBED_LINES})"
-        length = self.ensure(extent(space.stream))
-        return there, here, f"{name}_stream * size", f"min({length}, {PROBED_LINES})"
 
     def step(self, loop: Loop) -> str:
         """The step of a loop, which is the next one over its dim."""

@@ -35,7 +35,7 @@ from tilewise.kernels.native.microkernels.sweep.spec import SweepSpec
 from tilewise.kernels.native.strides import Strides
 from tilewise.kernels.problem import Conv2d, Problem
 from tilewise.kernels.problem.iteration import is_packed_ahead
-from tilewise.kernels.schedule import Divide, Parallel
+from tilewise.kernels.schedule import Parallel
 from tilewise.kernels.schedule.fewer_products import POINT
 
 
@@ -84,8 +84,6 @@ def panel_bytes(problem: Problem, nest: Nest, strides: Strides, spec: KernelSpec
     a = b = LINE_BYTES
     if isinstance(spec, SweepSpec) and spec.shares_words:
         a = _bytes_of_sums(nest, spec)
-    if nest.is_divided:
-        a = _bytes_of_parts(nest, spec)
     for copy in nest.copies:
         if copy.operand == "A":
             a = _bytes_of_a(copy, strides, spec.how)
@@ -107,18 +105,6 @@ def _bytes_of_sums(nest: Nest, spec: SweepSpec) -> int:
         part[loop.dim] = min(loop.step, part[loop.dim])
     sums = prod(part[dim] for dim in (*nest.space.lead, nest.space.row, nest.space.col))
     return max(LINE_BYTES, sums * size_of(spec.how.accumulator))
-
-
-def _bytes_of_parts(nest: Nest, spec: KernelSpec) -> int:
-    """Of the sums of all parts of a divided reduction, for one thread."""
-    space, sums = nest.space, nest.space.extent(nest.space.row)
-    cols = space.extent(space.col)
-    for loop in nest.loops:
-        if loop.kind == Divide.name:
-            sums *= loop.trips
-        elif loop.dim == space.col and loop.kind == Parallel.name:
-            cols = min(loop.step, cols)
-    return max(LINE_BYTES, sums * cols * size_of(spec.how.accumulator))
 
 
 def _elements(spec: KernelSpec) -> Elements:

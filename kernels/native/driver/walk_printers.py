@@ -7,15 +7,12 @@ from tilewise.kernels.native.driver.parameters import STREAMS, step, stride
 from tilewise.kernels.native.driver.scope import Scope
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
 from tilewise.kernels.native.microkernels.abi import (
-    ADD_PARTS,
     FROM_WORDS,
     PAST_CACHES,
     TO_WORDS,
-    PartsArguments,
     SweepArguments,
     WindowArguments,
 )
-from tilewise.kernels.schedule.steps.loops import Divide
 
 
 class WalkPrinter(ABC):
@@ -80,58 +77,18 @@ class WindowPrinter(WalkPrinter):
 
 
 class SweepPrinter(WalkPrinter):
-    """Calls that add a chunk of the reduction to all columns of a block.
-
-    Attributes:
-        apart: the part of a divided reduction that a chunk is in, where there are parts: the names
-            of its start, its end, and how long parts are.
-        after: the indent of what comes behind all parts.
-    """
-
-    apart: tuple[str, str, str] | None = None
-    after = 0
-
-    def enter(self, loop: Loop) -> None:
-        """The same; within a loop over parts of the reduction each has sums of its own."""
-        super().enter(loop)
-        if loop.kind == Divide.name:
-            self.apart = self.scope.start[loop.dim], self.scope.end[loop.dim], step(loop.dim, 0)
-            self.after = self.scope.indent - 1
-
-    def kernel(self) -> None:
-        """The call, and behind its loops the sum of all parts."""
-        super().kernel()
-        if self.apart is None:
-            return
-        scope, space = self.scope, self.structure.space
-        scope.indent = self.after
-        dims = (*space.lead, space.row, space.col)
-        arguments = PartsArguments(
-            c=f"c + ({scope.offset('c', dims)}) * out_size",
-            bias=f"bias + ({scope.offset('bias', (space.col,))}) * out_size",
-            c_row="c_row",
-            parts="a_panels",
-            count=f"({space.stream}_extent + {self.apart[2]} - 1) // {self.apart[2]}",
-            rows=scope.length(space.row),
-            cols=scope.length(space.col),
-            flags="flags_first | flags_last",
-        )
-        which = scope.ensure(ADD_PARTS)
-        scope.put(f"call_address({which}, {', '.join(vars(arguments).values())})")
+    """Calls that add a chunk of the reduction to all columns of a block."""
 
     def call(self) -> tuple[str, SweepArguments[str]]:
         """Of a sweeping micro-kernel; the last chunk may be short, and takes another."""
         scope, space = self.scope, self.structure.space
         stream, col = space.stream, space.col
-        chunk, start = step(stream, 1 if self.apart else 0), scope.start[stream]
-        first, end = self.apart[:2] if self.apart else ("0", f"{stream}_extent")
-        begin = "0" if self.apart else "flags_first"
+        chunk, start, end = step(stream, 0), scope.start[stream], f"{stream}_extent"
         scope.put(f"depth = {scope.length(stream)}")
         scope.put(f"cols = {scope.length(col)}")
-        scope.put(f"flags = {begin} if {start} == {first} else flags_later | {FROM_WORDS}")
+        scope.put(f"flags = flags_first if {start} == 0 else flags_later | {FROM_WORDS}")
         scope.put(f"if {start} + 2 * {chunk} <= {end}: flags |= {TO_WORDS}")
-        if self.apart is None:
-            scope.put(f"if {scope.end[stream]} == {end}: flags |= flags_last")
+        scope.put(f"if {scope.end[stream]} == {end}: flags |= flags_last")
         scope.put(f"kernel = full if depth == {chunk} else edge")
         row, rows = start, chunk
         if self.structure.interleaves:
@@ -143,9 +100,9 @@ class SweepPrinter(WalkPrinter):
         return "kernel", SweepArguments(
             a=f"a + ({row} * a_stream + {a}) * size",
             b=scope.b_in_place(row),
-            c=self._sums_at(),
+            c=f"c + ({scope.offset('c', (*space.lead, space.row, col))}) * out_size",
             bias=f"bias + ({scope.offset('bias', (col,))}) * out_size",
-            c_row="cols" if self.apart else "c_row",
+            c_row="c_row",
             depth="depth",
             flags="flags",
             rows=scope.length(space.row),
@@ -153,14 +110,6 @@ class SweepPrinter(WalkPrinter):
             wrap=f"({rows} * b_stream - cols) * size",
             sums=f"a_panels + ({self._sums_before()}) * out_size",
         )
-
-    def _sums_at(self) -> str:
-        """Where the sums of a chunk lie: in C, or in its part's memory."""
-        scope, space = self.scope, self.structure.space
-        if self.apart is None:
-            return f"c + ({scope.offset('c', (*space.lead, space.row, space.col))}) * out_size"
-        first, _, size = self.apart
-        return f"a_panels + {first} // {size} * ({scope.length(space.row)}) * cols * out_size"
 
     def _sums_before(self) -> str:
         """How many sums lie before those of the present block."""

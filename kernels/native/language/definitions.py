@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-LANGUAGE = ("packs.py", "transforms.py", "barrier.py", "ends.py")
+LANGUAGE = ("packs.py", "transforms.py", "barrier.py")
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv, ast.LShift: operator.lshift, ast.BitOr: operator.or_,

@@ -20,8 +20,6 @@ PRIMITIVES: dict[str, Callable[..., Value]] = {
     "word": primitives.emit_word,
     "add_word": primitives.emit_add_word,
     "fill": primitives.emit_fill,
-    "touch": primitives.emit_touch,
-    "clock": primitives.emit_clock,
     "wait_for_stores": primitives.emit_wait_for_stores,
     "call_address": lambda builder, to, *values: primitives.emit_call_address(builder, to, values),
 }

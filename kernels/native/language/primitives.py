@@ -48,28 +48,6 @@ def emit_wait_for_stores(builder: ir.IRBuilder) -> None:
         builder.call(declare(builder.module, "llvm.x86.sse.sfence", VOID, ()), ())
 
 
-def emit_touch(builder: ir.IRBuilder, address: Value) -> None:
-    """Load the byte at `address`, and wait for it."""
-    pointer = builder.inttoptr(address, I8.as_pointer())
-    builder.load_atomic(pointer, "acquire", 1)  # a plain load that nobody uses would be dropped
-    _wait_for_loads(builder)
-
-
-def emit_clock(builder: ir.IRBuilder) -> Value:
-    """Ticks of the processor's clock when all before is done; 0 where programs cannot read it."""
-    if not IS_X86:
-        return ir.Constant(I64, 0)
-    _wait_for_loads(builder)
-    ticks = builder.call(declare(builder.module, "llvm.readcyclecounter", I64, ()), ())
-    _wait_for_loads(builder)
-    return ticks
-
-
-def _wait_for_loads(builder: ir.IRBuilder) -> None:
-    if IS_X86:
-        builder.call(declare(builder.module, "llvm.x86.sse2.lfence", VOID, ()), ())
-
-
 def emit_read_shared(builder: ir.IRBuilder, address: Value, index: Value) -> Value:
     """The i64 at position `index` of those at `address`, and all that was written before it."""
     return builder.load_atomic(word_pointer(builder, address, index), "acquire", WORD_BYTES)

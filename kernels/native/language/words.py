@@ -12,9 +12,7 @@ from numba.extending import intrinsic
 from tilewise.kernels.native.language.primitives import (
     emit_add_word,
     emit_call_address,
-    emit_clock,
     emit_fill,
-    emit_touch,
     emit_wait_for_stores,
     emit_word,
 )
@@ -77,24 +75,3 @@ def wait_for_stores(_typing: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(), codegen
-
-
-@intrinsic
-def touch(_typing: Any, address: Any) -> Any:
-    """Load the byte at `address`, and wait for it."""
-
-    def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        emit_touch(builder, *args)
-        return context.get_dummy_value()
-
-    return types.void(types.int64), codegen
-
-
-@intrinsic
-def clock(_typing: Any) -> Any:
-    """Ticks of the processor's clock when all before is done; 0 where programs cannot read it."""
-
-    def codegen(_context: Any, builder: Any, _signature: Any, _args: Any) -> Any:
-        return emit_clock(builder)
-
-    return types.int64(), codegen

@@ -25,13 +25,10 @@ COPY_PATCHES = "copy_patches"
 PAST_CACHES = "past_caches"
 """The micro-kernel that writes past the caches; for drivers whose results may lie aligned."""
 
-ADD_PARTS = "add_parts"
-"""The sum of parts of a divided reduction; for drivers that divide it."""
-
 TRANSFORMS = ("transform_image", "transform_filter", "transform_result")
 """The transforms of a tile, of a panel of the filter, and of a tile's products."""
 
-FUNCTIONS = (*CALLED_BY_ALL, FILLING, COPY_PATCHES, PAST_CACHES, ADD_PARTS, *TRANSFORMS)
+FUNCTIONS = (*CALLED_BY_ALL, FILLING, COPY_PATCHES, PAST_CACHES, *TRANSFORMS)
 """All that a driver may call."""
 
 LOAD_C, ADD_BIAS, RELU = 1, 2, 4
@@ -152,33 +149,6 @@ class SweepArguments(Generic[T]):
 
 SWEEP_ARGUMENTS = tuple(field.name for field in fields(SweepArguments))
 """The names of a sweeping micro-kernel's arguments, in their order."""
-
-
-@dataclass(frozen=True)
-class PartsArguments(Generic[T]):
-    """The arguments of a sum of parts, in their order: as values in IR, or as printed text.
-
-    Attributes:
-        c, bias: addresses of the block's first row and column.
-        c_row: elements between rows of C.
-        parts: address of the first part: rows x cols sums, row behind row.
-        count: of parts, which lie one behind the other.
-        rows, cols: of the block.
-        flags: of `LOAD_C`, `ADD_BIAS` and `RELU`.
-    """
-
-    c: T
-    bias: T
-    c_row: T
-    parts: T
-    count: T
-    rows: T
-    cols: T
-    flags: T
-
-
-PARTS_ARGUMENTS = tuple(field.name for field in fields(PartsArguments))
-"""The names of the arguments of a sum of parts, in their order."""
 
 
 def epilogue_flags(problem: Problem) -> int:

@@ -103,11 +103,11 @@ def problem_name(problem: Problem) -> str:
 def scratch_of(planned: Plan, role: str) -> int:
     """Bytes of panels of A or B for all parts, to the end of a line; 0 for one read in place.
 
-    Sums of a sweep that lie in panels, or of parts of a reduction, have the place of A's.
+    Sums of a sweep that lie in panels have the place of A's.
     """
     spec = planned.spec
     in_panels = isinstance(spec, SweepSpec) and spec.shares_words
-    has_sums = role == "A" and (in_panels or planned.nest.is_divided)
+    has_sums = role == "A" and in_panels
     if not has_sums and not any(copy.operand == role for copy in planned.nest.copies):
         return 0
     return _in_lines(planned.scratch[role].total)

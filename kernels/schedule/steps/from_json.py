@@ -7,7 +7,7 @@ from tilewise.kernels.schedule.steps.algorithms import Strassen, Winograd
 from tilewise.kernels.schedule.steps.base import Step
 from tilewise.kernels.schedule.steps.copies import Pack, Prefetch
 from tilewise.kernels.schedule.steps.levels import LEVELS, PIPELINES, REMAINDERS, Level, Pipeline
-from tilewise.kernels.schedule.steps.loops import Alternate, Divide, Parallel, Stream, Tile
+from tilewise.kernels.schedule.steps.loops import Parallel, Stream, Tile
 from tilewise.kernels.schedule.steps.register import (
     Instruction,
     Interleave,
@@ -17,13 +17,14 @@ from tilewise.kernels.schedule.steps.register import (
     Sweep,
     Unroll,
 )
+from tilewise.kernels.schedule.steps.retired import RETIRED, Retired
 from tilewise.kernels.schedule.steps.stores import Nontemporal
 from tilewise.kernels.target.instructions import NAMES
 
 STEPS: dict[str, type[Step]] = {
     cls.name: cls
     for cls in (
-        *(Winograd, Strassen, Parallel, Tile, Divide, Alternate, Stream, Pack, Prefetch),
+        *(Winograd, Strassen, Parallel, Tile, Stream, Pack, Prefetch),
         *(Instruction, Register, Jam, Sweep, Interleave, Split, Unroll, Nontemporal),
         *(Level, Pipeline),
     )
@@ -48,14 +49,17 @@ def step_from_json(source: object) -> Step:
     if not isinstance(source, dict):
         raise ScheduleError(f"step {source!r} is not an object")
     values = dict(source)
-    kind = STEPS.get(str(values.pop("step", None)))
+    name = str(values.pop("step", None))
+    kind = STEPS.get(name, Retired if name in RETIRED else None)
     if kind is None:
         raise ScheduleError(f"step {source!r}: unknown; known are {', '.join(STEPS)}")
-    names = {f.name for f in fields(kind)}
-    if set(values) != names:
-        raise ScheduleError(f"step {source!r}: {kind.name} has the fields {sorted(names)}")
-    for name, value in values.items():
-        _check_field(source, kind, name, value)
+    names = RETIRED.get(name) or tuple(f.name for f in fields(kind))
+    if set(values) != set(names):
+        raise ScheduleError(f"step {source!r}: {name} has the fields {sorted(names)}")
+    for field, value in values.items():
+        _check_field(source, kind, field, value)
+    if kind is Retired:
+        return Retired(name, tuple((field, values[field]) for field in names))
     return kind(**values)
 
 

@@ -20,7 +20,6 @@ GENERATOR = [
     "kernels/native/microkernels/outer_product.py",
     "kernels/native/microbench.py",
     "kernels/native/language/packs.py",
-    "kernels/native/language/ends.py",
     "kernels/native/objects/templates/header.h",
     "kernels/mlir/cpu/script.py",
     "kernels/mlir/air/script.py",

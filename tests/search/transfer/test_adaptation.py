@@ -3,7 +3,6 @@ import pytest
 from tests.search.targets import WIDE
 from tests.search.transfer.searches import solved
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Tile
 from tilewise.search.space.space import Space
 from tilewise.search.transfer.adaptation import adapt
 
@@ -35,30 +34,6 @@ def test_a_tile_that_does_not_fit_gives_way_to_one_like_it() -> None:
 
 
 ONE_ROW = "matmul:m=1,n={},k=1000,dtype=f32"
-
-
-@pytest.mark.parametrize(("n", "tile"), [(40, "1x2w16"), (9000, "1x2w16"), (700, "1x2w16e")])
-def test_a_tile_that_begins_at_the_nearer_end_keeps_its_depth(n: int, tile: str) -> None:
-    """Where the second cache has all of the matrix, or hardly any of it, blocks have one order."""
-    there, here = (Space(parse_problem(ONE_ROW.format(one)), WIDE) for one in (1000, n))
-    params = {p.name: p.values[0] for p in there.parameters} | {"tile": "1x2w16e"}
-    assert there.holds(params)
-    point = adapt(here, there, params)
-    assert point is not None and here.holds(point) and point["tile"] == tile
-    steps = here.schedule(point).steps
-    assert steps[-3:] == there.schedule(params).steps[-3:]
-    # "cols" cut nothing there: blocks are those of the reduction.
-    assert not any(isinstance(step, Tile) for step in steps)
-
-
-def test_a_tile_that_begins_at_the_nearer_end_gives_way_to_one_that_does() -> None:
-    texts = (f"matmul:m={rows},n=1000,k=1000,dtype=f32" for rows in (4, 8))
-    there, here = (Space(parse_problem(text), WIDE) for text in texts)
-    base = {p.name: p.values[0] for p in there.parameters}
-    tiles = {"4x1w8e": "8x1w8e", "4x1w8": "4x1w8"}
-    for tile, expected in tiles.items():
-        point = adapt(here, there, base | {"tile": tile})
-        assert point is not None and point["tile"] == expected
 
 
 CONVOLUTION = "conv2d:n=1,h=30,w=30,ci=128,co=128,kh={},kw={},dtype=f32"

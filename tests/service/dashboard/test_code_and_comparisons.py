@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from tests.service.conftest import PROBLEM
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Alternate, Divide, Register, Schedule, Stream, Sweep
+from tilewise.kernels.schedule import Register
 from tilewise.kernels.schedule.steps.base import StepJson
 from tilewise.service.archive.fields import digest_of
 from tilewise.service.dashboard.rendering import environment
@@ -77,25 +77,13 @@ def put(sessions: Sessions, steps: list[StepJson]) -> None:
         row.digest = schedule_digest(Work.of(row), row)
 
 
-def test_parts_of_a_reduction_are_drawn_and_compared(
-    client: TestClient, schedule_id: int, sessions: Sessions
-) -> None:
-    rows = parse_problem(PROBLEM).operand_shapes["C"][0]
-    parts = (Divide("k", 8), Alternate("k"), Stream("k", 4), Register(rows, 16), Sweep("n"))
-    put(sessions, Schedule(parts).to_json())
-    for path in (f"/problems/{KEY}", f"/compare?left={schedule_id}&right={schedule_id}"):
-        page = client.get(path)
-        assert page.status_code == 200
-        assert "from the nearer end" in page.text and "divide dim=k size=8" in page.text
-
-
 @pytest.mark.parametrize(
     ("steps", "said"),
     [
         ([{"step": "fold", "dim": "k"}], "{&#34;step&#34;: &#34;fold&#34;, &#34;dim&#34;: "),
-        (Schedule((Alternate("k"), Register(4, 16))).to_json(), "alternate dim=k"),
+        ([{"step": "alternate", "dim": "k"}, Register(4, 16).to_json()], "alternate dim=k"),
     ],
-    ids=["unknown", "refused"],
+    ids=["unknown", "retired"],
 )
 def test_steps_of_another_version_are_shown_without_a_drawing(
     client: TestClient, schedule_id: int, sessions: Sessions, steps: list[StepJson], said: str

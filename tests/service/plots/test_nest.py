@@ -1,11 +1,8 @@
 """Loop nests as pictures: what copies and loops are called."""
 
 from tilewise.kernels.schedule import (
-    Alternate,
-    Divide,
     Interleave,
     Pack,
-    Parallel,
     Register,
     Schedule,
     Stream,
@@ -27,21 +24,9 @@ def test_transforms_are_not_called_packs():
     assert "pack B to 1x9x8x32:" in direct and "transform" not in direct
 
 
-def test_parts_of_a_reduction_are_drawn_with_what_adds_them_up():
-    problem = "matmul:m=2,n=131,k=101,dtype=f32"
-    steps = (Divide("k", 24), Alternate("k"), Stream("k", 8), Register(2, 32), Sweep("n"))
-    drawn = nest.draw(problem, Schedule((Parallel("n", 2), *steps)).to_json())
-    said = ("threads, 2 trips", "then add 5 parts up to C", "for k in steps of 24",
-            "summed apart, 5 trips, from the nearer end", "for k in steps of 8")  # fmt: skip
-    places = [drawn.index(one) for one in said]
-    assert places == sorted(places)
-    assert 'class="nest-loop nest-divide"' in drawn
-
-
-def test_blocks_from_an_end_and_streams_are_told():
-    steps = (Tile("n", 64), Alternate("n"), Stream("k", 8), Register(1, 32), Sweep("n"))
+def test_streams_are_named():
+    steps = (Tile("n", 64), Stream("k", 8), Register(1, 32), Sweep("n"), Interleave("k", 4))
     drawn = nest.draw("matmul:m=1,n=200,k=40,dtype=f32", Schedule(steps).to_json())
-    assert "tile, 4 trips, from the nearer end" in drawn and "streams" not in drawn
-    plain = Schedule((*steps[:1], *steps[2:], Interleave("k", 4)))
-    drawn = nest.draw("matmul:m=1,n=200,k=40,dtype=f32", plain.to_json())
-    assert "nearer end" not in drawn.partition(">")[2] and "over 8 of k in 4 streams" in drawn
+    assert "tile, 4 trips" in drawn and "over 8 of k in 4 streams" in drawn
+    plain = nest.draw("matmul:m=1,n=200,k=40,dtype=f32", Schedule(steps[:-1]).to_json())
+    assert "streams" not in plain

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from tilewise.kernels.arithmetic import Arithmetic, sweep_arithmetic
-from tilewise.kernels.native.microkernels.abi import ADD_PARTS
 from tilewise.kernels.native.microkernels.specs import Piece
 from tilewise.kernels.native.microkernels.sweep.emit import emit_sweep
-from tilewise.kernels.native.microkernels.sweep.parts import emit_add_parts
 from tilewise.kernels.native.microkernels.sweep.spec import SweepSpec, sweep_spec
 from tilewise.kernels.native.microkernels.use import ANYHOW, Use
 from tilewise.kernels.native.strides import Strides
@@ -52,10 +50,8 @@ class SweepKernel:
         return cls(sweep_spec(problem, schedule, target, strides))
 
     def pieces(self, use: Use = ANYHOW) -> dict[str, Piece]:
-        """For whole chunks, for what is left of the reduction, and for parts of a divided one."""
-        spec = self.spec
-        sums = (spec.how.accumulator, spec.lanes, spec.fma, spec.epilogue)
+        """For whole chunks, and for what is left of the reduction."""
         return {
-            name: Piece(f"{name} sweep", (spec, whole), emit_sweep, is_as_written=True)
+            name: Piece(f"{name} sweep", (self.spec, whole), emit_sweep, is_as_written=True)
             for name, whole in (("full", True), ("edge", False))
-        } | {ADD_PARTS: Piece("sum of parts", sums, emit_add_parts, is_as_written=True)}
+        }

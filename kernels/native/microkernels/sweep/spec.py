@@ -118,11 +118,6 @@ def sweep_spec(problem: Problem, schedule: Schedule, target: Target, strides: St
             f"{problem}: sweeping {depth} rows of B is no multiple of the {how.depth} elements "
             "that are multiplied at once"
         )
-    if schedule.divides and how.offset:
-        raise LoweringError(
-            f"{problem}: bytes of B are made unsigned, which one correction of the whole reduction "
-            "makes up for; drop the step divide"
-        )
     whole = problem.operand_shapes["B"][-2] // depth * depth
     spec = SweepSpec(
         how=how,
