@@ -13,7 +13,6 @@ from statistics import median
 
 import numpy as np
 
-from tilewise.kernels.channel_blocks import Blocks
 from tilewise.kernels.native import lower
 from tilewise.kernels.native.conversion import Conversion, converter
 from tilewise.kernels.oracle.operands import make_operands
@@ -23,18 +22,16 @@ from tilewise.kernels.target import resolve
 from tilewise.kernels.target.model import Target
 from tilewise.search.networks.copies import conversion_of
 from tilewise.search.networks.plan import Plan
-from tilewise.search.networks.running.blocks import laid_in_blocks
-from tilewise.search.networks.running.layers import blocks_of
 from tilewise.search.timing.interleave import interleave
 from tilewise.search.timing.samples import Run
 
 ROUNDS = 15
 
 
-def layer(problem: str, steps: str, blocks: Blocks, target: Target) -> Run:
+def layer(problem: str, steps: str, target: Target) -> Run:
     found = parse_problem(problem)
-    executable = lower(found, Schedule.from_json(json.loads(steps)), target, blocks)
-    return executable.bind(laid_in_blocks(make_operands(found), blocks))
+    executable = lower(found, Schedule.from_json(json.loads(steps)), target)
+    return executable.bind(make_operands(found))
 
 
 def copy(conversion: Conversion, kind: type[np.unsignedinteger]) -> Run:
@@ -53,7 +50,7 @@ def parts(plan: Plan) -> Counter[tuple]:
     found: Counter[tuple] = Counter()
     for node in plan.nodes:
         if node.problem is not None and node.schedule is not None:
-            found[node.problem, json.dumps(list(node.schedule.steps)), blocks_of(node)] += 1
+            found[node.problem, json.dumps(list(node.schedule.steps))] += 1
     for one in plan.conversions:
         tensor = plan.tensors[one.tensor]
         found[conversion_of(tensor.shape, tensor.dtype, tensor.layout, one.layout)] += 1

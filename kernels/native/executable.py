@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewise.kernels.channel_blocks import PLAIN, Blocks, shape_in_blocks
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.loopnest import Nest
 from tilewise.kernels.native.driver.pack_printer import PACK_A_SHIFT, PACK_B_SHIFT
@@ -75,7 +74,6 @@ class Executable:
 
     Attributes:
         problem, schedule: what it computes, and how.
-        blocks: of channels, in which its images lie.
         nest: its loops.
         kernels, drivers: its code.
         scratch: memory for panels.
@@ -89,11 +87,6 @@ class Executable:
     scratch: dict[str, Scratch]
     _names: tuple[str, ...]
     _sizes: dict[str, int]
-    blocks: Blocks = PLAIN
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of an operand as it lies; [n, channels / b, h, w, b] in blocks."""
-        return shape_in_blocks(self.problem, name, self.blocks)
 
     @property
     def scratch_bytes(self) -> dict[str, int]:
@@ -182,8 +175,7 @@ class Executable:
         }
 
     def _check(self, operands: Operands) -> None:
-        for name in self.problem.operand_shapes:
-            shape = self.shape(name)
+        for name, shape in self.problem.operand_shapes.items():
             dtype = NUMPY_TYPES[operand_type(self.problem, name)]
             array = operands.get(name)
             if array is None or array.shape != shape or array.dtype != dtype:
@@ -201,11 +193,9 @@ def _crew(threads: int) -> "Crew":
     return crew(threads)
 
 
-def compile_ahead(
-    problem: Problem, schedule: Schedule, target: Target, blocks: Blocks = PLAIN
-) -> None:
+def compile_ahead(problem: Problem, schedule: Schedule, target: Target) -> None:
     """Compile what `lower` will load, here or in another process; raises what that raises."""
-    planned = plan(problem, schedule, target, blocks=blocks)
+    planned = plan(problem, schedule, target)
     try:
         for name, piece in planned.kernel.pieces(planned.use).items():
             if name in planned.functions:
@@ -215,23 +205,19 @@ def compile_ahead(
         raise LoweringError(f"compiling {schedule} failed: {error}") from error
 
 
-def lower(
-    problem: Problem, schedule: Schedule, target: Target, blocks: Blocks = PLAIN
-) -> Executable:
+def lower(problem: Problem, schedule: Schedule, target: Target) -> Executable:
     """Compile a schedule for this machine.
 
     Args:
         problem: what is computed.
         schedule: how.
         target: where.
-        blocks: of channels, in which its images lie.
 
     Raises:
         ScheduleError: the schedule cannot be applied to the problem.
-        LoweringError: it asks for what the target has not, its loops cut a block, or compilation
-            failed.
+        LoweringError: it asks for what the target has not, or compilation failed.
     """
-    planned = plan(problem, schedule, target, blocks=blocks)
+    planned = plan(problem, schedule, target)
     kernels = compile_kernels(planned.kernel, planned.functions, planned.use)
     driver = load_driver(planned.source.text)
     return Executable(
@@ -243,5 +229,4 @@ def lower(
         planned.scratch,
         planned.source.parameters,
         planned.sizes | kernels.addresses,
-        blocks,
     )

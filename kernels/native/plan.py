@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from tilewise.kernels.channel_blocks import PLAIN, Blocks
 from tilewise.kernels.loopnest import Nest, build
 from tilewise.kernels.native.driver.printer import DriverSource, print_driver
 from tilewise.kernels.native.driver.shared_structure import uniform
@@ -90,7 +89,6 @@ def plan(
     target: Target,
     *,
     shares_driver: bool = True,
-    blocks: Blocks = PLAIN,
 ) -> Plan:
     """What `lower` compiles; raises what `lower` raises, short of compilation.
 
@@ -101,11 +99,10 @@ def plan(
         shares_driver: whether the driver has loops of one trip, so that it serves schedules
             with other blocks too. One that prefetches the next block of B looks at the loops that
             there are.
-        blocks: of channels of its images.
     """
     nest, kind = build(problem, schedule), kind_of(problem, schedule)
     how = kind.arithmetic(problem, schedule, target)
-    strides = strides_of(problem, schedule, nest, how, blocks)
+    strides = strides_of(problem, schedule, nest, how)
     kernel = kind.of(problem, schedule, target, strides)
     looks_on = schedule.prefetches and not is_packed_ahead(problem, "B", nest.space)
     loops = uniform(nest) if shares_driver and not looks_on else nest

@@ -1,8 +1,7 @@
 """How long a conversion takes, by running it on this machine."""
 
 import re
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable
 from statistics import median
 from typing import Any
 
@@ -55,53 +54,10 @@ def conversion_of(
 ) -> tuple[Conversion, Unsigned] | None:
     """The copy of a tensor, and the type in which its elements are moved; None if there is none."""
     kind = _TYPES.get(_bytes(dtype))
-    if kind is None or made.halo:
+    if kind is None or made.halo or made.block or wanted.block:
         return None
     halo = tuple(wanted.halo if axis in wanted.around else 0 for axis in range(len(shape)))
-    conversion = _in_parts(shape, made, wanted, halo)
-    return None if conversion is None else (conversion, kind)
-
-
-def _in_parts(
-    shape: tuple[int, ...], made: Layout, wanted: Layout, halo: tuple[int, ...]
-) -> Conversion | None:
-    """The copy, with an axis that is cut in blocks as several; None where blocks cut others.
-
-    Of blocks of 32 and of 64 the axis has three: blocks of 64, halves of one, and their elements.
-    """
-    cut = [one for one in (made, wanted) if one.block]
-    axes = {one.order[-1] for one in cut}
-    if not cut:
-        return Conversion(shape, made.order, wanted.order, halo)
-    if len(axes) > 1:
-        return None
-    (axis,) = axes
-    blocks = sorted({one.block for one in cut}, reverse=True)
-    lengths = [shape[axis], *blocks]
-    if any(more % less for more, less in pairwise(lengths)):
-        return None
-    sizes = [*(more // less for more, less in pairwise(lengths)), lengths[-1]]
-    parts = (axis, *range(len(shape), len(shape) + len(blocks)))
-    return Conversion(
-        (*shape[:axis], sizes[0], *shape[axis + 1 :], *sizes[1:]),
-        _order(made, axis, parts, blocks),
-        _order(wanted, axis, parts, blocks),
-        (*halo, *(0 for _ in blocks)),
-    )
-
-
-def _order(
-    layout: Layout, axis: int, parts: tuple[int, ...], blocks: Sequence[int]
-) -> tuple[int, ...]:
-    """The order of a layout in terms of the parts of an axis, of which the last are in a block."""
-    if not layout.block:
-        within = len(parts)
-        order = layout.order
-    else:
-        within = blocks.index(layout.block) + 1
-        order = layout.order[:-1]
-    outside = [part for one in order for part in (parts[:within] if one == axis else (one,))]
-    return (*outside, *parts[within:])
+    return Conversion(shape, made.order, wanted.order, halo), kind
 
 
 def _time_us(copy: Callable[[Array, Array], None], source: Array, target: Array) -> float:

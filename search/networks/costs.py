@@ -1,9 +1,8 @@
 """What a choice has to know of times; who plans says where they come from."""
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
-from tilewise.kernels.channel_blocks import Blocks
 from tilewise.kernels.schedule import Schedule
 from tilewise.search.networks.layouts import Layout
 
@@ -44,20 +43,6 @@ class Costs(Protocol):
         self, shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout
     ) -> float:
         """Microseconds in which a tensor of a shape is copied from one layout to another."""
-        ...
-
-
-@runtime_checkable
-class CostsInBlocks(Costs, Protocol):
-    """Costs that also have times of layers with channels in blocks; no store has those."""
-
-    def in_blocks(self, problem: str, blocks: Blocks) -> tuple[Timed, ...]:
-        """The fastest schedule of each algorithm with images in blocks, the fastest first.
-
-        Args:
-            problem: canonical, nhwc.
-            blocks: of its images.
-        """
         ...
 
 

@@ -1,7 +1,7 @@
 """How a tensor lies in memory: the order of its axes, one of them in blocks, zeros around it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tilewise.kernels.mlir.frontend.graph import Size
 
@@ -11,11 +11,10 @@ class Layout:
     """A layout of a tensor.
 
     Attributes:
-        order: its axes that are longer than one, the outermost first. One that is cut in blocks
-            stands twice: where its blocks are, and last, where the elements of a block are.
+        order: its axes that are longer than one, the outermost first.
         halo: zeros on both sides of each of the axes `around`.
         around: axes, in the tensor's order; none without a halo.
-        block: elements of a block; 0 where no axis is cut.
+        block: elements of a block of channels; not 0 in plans of version 0.1 alone.
     """
 
     order: tuple[int, ...]
@@ -46,20 +45,6 @@ def ordered(axes: Sequence[int], shape: Sequence[Size]) -> Layout:
         shape: of the tensor.
     """
     return Layout(tuple(axis for axis in axes if shape[axis] != 1))
-
-
-def in_blocks(axes: Sequence[int], shape: Sequence[Size], block: int) -> Layout:
-    """The layout of a tensor whose last stored axis is cut in blocks that lie around the others.
-
-    An image whose axes are stored as `n, h, w, c` lies as `n, c / block, h, w, block`.
-
-    Args:
-        axes: all of them, in the order in which they are stored where nothing is cut.
-        shape: of the tensor.
-        block: elements of a block, which divide the axis.
-    """
-    first, *window, last = axes
-    return replace(ordered((first, last, *window, last), shape), block=block)
 
 
 def plain(shape: Sequence[Size]) -> Layout:

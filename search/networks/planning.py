@@ -10,7 +10,7 @@ from tilewise.kernels.mlir.frontend.program import Action
 from tilewise.kernels.problem import Accuracy
 from tilewise.search.errors import ChoiceError
 from tilewise.search.networks.choice import Alternative, Flow, Step, choose, conversions
-from tilewise.search.networks.costs import Costs, CostsInBlocks
+from tilewise.search.networks.costs import Costs
 from tilewise.search.networks.layouts import Layout, plain
 from tilewise.search.networks.offers import Way, offer_orders
 from tilewise.search.networks.plan import (
@@ -26,7 +26,6 @@ from tilewise.search.networks.plan import (
 from tilewise.search.networks.variants import (
     Layouts,
     as_it_is,
-    in_channel_blocks,
     needs_copy,
     variants,
 )
@@ -155,11 +154,6 @@ def _ways(node: Node, graph: Graph, costs: Costs, layouts: Layouts) -> Iterator[
         assert variant.problem is not None
         for timed in costs.schedules(variant.problem):
             yield Way(variant, timed)
-    if layouts == "all" and isinstance(costs, CostsInBlocks):
-        for variant in in_channel_blocks(node, graph):
-            assert variant.problem is not None
-            for timed in costs.in_blocks(variant.problem, variant.blocks):
-                yield Way(variant, timed)
 
 
 def _with_times(choice: _Choice, own: list[int]) -> tuple[PlannedPass, ...]:

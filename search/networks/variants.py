@@ -1,25 +1,20 @@
 """What a node may be computed as: its own problem, and others that differ in layouts alone."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tilewise.kernels.channel_blocks import PLAIN, Blocks
 from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.mlir.frontend.graph import Graph, Node, Size, Use
 from tilewise.kernels.mlir.frontend.imported import Arrangement, Occurrence
 from tilewise.kernels.problem import Conv2d, Problem, parse_problem
-from tilewise.search.networks.layouts import Layout, in_blocks, ordered, plain
+from tilewise.search.networks.layouts import Layout, ordered, plain
 
 Layouts = Literal["model", "all"]
 """Which layouts are tried: those that the model has, or all that kernels can do."""
 _OTHER = {"nhwc_hwcf": "nchw_fchw", "nchw_fchw": "nhwc_hwcf"}
 _MOVED = {"nhwc_hwcf": (0, 3, 1, 2), "nchw_fchw": (0, 2, 3, 1)}
 """Axes of an image of each layout in the order of the other one."""
-BLOCKS = tuple(
-    Blocks(*sides) for size in (32, 64) for sides in ((size, size), (0, size), (size, 0))
-)
-"""Those that are offered: register tiles are 16 to 64 columns wide."""
 _WINDOWS = {"nhwc_hwcf": (1, 2), "nchw_fchw": (2, 3)}
 
 
@@ -31,13 +26,11 @@ class Variant:
         problem: canonical; None for a node that is no problem.
         reads: of what it reads, in the node's order.
         makes: of what it makes.
-        blocks: of channels, in which those of the image and the result are.
     """
 
     problem: str | None
     reads: tuple[Layout, ...]
     makes: tuple[Layout, ...]
-    blocks: Blocks = PLAIN
 
 
 def variants(node: Node, graph: Graph, layouts: Layouts) -> tuple[Variant, ...]:
@@ -148,58 +141,6 @@ def _with_halo(node: Node, graph: Graph, problem: Conv2d, found: Occurrence) -> 
         for use, layout in zip(node.reads, variant.reads, strict=True)
     )
     yield replace(variant, reads=reads)
-
-
-def in_channel_blocks(node: Node, graph: Graph) -> Iterator[Variant]:
-    """A convolution's variants whose image, result or both have their channels in blocks.
-
-    Those are of an nhwc convolution of one group with constant weights. What sums start from lies
-    as the result does.
-    """
-    assert node.found is not None
-    found, problem = node.found, parse_problem(node.found.problem)
-    if not isinstance(problem, Conv2d) or not problem.has_constant_weights or problem.groups > 1:
-        return
-    if not _has_images(node, graph):
-        return
-    axes = {role: _nhwc(use, graph, problem, arrangement)
-            for use in (*node.reads, *node.makes)
-            for role, arrangement in (("A", found.a), ("C", found.c))
-            if use.role == role}  # fmt: skip
-    if None in axes.values():
-        return
-    last = replace(problem, layout="nhwc_hwcf")
-    for blocks in BLOCKS:
-        if blocks.fit(problem.ci, problem.co):
-            yield _laid_in_blocks(node, graph, last, axes, blocks)
-
-
-def _nhwc(
-    use: Use, graph: Graph, problem: Conv2d, arrangement: Arrangement
-) -> tuple[int, ...] | None:
-    """The axes of an image in the order n, h, w, c; None where it is no whole tensor."""
-    if not _is_image(use, graph, arrangement):
-        return None
-    moved = _MOVED[problem.layout] if problem.has_channels_first else range(4)
-    axes = tuple(arrangement.axes[i] for i in moved)
-    return None if all(use.shape[axis] == 1 for axis in axes[1:3]) else axes
-
-
-def _laid_in_blocks(
-    node: Node, graph: Graph, problem: Conv2d, axes: Mapping[str, tuple[int, ...] | None],
-    blocks: Blocks,
-) -> Variant:  # fmt: skip
-    sizes = {"A": blocks.a, "C": blocks.c}
-
-    def layout(use: Use) -> Layout:
-        of = axes.get(use.role)
-        if of is None:
-            return plain(graph.tensors[use.tensor].shape)
-        size = sizes[use.role]
-        return in_blocks(of, use.shape, size) if size else ordered(of, use.shape)
-
-    return Variant(problem.canonical, tuple(map(layout, node.reads)),
-                   tuple(map(layout, node.makes)), blocks)  # fmt: skip
 
 
 def _has_images(node: Node, graph: Graph) -> bool:

@@ -50,8 +50,7 @@ class KernelPrinter:
         scope.put("kernel = full if rows == register_rows and cols == register_cols else edge")
         for name in names_of(RegisterTile):
             scope.parameter(name)
-        words = self._words()
-        b_tap = f"{words} * register_cols" if self.structure.packs_b else "b_tap_source"
+        b_tap = "words * register_cols" if self.structure.packs_b else "b_tap_source"
         if self.structure.is_conv:
             b_tap += " * depth_factor"
         scope.put(f"b_tap, beside = {b_tap}, {self._sums()}")
@@ -71,8 +70,8 @@ class KernelPrinter:
             a_tap_col="a_tap_col",
             b_tap="b_tap",
             tap_rows="tap_rows",
-            tap_cols="words // block_words" if self.structure.walks_blocks else "tap_cols",
-            depth=f"{self._words()} * depth_factor",
+            tap_cols="tap_cols",
+            depth="words * depth_factor",
             flags="flags",
             rows="rows",
             cols="cols",
@@ -81,17 +80,11 @@ class KernelPrinter:
             ahead_step=step,
         )
 
-    def _words(self) -> str:
-        """The reduction's words for one filter tap, or for one block of channels."""
-        return self.scope.ensure("block_words") if self.structure.walks_blocks else "words"
-
     def _c_tile(self) -> str:
         """Elements from C's beginning to the tile."""
         scope, space = self.scope, self.structure.space
         rows = (*space.lead, *space.row_dims)
-        if not self.structure.c_in_blocks:
-            return scope.offset("c", (*rows, space.col))
-        return f"{scope.offset('c', rows)} + {scope.in_blocks_of_c(scope.start[space.col])}"
+        return scope.offset("c", (*rows, space.col))
 
     def _a_tile(self) -> str:
         scope, space = self.scope, self.structure.space

@@ -114,8 +114,6 @@ class PackPrinter:
         scope = self.scope
         rows = f"({scope.length('oh')} - 1) * conv_stride + row_reach"
         source, first = scope.offset("a", (*self.structure.lead("A"), "n")), scope.start["ci"]
-        if self.structure.a_in_blocks:  # of which a chunk is one
-            first += " * a_stream"
         scope.put(
             f"pack_image(copy_rows, a_panels, a + ({source} + {first}) * size,"
             f" {scope.start['oh']} * conv_stride - pad, {scope.start['ow']} * conv_stride - pad,"

@@ -77,9 +77,6 @@ class PrefetchPrinter:
 
     def _steps(self, words: str) -> str:
         """Iterations of a call's loops, each of which fetches a row of words."""
-        if self.structure.walks_blocks:
-            block = self.scope.ensure("block_words")
-            return f"{words} // {block} * ({block} // unroll)"
         return f"tap_rows * tap_cols * ({words} * depth_factor // unroll)"
 
     def begin_panels(self) -> None:

@@ -122,14 +122,6 @@ class Scope:
             terms.append(f"{distance} * {self.ensure(stride(operand, dim))}")
         return " + ".join(terms) or "0"
 
-    def in_blocks_of_c(self, start: str) -> str:
-        """What the channels before `start` move C by, where they lie in blocks.
-
-        The names are those of `tilewise.kernels.native.blocks.BlockSizes`.
-        """
-        block, size = self.ensure("c_block"), self.ensure("c_block_size")
-        return "0" if start == "0" else f"{start} // {block} * {size} + {start} % {block}"
-
     def b_in_place(self, row: str | None = None) -> str:
         """Where the first row and column of B's present block lie; or another row, if given."""
         space = self.structure.space

@@ -5,9 +5,7 @@ from math import prod
 from typing import Literal
 
 from tilewise.kernels.arithmetic import Arithmetic, size_of
-from tilewise.kernels.channel_blocks import PLAIN
 from tilewise.kernels.loopnest import Copy, Nest
-from tilewise.kernels.native.blocks import BlockSizes
 from tilewise.kernels.native.driver.parameters import (
     STREAMS,
     Calls,
@@ -68,8 +66,6 @@ def driver_sizes(
         sizes |= values_of(
             _image_sizes(problem, nest, strides), _patch_sizes(problem, nest, spec.how)
         )
-    if isinstance(problem, Conv2d) and strides.blocks != PLAIN:
-        sizes |= values_of(BlockSizes.of(problem, strides.blocks, spec.how))
     if POINT in nest.space.dims:
         sizes |= sizes_of_transforms(problem, nest, strides)
     sizes |= {extent(dim): length for dim, length in nest.space.extents}
@@ -186,7 +182,7 @@ def _image_sizes(problem: Conv2d, nest: Nest, strides: Strides) -> ImageSizes:
     return ImageSizes(
         height=problem.h,
         width=problem.w,
-        channels=strides.blocks.a or problem.ci,
+        channels=problem.ci,
         conv_stride=problem.stride,
         pad=problem.pad,
         row_reach=problem.dilation * (problem.kh - 1) + 1,

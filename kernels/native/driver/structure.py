@@ -30,8 +30,6 @@ class Structure:
         joins: whether a word holds several elements.
         corrects: whether panels of B have column sums behind them.
         bias_dims: the dims that move the bias.
-        a_in_blocks, c_in_blocks: whether the channels of the image, of the result are in blocks.
-        walks_blocks: whether a call of the micro-kernel walks several blocks of the image.
         has_quadrants: whether the products are of sums of quadrants.
         has_strided_rows: whether rows of their A are pixels that a stride leaves.
     """
@@ -50,9 +48,6 @@ class Structure:
     joins: bool
     corrects: bool
     bias_dims: tuple[str, ...]
-    a_in_blocks: bool = False
-    c_in_blocks: bool = False
-    walks_blocks: bool = False
     has_quadrants: bool = False
     has_strided_rows: bool = False
 
@@ -78,9 +73,6 @@ class Structure:
             joins=how.depth > 1,
             corrects=how.offset,
             bias_dims=tuple(strides.bias),
-            a_in_blocks=strides.blocks.a > 0,
-            c_in_blocks=strides.blocks.c > 0,
-            walks_blocks=strides.taps.has_blocks,
             has_quadrants=schedule.strassen is not None,
             has_strided_rows=schedule.strassen is not None and has_strided_rows(problem),
         )

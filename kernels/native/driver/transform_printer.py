@@ -78,17 +78,12 @@ class TransformPrinter:
             )
             scope.count(PACKED["A"])
             return
-        if self.structure.a_in_blocks:
-            scope.put(f"for channel in range(0, {self.depth}, channels):")
-            scope.indent += 1
-            to, image = "a_panels + channel * size", "a + channel * a_stream * size"
         scope.put(
             f"transform_tiles(transform_image, {to}, {stride('ap', TILES)}, image_point,"
             f" {self._tiles()}, {image}, image_size, image_line, image_pixel, image_channel,"
             " lines_down, pixels_across, tiles_down, tiles_across, height, width, channels, pad,"
             " size)"
         )
-        scope.indent -= self.structure.a_in_blocks
         scope.count(PACKED["A"])
 
     def _filter(self) -> None:
@@ -149,8 +144,6 @@ class TransformPrinter:
         scope = self.scope
         first, length = cols.split(", ")
         at = f"{first} * result_channel"
-        if self.structure.c_in_blocks:
-            at = f"({scope.in_blocks_of_c(first)})"
         result = "result" if self.structure.writes_past_caches else "transform_result"
         scope.put(
             f"transform_products({result}, c + {at} * out_size,"

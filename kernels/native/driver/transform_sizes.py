@@ -63,7 +63,7 @@ def _tiles_of_pixels(problem: Conv2d, nest: Nest, strides: Strides) -> Transform
     height, width = nest.space.tile
     down, across = tiles_of(problem, nest.space.tile)
     planes = problem.has_channels_first
-    ci, co = strides.blocks.a or problem.ci, strides.blocks.c or problem.co
+    ci, co = problem.ci, problem.co
     return TransformSizes(
         tile_height=height,
         tile_width=width,

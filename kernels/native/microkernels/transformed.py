@@ -89,10 +89,6 @@ class TransformedProduct:
     def of(cls, problem: Problem, schedule: Schedule, target: Target, strides: Strides) -> Self:
         """The one that a schedule asks for; LoweringError for what the target has not."""
         spec = outer_product_spec(problem, schedule, target, strides)
-        if strides.blocks.a % spec.lanes or strides.blocks.c % spec.lanes:
-            raise LoweringError(
-                f"{problem}: {strides.blocks} cut vectors of {spec.lanes} lanes; take a multiple"
-            )
         flags, space = epilogue_flags(problem), scheduled_space(problem, schedule)
         transforms = TransformSpec(
             element=problem.element.name,

@@ -26,7 +26,7 @@ def kernel_object(kernel: Kernel, name: str, target: Target) -> tuple[bytes, tup
     Raises:
         LoweringError: code generation failed.
     """
-    planned = plan(kernel.problem, kernel.schedule, target, blocks=kernel.blocks)
+    planned = plan(kernel.problem, kernel.schedule, target)
     given = ", ".join(words_of(planned))
     short = name.removeprefix(symbol(""))
     text = f"@njit\ndef {short}({given}):\n    call_address({DRIVER}, {given})\n"

@@ -7,7 +7,6 @@ which it only reads. A word is a number, a place in one of them, or a table of n
 from dataclasses import dataclass
 from typing import Literal
 
-from tilewise.kernels.channel_blocks import PLAIN, Blocks
 from tilewise.kernels.native.language.barrier import BARRIER_WORDS
 from tilewise.kernels.native.passes.rows.program import RowProgram
 from tilewise.kernels.problem import Problem
@@ -53,12 +52,10 @@ class Kernel:
 
     Attributes:
         problem, schedule: what it computes, and how.
-        blocks: of channels, in which its images lie.
     """
 
     problem: Problem
     schedule: Schedule
-    blocks: Blocks = PLAIN
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,8 @@
 """The strides that a schedule asks for, for both operations."""
 
 from tilewise.kernels.arithmetic import Arithmetic, must_pack, size_of
-from tilewise.kernels.channel_blocks import PLAIN, Blocks
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.loopnest import Nest
-from tilewise.kernels.native.blocks import check_blocks
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
 from tilewise.kernels.native.strides.lines import odd_lines
 from tilewise.kernels.native.strides.records import Operand, PackedRows, Strides, Taps, Words
@@ -18,30 +16,27 @@ from tilewise.kernels.problem.iteration import is_packed_by_rows
 from tilewise.kernels.schedule import Schedule
 
 
-def strides_of(
-    problem: Problem, schedule: Schedule, nest: Nest, how: Arithmetic, blocks: Blocks = PLAIN
-) -> Strides:
-    """The strides for `schedule` on `problem`, whose images may have their channels in blocks.
+def strides_of(problem: Problem, schedule: Schedule, nest: Nest, how: Arithmetic) -> Strides:
+    """The strides for `schedule` on `problem`.
 
     Raises:
-        LoweringError: an operand that the arithmetic cannot read in place is not packed, the
-            reduction is cut where no word ends, or loops cut a block.
+        LoweringError: an operand that the arithmetic cannot read in place is not packed, or the
+            reduction is cut where no word ends.
     """
     _check_packs(problem, schedule, how)
     _check_chunks(problem, nest, how)
-    check_blocks(problem, schedule, nest, how, blocks)
     if schedule.strassen is not None:
-        return transformed(nest, how, blocks, 1, *quadrants_in_place(problem, nest))
+        return transformed(nest, how, *quadrants_in_place(problem, nest))
     if isinstance(problem, Matmul):
         return _matmul(problem, schedule, nest, how)
     assert isinstance(problem, Conv2d)
     if nest.space.spans_groups:
         return _across_groups(problem)
     if schedule.winograd is not None:
-        return transformed(nest, how, blocks, _plane(problem, blocks), *filter_in_place(problem))
+        return transformed(nest, how, *filter_in_place(problem))
     if nest.space.image == "B":
         return _patches(problem, schedule, nest, how)
-    return _conv2d(problem, schedule, nest, how, blocks)
+    return _conv2d(problem, schedule, nest, how)
 
 
 def _check_packs(problem: Problem, schedule: Schedule, how: Arithmetic) -> None:
@@ -106,51 +101,41 @@ def _packed_column(nest: Nest, how: Arithmetic) -> int:
     return odd_lines(-(-rows // lanes) * lanes, word) * how.depth
 
 
-def _conv2d(
-    problem: Conv2d, schedule: Schedule, nest: Nest, how: Arithmetic, blocks: Blocks
-) -> Strides:
+def _conv2d(problem: Conv2d, schedule: Schedule, nest: Nest, how: Arithmetic) -> Strides:
     depth, co = problem.ci // problem.groups, problem.co // problem.groups
-    stride, ci_side, co_side = problem.stride, blocks.a or problem.ci, blocks.c or problem.co
-    pixel, width = _image_block(problem, schedule, nest, how, blocks)
+    stride = problem.stride
+    pixel, width = _image_block(problem, schedule, nest, how)
     a = {
         "g": depth,
         "n": problem.h * problem.w * problem.ci,
-        "oh": stride * problem.w * ci_side,
-        "ow": stride * ci_side,
+        "oh": stride * problem.w * problem.ci,
+        "ow": stride * problem.ci,
     }
-    image, c_row = problem.oh * problem.ow * problem.co, problem.ow * co_side
+    image, c_row = problem.oh * problem.ow * problem.co, problem.ow * problem.co
     return Strides(
-        a=Operand(a, stream=_plane(problem, blocks)),
+        a=Operand(a, stream=1),
         b=Operand({"g": co, "co": 1}, stream=problem.co),
-        c={"g": co, "n": image, "oh": c_row, "ow": co_side, "co": 1},
+        c={"g": co, "n": image, "oh": c_row, "ow": problem.co, "co": 1},
         bias={"g": co, "co": 1},
         packed_a=PackedRows({"oh": stride * width * pixel, "ow": stride * pixel}, row=pixel),
         words=_words(problem, schedule, nest, how, (stride * pixel // how.depth, 1), problem.co),
-        taps=_taps(problem, schedule, nest, how, blocks),
-        blocks=blocks,
+        taps=_taps(problem, schedule, nest, how),
     )
 
 
-def _plane(problem: Conv2d, blocks: Blocks) -> int:
-    """What a channel moves the image by, where a chunk begins: with blocks it begins one."""
-    return problem.h * problem.w if blocks.a else 1
-
-
 def _image_block(
-    problem: Conv2d, schedule: Schedule, nest: Nest, how: Arithmetic, blocks: Blocks
+    problem: Conv2d, schedule: Schedule, nest: Nest, how: Arithmetic
 ) -> tuple[int, int]:
     """Elements of a pixel of the image that the micro-kernel reads, and pixels of its lines."""
     if not schedule.packs("A"):
-        return blocks.a or problem.ci, problem.w
+        return problem.ci, problem.w
     words = -(-nest.kernel.depth // how.depth)
     return words * how.depth, next(c for c in nest.copies if c.operand == "A").shape[1]
 
 
-def _taps(problem: Conv2d, schedule: Schedule, nest: Nest, how: Arithmetic, blocks: Blocks) -> Taps:
+def _taps(problem: Conv2d, schedule: Schedule, nest: Nest, how: Arithmetic) -> Taps:
     depth, dilation = problem.ci // problem.groups, problem.dilation
-    if blocks.a and nest.kernel.depth > blocks.a:
-        return _blocks_of_a_chunk(problem, nest, how, blocks)
-    pixel, width = _image_block(problem, schedule, nest, how, blocks)
+    pixel, width = _image_block(problem, schedule, nest, how)
     is_contiguous = schedule.packs("A") or problem.groups == 1
     folds = nest.kernel.depth == depth and dilation == 1 and is_contiguous
     return Taps(
@@ -160,16 +145,6 @@ def _taps(problem: Conv2d, schedule: Schedule, nest: Nest, how: Arithmetic, bloc
         a_row=dilation * width * pixel // how.depth,
         a_col=dilation * pixel // how.depth,
         b_source=depth * problem.co,
-    )
-
-
-def _blocks_of_a_chunk(problem: Conv2d, nest: Nest, how: Arithmetic, blocks: Blocks) -> Taps:
-    """A filter of one pixel: its blocks of channels are walked as filter columns are."""
-    return Taps(
-        cols=nest.kernel.depth // blocks.a,
-        a_col=problem.h * problem.w * blocks.a // how.depth,
-        b_source=blocks.a * problem.co,
-        has_blocks=True,
     )
 
 

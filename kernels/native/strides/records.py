@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from tilewise.kernels.channel_blocks import PLAIN, Blocks
-
 Dims = dict[str, int]
 """What one step along each dim moves an operand by, in its elements."""
 
@@ -62,7 +60,6 @@ class Taps:
         depth_factor: 1, or kw where (kw, ci) are contiguous and fold into one reduction.
         a_row, a_col: what one filter row or column moves the image by, in words.
         b_source: what one tap moves B by in place, in stored elements.
-        has_blocks: whether the columns are blocks of channels of one chunk of the reduction.
     """
 
     rows: int = 1
@@ -71,7 +68,6 @@ class Taps:
     a_row: int = 0
     a_col: int = 0
     b_source: int = 0
-    has_blocks: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,4 +81,3 @@ class Strides:
     packed_a: PackedRows
     words: Words
     taps: Taps = Taps()
-    blocks: Blocks = PLAIN

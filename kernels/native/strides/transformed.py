@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from tilewise.kernels.arithmetic import Arithmetic, size_of
-from tilewise.kernels.channel_blocks import Blocks
 from tilewise.kernels.loopnest import Nest
 from tilewise.kernels.native.strides.lines import odd_lines
 from tilewise.kernels.native.strides.records import Operand, PackedRows, Strides, Taps, Words
@@ -11,23 +10,20 @@ from tilewise.kernels.problem import Conv2d, Problem
 from tilewise.kernels.schedule.strassen import matrix_of
 
 
-def transformed(
-    nest: Nest, how: Arithmetic, blocks: Blocks, plane: int, b: Operand, taps: Taps
-) -> Strides:
+def transformed(nest: Nest, how: Arithmetic, b: Operand, taps: Taps) -> Strides:
     """Packed A are transformed tiles, and C are the products of the points."""
     shapes = {copy.operand: copy.shape for copy in nest.copies}
     _, tiles, depth = shapes["A"]
     size, cols = size_of(how.packed), nest.kernel.cols
     row = odd_lines(depth, size)
     return Strides(
-        a=Operand({"t": 0}, stream=plane),
+        a=Operand({"t": 0}, stream=1),
         b=replace(b, dims=b.dims | {"point": odd_lines(depth * cols, size)}),
         c={"t": cols, "point": odd_lines(tiles * cols, size)},
         bias={nest.space.col: 1},
         packed_a=PackedRows({"t": row, "point": odd_lines(tiles * row, size)}, row),
         words=Words(row, 1, b_row=cols),
         taps=taps,
-        blocks=blocks,
     )
 
 

@@ -1,4 +1,4 @@
 """Times that are taken for a plan: of layers as a network runs them, and of what is no layer.
 
-Face: `Retimed` times layers with displaced weights, in blocks too; `PassTimes` times passes.
+Face: `Retimed` times layers with displaced weights; `PassTimes` times passes.
 """

@@ -7,7 +7,7 @@ few KiB stay in the caches. What it reads and makes besides stays where it is, a
 where the layer before has just made it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -15,7 +15,6 @@ from statistics import median
 
 import numpy as np
 
-from tilewise.kernels.channel_blocks import PLAIN, Blocks
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.mlir.frontend.graph import Graph
 from tilewise.kernels.native import Executable, lower
@@ -30,15 +29,12 @@ from tilewise.kernels.oracle.operands import (
     operand_type,
     poison,
 )
-from tilewise.kernels.problem import Conv2d, Problem, parse_problem
+from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Instruction, Pack, Prefetch, Register, Schedule, Step, Sweep
 from tilewise.kernels.target.model import Target
-from tilewise.search.networks.costing.blocked import in_blocks
-from tilewise.search.networks.costs import Costs, Timed, algorithm_of
+from tilewise.search.networks.costs import Costs, Timed
 from tilewise.search.networks.layouts import Layout
 from tilewise.search.networks.running.arena import Arena, room
-from tilewise.search.networks.running.blocks import laid_in_blocks
-from tilewise.search.networks.variants import BLOCKS
 from tilewise.search.timing.interleave import interleave
 from tilewise.search.timing.samples import Run
 
@@ -62,25 +58,13 @@ class Retimed:
     costs: Costs
     target: Target
     weights_bytes: int
-    _known: dict[tuple[str, Blocks], tuple[Timed, ...]] = field(default_factory=dict)
+    _known: dict[str, tuple[Timed, ...]] = field(default_factory=dict)
 
     def schedules(self, problem: str) -> tuple[Timed, ...]:
         """The fastest of each algorithm, the fastest first."""
-        key = problem, PLAIN
-        if key not in self._known:
-            self._known[key] = _fastest_of_each(self._timed(problem))
-        return self._known[key]
-
-    def in_blocks(self, problem: str, blocks: Blocks) -> tuple[Timed, ...]:
-        """The fastest of each algorithm with channels in blocks; none of a problem not stored.
-
-        The schedules are those of the plain image, changed by
-        `tilewise.search.networks.costing.blocked`.
-        """
-        key = problem, blocks
-        if key not in self._known:
-            self._known[key] = _fastest_of_each(self._timed_in_blocks(problem, blocks))
-        return self._known[key]
+        if problem not in self._known:
+            self._known[problem] = _fastest_of_each(self._timed(problem))
+        return self._known[problem]
 
     def conversion_us(
         self, shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout
@@ -92,11 +76,10 @@ class Retimed:
         offered, parsed = self.costs.schedules(problem), parse_problem(problem)
         if not offered or not parsed.has_constant_weights:
             return offered
-        tried = (*with_prefetch(offered), *self._changed(parsed, offered))
         operands = make_operands(parsed)
         results: dict[str, bytes] = {}
         right: list[tuple[Timed, Executable]] = []
-        for one, twin in tried:
+        for one, twin in with_prefetch(offered):
             schedule = Schedule.from_json(list(one.steps))
             with suppress(KernelsError):  # a prefetch of what is not packed ahead, for one
                 executable = lower(parsed, schedule, self.target)
@@ -104,40 +87,6 @@ class Retimed:
                 if results.setdefault(twin, result) == result:
                     right.append((one, executable))
         return self._taken(right, operands) or offered
-
-    def _changed(self, problem: Problem, offered: Sequence[Timed]) -> Iterator[tuple[Timed, str]]:
-        """The schedules that blocks ask for, for the plain image: what is faster by its tiles alone
-        shall not seem so by blocks. Each has the hash of the one that was changed.
-        """
-        if not isinstance(problem, Conv2d) or problem.has_channels_first or problem.groups > 1:
-            return
-        known = {one.hash for one in offered}
-        for one in _fastest_of_each(offered):
-            schedule = Schedule.from_json(list(one.steps))
-            for blocks in BLOCKS:
-                if not blocks.fit(problem.ci, problem.co):
-                    continue
-                for made in in_blocks(problem, [schedule], blocks, self.target):
-                    if made.hash not in known:
-                        known.add(made.hash)
-                        yield replace(one, hash=made.hash, steps=tuple(made.to_json())), one.hash
-
-    def _timed_in_blocks(self, problem: str, blocks: Blocks) -> Sequence[Timed]:
-        """Those that compute in blocks what they compute on the plain image, bit by bit."""
-        parsed = parse_problem(problem)
-        assert isinstance(parsed, Conv2d)
-        stored = (Schedule.from_json(list(one.steps)) for one in self.schedules(problem))
-        operands = make_operands(parsed)
-        laid = laid_in_blocks(operands, blocks)
-        right: list[tuple[Timed, Executable]] = []
-        for schedule in in_blocks(parsed, stored, blocks, self.target):
-            with suppress(KernelsError):  # tiles that cut a block, for one
-                executable = lower(parsed, schedule, self.target, blocks)
-                if _computes_alike(lower(parsed, schedule, self.target), executable, operands):
-                    steps = tuple(schedule.to_json())
-                    one = Timed(algorithm_of(schedule), schedule.hash, steps, 0.0)
-                    right.append((one, executable))
-        return self._taken(right, laid)
 
     def _taken(
         self, some: Sequence[tuple[Timed, Executable]], operands: Operands
@@ -187,19 +136,6 @@ def _fetched(steps: tuple[Step, ...]) -> tuple[Step, ...]:
         steps = (*steps[:at], Pack("B"), *steps[at:])
     behind = steps.index(Pack("B")) + 1
     return (*steps[:behind], Prefetch("B"), *steps[behind:])
-
-
-def _computes_alike(plain: Executable, blocked: Executable, operands: Operands) -> bool:
-    """Whether a schedule computes the same bits of the plain image and of one in blocks."""
-    started = operands["C"].copy()
-    if not plain.problem.accumulates:
-        poison(started)
-    there = laid_in_blocks({**operands, "C": started}, blocked.blocks)
-    there["C"] = there["C"].copy()
-    here = {**operands, "C": started}
-    blocked.bind(there)(1)
-    plain.bind(here)(1)
-    return laid_in_blocks(here, blocked.blocks)["C"].tobytes() == there["C"].tobytes()
 
 
 def _result(executable: Executable, operands: Operands) -> bytes:

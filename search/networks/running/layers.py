@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewise.kernels.channel_blocks import Blocks
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.native import Executable, lower
 from tilewise.kernels.native.driver.parameters import Addresses, names_of
@@ -23,7 +22,6 @@ from tilewise.search.networks.layouts import plain
 from tilewise.search.networks.plan import Plan, PlannedNode, PlannedUse
 from tilewise.search.networks.planning import COPIED, UNKNOWN
 from tilewise.search.networks.running.arena import room
-from tilewise.search.networks.running.blocks import laid_in_blocks
 from tilewise.search.networks.running.buffers import Buffers
 from tilewise.search.networks.running.checks import refused
 from tilewise.search.networks.running.works import Address, Call, Memory, Work, rows_call, word_of
@@ -51,7 +49,7 @@ class Layers:
     target: Target
     weights: Mapping[tuple[int, str], Array]
     buffers: Buffers
-    _made: dict[tuple[str, str, Blocks], Executable] = field(default_factory=dict)
+    _made: dict[tuple[str, str], Executable] = field(default_factory=dict)
 
     def work(self, number: int) -> Work:
         """The work of a node.
@@ -83,11 +81,14 @@ class Layers:
             raise NetworkError(f"{place}: {node.reason or UNKNOWN}; plan it with more --trials")
         if node.reason == COPIED:
             raise refused(node, f"is planned around: {node.reason}")
-        key = node.problem, node.schedule.hash, blocks_of(node)
+        if any(use.layout.block for use in (*node.reads, *node.makes)):
+            raise NetworkError(f"{place}: its channels are in blocks, as version 0.1 planned; "
+                               "make the plan again")  # fmt: skip
+        key = node.problem, node.schedule.hash
         if key not in self._made:
             schedule = Schedule.from_json(list(node.schedule.steps))
             try:
-                self._made[key] = lower(parse_problem(node.problem), schedule, self.target, key[-1])
+                self._made[key] = lower(parse_problem(node.problem), schedule, self.target)
             except KernelsError as error:
                 raise NetworkError(f"{place}: {error}; make the plan again") from error
         return self._made[key]
@@ -103,7 +104,7 @@ class Layers:
             if isinstance(problem, Conv2d) and _is_turned(problem, own) and role in constants:
                 turned = constants[role].transpose(_TURNED[role][problem.layout])
                 constants[role] = np.ascontiguousarray(turned)
-        return laid_in_blocks(constants, executable.blocks)
+        return constants
 
     def _check(
         self, node: PlannedNode, problem: Problem, constants: Operands, uses: dict[str, PlannedUse]
@@ -151,13 +152,6 @@ class Layers:
             for layout in (tensor.layout, plain(tensor.shape))
         ]
         return len(readers) > 1 or buffer in outside
-
-
-def blocks_of(node: PlannedNode) -> Blocks:
-    """The blocks of channels in which a node has its image and its result."""
-    (makes,) = node.makes
-    image = next((use.layout.block for use in node.reads if use.role == "A"), 0)
-    return Blocks(image, makes.layout.block)
 
 
 def _is_turned(problem: Conv2d, own: Problem) -> bool:
@@ -209,7 +203,7 @@ class _Layer:
             if role not in operands:
                 memory_of_it = memory.bytes_of(self.buffers[role])
                 kind = NUMPY_TYPES[operand_type(problem, role)]
-                operands[role] = memory_of_it.view(kind).reshape(self.executable.shape(role))
+                operands[role] = memory_of_it.view(kind).reshape(problem.operand_shapes[role])
         scratch = {name: memory.bytes_of(buffer) for name, buffer in self.scratch.items()}
         if self._packs_ahead:
             scratch["B"] = memory.weights.take(self.executable.scratch_bytes["B"])
@@ -233,7 +227,7 @@ class _Layer:
                 word_of(memory.place(value)) if value and name in names_of(Addresses) else value
                 for name, value in held.items()
             ))  # fmt: skip
-        does = Kernel(self.executable.problem, self.executable.schedule, self.executable.blocks)
+        does = Kernel(self.executable.problem, self.executable.schedule)
         return Step(does, tuple(rows))
 
 

@@ -13,7 +13,7 @@ from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.schedule.legality import check_legal
 from tilewise.search.networks.costs import Timed
 from tilewise.search.networks.plan import Plan, PlannedNode
-from tilewise.search.networks.variants import in_channel_blocks, problems_of
+from tilewise.search.networks.variants import problems_of
 from tilewise.service.plans.making import Made, Packed
 from tilewise.service.plans.orders import Order
 
@@ -82,7 +82,7 @@ def _uses(node: Any) -> Iterator[list[tuple[Any, ...]]]:
 def _schedule_faults(order: Order, plan: Plan) -> Iterator[str]:
     """Yield what is wrong with the problems and schedules of the nodes.
 
-    A schedule is a stored one, or one that is legal: those of images in blocks are stored nowhere.
+    A schedule is a stored one, or one that is legal: those with prefetches are stored nowhere.
     """
     known = {*order.schedules, *problems_of(order.graph)}
     for node, planned in zip(order.graph.nodes, plan.nodes, strict=True):
@@ -90,10 +90,7 @@ def _schedule_faults(order: Order, plan: Plan) -> Iterator[str]:
             if planned.schedule is not None:
                 yield f"node {node.where}: a schedule of no problem"
             continue
-        own = set() if node.found is None else {
-            node.found.problem, *(one.problem for one in in_channel_blocks(node, order.graph))
-        }  # fmt: skip
-        if node.found is None or planned.problem not in known | own:
+        if node.found is None or planned.problem not in known:
             yield f"node {node.where}: problem {planned.problem!r:.200}"
         elif planned.schedule is not None:
             fault = _timed_fault(order, planned.problem, planned.schedule)

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tests.kernels.native.export.test_export import run_alone
 from tests.kernels.native_case import TARGETS, check
 from tests.kernels.strategies import is_legal
-from tilewise.kernels.channel_blocks import Blocks
-from tilewise.kernels.errors import LoweringError, ScheduleError
+from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.loopnest import build
 from tilewise.kernels.native import lower
 from tilewise.kernels.native.export.module import export
@@ -236,12 +235,6 @@ def test_refusals_say_why(text: str, levels: int, why: str) -> None:
 def test_steps_have_an_order(steps: tuple[Step, ...], why: str) -> None:
     with pytest.raises(ScheduleError, match=why):
         build(SMALL, Schedule(steps))
-
-
-def test_blocks_of_channels_are_refused(host: Target) -> None:
-    problem = Conv2d(n=1, h=4, w=4, ci=64, co=64, kh=1, kw=1, dtype="f32")
-    with pytest.raises(LoweringError, match="strassen"):
-        lower(problem, by_quadrants(1), host, blocks=Blocks(32, 0))
 
 
 @pytest.mark.parametrize("weights", ["variable", "constant"])
