@@ -142,9 +142,8 @@ def aliases_text(codes: Mapping[str, bytes]) -> str:
 def _turned(names: tuple[str, ...], pattern: Pattern) -> list[Turned]:
     """A pattern's operands and result by the names that dispatches have for them."""
     values = (*pattern.operands, pattern.result)
-    turns = pattern.turns or ((),) * len(values)
     names = tuple(name for name in names if not (pattern.bias and name == "bias"))
-    return [Turned(*one) for one in zip(names, values, turns, strict=True)]
+    return [Turned(*one) for one in zip(names, values, pattern.orders, strict=True)]
 
 
 def _alias(key: str) -> str:

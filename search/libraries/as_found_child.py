@@ -28,6 +28,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     stage("load")
     problem, pattern = parse_problem(request["problem"]), from_json(Pattern, request["pattern"])
     operands = make_operands(problem)
+    if pattern.bias:
+        operands["bias"][...] = float(pattern.bias)
     given = _as_found(problem, pattern, operands)
     weights = None
     if problem.has_constant_weights:
@@ -45,7 +47,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
                            output=schedule.winograd, levels=schedule.strassen)  # fmt: skip
     poison(out)
     modules[""].bind(ENTRY, given)(1)
-    axes = pattern.turns[-1] or tuple(range(out.ndim))
+    axes = pattern.orders[-1] or tuple(range(out.ndim))
     result = out.transpose(axes).reshape(problem.operand_shapes["C"])
     error, tolerance = compare(problem, result, expected)
     stage("time")
@@ -60,9 +62,10 @@ def _as_found(
     problem: Problem, pattern: Pattern, operands: dict[str, Array]
 ) -> list[tuple[Array, str]]:
     """The problem's operands in the order of axes that the pattern has."""
-    names = ["A", "B", *["bias"] * problem.has_bias, *["C"] * problem.accumulates]
+    has_bias = problem.has_bias and not pattern.bias
+    names = ["A", "B", *["bias"] * has_bias, *["C"] * problem.accumulates]
     found = []
-    for name, value, axes in zip(names, pattern.operands, pattern.turns, strict=False):
+    for name, value, axes in zip(names, pattern.operands, pattern.orders[:-1], strict=True):
         shape = value.shape or ()
         order = axes or tuple(range(len(shape)))
         plain = operands[name].reshape([shape[axis] for axis in order])

@@ -62,9 +62,13 @@ class Pattern:
 
         A bias that is a number is one of them: the function that is called has it inside.
         """
-        values = (*self.operands, self.result)
-        typed = zip(values, self.turns or [()] * len(values), strict=True)
+        typed = zip((*self.operands, self.result), self.orders, strict=True)
         return (*((value.type, turn) for value, turn in typed), (self.bias, ()))
+
+    @property
+    def orders(self) -> tuple[tuple[int, ...], ...]:
+        """The turns of all operands and of the result, also where none has any."""
+        return self.turns or ((),) * (len(self.operands) + 1)
 
 
 def patterns(problem: Problem) -> tuple[Pattern, ...]:

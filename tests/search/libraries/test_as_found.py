@@ -85,3 +85,21 @@ def test_iree_alone_on_the_problems_own_module_does_not_decide_for_a_models_op(
         worth = judged(wanted, [cut.pattern], resolve("host").canonical)
         assert worth.patterns == kept
         assert worth.gain.is_served == bool(kept)
+
+
+@pytest.mark.parametrize("letters", ["mk,kn->mn", LETTERS])
+@pytest.mark.parametrize(("around", "start"), [("%z", "0.0"), ("%z", "0.5"), ("%c", "0.0")])
+def test_ops_in_the_problems_order_and_biases_that_are_numbers_are_measured_too(
+    letters: str, around: str, start: str
+) -> None:
+    require("iree+tilewise")
+    module = contraction("f32", letters, shapes_of(letters), around)
+    (cut,) = cut_module(module.replace("constant 0.0", f"constant {start}").encode())
+    assert cut.pattern is not None
+    assert any(cut.pattern.turns) == (letters == LETTERS)
+    assert bool(cut.pattern.bias) == (start != "0.0")
+    host = resolve("host")
+    kernel = Entry(parse_problem(cut.problem), Schedule((Register(1, host.lanes("f32")),)))
+    gain = measured_as_found(kernel, cut.pattern, host.canonical, 0.05)
+    assert not gain.failure
+    assert gain.max_error is not None and gain.library_us
