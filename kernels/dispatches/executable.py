@@ -14,6 +14,7 @@ dispatch reads a constant of its result's size, too, which it overwrites.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tilewise.kernels.dispatches.copies import copy_lines
 from tilewise.kernels.dispatches.entry import Compiled
 from tilewise.kernels.dispatches.layouts import Laid, given_back, laid
 from tilewise.kernels.dispatches.patterns.graph import tensor_type
@@ -25,7 +26,7 @@ from tilewise.kernels.oracle.operands import operand_type
 FORMATS = ("embedded-elf-x86_64", "system-elf-x86_64")
 """What IREE links for this architecture, by its own linker and by the system's."""
 
-_PACKED, _READY, _SCRATCH = "packed", "ready", "scratch"
+_PACKED, _READY, _SCRATCH, _SHARED = "packed", "ready", "scratch", "shared"
 _BYTE = "i8"
 
 
@@ -83,7 +84,7 @@ objects = #hal.executable.objects<{{{objects}}}>}}> ({{{exports}
 """
 
 
-def call_text(kernel: Compiled, name: str, pattern: Pattern) -> str:
+def call_text(kernel: Compiled, name: str, pattern: Pattern, *, copies: bool = False) -> str:
     """The function of tensors that takes the place of ops.
 
     Operands that lie in another order than the problem's are turned before the kernel reads them,
@@ -95,6 +96,7 @@ def call_text(kernel: Compiled, name: str, pattern: Pattern) -> str:
         name: its own.
         pattern: whose operands it takes, A, B, bias and C as far as there are, and whose result
             it gives.
+        copies: whether the kernel adds to a copy of C.
     """
     main, *prepares = _dispatches(kernel)
     names = tuple("B" if name == _READY else name for name in main.reads)
@@ -105,11 +107,18 @@ def call_text(kernel: Compiled, name: str, pattern: Pattern) -> str:
         types["bias"] = tensor_type(kernel.found.operand_shapes["bias"], _element(kernel, "bias"))
         bias = (f"%bias = arith.constant dense<{pattern.bias}> : {types['bias']}",)
     arguments = ", ".join(f"%{one.given}: {one.value.type}" for one in given)
+    copy = list[str]()
+    if copies:
+        started = given[-1]
+        arguments = arguments.replace(f"%{started.given}:", f"%{_SHARED}:")
+        copy = copy_lines(f"%{_SHARED}", f"%{started.given}", started.value.shape or (),
+                          started.value.element)  # fmt: skip
     held = laid(kernel.found, kernel.problem, names, types)
     first = "#0" if len(main.writes) > 1 else ""
     after, value = given_back(kernel.found, kernel.problem, f"%made{first}", types["C"])
     last, back = result.turned_back(value)
     made = [
+        *copy,
         *(line for one in given for line in one.lines),
         *bias,
         *held.lines,

@@ -21,18 +21,23 @@ from tilewise.kernels.dispatches.patterns.pattern import Pattern, patterns
 from tilewise.kernels.dispatches.patterns.relu import Limit, limits_of
 from tilewise.kernels.dispatches.replacement import (
     LEAVE,
+    alone_names,
+    alone_text,
     given_names,
     leave_text,
     matcher_text,
     once_text,
     relu_text,
     replacer_text,
+    self_name,
 )
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.quoting import one_line
 from tilewise.kernels.target.model import Target
 
 ACCUMULATORS = ("f32", "f64", "i32")
+COPIED = "_copied"
+"""The suffix of what calls a kernel with a copy of the tensor that it adds to."""
 FLAG = "--iree-preprocessing-transform-spec-filename"
 _STEP = """
     %functions{step} = transform.structured.match ops{{["util.func"]}} in %module \
@@ -190,9 +195,13 @@ class _Use:
         """As `transform.foreach_match` takes them: the first that fits is the one."""
         matcher = f"@{self.name}_is{self.number}"
         use = f"{matcher} -> @{self.name}_use{self.suffix}"
+        if self.pattern.init is not None:
+            alone = (use.replace(matcher, one) for one in alone_names(matcher))
+            return (*alone, f"{use}{COPIED}")
         if self.pattern.added is None:
             return (use,)
-        return (*(f"{one} -> @{LEAVE}" for one in given_names(matcher)), use)
+        left = (*given_names(matcher), self_name(matcher))
+        return (*(f"{one} -> @{LEAVE}" for one in left), use)
 
 
 def _uses(kernel: Compiled, name: str, cuts: Cuts) -> list[_Use]:
@@ -210,9 +219,18 @@ def _uses(kernel: Compiled, name: str, cuts: Cuts) -> list[_Use]:
 def _calls(uses: Sequence[_Use]) -> str:
     """The functions that take the place of ops, and the sequences that put them there."""
     called = {(use.name, use.suffix): use for use in uses}.values()
+    copying = {(use.name, use.suffix): use for use in uses if use.pattern.init is not None}.values()
     return "".join(
         [
             *(call_text(use.kernel, f"{use.name}_call{use.suffix}", use.pattern) for use in called),
+            *(
+                call_text(
+                    use.kernel, f"{use.name}_call{use.suffix}{COPIED}", use.pattern, copies=True
+                )
+                for use in copying
+            ),
+            *(replacer_text(use.kernel.name, use.name, f"{use.suffix}{COPIED}") for use in copying),
+            *([alone_text()] if copying else []),
             *(matcher_text(use.kernel, f"{use.name}_is{use.number}", use.pattern) for use in uses),
             *(replacer_text(use.kernel.name, use.name, use.suffix) for use in called),
             *([once_text()] if any(use.kernel.found.accumulates for use in uses) else []),

@@ -15,6 +15,10 @@ LEAVE = "tilewise_leave"
 OWN = "tilewise_own"
 """The attribute of calls that a library puts into a module, until they are inlined."""
 ONCE = "tilewise_once"
+ALONE = "tilewise_alone"
+MAKERS = ("util.call", "linalg.generic", "linalg.fill", "linalg.matmul", "linalg.batch_matmul",
+          "linalg.conv_2d_nhwc_hwcf", "linalg.conv_2d_nchw_fchw")  # fmt: skip
+"""What makes most of the tensors that sums start from; of what others make there is a copy."""
 JUMPS = ("cf.br", "cf.cond_br", "cf.switch")
 MOST_RESHAPES = 2
 """Between an argument and an op: canonicalisation leaves no longer chain."""
@@ -28,7 +32,11 @@ def matcher_text(kernel: Compiled, name: str, pattern: Pattern) -> str:
     """Finds, by a name, the ops of one pattern, where nobody else reads what lies between them.
 
     Where the pattern adds a tensor, further sequences find those of which it is an argument of
-    the program, in some shape: the kernel would write over what belongs to the caller.
+    the program, in some shape: the kernel would write over what belongs to the caller. One finds
+    those of which it is A, too: the kernel would write over what it still reads. Where the sums
+    start from a tensor, they find those that nothing else reads: of others the kernel gets a
+    copy, since IREE makes none of an argument (iree-org/iree#16168), nor for an op that reads it
+    twice.
     """
     checks = [_used_once(path, i) for i, path in enumerate(pattern.once)]
     if kernel.found.accumulates:
@@ -36,19 +44,45 @@ def matcher_text(kernel: Compiled, name: str, pattern: Pattern) -> str:
                       f"({_HANDLE}) -> ()")  # fmt: skip
     if kernel.found.has_constant_weights:
         checks.append(_is_constant(pattern))
-    found = matcher_of(name, pattern, checks)
-    if pattern.added is None:
-        return found
-    given = (
-        matcher_of(one, pattern, [_is_given(pattern.added, reshapes)])
-        for reshapes, one in enumerate(given_names(name))
-    )
-    return "".join([found, *given])
+    more: list[str] = []
+    if pattern.added is not None:
+        more = [matcher_of(one, pattern, [_is_made_by((ARGUMENT,), pattern.added, reshapes)])
+                for reshapes, one in enumerate(given_names(name))]  # fmt: skip
+        more.append(matcher_of(self_name(name), pattern, [_is_read_too(pattern)]))
+    if pattern.init is not None:
+        more = [matcher_of(one, pattern, [*checks, _is_alone(pattern.init, reshapes)])
+                for reshapes, one in enumerate(alone_names(name))]  # fmt: skip
+    return "".join([matcher_of(name, pattern, checks), *more])
 
 
 def given_names(matcher: str) -> list[str]:
     """The sequences that find a matcher's ops where they add an argument of the program."""
     return [f"{matcher}_given{reshapes}" for reshapes in range(MOST_RESHAPES + 1)]
+
+
+def self_name(matcher: str) -> str:
+    """The sequence that finds a matcher's ops where they add the image that they read."""
+    return f"{matcher}_self"
+
+
+def alone_names(matcher: str) -> list[str]:
+    """The sequences that find a matcher's ops where nothing else reads what sums start from."""
+    return [f"{matcher}_alone{reshapes}" for reshapes in range(MOST_RESHAPES + 1)]
+
+
+def alone_text() -> str:
+    """Whether a value has one use, and its function returns nothing but what it makes."""
+    return f"""
+  transform.named_sequence @{ALONE}(%op: {_HANDLE} {{transform.readonly}}) {{
+    %one = transform.param.constant 1 : i64 -> {_COUNT}
+    %users = transform.get_consumers_of_result %op[0] : ({_HANDLE}) -> {_HANDLE}\
+{equal_text("used", "%users", "%one")}
+    %around = transform.get_parent_op %op : ({_HANDLE}) -> {_HANDLE}\
+{matched_text("return", ("util.return",), "%around")}
+    %values = transform.get_operand %return[all] : ({_HANDLE}) -> {_VALUES}
+    %made = transform.get_defining_op %values : ({_VALUES}) -> {_HANDLE}
+    transform.yield
+  }}"""
 
 
 def leave_text() -> str:
@@ -191,12 +225,31 @@ def _is_constant(pattern: Pattern) -> str:
     return f"{lines}\n    transform.match.operation_name {op} [{names}] : {_HANDLE}"
 
 
-def _is_given(path: tuple[int, ...], reshapes: int) -> str:
-    """Whether the value at the end of a path is an argument behind so many reshapes."""
+def _is_made_by(makers: Sequence[str], path: tuple[int, ...], reshapes: int) -> str:
+    """Whether the value at the end of a path is what some ops make, behind so many reshapes."""
     lines, op = walk((*path, *[0] * reshapes), "given")
-    names = ", ".join(f'"{name}"' for name in SAME_BYTES)
+    names, of = (", ".join(f'"{name}"' for name in one) for one in (SAME_BYTES, makers))
     between = "".join(
         f"\n    transform.match.operation_name %given_{at} [{names}] : {_HANDLE}"
         for at in range(len(path) - 1, len(path) + reshapes - 1)
     )
-    return f'{lines}{between}\n    transform.match.operation_name {op} ["{ARGUMENT}"] : {_HANDLE}'
+    return f"{lines}{between}\n    transform.match.operation_name {op} [{of}] : {_HANDLE}"
+
+
+def _is_read_too(pattern: Pattern) -> str:
+    """Whether A and the tensor that is added are made by one op."""
+    assert pattern.added is not None
+    a, of_a = walk(pattern.read, "read")
+    c, of_c = walk(pattern.added, "added")
+    return f"""{a}{c}
+    %makers = transform.merge_handles deduplicate {of_a}, {of_c} : {_HANDLE}
+    %one = transform.param.constant 1 : i64 -> {_COUNT}\
+{equal_text("same", "%makers", "%one")}"""
+
+
+def _is_alone(path: tuple[int, ...], reshapes: int) -> str:
+    """Whether that value has no other use, nor what it is reshaped from."""
+    return _is_made_by((ARGUMENT, *MAKERS), path, reshapes) + "".join(
+        f"\n    transform.include @{ALONE} failures(propagate) (%given_{at}) : ({_HANDLE}) -> ()"
+        for at in range(len(path) - 1, len(path) + reshapes)
+    )

@@ -9,6 +9,7 @@ import re
 import tempfile
 from pathlib import Path
 
+from tilewise.kernels.dispatches.copies import copy_lines
 from tilewise.kernels.dispatches.library import FLAG
 from tilewise.kernels.mlir.iree.compiler import compile_file
 from tilewise.model.signature import NUMPY
@@ -63,26 +64,11 @@ def copying_script(module: str) -> str | None:
 
 
 def _function(number: int, shape: tuple[str, ...], element: str) -> str:
-    """Return a function that copies a tensor by max(x, min(x, 1)), which no pass folds to x."""
+    """Return a function that copies a tensor."""
     tensor = _tensor(shape, element)
-    dims = ", ".join(f"d{i}" for i in range(len(shape)))
-    same, loops = f"affine_map<({dims}) -> ({dims})>", ", ".join(['"parallel"'] * len(shape))
-    is_integer = element.startswith("i")
-    least, most, one = (
-        ("arith.minsi", "arith.maxsi", "1") if is_integer
-        else ("arith.minimumf", "arith.maximumf", "1.0")
-    )  # fmt: skip
+    lines = "".join(f"\n    {line}" for line in copy_lines("%given", "%copy", shape, element))
     return f"""
-  util.func private @tilewise_copy{number}(%given: {tensor}) -> {tensor} {{
-    %empty = tensor.empty() : {tensor}
-    %one = arith.constant {one} : {element}
-    %copy = linalg.generic {{indexing_maps = [{same}, {same}], iterator_types = [{loops}]}} \
-ins(%given : {tensor}) outs(%empty : {tensor}) {{
-    ^bb0(%x: {element}, %out: {element}):
-      %least = {least} %x, %one : {element}
-      %same = {most} %x, %least : {element}
-      linalg.yield %same : {element}
-    }} -> {tensor}
+  util.func private @tilewise_copy{number}(%given: {tensor}) -> {tensor} {{{lines}
     util.return %copy : {tensor}
   }}"""
 

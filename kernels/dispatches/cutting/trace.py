@@ -40,6 +40,7 @@ class _Traced:
 
     names: tuple[str, ...]
     operands: tuple[Any, ...]
+    steps_to_a: int
     steps_to_b: int
     users: tuple[Any, ...]
 
@@ -135,6 +136,8 @@ def _pattern(
         weights=(*path, b, *[0] * traced.steps_to_b),
         constant="" if name in PLAIN else name,
         added=None if ending.added is None else _path_to(ending.added, traced.users, path),
+        read=(*path, 1 - b, *[0] * traced.steps_to_a),
+        init=(*path, len(op.inputs)) if problem.accumulates and ending.added is None else None,
         turns=_turns(op, occurrence, traced, problem),
         bias=_number(problem, ending),
         inner=tuple(moved.values()),
@@ -181,8 +184,8 @@ def _traced(op: Structured, occurrence: Occurrence, problem: Problem, ending: En
     """
     at_a, at_b = (1, 0) if occurrence.is_swapped else (0, 1)
     before_a = {"pad", "broadcast_a", "transpose_a"} & set(occurrence.fused)
-    a, _ = _source(op.inputs[at_a], before_a)
-    b, steps = _source(op.inputs[at_b], {"broadcast_b", "transpose_b"} & set(occurrence.fused))
+    a, steps_to_a = _source(op.inputs[at_a], before_a)
+    b, steps_to_b = _source(op.inputs[at_b], {"broadcast_b", "transpose_b"} & set(occurrence.fused))
     users = _users(op, ending.value)
     operands = {"A": a, "B": b}
     if problem.has_bias and ending.bias is not None:
@@ -195,7 +198,7 @@ def _traced(op: Structured, occurrence: Occurrence, problem: Problem, ending: En
     values = tuple(operands.values())
     if any(one in values[:at] for at, one in enumerate(values)):
         raise UnseenError("one value is two of its operands")
-    return _Traced(tuple(operands), values, steps, users)
+    return _Traced(tuple(operands), values, steps_to_a, steps_to_b, users)
 
 
 def _source(value: Any, taken: set[str]) -> tuple[Any, int]:

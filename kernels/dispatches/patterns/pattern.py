@@ -37,6 +37,8 @@ class Pattern:
         constant: what makes B, where that is no plain constant.
         added: the path to C, where it is added to what the contraction makes; None where it is
             what that starts from, or there is none.
+        read: the path to A.
+        init: the path to C, where the contraction starts from it; None where it does not.
         turns: of each operand, and at last of the result, its axes in the problem's order; empty
             for one that lies as the problem's does. Without any, all do.
         bias: the number that each element of the bias is, as MLIR writes it; empty where the bias
@@ -52,6 +54,8 @@ class Pattern:
     weights: tuple[int, ...]
     constant: str = ""
     added: tuple[int, ...] | None = None
+    read: tuple[int, ...] = ()
+    init: tuple[int, ...] | None = None
     turns: tuple[tuple[int, ...], ...] = ()
     bias: str = ""
     inner: tuple[Inner, ...] = ()
@@ -119,6 +123,8 @@ def pattern(problem: Problem, spelling: Spelling, side: Side | None = None) -> P
         operands, root, graph.text(), len(graph.ops), _once(graph, root),
         graph.path(root.name, "%B"),
         added=None if addition is None else graph.path(root.name, "%C"),
+        read=graph.path(root.name, "%A"),
+        init=None if init is not held or held is None else graph.path(root.name, "%C"),
     )  # fmt: skip
 
 
