@@ -102,9 +102,16 @@ class WindowEmitter:
 
     # Loops
 
-    def _tile(self, dim: str, size: int) -> None:
+    def _tile(self, dim: str, size: int, *, of_registers: bool = False) -> None:
+        """Tile all panes; one that is no larger than a block is cut into vectors by registers."""
         size = columns_of_blocks(self.form, dim, size)
-        self.panes = [part for pane in self.panes for part in self._divided(pane, dim, size)]
+        self.panes = [
+            part
+            for pane in self.panes
+            for part in self._divided(
+                pane, dim, size if of_registers else min(size, pane.extents[dim])
+            )
+        ]
         self.panes = [self._loop(pane, dim, size) for pane in self.panes]
 
     def _divided(self, pane: Pane, dim: str, size: int) -> list[Pane]:
@@ -181,7 +188,7 @@ class WindowEmitter:
         for dim, size in cols + rows if step.outer == "cols" else rows + cols:
             if self.copies_padding and dim == "oh":
                 self.panes = [self._copied(pane) for pane in reversed(self.panes)][::-1]
-            self._tile(dim, size)
+            self._tile(dim, size, of_registers=True)
             self.writer.include("cleanup")
         self.tiles.take_apart()
 

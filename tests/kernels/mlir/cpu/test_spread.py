@@ -77,6 +77,19 @@ def test_blocks_whose_groups_do_not_divide_all_prove(
         assert set(re.findall(r"= arith.mulf .*: vector<(\d+)xf32>", text)) == {"12", "8"}
 
 
+@pytest.mark.parametrize("size", [36, 48])
+def test_blocks_that_are_larger_than_the_part_of_a_thread_prove(size: int) -> None:
+    """A part of 24 channels is one block, and stays whole until the registers cut it."""
+    problem = parse_problem("conv2d:n=1,h=1,w=6,ci=64,co=48,kh=1,kw=2,groups=16,dtype=f32")
+    steps = (
+        "parallel dim=co parts=2",
+        f"tile dim=co size={size}",
+        "register rows=5 cols=12 outer=rows",
+    )
+    proof = prove(problem, schedule(*steps))
+    assert proof.ok, proof.message
+
+
 @pytest.mark.parametrize("channels", [16, 32])
 def test_lines_that_end_with_a_tile_of_padding_alone_prove(channels: int) -> None:
     """The twelfth output of a line is the last that sees the image: the other tile has nothing."""
