@@ -27,7 +27,7 @@ from tilewise.kernels.mlir.proof.child.inputs import KINDS, kinds_of, make_input
 from tilewise.kernels.mlir.proof.child.perturb import perturb, seeds
 from tilewise.kernels.mlir.proof.child.races import has_parallel_loops, refuse_races
 from tilewise.kernels.mlir.proof.child.timing import time_beside
-from tilewise.kernels.mlir.proof.child.traits import Traits, traits_of
+from tilewise.kernels.mlir.proof.child.traits import Traits, traits_of, watch_conversions
 from tilewise.kernels.oracle.operands import Array
 
 PERTURBED_RUNS = 4
@@ -136,6 +136,9 @@ def run_payload(
     functions = Functions(scripted, reference, perturbed)
     kinds = kinds_of(signature.arguments, traits[0])
     inputs = {kind: make_inputs(kind, signature.arguments, request["seed"]) for kind in kinds}
+    if traits[0].makes_integers:
+        watching = compiled(payload_alone(text), watch_conversions)
+        kinds = [kinds[0], *(kind for kind in kinds[1:] if is_defined(watching, inputs[kind]))]
 
     def compared(functions: Functions) -> Compared:
         found = [
@@ -156,6 +159,18 @@ def run_payload(
     calls = [function.bind(inputs[kinds[0]]).call for function in (scripted, plain)]
     with_script, without = time_beside(calls, request["repeat_s"])
     return out | {"time_us": with_script * 1e6, "unscripted_us": without * 1e6}
+
+
+def is_defined(watching: Function, inputs: list[Array]) -> bool:
+    """Return whether a payload converts no float beyond the range of an integer.
+
+    Args:
+        watching: the payload with its conversions watched.
+        inputs: the arguments.
+    """
+    word = np.zeros(1, np.int64)
+    watching.bind(inputs, word).call()
+    return not word[0]
 
 
 def payload_alone(text: str) -> Any:

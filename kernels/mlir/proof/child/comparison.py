@@ -1,9 +1,9 @@
 """Two results of one payload: how far apart they are, and how far apart they may be.
 
-Integers are equal or wrong. NaNs and infinities are where the payload has them, infinities of
-the same sign. A float may be as far off as a right script can take it: the order of sums and
-products is free, so each may be off by a multiple of how far it moves when the payload's
-operations are perturbed (`perturb`). `Rules` says where a payload is held to less or more.
+NaNs and infinities are where the payload has them, infinities of the same sign. A number may be as
+far off as a right script can take it: the order of sums and products is free, so each may be off by
+a multiple of how far it moves when the payload's operations are perturbed (`perturb`). Integers
+that are not made of floats do not move. `Rules` says where a payload is held to less or more.
 """
 
 from collections.abc import Sequence
@@ -30,11 +30,14 @@ class Rules:
         has_signed_zeros: zeros have the payload's sign.
         may_spread: infinities and NaNs may appear at more elements than the payload's. Sums of
             inputs before the products (Winograd) subtract an infinity from itself.
+        may_overflow: an element that is not finite in the payload's result may be anything. Of
+            finite inputs it is a sum that overflows, and whether it does depends on its order.
     """
 
     has_sums: bool = True
     has_signed_zeros: bool = False
     may_spread: bool = False
+    may_overflow: bool = False
 
 
 ORDER_IS_FREE = Rules()
@@ -52,6 +55,7 @@ class Difference:
         place: its index.
         found: what it is.
         expected: what the payload has there.
+        is_rounded: perturbations move some element around it.
     """
 
     error: float = 0.0
@@ -59,6 +63,7 @@ class Difference:
     place: tuple[int, ...] = ()
     found: float = 0.0
     expected: float = 0.0
+    is_rounded: bool = False
 
     @property
     def is_wrong(self) -> bool:
@@ -68,7 +73,7 @@ class Difference:
     @property
     def is_inexact(self) -> bool:
         """Whether the result is further off than allowed, where some deviation is."""
-        return self.is_wrong and bool(np.isfinite(self.error)) and self.allowed > 0
+        return self.is_wrong and bool(np.isfinite(self.error)) and self.is_rounded
 
     @property
     def share(self) -> float:
@@ -101,12 +106,13 @@ def difference(
     for start in range(0, expected.size, NEIGHBOURS):
         parts = [array[start : start + NEIGHBOURS] for array in flat]
         if is_float(element):
-            wide = [_wide(part, element) for part in parts]
-            bases = [wide[1]] * len(moved) + [wide[0]] * len(own)
-            moves = list(zip(wide[2:], bases, strict=True))
-            one = _close(wide[0], wide[1], moves, element, rules)
+            parts = [_wide(part, element) for part in parts]
+        bases = [parts[1]] * len(moved) + [parts[0]] * len(own)
+        moves = list(zip(parts[2:], bases, strict=True))
+        if is_float(element):
+            one = _close(parts[0], parts[1], moves, element, rules)
         else:
-            one = _exact(parts[0], parts[1])
+            one = _exact(parts[0], parts[1], moves)
         if one.share >= worst.share:
             place = np.unravel_index(start + one.place[0], expected.shape)
             worst = replace(one, place=tuple(map(int, place)))
@@ -128,22 +134,49 @@ def _wide(array: Array, element: str) -> Array:
     return widened(array, "bf16") if element == "bf16" else array.astype(np.float64)
 
 
-def _exact(found: Array, expected: Array) -> Difference:
-    """Integers of any width, without a detour over floats."""
-    error = np.maximum(found, expected).astype(np.int64).view(np.uint64)
-    error -= np.minimum(found, expected).astype(np.int64).view(np.uint64)
-    at = int(np.argmax(error))
-    return Difference(float(error[at]), 0.0, (at,), int(found[at]), int(expected[at]))
+def _exact(found: Array, expected: Array, moves: Moves) -> Difference:
+    """Integers, which may be off where perturbations move them, or move most of them."""
+    error = _apart(found, expected)
+    furthest = np.zeros(expected.shape)
+    for moved, unmoved in moves:
+        np.maximum(furthest, _apart(moved, unmoved), out=furthest)
+    allowed = MARGIN * np.maximum(furthest, LEAST_SHARE * float(np.median(furthest)))
+    at = _worst(error, allowed)
+    return Difference(
+        float(error[at]),
+        float(allowed[at]),
+        (at,),
+        int(found[at]),
+        int(expected[at]),
+        bool(furthest.any()),
+    )
+
+
+def _apart(one: Array, other: Array) -> Array:
+    """How far apart integers of any width are, without a detour over floats."""
+    apart = np.maximum(one, other).astype(np.int64).view(np.uint64)
+    apart -= np.minimum(one, other).astype(np.int64).view(np.uint64)
+    return apart
+
+
+def _worst(error: Array, allowed: Array) -> int:
+    """Return the place of the error that is the largest share of what is allowed."""
+    with np.errstate(all="ignore"):
+        return int(np.argmax(np.where(error > 0, error / allowed, 0.0)))
 
 
 def _close(found: Array, expected: Array, moves: Moves, element: str, rules: Rules) -> Difference:
     with np.errstate(all="ignore"):
         error = _distance(found, expected, rules)
         allowed = _allowed(expected, moves, element, rules)
-        share = np.where(error > 0, error / allowed, 0.0)
-    at = int(np.argmax(share))
+    at = _worst(error, allowed)
     return Difference(
-        float(error[at]), float(allowed[at]), (at,), float(found[at]), float(expected[at])
+        float(error[at]),
+        float(allowed[at]),
+        (at,),
+        float(found[at]),
+        float(expected[at]),
+        bool(allowed.any()),
     )
 
 
@@ -154,6 +187,8 @@ def _distance(found: Array, expected: Array, rules: Rules) -> Array:
     same = (found == expected) | (np.isnan(found) & np.isnan(expected))
     if rules.may_spread:
         same |= np.isnan(found) | (np.isinf(found) & np.isfinite(expected))
+    if rules.may_overflow:
+        same |= ~np.isfinite(expected)
     distance = np.where(same, 0.0, distance)
     if rules.has_signed_zeros:
         is_other = (found == 0) & (expected == 0) & (np.signbit(found) != np.signbit(expected))

@@ -113,10 +113,9 @@ def kinds_of(arguments: Sequence[Shaped], traits: Traits) -> list[str]:
     if not floats:
         return [*KINDS, "extreme"]
     found = [*KINDS, "denormal"] + ([SCALED] if len(floats) > 1 else [])
-    if not traits.makes_integers:
-        found.append("extreme")
-        if not traits.assumes_finite:
-            found += ["infinite" if traits.has_sums else "largest", "nan"]
+    found.append("extreme")
+    if not traits.assumes_finite:
+        found += ["infinite" if traits.has_sums else "largest", "nan"]
     return found
 
 

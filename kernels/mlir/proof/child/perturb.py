@@ -16,6 +16,7 @@ from iree.compiler.passmanager import PassManager
 from tilewise.kernels.mlir.lowering.structure import walk
 from tilewise.kernels.mlir.lowering.to_llvm import function_of
 from tilewise.kernels.mlir.proof.child.building import (
+    LOWER_LINALG,
     UNSIGNED_LESS,
     add_argument,
     compare,
@@ -26,7 +27,6 @@ from tilewise.kernels.mlir.proof.child.building import (
 from tilewise.kernels.oracle.operands import Array
 
 SEEDS = "memref<1xi64>"
-_LOOPS = "builtin.module(func.func(convert-linalg-to-loops))"
 _DIALECTS = ("arith.", "math.")
 _EXACT = {
     "arith.constant", "arith.negf", "arith.extf", "arith.select", "arith.bitcast",
@@ -60,8 +60,7 @@ def perturb(module: Any, element: str | None = None) -> None:
         module: on buffers; it is changed.
         element: the float type of the operations that get an error; None for every type.
     """
-    # The ops of linalg check what is in their bodies.
-    PassManager.parse(_LOOPS).run(module.operation)
+    PassManager.parse(LOWER_LINALG).run(module.operation)
     function = function_of(module)
     rounding = [op for op, _ in walk(function) if _rounds(op)]
     with ir.Location.unknown():

@@ -26,6 +26,7 @@ from tilewise.kernels.mlir.proof.child.building import (
     LESS,
     UNEQUAL,
     add_argument,
+    any_of,
     compare,
     constant,
     made,
@@ -222,7 +223,7 @@ def _check(watched: _Watched, operation: Any, access: int) -> None:
         is_own = compare(EQUAL, readers, number)
         several = make("arith.select", [is_own, number, many], number.type)
         store(read, make("arith.select", [is_first, number, several], number.type))
-    _report(watched.words, _any(is_bad), access)
+    _report(watched.words, any_of(is_bad), access)
 
 
 def _is_of_another(value: Any, number: Any, many: Any) -> Any:
@@ -236,17 +237,6 @@ def _is_of_another(value: Any, number: Any, many: Any) -> Any:
 def _zero(kind: Any) -> Any:
     flag = ir.IntegerAttr.get(ir.IntegerType.get_signless(1), 0)
     return ir.DenseElementsAttr.get_splat(kind, flag) if isinstance(kind, ir.VectorType) else flag
-
-
-def _any(flags: Any) -> Any:
-    """Whether any of a vector's flags is set."""
-    if not isinstance(flags.type, ir.VectorType):
-        return flags
-    shape, flag = flags.type.shape, flags.type.element_type
-    if len(shape) != 1:
-        line = ir.VectorType.get([int(np.prod(shape))], flag)
-        flags = make("vector.shape_cast", [flags], line)
-    return make("vector.reduction", [flags], flag, kind=ir.Attribute.parse("#vector.kind<or>"))
 
 
 def _report(words: Any, is_bad: Any, access: int) -> None:

@@ -3,7 +3,23 @@
 from dataclasses import dataclass
 from typing import Any
 
+from iree.compiler import ir
+from iree.compiler.passmanager import PassManager
+
 from tilewise.kernels.mlir.lowering.structure import LOOPS, walk
+from tilewise.kernels.mlir.lowering.to_llvm import function_of
+from tilewise.kernels.mlir.proof.child.building import (
+    AT_LEAST_OR_NAN,
+    LESS_OR_NAN,
+    LOWER_LINALG,
+    add_argument,
+    any_of,
+    compare,
+    constant,
+    like,
+    made,
+    make,
+)
 from tilewise.kernels.mlir.proof.child.comparison import Rules
 from tilewise.kernels.mlir.proof.child.perturb import computed_in, width_of
 
@@ -14,8 +30,8 @@ _LOOPS = {*LOOPS, "scf.while", "affine.for", "affine.parallel"}
 _TO_INTEGERS = {"arith.fptosi", "arith.fptoui"}
 _ANY_ZERO = {"arith.maxnumf", "arith.minnumf"}
 _ASSUMES = {"fast", "nnan", "ninf", "nsz"}
-NON_FINITE = {"infinite", "largest", "nan", "extreme"}
-"""Kinds of inputs of which a right script may give more infinities and NaNs (`Rules`)."""
+NON_FINITE = {"infinite", "largest", "nan"}
+"""Kinds of inputs with infinities or NaNs."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +40,7 @@ class Traits:
 
     Attributes:
         has_sums: floats are summed in loops.
-        makes_integers: floats become integers, which is not defined beyond an integer's range.
+        makes_integers: floats become integers (`watch_conversions`).
         assumes_finite: operations say that they take no NaN, infinity or negative zero.
         has_any_zero: an operation does not define the sign of a zero.
         widest: the widest float type that results are rounded to; empty without any.
@@ -41,7 +57,8 @@ class Traits:
         return Rules(
             has_sums=self.has_sums,
             has_signed_zeros=not (self.has_sums or self.has_any_zero or self.assumes_finite),
-            may_spread=self.has_sums and kind in NON_FINITE,
+            may_spread=self.has_sums and kind in NON_FINITE | {"extreme"},
+            may_overflow=self.has_sums and kind not in NON_FINITE,
         )
 
 
@@ -73,3 +90,42 @@ def _assumes(operation: Any) -> bool:
         return False
     flags = str(operation.attributes["fastmath"]).partition("<")[2].rstrip(">").split(",")
     return not _ASSUMES.isdisjoint(flags)
+
+
+def watch_conversions(module: Any) -> None:
+    """Give the only function a last argument, set to 1 by a conversion beyond the integer's range.
+
+    What such a conversion of a float gives is not defined: code of vectors may give another
+    integer than code of scalars.
+    """
+    PassManager.parse(LOWER_LINALG).run(module.operation)
+    function = function_of(module)
+    conversions = [op for op, _ in walk(function) if op.name in _TO_INTEGERS]
+    with ir.Location.unknown():
+        word = add_argument(function, "memref<1xi64>")
+        for operation in conversions:
+            with ir.InsertionPoint(operation):
+                _watch_conversion(operation, word)
+
+
+def _watch_conversion(operation: Any, word: Any) -> None:
+    value, kind = operation.operands[0], operation.results[0].type
+    integer = kind.element_type if isinstance(kind, ir.VectorType) else kind
+    is_signed = operation.name == "arith.fptosi"
+    end = 2.0 ** (integer.width - is_signed)
+    wide = like(kind, ir.F64Type.get())
+    if value.type != wide:
+        value = make("arith.extf", [value], wide)
+    value = make("math.trunc", [value], wide)
+    limits = ((LESS_OR_NAN, -end if is_signed else 0.0), (AT_LEAST_OR_NAN, end))
+    below, above = (
+        compare(predicate, value, constant(wide, limit), "arith.cmpf")
+        for predicate, limit in limits
+    )
+    is_beyond = any_of(make("arith.ori", [below, above], below.type))
+    i64, first = ir.IntegerType.get_signless(64), constant(ir.IndexType.get(), 0)
+    before = make("memref.load", [word, first], i64)
+    made(
+        "memref.store",
+        [make("arith.select", [is_beyond, constant(i64, 1), before], i64), word, first],
+    )

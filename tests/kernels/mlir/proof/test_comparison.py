@@ -94,7 +94,7 @@ def test_the_largest_doubles_do_not_make_the_allowance_infinite() -> None:
 )  # fmt: skip
 def test_integers_are_exact(dtype: Any, element: str, value: int, off: int) -> None:
     expected = np.array([[0, value], [value, 1]], dtype)
-    moved = [expected + dtype(1)]
+    moved = [expected.copy()]
     assert not difference(expected.copy(), expected, moved, element).is_wrong
     wrong = expected.copy()
     wrong[1, 0] = value + off
@@ -122,3 +122,11 @@ def test_the_worst_of_many_elements_is_found() -> None:
 def test_nothing_is_equal_to_nothing() -> None:
     nothing = np.zeros((0, 3), np.float32)
     assert not difference(nothing, nothing, [nothing], "f32").is_wrong
+
+
+def test_integers_may_be_off_where_the_payloads_roundings_move_them() -> None:
+    expected = np.array([9, 9, 9, 9], np.int8)
+    moved = [np.array([10, 9, 9, 9], np.int8)]
+    assert not difference(moved[0], expected, moved, "i8").is_wrong
+    found = difference(np.array([9, 10, 9, 9], np.int8), expected, moved, "i8")
+    assert found.is_wrong and found.is_inexact and found.place == (1,)
