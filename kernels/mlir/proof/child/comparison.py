@@ -18,6 +18,7 @@ MARGIN = 8.0  # of an element's move
 LEAST_SHARE = 1 / 8  # of its neighbours' median move; one may have stood still by chance
 FEWEST_UNITS = 4  # in the last place, of an element that is computed
 NEIGHBOURS = 1 << 16  # elements that are looked at together
+MUCH_FURTHER = 32.0  # than the payload's roundings move an element
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,24 @@ def difference(
             place = np.unravel_index(start + one.place[0], expected.shape)
             worst = replace(one, place=tuple(map(int, place)))
     return worst
+
+
+def moves_further(
+    found: Array, expected: Array, moved: Sequence[Array], own: Sequence[Array], element: str
+) -> bool:
+    """Return whether roundings of what was found move an element much further than the payload's.
+
+    The arguments are those of `difference`.
+    """
+    if not is_float(element):
+        return False
+    base, right = _wide(found, element), _wide(expected, element)
+    with np.errstate(all="ignore"):
+        allowed, own_allowed = (
+            _allowed(right, [(_wide(run, element), one) for run in runs], element, Rules(False))
+            for runs, one in ((moved, right), (own, base))
+        )
+    return bool((own_allowed > MUCH_FURTHER * allowed).any())
 
 
 def spacing(element: str) -> float:

@@ -1,6 +1,6 @@
 """Inputs for payloads that nothing is known of: each kind shows what another one hides."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from tilewise.kernels.mlir.proof.child.comparison import smallest, spacing
 from tilewise.kernels.mlir.proof.child.traits import Traits
 from tilewise.kernels.oracle.operands import Array, to_bf16
 
-LARGEST_WHOLE = 3
+LARGEST_HALVES = 6
 _NARROW = {"f16": (-6, 2)}  # 65504 is its largest; sums of products have to stay below
 _WIDE = (-20, 20)
 _LARGE = {"f16": (2, 5), "f64": (20, 400)}
@@ -17,6 +17,8 @@ _LARGER = (20, 50)
 _DENORMAL_BITS = {"f64": 52, "f32": 23, "f16": 10, "bf16": 7}
 _LARGEST_EXPONENT = {"f64": 1023, "f16": 15}
 _FEWEST_SPECIAL, _SPECIAL_SHARE = 8, 64
+_SPIKES, _SPIKE_SIZE = 4, 2.0**40
+_SPIKE_SIZES = {"f16": 2.0**10}
 Generator = np.random.Generator
 
 
@@ -44,9 +46,10 @@ def positive(random: Generator, kind: Shaped) -> Array:
     return _any_integers(random, kind) & np.iinfo(kind.dtype).max
 
 
-def whole(random: Generator, kind: Shaped) -> Array:
-    """Small whole numbers, of which sums of products are exact in any order."""
-    return random.integers(-LARGEST_WHOLE, LARGEST_WHOLE + 1, kind.shape)
+def halves(random: Generator, kind: Shaped) -> Array:
+    """Small halves, of which sums of products are exact in any order; small integers."""
+    values = random.integers(-LARGEST_HALVES, LARGEST_HALVES + 1, kind.shape)
+    return values / 2 if is_float(kind.element) else values // 2
 
 
 def extreme(random: Generator, kind: Shaped) -> Array:
@@ -74,10 +77,23 @@ def infinite(random: Generator, kind: Shaped) -> Array:
     return _sprinkled(random, kind, [np.inf, -0.0, -np.inf, 0.0])
 
 
-def largest(random: Generator, kind: Shaped) -> Array:
-    """As `infinite`, with the largest numbers too, whose sums depend on their order."""
+def largest(random: Generator, kind: Shaped, number: int = 0) -> Array:
+    """Infinities, zeros of both signs, the largest numbers, and one in seven as `uniform`.
+
+    Args:
+        random: draws the uniform floats.
+        kind: of the array.
+        number: of the array; each pair of values is at one place of the first two arrays, each
+            triple at one of the first three.
+    """
+    found = uniform(random, kind)
+    if not is_float(kind.element):
+        return found
     end = (2 - spacing(kind.element)) * 2.0 ** _LARGEST_EXPONENT.get(kind.element, 127)
-    return _sprinkled(random, kind, [np.inf, -0.0, end, -np.inf, 0.0, -end])
+    values = np.array([np.inf, -0.0, end, -np.inf, 0.0, -end, np.nan])
+    places = np.arange(found.size) // values.size**number % values.size
+    chosen = values[places].reshape(kind.shape)
+    return np.where(np.isnan(chosen), found, chosen)
 
 
 def nan(random: Generator, kind: Shaped) -> Array:
@@ -98,7 +114,7 @@ def _sprinkled(random: Generator, kind: Shaped, values: list[float]) -> Array:
 
 
 Kind = Callable[[Generator, Shaped], Array]
-KINDS: dict[str, Kind] = {kind.__name__: kind for kind in (uniform, wide, positive, whole)}
+KINDS: dict[str, Kind] = {kind.__name__: kind for kind in (uniform, wide, positive, halves)}
 SPECIAL: dict[str, Kind] = {
     kind.__name__: kind for kind in (extreme, denormal, infinite, largest, nan)
 }
@@ -122,12 +138,35 @@ def kinds_of(arguments: Sequence[Shaped], traits: Traits) -> list[str]:
 def make_inputs(kind: str, arguments: Iterable[Shaped], seed: int) -> list[Array]:
     """Random values of one kind for every argument, those that are written to as well."""
     random = np.random.default_rng([seed, *kind.encode()])
-    made, is_first = [], True
+    made, floats = [], 0
     for one in arguments:
-        make = {**KINDS, **SPECIAL}.get(kind, positive if is_first else denormal)
-        made.append(in_type(make(random, one), one))
-        is_first &= not is_float(one.element)
+        make = {**KINDS, **SPECIAL}.get(kind, denormal if floats else positive)
+        values = largest(random, one, floats) if kind == "largest" else make(random, one)
+        made.append(in_type(values, one))
+        floats += is_float(one.element)
     return made
+
+
+def make_spiked(arguments: Sequence[Shaped], seed: int) -> Iterator[list[Array]]:
+    """Once for each array of floats: large numbers at a few places of it, and zeros in the others.
+
+    The others are zero at every second place or so, and all are uniform elsewhere.
+    """
+    random = np.random.default_rng(seed)
+    for spiked in arguments:
+        if is_float(spiked.element):
+            size = _SPIKE_SIZES.get(spiked.element, _SPIKE_SIZE)
+            made = []
+            for one in arguments:
+                values = uniform(random, one)
+                flat = values.reshape(-1)
+                places = random.permutation(flat.size)
+                if one is spiked:
+                    flat[places[:_SPIKES]] = size
+                else:
+                    flat[places[: flat.size // 2]] = 0
+                made.append(in_type(values, one))
+            yield made
 
 
 def in_type(values: Array, kind: Shaped) -> Array:

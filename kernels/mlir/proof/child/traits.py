@@ -52,12 +52,17 @@ class Traits:
     has_any_zero: bool
     widest: str
 
-    def rules(self, kind: str) -> Rules:
-        """Return what a right script keeps on a kind of inputs."""
+    def rules(self, kind: str, is_mixed: bool = False) -> Rules:
+        """Return what a right script keeps on a kind of inputs.
+
+        Args:
+            kind: of the inputs.
+            is_mixed: the script adds inputs before it multiplies them.
+        """
         return Rules(
             has_sums=self.has_sums,
             has_signed_zeros=not (self.has_sums or self.has_any_zero or self.assumes_finite),
-            may_spread=self.has_sums and kind in NON_FINITE | {"extreme"},
+            may_spread=self.has_sums and (kind == "extreme" or (is_mixed and kind in NON_FINITE)),
             may_overflow=self.has_sums and kind not in NON_FINITE,
         )
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewise.kernels.mlir.lowering.signature import TYPES, Shaped, is_float
-from tilewise.kernels.mlir.proof.child.inputs import KINDS, LARGEST_WHOLE, make_inputs
+from tilewise.kernels.mlir.proof.child.inputs import KINDS, LARGEST_HALVES, make_inputs
 from tilewise.kernels.oracle.operands import Array, to_bf16, widened
 
 FLOATS = [element for element in TYPES if is_float(element)]
@@ -35,10 +35,10 @@ def test_no_narrower_type_holds_the_numbers(kind: str, element: str, narrower: s
 
 @pytest.mark.parametrize("element", FLOATS)
 def test_each_kind_has_its_range(element: str) -> None:
-    uniform, wide, positive, whole = (made(kind, element) for kind in KINDS)
+    uniform, wide, positive, halves = (made(kind, element) for kind in KINDS)
     assert uniform.min() < -0.9 and 0.9 < uniform.max() <= 1
     assert positive.min() >= 0.5 and positive.max() <= 2
-    assert set(whole.ravel()) == set(range(-LARGEST_WHOLE, LARGEST_WHOLE + 1))
+    assert set(2 * halves.ravel()) == set(range(-LARGEST_HALVES, LARGEST_HALVES + 1))
     assert np.isfinite(wide).all() and wide.min() < 0 < wide.max()
     exponents = np.log2(np.abs(wide))
     assert exponents.max() - exponents.min() > (7 if element == "f16" else 35)
@@ -47,12 +47,12 @@ def test_each_kind_has_its_range(element: str) -> None:
 @pytest.mark.parametrize("element", INTEGERS)
 def test_integers_take_their_whole_range_and_every_magnitude(element: str) -> None:
     limits = np.iinfo(TYPES[element])
-    uniform, wide, positive, whole = (made(kind, element) for kind in KINDS)
+    uniform, wide, positive, halves = (made(kind, element) for kind in KINDS)
     assert uniform.min() < 0.9 * limits.min and uniform.max() > 0.9 * limits.max
     assert (np.abs(wide.astype(np.float64)) < limits.max / 2**6).mean() > 0.1
     assert (np.abs(wide.astype(np.float64)) > limits.max / 2**6).mean() > 0.03
     assert positive.min() >= 0
-    assert set(whole.ravel()) == set(range(-LARGEST_WHOLE, LARGEST_WHOLE + 1))
+    assert set(2 * halves.ravel()) == set(range(-LARGEST_HALVES, LARGEST_HALVES + 1, 2))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -61,3 +61,13 @@ def test_a_seed_makes_the_same_inputs_and_another_seed_others(kind: str) -> None
     assert not np.array_equal(made(kind, "f32"), made(kind, "f32", seed=1))
     first, second = make_inputs(kind, [Shaped(SHAPE, "f32")] * 2, 0)
     assert not np.array_equal(first, second)
+
+
+def test_each_pair_of_special_numbers_is_at_some_place() -> None:
+    first, second, _ = make_inputs("largest", [Shaped((7, 11), "f32")] * 3, 0)
+    special = ~((np.abs(first) < 1) & (first != 0))
+    pairs = {
+        (str(a), str(b)) for a, b in zip(first[special], second[special], strict=True) if abs(b) > 1
+    }
+    zeros = {(str(a), str(b)) for a, b in zip(first.ravel(), second.ravel(), strict=True)}
+    assert len(pairs) == 6 * 4 and {("0.0", "-0.0"), ("-0.0", "0.0")} <= zeros

@@ -78,6 +78,13 @@ FLOATS = {
     ),
     "denormals flushed to zero": (DOUBLE, FLUSH),
     "a clamp of large numbers": (DOUBLE, CLAMP),
+    "a maximum of zeros by a comparison": (
+        "%r = arith.maximumf %x, %y : T",
+        "%c = arith.cmpf oge, %x, %y : T\n%d = arith.cmpf uno, %x, %y : T\n"
+        "%s = arith.addf %x, %y : T\n%q = arith.select %c, %x, %y : T\n"
+        "%r = arith.select %d, %s, %q : T",
+    ),
+    "a half away from zero": ("%r = math.roundeven %x : T", "%r = math.round %x : T"),
     "a quotient by the inverse": (
         "%r = arith.divf %x, %y : T",
         "%k = arith.constant 1.0 : T\n%q = arith.divf %k, %y : T\n%r = arith.mulf %x, %q : T",
@@ -147,13 +154,20 @@ RELU = """
   return %1"""
 
 
-def test_a_relu_that_drops_the_nans_of_sums_is_wrong() -> None:
-    bodies = (
-        "%r = arith.maximumf %x, %k : f32",
+@pytest.mark.parametrize(
+    "body",
+    [
         "%p = arith.cmpf ogt, %x, %k : f32\n%r = arith.select %p, %x, %k : f32",
-    )
+        "%p = arith.cmpf ogt, %x, %k : f32\n%q = arith.uitofp %p : i1 to f32\n"
+        "%r = arith.mulf %x, %q : f32",
+        "%m = arith.maximumf %x, %k : f32\n%q = arith.mulf %x, %k : f32\n"
+        "%r = arith.addf %m, %q : f32",
+    ],
+)
+def test_a_relu_that_drops_or_makes_nans_of_sums_is_wrong(body: str) -> None:
+    bodies = ("%r = arith.maximumf %x, %k : f32", body)
     right, wrong = (
-        matmul().replace("  return %0", RELU.format(map=payloads.ID, body=body)) for body in bodies
+        matmul().replace("  return %0", RELU.format(map=payloads.ID, body=one)) for one in bodies
     )
     assert "failure" not in compared(right, right)
     assert compared(right, wrong).get("failure") == "wrong"

@@ -347,6 +347,14 @@ def test_winograd_holds_within_its_own_roundings(size: str) -> None:
         assert verdict.proof.max_error and verdict.proof.tolerance
 
 
+def test_winograd_of_one_channel_may_make_nans_of_infinities() -> None:
+    """With seed 1 the transforms subtract an infinity from itself where the payload has one."""
+    payload = CONVOLUTION.replace("8xf32>", "1xf32>")
+    for seed in range(1, 3):
+        verdict = verify(winograd("F_2_3"), payload=payload, seed=seed)
+        assert verdict.proof.ok, verdict.proof.message
+
+
 TWO_RESULTS = """
 func.func @f(%a: tensor<5x7xf32>, %b: tensor<5x7xi32>) -> (tensor<5x7xf32>, tensor<5xf32>) {
   %z = arith.constant 0.0 : f32
