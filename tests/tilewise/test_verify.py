@@ -54,6 +54,10 @@ def test_an_error_in_the_payload_names_its_file(cli: Cli, tmp_path: Path) -> Non
     failed = cli("verify", str(path), "--payload", str(payload))
     assert failed.code == 1 and failed.err.count("\n") == 1
     assert f"{payload}: apply: line 4 of the payload: %r = " in failed.err
+    payload.write_text(DEPTHWISE.replace("%r =", "%r = %x +"))
+    failed = cli("verify", str(path), "--payload", str(payload))
+    assert failed.code == 1 and failed.err.count("\n") == 1
+    assert f"{payload}: apply: payload: line 4: %r = " in failed.err
 
 
 def test_a_race_is_refused_and_the_compilers_warning_is_printed(cli: Cli, tmp_path: Path) -> None:

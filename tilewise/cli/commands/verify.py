@@ -78,7 +78,8 @@ def render(told: Json) -> str:
 def _gist(message: str) -> str:
     """The line that says what is wrong: that of the script, or MLIR's first error."""
     lines = message.splitlines() or [""]
-    told = next((line for line in lines if line.startswith("line ") or "error:" in line), lines[0])
+    starts = ("line ", "payload: ")
+    told = next((line for line in lines if line.startswith(starts) or "error:" in line), lines[0])
     return told.strip()[:MOST_CHARACTERS]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from iree.compiler import ir
 
-from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_script, apply_to
+from tilewise.kernels.mlir.lowering.apply import Diagnostics, StageError, apply_script, apply_to
 from tilewise.kernels.mlir.lowering.functions import Function, Result, compile_function
 from tilewise.kernels.mlir.lowering.interchange import put_parallel_innermost
 from tilewise.kernels.mlir.lowering.outline import outline
@@ -125,6 +125,8 @@ def run_payload(
     """
     text = _payload_of(request)
     signature, transformed = signature_of(payload_alone(text)), str(module)
+    if not (signature.arguments or signature.results):
+        raise StageError("lower", f"@{signature.name} takes and returns nothing to compare")
 
     def compiled(module: Any, *changes: Callable[[Any], None]) -> Function:
         return compile_function(module, signature, diagnostics, *changes)

@@ -286,11 +286,12 @@ func.func @f(%a: tensor<7x131xf32>, %b: tensor<7x131xf32>) -> tensor<7x131xf32> 
         (PAYLOAD.replace("tensor<16x24xf32>", "tensor<?x24xf32>"), "tensor<?x24xf32>"),
         (PAYLOAD + IN_PLACE, "2 functions; give one"),
         ("func.func @f(%x: f32) -> f32 { return %x : f32 }", "has f32 in its signature"),
+        ("func.func @f() { return }", "takes and returns nothing to compare"),
         ("nonsense", "payload: "),
     ],
 )
 def test_a_payload_that_cannot_be_run_is_refused_with_the_reason(payload: str, says: str) -> None:
-    verdict = verify(tiled("[2]", 1), payload=payload)
+    verdict = verify(NOTHING, payload=payload)
     assert not verdict.proof.ok
     assert says in verdict.proof.message
 
