@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 
 from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
@@ -62,8 +61,8 @@ from tilewise.service.telemetry.requests import Observed
 from tilewise.service.telemetry.stored import StoredMetrics, add_to
 from tilewise.service.telemetry.traces import Tracing, start_tracing
 from tilewise.service.workers.pool import Pool, Work
+from tilewise.version import VERSION
 
-NAME = "tilewise"
 PROBE_PATIENCE_S = 2.0
 PRINTERS, PROVERS, READERS_OF_MODULES = (
     2,
@@ -122,7 +121,7 @@ def create_app(
         measures_peaks: whether idle workers measure this machine, for `/v1/targets`.
     """
     present = toolchain or identity()
-    metrics, tracing = Metrics(version(NAME), present), start_tracing("service")
+    metrics, tracing = Metrics(VERSION, present), start_tracing("service")
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -148,6 +147,7 @@ def create_app(
     app = DescribedApp(
         title="Tilewise",
         summary="Tiling and packing schedules, tuned and proven on real MLIR",
+        version=VERSION,
         lifespan=lifespan,
         docs_url=None,  # the framework's pages load scripts from another host
         redoc_url=None,

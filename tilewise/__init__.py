@@ -7,11 +7,13 @@ do not wait for them. What they give is in `tilewise.client`.
 from typing import TYPE_CHECKING
 
 from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.version import VERSION
 
 if TYPE_CHECKING:
     from tilewise.client import AsyncClient, Client
 
 __all__ = ["AsyncClient", "BadInputError", "Client", "MissingError", "TilewiseError"]
+__version__ = VERSION
 
 
 def __getattr__(name: str) -> object:

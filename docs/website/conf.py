@@ -1,11 +1,11 @@
 """Sphinx's configuration. Everything that a page loads lies in the site itself."""
 
-from importlib import metadata
+from tilewise.version import VERSION
 
 project = "Tilewise"
 author = "the authors of Tilewise"
 project_copyright = "the authors of Tilewise, Apache-2.0 with the LLVM exception"
-version = release = metadata.version("tilewise")
+version = release = VERSION
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 

@@ -29,7 +29,7 @@ class Manifest(_Part):
 
     Attributes:
         format: of the archive; a reader takes its own and all before it.
-        written_by: the program, such as `tilewise 0.1.0`.
+        written_by: the program, such as `tilewise 0.2.0`.
         db_schema: version of the database that it was written from.
         created_at: the moment of which it is.
         selection: what was asked for, by option; empty for the whole store.

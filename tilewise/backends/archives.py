@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 
 from tilewise.backends.administration import opened_sessions
@@ -16,6 +15,7 @@ from tilewise.service.archive.container import opened
 from tilewise.service.archive.export import export
 from tilewise.service.archive.restore import restore
 from tilewise.service.archive.selection import Selection
+from tilewise.version import VERSION
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def export_store(path: str, wanted: Wanted, database_url: str | None) -> Json:
     """Write an archive; its file, its rows by member, and the damaged rows that it lacks."""
     selection = _selection(wanted)
     with opened_sessions(database_url) as sessions:
-        written_by = f"tilewise {metadata.version('tilewise')}"
+        written_by = f"tilewise {VERSION}"
         manifest = export(sessions, Path(path), selection, written_by)
     rows = {name.removesuffix(".jsonl"): part.rows for name, part in manifest.members.items()}
     left_out = {name.removesuffix(".jsonl"): rows for name, rows in manifest.left_out.items()}

@@ -3,7 +3,6 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 from typing import Any, NoReturn
 
 from tilewise.cli.command import Command
@@ -28,6 +27,7 @@ from tilewise.cli.commands.shells import completion
 from tilewise.cli.commands.stores import store
 from tilewise.cli.help import GROUPS, examples, overview
 from tilewise.kernels.quoting import one_line, quoted, suggestion
+from tilewise.version import VERSION
 
 MODULES = (
     *(tune, script, kernel, library, imports, model, plan, verify, fetch, trials, plot, bench),
@@ -70,8 +70,8 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 def version() -> str:
-    """Such as `tilewise 0.1.0`."""
-    return f"tilewise {metadata.version('tilewise')}"
+    """Return what `--version` prints, such as `tilewise 0.2.0`."""
+    return f"tilewise {VERSION}"
 
 
 def all_commands() -> list[Command]:

@@ -13,14 +13,15 @@ from tilewise.service.api.services import Services, ServicesDep
 from tilewise.service.db import models, schema
 from tilewise.service.errors import PASSING, BusyError, DatabaseError, OutageError
 from tilewise.service.jobs import registry
+from tilewise.version import VERSION
 
 router = APIRouter(tags=["status"])
 
 
 @router.get("/healthz", response_model=StatusView)
 async def healthz() -> StatusView:
-    """The process answers; nothing else is asked."""
-    return StatusView()
+    """Return the version of the process; nothing else is checked."""
+    return StatusView(version=VERSION)
 
 
 @router.get(

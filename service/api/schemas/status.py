@@ -64,9 +64,10 @@ class NewTokenView(BaseModel):
 
 
 class StatusView(BaseModel):
-    """Whether the service is there."""
+    """Whether the service is there, and its version."""
 
     status: Literal["ok"] = "ok"
+    version: str
 
 
 class ReadyView(BaseModel):

@@ -7,6 +7,7 @@ from tests.service import fakes
 from tests.service.conftest import PROBLEM
 from tilewise.service.db import writing
 from tilewise.service.jobs import lease, queue
+from tilewise.version import VERSION
 
 
 def post(client, **body):
@@ -159,7 +160,7 @@ def test_a_target_of_several_threads_is_a_job_of_its_own(client, machine):
 
 
 def test_status_and_documentation(client, machine):
-    assert client.get("/healthz").json() == {"status": "ok"}
+    assert client.get("/healthz").json() == {"status": "ok", "version": VERSION}
     parts = ("schema", "room", "database", "workers")
     assert client.get("/readyz").json() == {"status": "ok", "checks": dict.fromkeys(parts, "ok")}
     assert client.get("/v1/targets").json() == {"targets": [], "workers": []}  # no workers
