@@ -38,7 +38,7 @@ def load(module: "bytes | str | PathLike[str]") -> Network:
     Raises:
         OSError: there is no such file.
         ValueError: it is another module.
-        search.errors.NetworkError: an op of it does not run here, or this is another machine.
+        tilewise.search.errors.NetworkError: an op does not run here, or on another machine.
     """
     content = module if isinstance(module, bytes) else Path(module).read_bytes()
     found = hashlib.sha256(content).hexdigest()

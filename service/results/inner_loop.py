@@ -18,7 +18,7 @@ def inner_loop_text(source: str) -> str:
     It is called in a flight of `Services.kernels`.
 
     Args:
-        source: what `kernels.modules.kernel_source` gives.
+        source: what `results.kernels.modules.kernel_source` gives.
 
     Raises:
         ConflictError: this machine or this toolchain cannot compile it.

@@ -72,7 +72,7 @@ def _json() -> list[Processor]:
 
 
 def _as_text(_logger: Any, _name: str, event: EventDict) -> str:
-    """Such as `WARNING service.app: text job=3`, with a traceback below it where there is one."""
+    """Such as `WARNING tilewise.service.app: text job=3`, and a traceback below it if any."""
     level = str(event.pop("level", "info")).upper()
     name, text = event.pop("logger", "root"), str(event.pop("event", ""))
     trace = event.pop("exc_info", None)

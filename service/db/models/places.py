@@ -36,7 +36,7 @@ class Machine(Base):
 
 
 class Toolchain(Base):
-    """The compilers and the generator that a result belongs to, see `kernels.system.toolchain`."""
+    """The compilers and the generator that a result belongs to, as `system.toolchain` has it."""
 
     __tablename__ = "toolchains"
 
