@@ -3,6 +3,7 @@
 FROM python:3.12-slim AS sources
 WORKDIR /sources
 COPY pyproject.toml constraints.txt README.md LICENSE ./
+# `tilewise` has links to the folders beside it; COPY keeps links.
 COPY kernels ./kernels
 COPY search ./search
 COPY service ./service

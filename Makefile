@@ -11,7 +11,7 @@ APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-r
 
 EXAMPLE := matmul:m=1024,n=512,k=2048,dtype=f32
 
-.PHONY: run model test test-long browser check format docs serve fuzz soak power-cut chaos bench results clean
+.PHONY: run model test test-long browser check release-check format docs serve fuzz soak power-cut chaos bench results clean
 
 run: .venv/installed-service
 	$(BIN)/tilewise tune $(EXAMPLE) --peers
@@ -44,6 +44,10 @@ check: .venv/installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/python -m pytest -q tests/test_layers.py
+
+# Wheel and sdist: contents, size, metadata, versions, installation in fresh environments.
+release-check: .venv/installed-dev
+	$(BIN)/python -m pytest -q tests/tilewise/installed tests/service/api/test_openapi_document.py
 
 format: .venv/installed-dev
 	$(BIN)/ruff check --fix
@@ -82,7 +86,7 @@ results: .venv/installed-dev
 	$(BIN)/python -m benchmarks.tables --write
 
 clean:
-	rm -rf .venv build site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

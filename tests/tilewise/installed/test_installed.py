@@ -10,13 +10,15 @@ import pytest
 from tests.kernels.mlir.build import PACKED, schedule
 from tests.kernels.mlir.proof.test_verify import MATMUL
 from tests.tilewise.conftest import PROBLEM, serving, store_result
-from tests.tilewise.installed import ROOT, Ended, run_all
+from tests.tilewise.installed import ROOT
+from tests.tilewise.installed.conftest import with_extras
+from tests.tilewise.installed.distributions import Distributions
+from tests.tilewise.installed.environments import Ended, Environment
 from tilewise.cli.command import Command
 from tilewise.cli.parser import all_commands
 from tilewise.kernels.mlir.cpu.script import emit_script
 from tilewise.requirements import INCLUDED, MODULES
 
-KERNELS = "numpy,numba,llvmlite,iree"
 COMMANDS = {command.name: command for command in all_commands()}
 FILES = {
     "problems.txt": f"{PROBLEM}\n",
@@ -81,11 +83,13 @@ def written(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], Ended]:
+def bare(
+    base: Environment, tmp_path_factory: pytest.TempPathFactory
+) -> dict[tuple[str, ...], Ended]:
     """Every command and form of one, with the base package alone."""
     folder = written(tmp_path_factory.mktemp("bare"))
     asked = [*([name, *GIVEN[name]] for name in GIVEN), *FORMS, ["doctor"]]
-    ended = run_all(asked, folder, TILEWISE_DB=f"sqlite:///{folder}/results.db")
+    ended = base.run_all(asked, folder, TILEWISE_DB=f"sqlite:///{folder}/results.db")
     return {tuple(one): end for one, end in zip(asked, ended, strict=True)}
 
 
@@ -121,7 +125,9 @@ def test_a_server_is_advised_where_one_does_the_work(bare: dict[tuple[str, ...],
             assert ("--server" in end.err) == (command.at_service == ""), (name, end.err)
 
 
-def test_a_service_does_the_work_of_those(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_does_the_work_of_those(
+    base: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     database = f"sqlite:///{tmp_path}/results.db"
     store_result(database, monkeypatch)
     light = [name for name, command in COMMANDS.items() if command.at_service == ""]
@@ -129,7 +135,7 @@ def test_a_service_does_the_work_of_those(tmp_path: Path, monkeypatch: pytest.Mo
     asked += [["kernel", PROBLEM, "--format", "object", "-o", "x.o"],
               ["script", PROBLEM, "--with-payload"]]  # fmt: skip
     with serving(database, 0) as url:
-        ended = run_all(asked, written(tmp_path), TILEWISE_SERVER=url)
+        ended = base.run_all(asked, written(tmp_path), TILEWISE_SERVER=url)
     for arguments, end in zip(asked, ended, strict=True):
         assert "install" not in end.err, (arguments, end.err)
         is_refused = arguments[0] == "token"  # without a token nobody may list them
@@ -137,11 +143,14 @@ def test_a_service_does_the_work_of_those(tmp_path: Path, monkeypatch: pytest.Mo
         assert "scope admin" in end.err or not is_refused
 
 
-def test_the_extra_of_kernels_is_enough_to_verify_and_to_import(tmp_path: Path) -> None:
+def test_the_extra_of_kernels_is_enough_to_verify_and_to_import(
+    release: Distributions, tmp_path: Path
+) -> None:
+    made = with_extras(release, tmp_path / "environment", "kernels")
     written(tmp_path)
     (tmp_path / "script.mlir").write_text(emit_script(MATMUL, schedule(*PACKED)))
-    verified, imported, examined = run_all(
-        [["verify", "script.mlir"], ["import", "model.mlir"], ["doctor"]], tmp_path, KERNELS
+    verified, imported, examined = made.run_all(
+        [["verify", "script.mlir"], ["import", "model.mlir"], ["doctor"]], tmp_path
     )
     assert (verified.code, imported.code, examined.code) == (0, 0, 0), (verified, imported)
     ready = next(line for line in examined.out.splitlines() if line.startswith("ready "))
@@ -185,10 +194,3 @@ def test_the_modules_of_extras_are_those_of_the_project() -> None:
         installed = set[str]().union(*(distributions[module] for module in MODULES[extra]))
         assert names - {"tilewise"} <= installed, extra
         assert len(MODULES[extra]) == len(names - {"tilewise"}), extra
-
-
-def test_wheels_say_that_the_packages_are_typed() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert "py.typed" in project["tool"]["setuptools"]["package-data"]["*"]
-    for package in ("tilewise", "kernels", "search", "service"):
-        assert (ROOT / package / "py.typed").is_file()
