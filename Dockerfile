@@ -2,7 +2,7 @@
 # Both run as a user of no rights, and write to /tmp and to volumes alone.
 FROM python:3.12-slim AS sources
 WORKDIR /sources
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml setup.cfg MANIFEST.in constraints.txt README.md LICENSE ./
 # `tilewise` has links to the folders beside it; COPY keeps links.
 COPY kernels ./kernels
 COPY search ./search

@@ -17,9 +17,10 @@ COPIED = re.compile(r"^COPY ((?!--).+) \S+$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Distributions:
-    """The files of a release, and the wheel that an image of the Dockerfile has.
+    """The files of a release, made as `python -m build` makes them, the wheel from the sdist.
 
     Attributes:
+        of_image: the wheel from what an image of the Dockerfile has, without an sdist.
         log: what the build printed.
     """
 
@@ -43,10 +44,7 @@ def _build(folder: Path) -> str:
     logs = []
     for name, form in (("release", ()), ("image", ("--wheel",))):
         copied = copy_sources(folder / f"sources-{name}")
-        if name == "release":
-            shutil.copy(ROOT / "MANIFEST.in", copied)
-            shutil.copy(ROOT / "setup.cfg", copied)
-            leave_an_old_build(copied)
+        leave_an_old_build(copied)
         done = subprocess.run(
             [sys.executable, "-m", "build", "--no-isolation", *form, "-o", folder / name, copied],
             env=without_python_settings(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
