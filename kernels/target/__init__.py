@@ -1,11 +1,11 @@
 """Targets: what the machine can do, declared, detected and measured."""
 
 from tilewise.kernels.target.detect import described, detect, resolve
-from tilewise.kernels.target.model import Target, canonical_target, parse_target, target_kind
+from tilewise.kernels.target.model import Target, TargetName, parse_target, target_kind
 
 __all__ = [
     "Target",
-    "canonical_target",
+    "TargetName",
     "described",
     "detect",
     "parse_target",

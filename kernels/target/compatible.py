@@ -3,14 +3,7 @@
 from collections.abc import Collection
 
 from tilewise.kernels.target.detect import vector_unit
-
-EXTENSIONS = frozenset(
-    (
-        *("fma", "f16c", "avx2", "avx512f", "avx512bw", "avx512vnni", "avx512bf16"),
-        *("neon", "fp-armv8"),
-    )
-)
-"""Those that kernels are generated for, by LLVM's names."""
+from tilewise.kernels.target.features import EXTENSIONS
 
 
 def can_run(kernels_of: Collection[str], on: Collection[str]) -> bool:

@@ -6,8 +6,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from tilewise.kernels.errors import TargetError
-from tilewise.kernels.target.model import KIB, Target, check_threads, parse_target, target_kind
+from tilewise.kernels.target.model import (
+    KIB,
+    Target,
+    check_processor,
+    check_threads,
+    parse_target,
+)
 from tilewise.kernels.target.processor import this_processor
 from tilewise.kernels.target.rates import Rates, kept_rates
 
@@ -19,14 +24,13 @@ def resolve(text: str) -> Target:
     """The target that `text` names, if this machine can serve it.
 
     Raises:
-        TargetError: malformed, another processor, or more threads than it has for us.
+        TargetError: malformed, another processor or other features, or more threads than it has
+            for us.
     """
-    name, threads = parse_target(text)
-    here = detect()
-    if name not in ("host", here.cpu):
-        raise TargetError(f"target {text!r}: this machine is a {here.cpu}; use host")
-    check_threads(text, threads, here.cores)
-    return replace(here, threads=threads, kind=target_kind(text))
+    wanted, here = parse_target(text), detect()
+    check_processor(text, wanted, here.named)
+    check_threads(text, wanted.threads, here.cores)
+    return replace(here, threads=wanted.threads, kind=wanted.kind)
 
 
 def detect() -> Target:

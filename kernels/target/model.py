@@ -7,6 +7,12 @@ from typing import Literal
 from tilewise.kernels.errors import TargetError
 from tilewise.kernels.problem.dtypes import DTYPES
 from tilewise.kernels.quoting import quoted
+from tilewise.kernels.target.features import (
+    UNKNOWN,
+    differences,
+    read_differences,
+    with_differences,
+)
 
 Kind = Literal["cpu", "iree"]
 KIB = 1024
@@ -14,8 +20,57 @@ MOST_THREADS = 1024
 # LLVM's names of processors are of these characters.
 _TARGET = re.compile(
     r"(?P<kind>cpu|iree):(?P<name>[A-Za-z0-9][A-Za-z0-9._+-]{0,63})"
-    r"(,threads=(?P<threads>[0-9]{1,9}))?"
+    r"(,threads=(?P<threads>[0-9]{1,9}))?(,features=(?P<features>[a-z0-9.+: -]{1,600}))?"
 )
+LONGEST_TARGET = 500
+"""Characters of a canonical target: fewer than that, even if every extension differs."""
+
+
+@dataclass(frozen=True)
+class TargetName:
+    """A target as its text names it, on whatever machine.
+
+    Attributes:
+        cpu: LLVM's name of the processor, or `host`.
+        threads: cores that one kernel uses.
+        kind: whose code runs there.
+        differences: how the processor differs from what its name implies, as
+            `tilewise.kernels.target.features` has it; `unknown` alone where nothing was recorded.
+    """
+
+    cpu: str
+    threads: int = 1
+    kind: Kind = "cpu"
+    differences: tuple[str, ...] = ()
+
+    @property
+    def canonical(self) -> str:
+        """The contract's string, such as `cpu:emeraldrapids,threads=1,features=-amx-tile`."""
+        differing = f",features={':'.join(self.differences)}" if self.differences else ""
+        return f"{self.kind}:{self.cpu},threads={self.threads}{differing}"
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the features of the machine are known."""
+        return UNKNOWN not in self.differences
+
+    @property
+    def features(self) -> frozenset[str]:
+        """Which of the extensions that kernels may use the processor has; empty if not known."""
+        return with_differences(self.cpu, self.differences) if self.is_known else frozenset()
+
+    def why_not(self, asked: "TargetName") -> str | None:
+        """Return how the features of a result of this target differ from those asked for, if so."""
+        if not self.is_known:
+            return "the features of the machine that timed it were not recorded"
+        lacks, has = asked.features - self.features, self.features - asked.features
+        differing = [f"{'+' if name in has else '-'}{name}" for name in sorted(lacks | has)]
+        return f"features differ: {' '.join(differing)}" if differing and asked.is_known else None
+
+    def is_of(self, other: "TargetName") -> bool:
+        """Whether both are of processors with one name and the same features, which are known."""
+        same = (self.cpu, self.differences) == (other.cpu, other.differences)
+        return same and self.is_known
 
 
 @dataclass(frozen=True)
@@ -47,9 +102,14 @@ class Target:
     rates: tuple[tuple[str, float], ...] = field(default=(), repr=False)
 
     @property
+    def named(self) -> TargetName:
+        """This target by its name, its threads, and its differences from what the name implies."""
+        return TargetName(self.cpu, self.threads, self.kind, differences(self.cpu, self.features))
+
+    @property
     def canonical(self) -> str:
         """The contract's string, such as `cpu:znver4,threads=1`."""
-        return canonical_target(self.kind, self.cpu, self.threads)
+        return self.named.canonical
 
     @property
     def has_fma(self) -> bool:
@@ -65,35 +125,66 @@ class Target:
         return replace(self, threads=threads)
 
 
-def canonical_target(kind: Kind, cpu: str, threads: int) -> str:
-    """The contract's string of a target."""
-    return f"{kind}:{cpu},threads={threads}"
-
-
 def target_kind(text: str) -> Kind:
     """Whose code a target runs: `iree` for `iree:NAME`, else `cpu`."""
     return "iree" if text.startswith("iree:") else "cpu"
 
 
-def parse_target(text: str) -> tuple[str, int]:
-    """Split `cpu:NAME,threads=N` (or `iree:`, or `host`) into the processor's name and the threads.
+def parse_target(text: str) -> TargetName:
+    """Read `cpu:NAME,threads=N,features=LIST` (or `iree:`, or `host`).
 
     Raises:
         TargetError: anything that is none of these forms.
     """
     if text == "host":
-        return "host", 1
+        return TargetName("host")
     found = _TARGET.fullmatch(text)
     if found is None:
         raise TargetError(
-            f"target {quoted(text)} is neither 'host' nor cpu:NAME,threads=N, nor iree:NAME"
+            f"target {quoted(text)} is neither 'host' nor cpu:NAME,threads=N[,features=LIST], "
+            "nor iree:NAME"
         )
-    threads = int(found["threads"] or 1)
+    cpu, threads = found["name"], int(found["threads"] or 1)
     if not 1 <= threads <= MOST_THREADS:
         raise TargetError(
-            f"target {text!r}: threads={threads} is out of range; give 1 to {MOST_THREADS}"
+            f"target {quoted(text)}: threads={threads} is out of range; give 1 to {MOST_THREADS}"
         )
-    return found["name"], threads
+    if found["features"] is None:
+        return TargetName(cpu, threads, target_kind(text))
+    if cpu == "host":
+        raise TargetError(f"target {quoted(text)}: host has its own features; leave them out")
+    differing = read_differences(text, cpu, found["features"])
+    return TargetName(cpu, threads, target_kind(text), differing)
+
+
+def check_known(text: str) -> None:
+    """Check that a target names what can be asked for.
+
+    Raises:
+        TargetError: malformed, or of features that nobody recorded.
+    """
+    if not parse_target(text).is_known:
+        raise TargetError(
+            f"target {quoted(text)}: features=unknown only names results that are stored; "
+            "use host, or a target of GET /v1/targets"
+        )
+
+
+def check_processor(text: str, wanted: TargetName, here: TargetName) -> None:
+    """Check that a machine is the processor that a target names, with the same features.
+
+    Raises:
+        TargetError: it is another, or lacks some features, or has more.
+    """
+    if wanted.cpu == "host" or wanted.is_of(here):
+        return
+    check_known(text)
+    why = ""
+    if wanted.cpu == here.cpu:
+        lacks, has = (sorted(a.features - b.features) for a, b in ((wanted, here), (here, wanted)))
+        parts = [f"{verb} {', '.join(n)}" for verb, n in (("lacks", lacks), ("has", has)) if n]
+        why = f", which {' and '.join(parts)}"
+    raise TargetError(f"target {quoted(text)}: this machine is {here.canonical}{why}; use host")
 
 
 def check_threads(text: str, threads: int, cores: int) -> None:
@@ -105,4 +196,4 @@ def check_threads(text: str, threads: int, cores: int) -> None:
     if threads <= cores:
         return
     has, give = ("1 processor", "1") if cores == 1 else (f"{cores} processors", f"1 to {cores}")
-    raise TargetError(f"target {text!r}: this machine has {has}; give threads={give}")
+    raise TargetError(f"target {quoted(text)}: this machine has {has}; give threads={give}")

@@ -44,10 +44,12 @@ def kept_rates() -> Rates:
 def with_rates(target: Target, dtype: str) -> Target:
     """Return a target with rates for a type, measured in a child if this machine has none yet.
 
-    The target of another processor stays as it is, and so does one whose measurement fails; the
-    table of cores decides then.
+    The target of another processor, or of other features, stays as it is, and so does one whose
+    measurement fails; the table of cores decides then.
     """
-    if target.cpu != this_processor().name or not lacks_rates(dtype, target):
+    here = this_processor()
+    is_here = target.cpu == here.name and target.features == frozenset(here.features)
+    if not is_here or not lacks_rates(dtype, target):
         return target
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         subprocess.run(

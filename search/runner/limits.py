@@ -45,7 +45,7 @@ class Limits:
 
 def thread_limits(target: str) -> dict[str, str]:
     """The environment that holds libraries to the threads of a canonical target."""
-    _, threads = parse_target(target)
+    threads = parse_target(target).threads
     if threads == 1:
         return ONE_THREAD
     return dict.fromkeys(ONE_THREAD, str(threads)) | PARK_EARLY

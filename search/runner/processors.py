@@ -97,7 +97,7 @@ def claim(target: str) -> Claim:
     Several threads are pinned by their own crew to the first processors, so the rest is
     for compiling.
     """
-    _, threads = parse_target(target)
+    threads = parse_target(target).threads
     usable = usable_processors()
     if threads > 1:
         return Claim(None, set(usable[threads:]))

@@ -1,9 +1,9 @@
 """Which earlier searches say something of a problem, and how near they are.
 
 A schedule may serve a problem of the same operation, element type, layout and transposes, on the
-same processor (its name stands for its instruction set and caches). How well it serves depends on
-the distance of the extents' logarithms, in doublings: AutoTVM and Ansor's users find schedules of
-one shape to serve others (Chen et al., Learning to Optimize Tensor Programs, NeurIPS 2018,
+same processor with the same features (its name stands for its caches). How well it serves depends
+on the distance of the extents' logarithms, in doublings: AutoTVM and Ansor's users find schedules
+of one shape to serve others (Chen et al., Learning to Optimize Tensor Programs, NeurIPS 2018,
 section 4: transfer between workloads). Another number of threads, bias, epilogue and the like count
 as a fraction of a doubling. The problem itself, where it was searched before, is the nearest.
 
@@ -17,7 +17,7 @@ from math import log2, sqrt
 
 from tilewise.kernels.problem import Conv2d, Problem
 from tilewise.kernels.problem.iteration import iteration_space
-from tilewise.kernels.target.model import parse_target, target_kind
+from tilewise.kernels.target.model import parse_target
 from tilewise.search.records import Earlier, Solved
 from tilewise.search.space.space import Space
 from tilewise.search.store import TrialStore
@@ -88,6 +88,6 @@ def doublings(here: Problem, there: Problem) -> float:
 
 def _same_threads(space: Space, target: str) -> bool | None:
     """Whether a target has as many threads; None when it is another processor or compiler."""
-    processor, threads = parse_target(target)
-    is_same = processor == space.target.cpu and target_kind(target) == space.target.kind
-    return threads == space.target.threads if is_same else None
+    other, own = parse_target(target), space.target.named
+    is_same = other.is_of(own) and other.kind == own.kind
+    return other.threads == own.threads if is_same else None

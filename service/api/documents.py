@@ -119,7 +119,14 @@ def machine_json(row: models.Machine) -> Json | None:
     """The machine that has timed something; None where its row is damaged."""
     if not is_sound(row):
         return None
-    return {"host": row.host, "cpu": row.cpu, "bandwidth_gbs": row.bandwidth_gbs}
+    return {
+        "host": row.host,
+        "cpu": row.cpu,
+        "cores": row.cores,
+        "caches": row.caches,
+        "peaks": row.peaks or {},
+        "bandwidth_gbs": row.bandwidth_gbs,
+    }
 
 
 def match_json(row: models.Schedule, asked: Asked) -> Json:
@@ -131,8 +138,12 @@ def match_json(row: models.Schedule, asked: Asked) -> Json:
         for name in given
         if given[name] != wanted[name]
     }
-    kind = nearest.kind_of(row.target, row.toolchain.identity, asked)
-    return {"stale": "toolchain" in differs, "match": {"kind": kind, "differs": differs}}
+    match = {
+        "kind": nearest.kind_of(row.target, row.toolchain.identity, asked),
+        "differs": differs,
+        "reason": nearest.why_not_exact(row.target, asked.target),
+    }
+    return {"stale": "toolchain" in differs, "match": match}
 
 
 @functools.lru_cache(maxsize=256)

@@ -13,7 +13,6 @@ from tilewise.service.api.problem_details import TAMPERED
 from tilewise.service.api.requests import FileKind
 from tilewise.service.db import models
 from tilewise.service.errors import TamperedError
-from tilewise.service.host.machine import MachineInfo
 from tilewise.service.results import air_scripts, nearest, scripts, stored
 from tilewise.service.results.kernels.modules import kernel_source, kernel_tag
 from tilewise.service.results.nearest import Asked
@@ -103,7 +102,6 @@ def look_up(
     session: Session,
     problems: Sequence[Problem],
     asked: Asked,
-    here: MachineInfo,
     kinds: Sequence[FileKind] = (),
     known: Known | None = None,
 ) -> Json:
@@ -113,12 +111,11 @@ def look_up(
         session: an open session.
         problems: what is asked for, in the order of the answers.
         asked: for which target, and how near an answer has to be.
-        here: this machine.
         kinds: the files whose tags and places to tell.
         known: the tags of the files that whoever asks has.
     """
     wanted = [(problem.key, problem.canonical) for problem in problems]
-    rows = nearest.find(session, {key for key, _ in wanted}, asked, here)
+    rows = nearest.find(session, {key for key, _ in wanted}, asked)
     found = results_json(session, list(rows.values()), asked.toolchain, asked.target)
     files = FilesOf.look_up(session, list(rows.values()), kinds, asked)
     tags = known or {}
@@ -126,11 +123,12 @@ def look_up(
         key: _answer(row, found[row.id], files, tags.get(key, {})) for key, row in rows.items()
     }
     nothing = {"schedule": None, "files": dict.fromkeys(kinds)}
+    defaults = {**DEFAULTS, "target": asked.target}
     return {
         "target": asked.target,
         "toolchain": asked.toolchain,
         "schedules": [
-            {"problem": text, "key": key, **DEFAULTS, **answers.get(key, nothing)}
+            {"problem": text, "key": key, **defaults, **answers.get(key, nothing)}
             for key, text in wanted
         ],
     }

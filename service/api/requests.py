@@ -32,7 +32,12 @@ FileKind = Literal["cpu", "air", "iree", "iree-spec", "kernel"]
 FILE_KINDS: tuple[FileKind, ...] = get_args(FileKind)
 Key = Annotated[str, StringConstraints(max_length=64)]
 Tag = Annotated[str, StringConstraints(max_length=128)]
-TargetText = Annotated[str, Query(examples=["host", "cpu:znver5,threads=2"])]
+TargetText = Annotated[
+    str,
+    Query(
+        examples=["host", "cpu:znver5,threads=2", "cpu:emeraldrapids,threads=1,features=-amx-tile"]
+    ),
+]
 """Of the query."""
 
 

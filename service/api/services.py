@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from tilewise.kernels.footprint import check_memory
 from tilewise.kernels.problem import Problem
+from tilewise.kernels.target.model import check_known
 from tilewise.service.api.access.tokens import TokenBook
 from tilewise.service.api.events.feeds import Feeds
 from tilewise.service.api.flights import Flights
@@ -116,9 +117,11 @@ class Services:
         Whether a worker of the cluster serves it is seen when the job waits.
 
         Raises:
-            TargetError: malformed, or not this machine's where there is no cluster.
+            TargetError: malformed, of unknown features, or not this machine's where there is no
+                cluster.
         """
         if self.has_cluster:
+            check_known(target)
             return self.machine.canonical_target(target)
         return self.machine.require_served(target)
 

@@ -24,6 +24,7 @@ from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import parse_target
+from tilewise.kernels.target.model import LONGEST_TARGET
 from tilewise.service.db.base import now
 from tilewise.service.db.trials import unpack_samples
 
@@ -158,7 +159,7 @@ def is_named(name: str, steps: list[Any]) -> bool:
 
 
 Problem = Annotated[str, Field(max_length=2000), AfterValidator(_canonical)]
-Target = Annotated[str, Field(max_length=100), AfterValidator(_known_target)]
+Target = Annotated[str, Field(max_length=LONGEST_TARGET), AfterValidator(_known_target)]
 Toolchain = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(printable)]
 Cache = Literal["hot", "cold"]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]

@@ -18,6 +18,7 @@ from tilewise.service.archive.fields import Line
 from tilewise.service.archive.lines import MEMBERS, ScheduleLine, TrialLine
 from tilewise.service.archive.manifest import said
 from tilewise.service.archive.merging.checks import Checks
+from tilewise.service.archive.merging.features import Features
 from tilewise.service.archive.merging.merged import Merged
 from tilewise.service.archive.merging.taking import Taking
 from tilewise.service.db import checked
@@ -62,11 +63,12 @@ def restore(
         BusyError: somebody wrote the same rows meanwhile.
     """
     with opened(path) as archive:
-        checks = Checks()
+        checks, features = Checks(), Features(archive.manifest.format)
         for place, line in _lines(archive):
             with _placed(place):
                 checks.look_at(line)
-        taking = Taking(archive.manifest.created_at)
+            features.look_at(line)
+        taking = Taking(archive.manifest.created_at, features)
         with _begin(sessions, is_real=not dry_run) as begin:
             _take(begin, archive, taking, resume=resume)
     return taking.merged

@@ -26,7 +26,7 @@ def roof(
         machine: bytes of its caches by level, and its bandwidth in GB/s if it was measured.
     """
     caches, bandwidth = machine
-    if not isinstance(bandwidth, int | float) or parse_target(target)[1] != 1:
+    if not isinstance(bandwidth, int | float) or parse_target(target).threads != 1:
         return peak
     flops, size = _work(problem)
     last = caches.get(LAST)

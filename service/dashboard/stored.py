@@ -15,6 +15,7 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import parse_target
+from tilewise.kernels.target.facts import facts_text
 from tilewise.search.finals.quality import Quality
 from tilewise.search.records import TrialState
 from tilewise.service.api.documents import job_json, moment
@@ -158,7 +159,7 @@ def live(session: Session) -> Json:
         {
             "owner": worker.owner,
             "host": worker.machine.host,
-            "cpu": worker.machine.cpu,
+            "cpu": facts_text(vars(worker.machine)),
             "targets": ", ".join(map(str, worker.targets)),
             "capacity": worker.capacity,
             "jobs": [job.id for job in running if _host(job.owner) == worker.machine.host],
@@ -210,7 +211,7 @@ def peak_of(session: Session, job: models.Job) -> float | None:
     found = session.scalar(of_result.order_by(models.Schedule.id.desc()).limit(1))
     if isinstance(found, int | float):
         return float(found)
-    _, threads = parse_target(job.target)
+    threads = parse_target(job.target).threads
     if job.host is None or threads != 1:
         return None
     machine = session.scalar(select(models.Machine).where(models.Machine.host == job.host))

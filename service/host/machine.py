@@ -8,14 +8,15 @@ import json
 import socket
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 
 from tilewise.kernels.errors import TargetError
 from tilewise.kernels.footprint import physical_memory
 from tilewise.kernels.system.children import child_command, child_environment
-from tilewise.kernels.target import canonical_target, detect, parse_target, target_kind
-from tilewise.kernels.target.model import Kind, check_threads
+from tilewise.kernels.target import TargetName, detect, parse_target
+from tilewise.kernels.target.features import differences
+from tilewise.kernels.target.model import Kind, check_processor, check_threads
 from tilewise.service.errors import MachineError
 
 EXAMINATION_LIMIT_S = 60
@@ -42,7 +43,12 @@ class MachineInfo:
     @property
     def target(self) -> str:
         """The canonical target of one thread, which `host` means."""
-        return canonical_target("cpu", self.cpu, 1)
+        return self.named.canonical
+
+    @property
+    def named(self) -> TargetName:
+        """The target of one thread by its parts."""
+        return TargetName(self.cpu, differences=differences(self.cpu, self.features))
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -52,7 +58,7 @@ class MachineInfo:
         """
         kinds: tuple[Kind, ...] = ("cpu", "iree") if has_iree() else ("cpu",)
         return tuple(
-            canonical_target(kind, self.cpu, threads)
+            replace(self.named, kind=kind, threads=threads).canonical
             for kind in kinds
             for threads in range(1, self.cores + 1)
         )
@@ -63,27 +69,30 @@ class MachineInfo:
         Raises:
             TargetError: malformed.
         """
-        name, threads = parse_target(text)
-        return canonical_target(target_kind(text), self.cpu if name == "host" else name, threads)
+        return self._meant(parse_target(text)).canonical
+
+    def _meant(self, wanted: TargetName) -> TargetName:
+        """A target; this machine for `host`."""
+        if wanted.cpu != "host":
+            return wanted
+        return replace(self.named, kind=wanted.kind, threads=wanted.threads)
 
     def require_served(self, text: str) -> str:
         """The canonical form of a target that this machine can time.
 
         Raises:
-            TargetError: malformed, another processor, more threads than this one has, or IREE
-                where that is not installed.
+            TargetError: malformed, another processor or other features, more threads than this
+                one has, or IREE where that is not installed.
         """
-        name, threads = parse_target(text)
-        if name not in ("host", self.cpu):
-            raise TargetError(f"target {text!r}: this machine is a {self.cpu}; use host")
-        check_threads(text, threads, self.cores)
-        kind = target_kind(text)
-        if kind == "iree" and not has_iree():
+        wanted = parse_target(text)
+        check_processor(text, wanted, self.named)
+        check_threads(text, wanted.threads, self.cores)
+        if wanted.kind == "iree" and not has_iree():
             raise TargetError(
                 f"target {text!r}: IREE's compiler and runtime are not both installed here; "
                 "install tilewise[kernels]"
             )
-        return canonical_target(kind, self.cpu, threads)
+        return self._meant(wanted).canonical
 
 
 @functools.cache

@@ -44,7 +44,7 @@ def limits_of(result: dict[str, Any]) -> Limits:
     if best["peak_fraction"]:
         dtype = parse_problem(result["problem"]).element.name
         peaks[dtype] = best["gflops"] / best["peak_fraction"]
-    _, threads = parse_target(result["target"])
+    threads = parse_target(result["target"]).threads
     return Limits(peaks, machine.get("bandwidth_gbs") if threads == 1 else None)
 
 

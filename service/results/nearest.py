@@ -1,7 +1,9 @@
 """What is stored nearest to what was asked for, and what differs; never silently.
 
 Nearest is the target itself, under the present toolchain before others; then, if somebody asks
-for it, the same number of threads of a processor whose kernels the asked one can run.
+for it, the same number of threads of a processor whose kernels the asked one can run: another
+model, or the same one with other features. A result whose features were not recorded is never
+exact.
 """
 
 from collections.abc import Iterable
@@ -11,18 +13,20 @@ from typing import Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from tilewise.kernels.target import canonical_target, parse_target, target_kind
+from tilewise.kernels.errors import TargetError
+from tilewise.kernels.target import TargetName, parse_target
 from tilewise.kernels.target.compatible import can_run, likeness
+from tilewise.kernels.target.features import implied
 from tilewise.search.records import CacheMode
 from tilewise.service.db import models
-from tilewise.service.host.machine import MachineInfo
 from tilewise.service.results import schedules
+from tilewise.service.results.stored import in_parts
 
 Match = Literal["exact", "nearest"]
 """How near an answer has to be: `exact` is of the target itself."""
 
 Kind = Literal["exact", "toolchain", "processor"]
-"""How near an answer is; `processor` may be of another toolchain, too."""
+"""How near an answer is; `processor` may be of another toolchain, too, and of other features."""
 
 
 @dataclass(frozen=True)
@@ -44,27 +48,30 @@ class Asked:
 
 def kind_of(target: str, toolchain: str, asked: Asked) -> Kind:
     """How near a result of this target and toolchain is to what was asked."""
-    if target != asked.target:
+    if target != asked.target or why_not_exact(target, asked.target) is not None:
         return "processor"
     return "exact" if toolchain == asked.toolchain else "toolchain"
 
 
-def find(
-    session: Session, keys: Iterable[str], asked: Asked, here: MachineInfo
-) -> dict[str, models.Schedule]:
+def why_not_exact(given: str, asked: str) -> str | None:
+    """Return how the features of a result's target differ from those asked for; None if not."""
+    result, wanted = _parsed(given), _parsed(asked)
+    return None if result is None or wanted is None else result.why_not(wanted)
+
+
+def find(session: Session, keys: Iterable[str], asked: Asked) -> dict[str, models.Schedule]:
     """For each key of a problem that has one, the nearest schedule.
 
     Args:
         session: an open session.
         keys: of problems.
         asked: for which target, and how near.
-        here: this machine, whose features are known whatever the database says.
     """
     wanted = set(keys)
     found = schedules.find_schedules(session, wanted, asked.target, asked.toolchain, asked.cache)
-    if asked.match == "exact":
+    if asked.match == "exact" or wanted == found.keys():
         return found
-    for target in compatible_targets(session, asked.target, here):
+    for target in compatible_targets(session, wanted - found.keys(), asked.target):
         missing = wanted - found.keys()
         if not missing:
             break
@@ -72,28 +79,49 @@ def find(
     return found
 
 
-def compatible_targets(session: Session, target: str, here: MachineInfo) -> list[str]:
-    """The targets whose kernels a target can run, the most alike first; without itself."""
-    name, threads = parse_target(target)
-    kind = target_kind(target)
-    known = _features(session) | {here.cpu: frozenset(here.features)}
-    own = known.get(name)
-    if not own:
-        return []
-    others = {
-        cpu: likeness(features, own)
-        for cpu, features in known.items()
-        if cpu != name and features and can_run(features, own)
-    }
-    nearest = sorted(others, key=lambda cpu: (-others[cpu], cpu))
-    return [canonical_target(kind, cpu, threads) for cpu in nearest]
+def compatible_targets(session: Session, keys: Iterable[str], target: str) -> list[str]:
+    """The targets of stored schedules that a target can run, the most alike first.
+
+    Args:
+        session: an open session.
+        keys: of the problems.
+        target: canonical; it is not among the results.
+    """
+    own = parse_target(target)
+    stored: set[str] = set()
+    for some in in_parts(set(keys)):
+        query = select(models.Schedule.target).join(models.Schedule.problem).distinct()
+        stored |= set(session.scalars(query.where(models.Problem.key.in_(some))))
+    others = [
+        other
+        for text in stored - {target}
+        if (other := _parsed(text)) is not None and _serves(other, own)
+    ]
+    others.sort(key=lambda other: (*_distance(other, own), other.canonical))
+    return [other.canonical for other in others]
 
 
-def _features(session: Session) -> dict[str, frozenset[str]]:
-    """The features of each processor that any machine has; of several rows, the newest one's."""
-    query = select(models.Machine.cpu, models.Machine.features).order_by(models.Machine.seen_at)
-    return {
-        cpu: frozenset(map(str, features))
-        for cpu, features in session.execute(query)
-        if isinstance(features, list)
-    }
+def _serves(other: TargetName, own: TargetName) -> bool:
+    """Whether kernels of a target run on another one, as far as their features are known."""
+    if (other.kind, other.threads) != (own.kind, own.threads) or not own.is_known:
+        return False
+    is_same_model = other.cpu == own.cpu and not other.is_known
+    return is_same_model or can_run(_features(other), own.features)
+
+
+def _distance(other: TargetName, own: TargetName) -> tuple[bool, float, bool]:
+    """The order of targets that serve: known features first, then by likeness, then by name."""
+    return not other.is_known, -likeness(_features(other), own.features), other.cpu != own.cpu
+
+
+def _features(other: TargetName) -> frozenset[str]:
+    """The features of a target; those that its name implies where nothing was recorded."""
+    return other.features if other.is_known else implied(other.cpu)
+
+
+def _parsed(text: str) -> TargetName | None:
+    """A target of the database; None for a damaged one."""
+    try:
+        return parse_target(text)
+    except TargetError:
+        return None

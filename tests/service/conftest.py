@@ -64,6 +64,7 @@ ON_BOTH_DATABASES = (
     "tests.service.plans.",
     "tests.service.cluster.test_several_drivers",
     "tests.service.runs.test_candidates",
+    "tests.service.db.test_features",
     "tests.service.db.test_sql_trials",
     "tests.service.results.test_nearest",
     "tests.service.api.access.test_tokens",

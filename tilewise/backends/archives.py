@@ -10,7 +10,7 @@ from tilewise.backends.base import Json
 from tilewise.backends.service_errors import told
 from tilewise.errors import BadInputError
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.target import canonical_target, parse_target, target_kind
+from tilewise.kernels.target import parse_target
 from tilewise.service.archive.container import opened
 from tilewise.service.archive.export import export
 from tilewise.service.archive.restore import restore
@@ -73,12 +73,12 @@ def _selection(wanted: Wanted) -> Selection:
 
 
 def _canonical_target(text: str) -> str:
-    name, threads = parse_target(text)
-    if name == "host":
-        from tilewise.service.host.machine import examine_here
+    named = parse_target(text)
+    if named.cpu != "host":
+        return named.canonical
+    from tilewise.service.host.machine import examine_here
 
-        name = examine_here().cpu
-    return canonical_target(target_kind(text), name, threads)
+    return examine_here().canonical_target(text)
 
 
 def _moment(text: str) -> datetime:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tilewise.search.progress import OnPhase, Phase
 from tilewise.search.records import CacheMode, TrialState, TuneRequest
@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # it loads httpx, which commands here do without
     from tilewise.client.found import Found, ObjectFiles, Text
 
 Json = dict[str, Any]
+Match = Literal["exact", "nearest"]
 Known = Mapping[str, Mapping[str, str]]
 
 
@@ -112,7 +113,12 @@ class Backend(ABC):
 
     @abstractmethod
     def look_up(
-        self, problems: Sequence[str], target: str, files: Sequence[str], known: Known
+        self,
+        problems: Sequence[str],
+        target: str,
+        files: Sequence[str],
+        known: Known,
+        match: Match = "exact",
     ) -> "list[Found]":
         """What is stored of each problem, with the tags of its files, in as few steps as can be.
 
@@ -121,6 +127,7 @@ class Backend(ABC):
             target: of all of them.
             files: flavors of scripts, and `kernel`.
             known: tags of the files that are here, by a problem's key and the file's kind.
+            match: whether results of other targets may stand in.
         """
 
     @abstractmethod

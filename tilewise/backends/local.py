@@ -5,13 +5,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tilewise.backends.base import Backend, Json, Known, OnTrialSeen, ignore_phase
+from tilewise.backends.base import Backend, Json, Known, Match, OnTrialSeen, ignore_phase
 from tilewise.backends.service_errors import database_of, told
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import ProofError
 from tilewise.kernels.footprint import check_memory
 from tilewise.kernels.mlir.tuning_spec.form import check_covered
 from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.system.toolchain import identity
 from tilewise.search.progress import OnPhase
 from tilewise.search.records import CacheMode, TuneRequest
 from tilewise.service.api.documents import job_json, result_json, stored_trial_json, trial_json
@@ -20,6 +21,7 @@ from tilewise.service.db.session import Sessions, make_engine, make_sessions, re
 from tilewise.service.host.machine import examine_here
 from tilewise.service.jobs import queue
 from tilewise.service.results import integrity, schedules, scripts, suites, trials
+from tilewise.service.results.nearest import Asked
 
 if TYPE_CHECKING:
     from tilewise.client.found import Found, ObjectFiles, Text
@@ -146,7 +148,12 @@ class LocalBackend(Backend):
             return list(map(trial_json, queue.trials_page(session, number)))
 
     def look_up(
-        self, problems: Sequence[str], target: str, files: Sequence[str], known: Known
+        self,
+        problems: Sequence[str],
+        target: str,
+        files: Sequence[str],
+        known: Known,
+        match: Match = "exact",
     ) -> "list[Found]":
         """Look all of them up in this machine's database; one that is not there has none."""
         from tilewise.backends.local_files import look_up, nothing
@@ -155,7 +162,8 @@ class LocalBackend(Backend):
             if schema.is_absent(database_of(self._url)):
                 return nothing(problems, files)
         with self._stored() as sessions:
-            return look_up(sessions, self._machine, problems, target, files, known)
+            asked = Asked(self._machine.canonical_target(target), identity(), match=match)
+            return look_up(sessions, asked, problems, files, known)
 
     def text(self, found: "Found", kind: str) -> "Text":
         """The text; a kernel and an air script are made now."""

@@ -13,7 +13,6 @@ from tilewise.service.api import files
 from tilewise.service.api.requests import FILE_KINDS, FileKind
 from tilewise.service.db.session import Sessions, reading
 from tilewise.service.errors import NotFoundError
-from tilewise.service.host.machine import MachineInfo
 from tilewise.service.results import air_scripts, scripts
 from tilewise.service.results.kernels.modules import kernel_source, kernel_tag
 from tilewise.service.results.nearest import Asked
@@ -21,22 +20,20 @@ from tilewise.service.results.nearest import Asked
 
 def look_up(
     sessions: Sessions,
-    machine: MachineInfo,
+    asked: Asked,
     problems: Sequence[str],
-    target: str,
     kinds: Sequence[str],
     known: Known,
 ) -> list[Found]:
     """What is stored of each problem; the arguments are those of `Backend.look_up`."""
     wanted = [parse_problem(problem) for problem in problems]
-    asked = Asked(machine.canonical_target(target), identity())
     for kind in kinds:
         if kind not in FILE_KINDS:
             raise BadInputError(f"file {kind!r} is not one of {', '.join(FILE_KINDS)}")
     given = cast("Sequence[FileKind]", kinds)
     with reading(sessions) as session:
         tags = cast("files.Known", known)
-        found = files.look_up(session, wanted, asked, machine, given, tags)
+        found = files.look_up(session, wanted, asked, given, tags)
     return [read_found(one) for one in found["schedules"]]
 
 

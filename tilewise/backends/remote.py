@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import cast
 
-from tilewise.backends.base import Backend, Json, Known, OnTrialSeen, TrialSeen, ignore_phase
+from tilewise.backends.base import Backend, Json, Known, Match, OnTrialSeen, TrialSeen, ignore_phase
 from tilewise.client import Client, Event, Found, ObjectFiles, PhaseReached, Text, Trial, TrialEnded
 from tilewise.client.calls import JobOptions
 from tilewise.errors import BadInputError, MissingError
@@ -48,14 +48,14 @@ class RemoteBackend(Backend):
 
     def peak(self, problem: str, target: str) -> float | None:
         """The peak of a worker that serves the target; told of one thread alone."""
-        name, threads = parse_target(target)
+        asked = parse_target(target)
         dtype = parse_problem(problem).element.name
         found = [
             worker.peaks[dtype]
             for worker in self._client.targets().workers
-            if dtype in worker.peaks and (name == "host" or target in worker.targets)
+            if dtype in worker.peaks and (asked.cpu == "host" or asked.canonical in worker.targets)
         ]
-        return found[0] if found and threads == 1 else None
+        return found[0] if found and asked.threads == 1 else None
 
     def show(self, problem: str, target: str, cache: CacheMode | None = None) -> Json:
         """Fetch the stored result."""
@@ -103,10 +103,15 @@ class RemoteBackend(Backend):
         return [trial.document for trial in self._client.trials(number)]
 
     def look_up(
-        self, problems: Sequence[str], target: str, files: Sequence[str], known: Known
+        self,
+        problems: Sequence[str],
+        target: str,
+        files: Sequence[str],
+        known: Known,
+        match: Match = "exact",
     ) -> list[Found]:
         """Ask for all of them at once."""
-        return self._client.look_up(problems, target, files=files, known=known)
+        return self._client.look_up(problems, target, match=match, files=files, known=known)
 
     def text(self, found: Found, kind: str) -> Text:
         """Fetch it."""

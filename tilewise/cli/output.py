@@ -10,9 +10,12 @@ from tilewise.kernels.problem import parse_problem
 Json = dict[str, Any]
 
 
-def print_result(result: Json, *, as_json: bool) -> None:
-    """The contract's result object."""
-    sys.stdout.write(json.dumps(result, indent=2) + "\n" if as_json else render.result(result))
+def print_result(result: Json, *, as_json: bool, with_machine: bool = False) -> None:
+    """The contract's result object; as text with the facts of its machine if asked."""
+    text = json.dumps(result, indent=2) + "\n" if as_json else render.result(result)
+    if with_machine and not as_json:
+        text += render.machine(result)
+    sys.stdout.write(text)
 
 
 def print_mapping(mapping: Json, *, as_json: bool) -> None:

@@ -3,6 +3,8 @@
 from tilewise.formats.trials import Json, steps_text
 from tilewise.kernels.durations import duration
 from tilewise.kernels.schedule import fast_algorithm
+from tilewise.kernels.target import parse_target
+from tilewise.kernels.target.facts import facts_text
 
 LABEL = 10
 
@@ -13,7 +15,7 @@ def result(found: Json) -> str:
     low, high = best["interval"]
     lines = [
         ("problem", found["problem"]),
-        ("target", found["target"]),
+        ("target", f"{found['target']}{_target_note(found)}"),
         ("toolchain", found["toolchain"] + ("  (stale)" if found.get("stale") else "")),
         ("schedule", best["hash"]),
         *(("", line) for line in steps_text(best["steps"]).splitlines()),
@@ -32,6 +34,19 @@ def result(found: Json) -> str:
         *_previous_lines(found),
     ]  # fmt: skip
     return "".join(f"{label:<{LABEL}}{text}\n" for label, text in lines)
+
+
+def machine(found: Json) -> str:
+    """Return the line with the facts of the machine that timed a result; empty if not known."""
+    known = found.get("machine")
+    text = f"{known['host']}: {facts_text(known)}" if known else ""
+    return f"{'machine':<{LABEL}}{text}\n" if text else ""
+
+
+def _target_note(found: Json) -> str:
+    """Return why a result is not one of the target, where features tell them apart."""
+    reason = (found.get("match") or {}).get("reason")
+    return f"  ({reason})" if reason else ""
 
 
 def _fewer_text(best: Json) -> str:
@@ -112,7 +127,7 @@ def _proof_line(found: Json) -> str:
     if proof["failure"]:
         return f"not proven, so not served ({proof['failure']}: {proof['message']})"
     other = "" if proof["hash"] == found["best"]["hash"] else f" of schedule {proof['hash']}"
-    where = "" if found["target"].endswith(",threads=1") else " on one thread"
+    where = "" if parse_target(found["target"]).threads == 1 else " on one thread"
     by = f", reported by the worker on {proof['by']}" if proof.get("by") else ""
     return (
         f"proven{other}: applied, run, error {proof['max_error']:.2g} within "

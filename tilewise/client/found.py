@@ -63,6 +63,7 @@ class Found(Reply):
 
     Attributes:
         problem: as it is normalised.
+        target: that was asked for, canonical; empty from a service of before 0.2.
         result: None where nothing is stored, where it is refused, and where it is `unchanged`.
         unchanged: whether each file that was asked for is the one that was known.
         files: by kind; None for one that is not stored or was not proven.
@@ -74,6 +75,7 @@ class Found(Reply):
     error: Refused | None = None
     unchanged: bool = False
     files: dict[str, File | None] = field(default_factory=dict)
+    target: str = ""
 
 
 @dataclass(frozen=True)
@@ -241,6 +243,7 @@ def read_found(source: Json) -> Found:
         found.error,
         found.unchanged,
         found.files,
+        found.target,
         document=source,
     )
 

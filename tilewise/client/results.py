@@ -146,10 +146,12 @@ class Match:
 
     Attributes:
         differs: `target` and `toolchain`, where they are not those that were asked for.
+        reason: how the features of the processors differ; None where they do not.
     """
 
     kind: str
     differs: dict[str, Difference]
+    reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -157,12 +159,18 @@ class Machine:
     """The machine that a schedule was timed on.
 
     Attributes:
+        cores: processors that a job may run on.
+        caches: bytes of the data caches by level, as `l1`, `l2`, `l3`.
+        peaks: multiply-add peaks of one thread in GFLOP/s by dtype, as far as they are known.
         bandwidth_gbs: what one thread reads from memory, in GB/s; None until it was measured.
     """
 
     host: str
     cpu: str
     bandwidth_gbs: float | None = None
+    cores: int | None = None
+    caches: dict[str, int] = field(default_factory=dict)
+    peaks: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.fetch.folder import Folder, keep, kept, sha256
 from tilewise.fetch.lock import Entry, Lock
 from tilewise.fetch.update import Wanted
-from tilewise.kernels.target import canonical_target, parse_target, target_kind
+from tilewise.kernels.target import parse_target
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ def _stored(entries: Sequence[Entry], backend: Backend) -> Iterator[tuple[str, s
         of_target = [entry for entry in entries if entry.target == target]
         kinds = sorted({entry.kind for entry in of_target})
         problems = sorted({entry.problem for entry in of_target})
-        answers = backend.look_up(problems, target, kinds, {})
+        # The locked text is known by its hash: it may be of the same machine under another target.
+        answers = backend.look_up(problems, target, kinds, {}, match="nearest")
         found = dict(zip(problems, answers, strict=True))
         for entry in of_target:
             file = found[entry.problem].files.get(entry.kind)
@@ -102,14 +103,14 @@ def _of_the_list(lock: Lock, wanted: Wanted) -> Iterator[Difference]:
     for path, entry in lock.entries.items():
         if path not in paths:
             yield Difference(path, f"{entry.problem} is locked, and not in the list")
-        elif target is not None and entry.target != target:
-            yield Difference(path, f"is locked for {entry.target}, not for {target}")
+        elif target is not None and (why := entry.why_not_for(target)) is not None:
+            yield Difference(path, why)
 
 
 def _canonical(target: str) -> str | None:
     """The target that a lock file has to be for; None for `host`, which is whoever it was."""
-    name, threads = parse_target(target)
-    return None if name == "host" else canonical_target(target_kind(target), name, threads)
+    named = parse_target(target)
+    return None if named.cpu == "host" else named.canonical
 
 
 def _of_the_folder(folder: Folder, lock: Lock) -> Iterator[Difference]:

@@ -25,6 +25,7 @@ class Gain:
         gain: stored over locked, less 1; None where one of them lacks.
         verdict: `same`, `faster`, `slower`, `within noise` where the intervals overlap,
             `not locked` or `not stored`.
+        reason: why the locked file is not one for the target; empty where it is.
     """
 
     path: str
@@ -34,6 +35,7 @@ class Gain:
     stored: float | None
     gain: float | None
     verdict: str
+    reason: str = ""
 
     def to_json(self) -> Json:
         """As the command prints it."""
@@ -78,7 +80,8 @@ def _gain(path: str, kind: str, entry: Entry | None, found: "Found") -> Gain:
     locked = None if entry is None else entry.gflops
     gain = stored / locked - 1 if stored and locked else None
     verdict = _verdict(entry, found, kind, interval, gain)
-    return Gain(path, found.problem, kind, locked, stored, gain, verdict)
+    moved = entry and entry.why_not_for(found.target)
+    return Gain(path, found.problem, kind, locked, stored, gain, verdict, moved or "")
 
 
 def _verdict(

@@ -15,9 +15,11 @@ from pathlib import PurePath
 from tilewise.errors import BadInputError
 from tilewise.fetch.folder import DIGEST, sha256
 from tilewise.fetch.names import KERNEL
+from tilewise.kernels.errors import TargetError
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.system.typed_json import from_json
+from tilewise.kernels.target import parse_target
 
 VERSION = 1
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+=-]{0,254}")
@@ -67,6 +69,16 @@ class Entry:
     def is_of(self, problem: Problem, kind: str) -> bool:
         """Whether it is the file of a problem's script or kernel."""
         return (self.key, self.kind) == (problem.key, kind)
+
+    def why_not_for(self, target: str) -> str | None:
+        """Return why the file is not one for a target, which its own may not equal; None if it is.
+
+        Lock files of before 0.2 name no features, and so the whole processor.
+        """
+        if not target or target == self.target:
+            return None
+        why = parse_target(self.target).why_not(parse_target(target))
+        return f"is locked for {self.target}, not for {target}{f' ({why})' if why else ''}"
 
 
 @dataclass(frozen=True)
@@ -139,6 +151,10 @@ def _fault(entry: Entry) -> str | None:
         value = getattr(entry, name)
         if not DIGEST.fullmatch(value):
             return f"{entry.path}: {name}={quoted(value)} is no SHA-256 of 64 hex digits"
+    try:
+        parse_target(entry.target)
+    except TargetError as error:
+        return f"{entry.path}: {error}"
     if entry.kind not in KINDS:
         return f"{entry.path}: kind={quoted(entry.kind)} is not one of {', '.join(KINDS)}"
     if sha256(entry.problem) != entry.key:

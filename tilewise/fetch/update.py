@@ -46,7 +46,7 @@ class Outcome:
         path: its name.
         state: `removed` files were of problems that are not wanted any more; of those one that
             was edited is `left`.
-        reason: why it is missing.
+        reason: why it is missing, or was of another target before.
     """
 
     path: str
@@ -160,18 +160,19 @@ class Update:
             if old is None or not self._is_there(old):
                 # Somebody has changed the folder since it was asked for.
                 raise TilewiseError(f"{path} was changed while it was fetched; fetch again")
-            self._keep(old)
+            self._keep(old, found.target)
             return
         why = _why_missing(found, kind)
         if why is not None:
             if old is not None and self._is_there(old):
                 self.entries[path] = old
-            self._tell(path, problem, kind, "missing", why)
+            moved = old and old.why_not_for(found.target)
+            self._tell(path, problem, kind, "missing", f"{why}; {path} {moved}" if moved else why)
             return
         file = found.files[kind]
         is_same = old is not None and file and file.etag == old.tag
         if old is not None and is_same and old.quality is None and self._is_there(old):
-            self._keep(old)
+            self._keep(old, found.target)
             return
         text = self.backend.text(found, kind)
         self._write(_entry(path, kind, found, text), text.text or "", old)
@@ -181,16 +182,20 @@ class Update:
         if old is not None and old.sha256 == made.sha256 and self._is_there(old):
             # The same text under another name: its old speed is as true as the new one, unless
             # it was noisy.
-            self._keep(replace(old, etag=made.etag) if old.quality is None else made)
+            kept = replace(old, etag=made.etag) if old.quality is None else made
+            self._keep(replace(kept, target=old.target), made.target)
             return
         self.written.append((made, text))
         self.entries[made.path] = made
-        self.outcomes.append(Outcome(made.path, made.problem, made.kind, "written"))
+        moved = old and old.why_not_for(made.target)
+        self.outcomes.append(Outcome(made.path, made.problem, made.kind, "written", moved or ""))
 
-    def _keep(self, old: Entry) -> None:
+    def _keep(self, old: Entry, target: str) -> None:
+        """Keep a file, which may be one for another target by now."""
         self.folder.keep(old.path, old.sha256)
-        self.entries[old.path] = old
-        self.outcomes.append(Outcome(old.path, old.problem, old.kind, "unchanged"))
+        moved = old.why_not_for(target)
+        self.entries[old.path] = old if moved is None else replace(old, target=target)
+        self.outcomes.append(Outcome(old.path, old.problem, old.kind, "unchanged", moved or ""))
 
     def _tell(self, path: str, problem: Problem, kind: str, state: State, why: str) -> None:
         self.outcomes.append(Outcome(path, problem.canonical, kind, state, why))

@@ -40,7 +40,7 @@ def _ran(request: dict[str, Any]) -> Ran:
     source = Path(request["module"]).read_bytes()
     written = json.loads(Path(request["plans"]).read_text(encoding="utf-8"))
     networks = [Network.load(Plan.from_json(one), source) for one in written]
-    threads = parse_target(networks[0].plan.target)[1]
+    threads = parse_target(networks[0].plan.target).threads
     device = open_device(threads)
     module = LoadedModule(Path(request["code"]).read_bytes(), device)
     entry = entry_of(module.functions(), None)

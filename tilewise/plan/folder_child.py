@@ -52,7 +52,7 @@ def _beside(request: dict[str, Any]) -> Beside:
     stage("time")
     until = time.monotonic() + BUDGET_S
     runs = [_repeated(alone), _repeated(network)]
-    mine, its = interleave(runs, request["rounds"], parse_target(plan.target)[1], until=until)
+    mine, its = interleave(runs, request["rounds"], parse_target(plan.target).threads, until=until)
     return Beside(is_equal, tuple(mine.times), tuple(its.times))
 
 

@@ -36,7 +36,7 @@ def spec_code(problem: Problem, schedule: Schedule, target: Target) -> bytes:
         CompilerAbsentError: IREE's compiler is not installed.
     """
     text = spec_text([Entry(problem, schedule)])
-    said = f"{identity()} {target.cpu} {problem.canonical} {text}"
+    said = f"{identity()} {target.canonical} {problem.canonical} {text}"
     path = cache_dir() / "specs" / f"{hashlib.sha256(said.encode()).hexdigest()[:32]}.vmfb"
     with suppress(OSError):
         return read_regular(path)

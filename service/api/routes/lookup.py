@@ -30,7 +30,7 @@ def look_up(body: LookupRequest, services: ServicesDep) -> Response:
     target = services.machine.canonical_target(body.target)
     asked = Asked(target, services.toolchain, body.cache, body.match)
     with services.reading() as session:
-        found = files.look_up(session, wanted, asked, services.machine, body.files, body.known)
+        found = files.look_up(session, wanted, asked, body.files, body.known)
     for one in found["schedules"]:
         services.metrics.count_answer(_kind(one))
     # To validate a thousand results would take as long as all else, on the thread of all requests.

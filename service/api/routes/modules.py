@@ -134,7 +134,7 @@ def _read_op(place: str, module: bytes, limits: Limits) -> LoneOp:
 
 def _op_source(services: Services, lone: LoneOp, asked: Asked) -> tuple[str, op_scripts.Origins]:
     with services.reading() as session:
-        return op_scripts.op_source(session, lone, asked, services.machine)
+        return op_scripts.op_source(session, lone, asked)
 
 
 async def imported_of(services: Services, key: str, module: bytes) -> Imported:

@@ -65,7 +65,7 @@ def get_schedule(
     wanted = parse_problem(problem)
     asked = _asked(services, target, match, cache)
     with services.reading() as session:
-        row = nearest.find(session, [wanted.key], asked, services.machine).get(wanted.key)
+        row = nearest.find(session, [wanted.key], asked).get(wanted.key)
         if row is None:
             services.metrics.count_answer(None)
             raise NotFoundError(
@@ -216,7 +216,7 @@ def _find_result(services: Services, key: str, asked: Asked) -> dict[str, Any]:
 
 
 def _stored(session: Session, services: Services, key: str, asked: Asked) -> models.Schedule:
-    row = nearest.find(session, [key], asked, services.machine).get(key)
+    row = nearest.find(session, [key], asked).get(key)
     if row is None:
         services.metrics.count_answer(None)
         raise _missing(key, asked.target)

@@ -78,9 +78,10 @@ def get_targets(services: ServicesDep) -> dict[str, Any]:
         return {"targets": sorted(served, key=_by_threads), "workers": list(map(_shown, workers))}
 
 
-def _by_threads(target: str) -> tuple[str, int, str]:
-    name, _, threads = target.partition(",threads=")
-    return name, int(threads) if threads.isdigit() else 0, target
+def _by_threads(target: str) -> tuple[str, str, int, str]:
+    name, _, rest = target.partition(",threads=")
+    threads, _, features = rest.partition(",features=")
+    return name, features, int(threads) if threads.isdigit() else 0, target
 
 
 def _shown(worker: models.Worker) -> dict[str, Any]:

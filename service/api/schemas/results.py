@@ -128,21 +128,28 @@ class MatchView(BaseModel):
 
     `exact`: of the target and of the present toolchain; `toolchain`: of another toolchain;
     `processor`: of a processor whose kernels the asked one can run. `differs` names target and
-    toolchain where they are not those asked for.
+    toolchain where they are not those asked for. `reason` says how the features differ, null where
+    they do not.
     """
 
     kind: Kind
     differs: dict[Literal["target", "toolchain"], DifferenceView]
+    reason: str | None = None
 
 
 class MachineView(FiniteView):
     """The machine that a schedule was timed on.
 
-    `bandwidth_gbs` is what one thread reads from memory, null until it was measured.
+    `caches` are bytes of its data caches by level. `peaks` are multiply-add peaks of one thread in
+    GFLOP/s by dtype, and `bandwidth_gbs` is what one thread reads from memory: empty and null until
+    they were measured.
     """
 
     host: str
     cpu: str
+    cores: int
+    caches: dict[str, int]
+    peaks: dict[str, float]
     bandwidth_gbs: float | None
 
 
@@ -211,7 +218,7 @@ class FoundView(BaseModel):
 
     `schedule` is null when none is stored, when what is stored is refused, as `error` says, and
     when each of the `files` that were asked for is `unchanged`. A file is null that is not
-    stored, or was not proven.
+    stored, or was not proven. `target` is what was asked for.
     """
 
     problem: str
@@ -220,6 +227,7 @@ class FoundView(BaseModel):
     error: RefusedView | None = None
     unchanged: bool = False
     files: dict[str, FileView | None] = {}
+    target: str = ""
 
 
 class LookupView(BaseModel):

@@ -16,6 +16,7 @@ from pydantic import (
 
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.quoting import quoted
+from tilewise.kernels.target.model import LONGEST_TARGET
 from tilewise.search.finals.quality import Quality
 from tilewise.service.api.schemas.jobs import Page
 
@@ -100,7 +101,7 @@ class MachineOf(_Strict):
     """The machine that a suite was measured on."""
 
     processor: Name
-    target: Annotated[str, Field(max_length=100), AfterValidator(_printable)]
+    target: Annotated[str, Field(max_length=LONGEST_TARGET), AfterValidator(_printable)]
     cores: Annotated[StrictInt, Field(ge=1, le=2**20)]
     memory_gib: Positive
     caches: Annotated[dict[Name, Annotated[StrictInt, Field(ge=0)]], Field(max_length=MOST_NAMES)]

@@ -75,7 +75,7 @@ class Checks:
         self._last = place
 
     def _schedule(self, line: ScheduleLine) -> None:
-        work = _work(line)
+        work = work_of(line)
         values = line.model_dump(exclude=ELSEWHERE)
         if travelling(work, values, line.job) != line.digest:
             raise ArchiveError("its values do not have its digest")
@@ -98,7 +98,8 @@ def proof_row(line: ProofLine, **others: Any) -> models.Proof:
     return models.Proof(script=spelled, **line.model_dump(exclude={"script"}), **others)
 
 
-def _work(line: ScheduleLine) -> Work:
+def work_of(line: ScheduleLine) -> Work:
+    """Return what the result of a line is of."""
     key = parse_problem(line.problem).key
     return Work(key, line.problem, line.target, line.toolchain, line.cache)
 

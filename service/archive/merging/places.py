@@ -59,11 +59,11 @@ def add_machine(session: Session, line: MachineLine, numbers: Numbers, merged: M
     numbers.machines[line.host] = row.id
 
 
-def add_suite(session: Session, line: SuiteLine, merged: Merged) -> None:
-    """Take in a report of a suite, which its SHA-256 names."""
+def add_suite(session: Session, line: SuiteLine, merged: Merged, target: str) -> None:
+    """Take in a report of a suite, which its SHA-256 names, as one of a target."""
     row, is_new = suites.keep(session, line.report)
     if is_new:
-        row.created_at = line.created_at
+        row.created_at, row.target = line.created_at, target
     session.flush()
     session.expunge(row)
     merged.count("suites", is_new=is_new)

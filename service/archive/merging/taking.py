@@ -19,6 +19,7 @@ from tilewise.service.archive.lines import (
     TrialLine,
 )
 from tilewise.service.archive.merging import best, places, searches
+from tilewise.service.archive.merging.features import Features
 from tilewise.service.archive.merging.merged import Merged, Numbers
 
 
@@ -27,13 +28,15 @@ class Taking:
 
     Args:
         written_at: the moment of the archive.
+        features: completes the targets of older formats.
 
     Attributes:
         merged: what was done so far.
     """
 
-    def __init__(self, written_at: datetime) -> None:
+    def __init__(self, written_at: datetime, features: Features) -> None:
         self._written_at = written_at
+        self._features = features
         self._numbers = Numbers()
         self.merged = Merged()
 
@@ -65,6 +68,7 @@ class Taking:
 
     def _take_one(self, session: Session, line: Line) -> None:
         numbers, merged = self._numbers, self.merged
+        line = self._features.completed(line)
         match line:
             case ProblemLine():
                 places.add_problem(session, line, numbers, merged)
@@ -79,6 +83,6 @@ class Taking:
             case ScheduleLine():
                 best.add_schedule(session, line, numbers, merged)
             case SuiteLine():
-                places.add_suite(session, line, merged)
+                places.add_suite(session, line, merged, self._features.of_report(line.report))
             case ModelLine():
                 places.add_model(session, line, numbers, merged)

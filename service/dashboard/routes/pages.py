@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.schedule import fast_algorithm
+from tilewise.kernels.target.facts import facts_text
 from tilewise.search.records import TrialState
 from tilewise.service.api.documents import best_json, job_json, result_json
 from tilewise.service.api.lanes import in_lane
@@ -173,6 +174,8 @@ def problem(
         chosen=chosen.id,
         job=chosen.job_id,
         host=host,
+        facts=facts_text(result["machine"]) if result["machine"] else "",
+        unknown=result["match"]["reason"],
         peak=result["best"]["gflops"] / result["best"]["peak_fraction"],
         fewer=fast_algorithm(result["best"]["steps"]),
         steps=stored.steps_text(result["best"]["steps"]),

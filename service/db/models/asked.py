@@ -15,6 +15,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
+from tilewise.kernels.target.model import LONGEST_TARGET
 from tilewise.search.records import LONGEST_SAMPLER, CacheMode
 from tilewise.service.db.base import Base, now
 from tilewise.service.db.models.places import Toolchain
@@ -82,7 +83,7 @@ class Job(Base):
 
     id: Mapped[int] = mapped_column(primary_key=True)
     problem_id: Mapped[int] = mapped_column(ForeignKey("problems.id"))
-    target: Mapped[str] = mapped_column(String(100))
+    target: Mapped[str] = mapped_column(String(LONGEST_TARGET))
     toolchain_id: Mapped[int] = mapped_column(ForeignKey("toolchains.id"))
     trials: Mapped[int]
     seconds: Mapped[float | None]

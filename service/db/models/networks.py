@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import ForeignKey, String
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
+from tilewise.kernels.target.model import LONGEST_TARGET
 from tilewise.search.records import CacheMode
 from tilewise.service.db.base import Base, now
 from tilewise.service.db.models.places import Toolchain
@@ -26,7 +27,7 @@ class Network(Base):
 
     id: Mapped[int] = mapped_column(primary_key=True)
     sha256: Mapped[str] = mapped_column(String(64))
-    target: Mapped[str] = mapped_column(String(100))
+    target: Mapped[str] = mapped_column(String(LONGEST_TARGET))
     toolchain_id: Mapped[int] = mapped_column(ForeignKey("toolchains.id"))
     trials: Mapped[int]
     cache: Mapped[CacheMode] = mapped_column(String(8))

@@ -17,6 +17,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from tilewise.kernels.problem import Accuracy
+from tilewise.kernels.target.model import LONGEST_TARGET
 from tilewise.search.records import CacheMode
 from tilewise.service.db.base import Base, now
 from tilewise.service.db.models.asked import ACTIVE
@@ -86,7 +87,7 @@ class Plan(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     sha256: Mapped[str] = mapped_column(String(64))
     name: Mapped[str] = mapped_column(String(200))
-    target: Mapped[str] = mapped_column(String(100))
+    target: Mapped[str] = mapped_column(String(LONGEST_TARGET))
     toolchain_id: Mapped[int] = mapped_column(ForeignKey("toolchains.id"))
     trials: Mapped[int]
     seed: Mapped[int] = mapped_column(BigInteger)

@@ -14,6 +14,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
+from tilewise.kernels.target.model import LONGEST_TARGET
 from tilewise.search.records import LONGEST_SAMPLER, CacheMode, FailureClass, TrialState
 from tilewise.service.db.base import Base, now
 from tilewise.service.db.models.asked import Job, Problem
@@ -93,7 +94,7 @@ class Schedule(Base):
 
     id: Mapped[int] = mapped_column(primary_key=True)
     problem_id: Mapped[int] = mapped_column(ForeignKey("problems.id"))
-    target: Mapped[str] = mapped_column(String(100))
+    target: Mapped[str] = mapped_column(String(LONGEST_TARGET))
     toolchain_id: Mapped[int] = mapped_column(ForeignKey("toolchains.id"))
     machine_id: Mapped[int] = mapped_column(ForeignKey("machines.id"))
     job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id"))
@@ -137,7 +138,7 @@ class PastSchedule(Base):
 
     id: Mapped[int] = mapped_column(primary_key=True)
     problem_id: Mapped[int] = mapped_column(ForeignKey("problems.id"))
-    target: Mapped[str] = mapped_column(String(100))
+    target: Mapped[str] = mapped_column(String(LONGEST_TARGET))
     toolchain_id: Mapped[int] = mapped_column(ForeignKey("toolchains.id"))
     machine_id: Mapped[int] = mapped_column(ForeignKey("machines.id"))
     job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id"))

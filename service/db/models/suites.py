@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index, String, Text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
+from tilewise.kernels.target.model import LONGEST_TARGET
 from tilewise.service.db.base import Base, now
 from tilewise.service.db.models.places import Toolchain
 
@@ -30,7 +31,7 @@ class SuiteReport(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     suite: Mapped[str] = mapped_column(String(200))
     source: Mapped[str] = mapped_column(Text)
-    target: Mapped[str] = mapped_column(String(100))
+    target: Mapped[str] = mapped_column(String(LONGEST_TARGET))
     processor: Mapped[str] = mapped_column(String(200))
     toolchain_id: Mapped[int] = mapped_column(ForeignKey("toolchains.id"))
     counted: Mapped[int]

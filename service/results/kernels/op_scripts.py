@@ -18,7 +18,6 @@ from tilewise.kernels.mlir.normalised.choice import MOST_PROOFS, problems_of
 from tilewise.kernels.system.typed_json import to_json
 from tilewise.service.db import models
 from tilewise.service.errors import NotFoundError
-from tilewise.service.host.machine import MachineInfo
 from tilewise.service.results import integrity, nearest
 from tilewise.service.results.child import answer_of
 from tilewise.service.results.nearest import Asked
@@ -30,9 +29,7 @@ CHILD = "tilewise.kernels.mlir.normalised"
 Origins = dict[str, dict[str, Any]]
 
 
-def op_source(
-    session: Session, lone: LoneOp, asked: Asked, here: MachineInfo
-) -> tuple[str, Origins]:
+def op_source(session: Session, lone: LoneOp, asked: Asked) -> tuple[str, Origins]:
     """What a script depends on, as canonical JSON: the op and the schedules that are tried.
 
     The schedule of a problem's own script is tried first, since the fastest native kernel is not
@@ -49,7 +46,7 @@ def op_source(
         problems = problems_of(lone)
     except UnsupportedError as error:
         raise NotFoundError(str(error)) from error
-    found = nearest.find(session, [one.key for one in problems], asked, here)
+    found = nearest.find(session, [one.key for one in problems], asked)
     rows = [found[one.key] for one in problems if one.key in found]
     for row in rows:
         integrity.check_schedule(row)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target.features import differences
 from tilewise.search.records import TrialRecord
 from tilewise.service.db import models
 from tilewise.service.host.machine import MachineInfo
@@ -108,10 +109,14 @@ def _faults(
 def _machine_faults(work: JobWork, machine: MachineWire, owner: str) -> Iterator[Fault]:
     if machine.host != host_of(owner):
         yield "machine.host", f"{machine.host!r} is not the machine that began the run"
-    if machine.cpu != work.cpu:
-        yield "machine.cpu", f"{machine.cpu!r} is not the target's {work.cpu}"
-    if machine.cores < work.threads:
-        yield "machine.cores", f"{machine.cores} are fewer than the target's {work.threads} threads"
+    target = work.target
+    if machine.cpu != target.cpu:
+        yield "machine.cpu", f"{machine.cpu!r} is not the target's {target.cpu}"
+    elif differences(machine.cpu, machine.features) != target.differences:
+        yield "machine.features", f"are not those of the target {target.canonical}"
+    if machine.cores < target.threads:
+        threads = target.threads
+        yield "machine.cores", f"{machine.cores} are fewer than the target's {threads} threads"
 
 
 def _finalist_faults(
@@ -127,7 +132,7 @@ def _finalist_faults(
 
 
 def _peer_faults(work: JobWork, peers: dict[str, MeasurementWire]) -> Iterator[Fault]:
-    if peers and not (work.peers or work.kind == "iree"):
+    if peers and not (work.peers or work.target.kind == "iree"):
         yield "peers", "the job asks for none"
     for name, speed in peers.items():
         if not _PEER.fullmatch(name):

@@ -6,6 +6,7 @@ taken for the outcome of the proof alone, and the header names the worker.
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.mlir.cpu.script import emit_script
@@ -15,7 +16,6 @@ from tilewise.kernels.mlir.transform.module import HEADER_END
 from tilewise.kernels.mlir.tuning_spec.prove import proven_spec
 from tilewise.kernels.mlir.tuning_spec.text import Entry, spec_text
 from tilewise.kernels.schedule import Schedule
-from tilewise.kernels.target.model import canonical_target
 from tilewise.service.runs.checks.work import Fault, JobWork
 from tilewise.service.runs.wire.base import MeasurementWire
 from tilewise.service.runs.wire.ends import ProofWire
@@ -82,7 +82,7 @@ def _text_faults(work: JobWork, at: str, schedule: Schedule, text: str) -> Itera
 
 
 def _emitted(work: JobWork, schedule: Schedule) -> str:
-    if work.kind == "iree":
+    if work.target.kind == "iree":
         return spec_text([Entry(work.problem, schedule)])
     return emit_script(work.problem, schedule)
 
@@ -90,9 +90,8 @@ def _emitted(work: JobWork, schedule: Schedule) -> str:
 def own_script(work: JobWork, schedule: Schedule, wire: ProofWire, by: str) -> str:
     """Return the script of a schedule with the outcome of a checked proof in its header."""
     proof = proof_of(wire)
-    if work.kind == "iree":
+    if work.target.kind == "iree":
         modes = _MODE.findall((wire.script or "").partition(HEADER_END)[0])
-        target = canonical_target("iree", work.cpu, work.threads)
-        return proven_spec(work.problem, schedule, proof, modes, target, by)
-    target = canonical_target("cpu", work.cpu, 1)
+        return proven_spec(work.problem, schedule, proof, modes, work.target.canonical, by)
+    target = replace(work.target, threads=1).canonical
     return annotated(_emitted(work, schedule), proof, target, by)

@@ -12,9 +12,8 @@ from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.schedule.legality import check_legal
 from tilewise.kernels.schedule.transformed import scheduled_space
-from tilewise.kernels.target import parse_target, target_kind
+from tilewise.kernels.target import TargetName, parse_target
 from tilewise.kernels.target.ceiling import ceiling_gflops, tile_ceiling_gflops
-from tilewise.kernels.target.model import Kind
 from tilewise.service.db import models
 from tilewise.service.errors import RefusedError
 from tilewise.service.runs.wire.base import MeasurementWire
@@ -41,16 +40,14 @@ class JobWork:
 
     Attributes:
         problem: what is computed.
-        kind, cpu, threads: of the target.
+        target: where.
         budget: most trials.
         peers: whether other libraries are to be timed.
         toolchain: identity of the compilers and the generator.
     """
 
     problem: Problem
-    kind: Kind
-    cpu: str
-    threads: int
+    target: TargetName
     budget: int
     peers: bool
     toolchain: str
@@ -58,12 +55,9 @@ class JobWork:
     @classmethod
     def of(cls, job: models.Job) -> "JobWork":
         """Return the work of a job's row."""
-        cpu, threads = parse_target(job.target)
         return cls(
             parse_problem(job.problem.canonical),
-            target_kind(job.target),
-            cpu,
-            threads,
+            parse_target(job.target),
             job.trials,
             job.peers,
             job.toolchain.identity,
@@ -72,14 +66,16 @@ class JobWork:
     def steps_fault(self, schedule: Schedule) -> str | None:
         """Return why a schedule cannot be one of the job's; None if it can."""
         try:
-            if self.kind == "iree":
+            if self.target.kind == "iree":
                 check_levels(form_of(self.problem), schedule)
                 return None
             check_legal(self.problem, schedule)
         except KernelsError as error:
             return str(error)
-        if schedule.threads > self.threads:
-            return f"the schedule has {schedule.threads} threads; the target has {self.threads}"
+        if schedule.threads > self.target.threads:
+            return (
+                f"the schedule has {schedule.threads} threads; the target has {self.target.threads}"
+            )
         return None
 
     def most_gflops(self, schedule: Schedule) -> float:
@@ -96,12 +92,14 @@ class JobWork:
     @property
     def most_peak_gflops(self) -> float:
         """The multiply-add rate that no measured peak exceeds, without the margin."""
-        return ceiling_gflops(self.cpu, self.problem.element.name, self.threads)
+        return ceiling_gflops(self.target.cpu, self.problem.element.name, self.target.threads)
 
     @property
     def most_peer_gflops(self) -> float:
         """The speed that no other library exceeds."""
-        ceiling = tile_ceiling_gflops(self.cpu, self.problem.element.name, self.threads)
+        ceiling = tile_ceiling_gflops(
+            self.target.cpu, self.problem.element.name, self.target.threads
+        )
         return MARGIN * SAVED * ceiling
 
     def speed_faults(self, field: str, speed: MeasurementWire, most: float) -> Iterator[Fault]:
@@ -138,9 +136,9 @@ class JobWork:
 
     def too_fast(self, gflops: float, most: float) -> str:
         """Return the message about an impossible speed."""
-        threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
+        threads = "1 thread" if self.target.threads == 1 else f"{self.target.threads} threads"
         return (
-            f"{gflops:.4g} GFLOP/s is impossible: {threads} of {self.cpu} reach at most "
+            f"{gflops:.4g} GFLOP/s is impossible: {threads} of {self.target.cpu} reach at most "
             f"{most:.4g} for {self.problem.element.name}"
         )
 

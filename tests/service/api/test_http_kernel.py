@@ -53,4 +53,4 @@ def test_a_kernel_that_cannot_be_printed_says_why(client, tuned, monkeypatch):
     )
     answer = client.get(PATH)
     assert answer.status_code == 409
-    assert "this machine is a" in answer.json()["detail"]
+    assert "this machine is cpu:" in answer.json()["detail"]

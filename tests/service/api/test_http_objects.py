@@ -72,4 +72,4 @@ def test_an_object_that_cannot_be_made_says_why(client, tuned, monkeypatch):
     )
     answer = client.get(PATH, params={"format": "object"})
     assert answer.status_code == 409
-    assert "this machine is a" in answer.json()["detail"]
+    assert "this machine is cpu:" in answer.json()["detail"]

@@ -7,11 +7,10 @@ from sqlalchemy import update
 
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target import parse_target
 from tilewise.kernels.target.compatible import can_run, likeness
 from tilewise.service.db import models, writing
-from tilewise.service.db.rows import machine_row
 from tilewise.service.results import integrity, nearest
-from tilewise.service.results.nearest import Asked
 from tilewise.service.results.stored import Work
 
 KEY = parse_problem(PROBLEM).key
@@ -45,23 +44,11 @@ def test_likeness_is_of_all_features():
 
 
 @pytest.fixture
-def enter(sessions, machine):
-    """Enters a machine with some features."""
-
-    def make(cpu, features):
-        with writing(sessions) as session:
-            other = replace(machine, host=f"host of {cpu}", cpu=cpu, features=tuple(features))
-            machine_row(session, other)
-
-    return make
-
-
-@pytest.fixture
-def moved(sessions, tuned):
+def moved(sessions, tuned, machine):
     """Says of the stored schedule and its proofs that they are of another processor."""
 
-    def make(cpu):
-        target = f"cpu:{cpu},threads=1"
+    def make(cpu="other", features=machine.features, target=None):
+        target = target or replace(machine, cpu=cpu, features=tuple(features)).target
         with writing(sessions) as session:
             session.execute(update(models.Job).values(target=target))
             row = session.query(models.Schedule).one()
@@ -81,7 +68,9 @@ def get(client, path="", **query):
 
 def test_the_targets_own_is_exact(client, tuned):
     for match in ("exact", "nearest"):
-        assert get(client, match=match).json()["match"] == {"kind": "exact", "differs": {}}
+        assert get(client, match=match).json()["match"] == {
+            "kind": "exact", "differs": {}, "reason": None,
+        }  # fmt: skip
     script = client.get(f"/v1/schedules/{KEY}/script")
     assert script.headers["Tilewise-Match"] == "exact"
     assert script.headers["Cache-Control"] == "no-cache"
@@ -92,7 +81,15 @@ def test_one_of_another_toolchain_is_labelled(client_factory, machine, tuned):
     differs = {"toolchain": {"asked": "a newer one", "given": TOOLCHAIN}}
     for match in ("exact", "nearest"):
         found = get(newer, match=match).json()
-        assert found["match"] == {"kind": "toolchain", "differs": differs} and found["stale"]
+        assert (
+            found["match"]
+            == {
+                "kind": "toolchain",
+                "differs": differs,
+                "reason": None,
+            }
+            and found["stale"]
+        )
     for name in ("script", "script?match=nearest"):
         headers = newer.get(f"/v1/schedules/{KEY}/{name}").headers
         assert headers["Tilewise-Match"] == "toolchain"
@@ -100,14 +97,13 @@ def test_one_of_another_toolchain_is_labelled(client_factory, machine, tuned):
         assert headers["Tilewise-Target"] == machine.target
 
 
-def test_one_of_another_processor_is_given_to_who_asks_for_it_alone(client, enter, moved, machine):
-    given = moved("other")
-    enter("other", [name for name in machine.features if name != "sha"])
+def test_one_of_another_processor_is_given_to_who_asks_for_it_alone(client, moved, machine):
+    given = moved(features=[name for name in machine.features if name != "sha"])
     assert get(client).status_code == 404
     assert client.get(f"/v1/schedules/{KEY}/script").status_code == 404
     found = get(client, match="nearest").json()
     differs = {"target": {"asked": machine.target, "given": given}}
-    assert found["match"] == {"kind": "processor", "differs": differs}
+    assert found["match"] == {"kind": "processor", "differs": differs, "reason": None}
     assert found["target"] == given and not found["stale"]
     script = client.get(f"/v1/schedules/{KEY}/script", params={"match": "nearest"})
     assert script.status_code == 200
@@ -117,11 +113,8 @@ def test_one_of_another_processor_is_given_to_who_asks_for_it_alone(client, ente
     assert kernel.headers["Tilewise-Match"] == "processor"
 
 
-def test_another_toolchain_of_a_near_processor_differs_in_both(
-    client_factory, enter, moved, machine
-):
-    given = moved("other")
-    enter("other", machine.features)
+def test_another_toolchain_of_a_near_processor_differs_in_both(client_factory, moved, machine):
+    given = moved()
     found = get(client_factory(toolchain="a newer one"), match="nearest").json()
     assert found["match"]["kind"] == "processor" and found["stale"]
     assert found["match"]["differs"] == {
@@ -130,39 +123,45 @@ def test_another_toolchain_of_a_near_processor_differs_in_both(
     }
 
 
-@pytest.mark.parametrize("features", [("avx2", "fma"), (), None])
-def test_what_cannot_run_here_never_stands_in(client, enter, moved, sessions, features):
-    moved("other")
-    if features is not None:
-        enter("other", features)
+@pytest.mark.parametrize("target", ["cpu:haswell,threads=1", "cpu:z80,threads=1", "cpu:?"])
+def test_what_cannot_run_here_never_stands_in(client, moved, target):
+    moved(target=target)
     assert get(client, match="nearest").status_code == 404
 
 
-def test_another_number_of_threads_never_stands_in(client, enter, moved, machine):
-    moved("other")
-    enter("other", machine.features)
-    two = f"cpu:{machine.cpu},threads=2"
+def test_another_number_of_threads_never_stands_in(client, moved, machine):
+    moved()
+    two = parse_target(machine.target)
+    two = replace(two, threads=2).canonical
     assert get(client, match="nearest", target=two).status_code == 404
 
 
-def test_the_most_alike_processor_comes_first(sessions, machine, enter):
-    here = replace(machine, cpu="asked", features=BF16)
-    for cpu, features in (("a", AVX512), ("b", VNNI), ("c", (*BF16, "more")), ("d", AVX2)):
-        enter(cpu, features)
-    with sessions() as session:
-        found = nearest.compatible_targets(session, "cpu:asked,threads=4", here)
-        unknown = nearest.compatible_targets(session, "cpu:unknown,threads=4", here)
-        of_b = nearest.compatible_targets(session, "cpu:b,threads=1", here)
-    assert found == [f"cpu:{cpu},threads=4" for cpu in "cba"]
-    assert unknown == [] and of_b == ["cpu:a,threads=1"]
+def test_the_features_of_the_target_decide_and_not_those_of_a_machine(client, moved, machine):
+    """The machine's row says all features, since it was seen without a mask later."""
+    masked = [name for name in machine.features if name != "f16c"]
+    given = moved(machine.cpu, masked)
+    assert given.endswith("-f16c") and get(client).status_code == 404
+    found = get(client, match="nearest").json()
+    assert found["match"]["reason"] == "features differ: -f16c"
+    assert get(client, target=given).json()["match"]["kind"] == "exact"
 
 
-@pytest.mark.sqlite_only("its columns alone take values of another type")
-def test_a_garbled_row_of_a_machine_stands_in_nobodys_way(sessions, machine, enter):
-    enter("other", machine.features)
+def test_the_most_alike_processor_comes_first(sessions, moved, machine):
+    own = replace(machine, cpu="asked", features=BF16).named
+    others = {"a": AVX512, "b": VNNI, "c": (*BF16, "avxvnni"), "d": AVX2, "e": BF16}
+    targets = {c: replace(machine, cpu=c, features=some).target for c, some in others.items()}
+    unknown = [f"cpu:{cpu},threads=1,features=unknown" for cpu in ("asked", "skylake-avx512")]
+    moved(target=targets["a"])
     with writing(sessions) as session:
-        session.connection().exec_driver_sql("UPDATE machines SET features = '[1, {'")
+        first = session.query(models.Schedule).one()
+        columns = [c.key for c in models.Schedule.__table__.columns if c.key != "id"]
+        for target in (*unknown, *list(targets.values())[1:]):
+            values = {name: getattr(first, name) for name in columns}
+            session.add(models.Schedule(**{**values, "target": target}))
     with sessions() as session:
-        assert (
-            nearest.find(session, [KEY], Asked(machine.target, "", match="nearest"), machine) == {}
-        )
+        found = nearest.compatible_targets(session, [KEY], own.canonical)
+        of_b = nearest.compatible_targets(session, [KEY], targets["b"])
+        nothing = nearest.compatible_targets(session, [KEY], unknown[0])
+    # c has more than was asked for, and d registers of half the width.
+    assert found == [targets["e"], targets["b"], targets["a"], unknown[0]]
+    assert of_b == [targets["a"]] and nothing == []

@@ -12,6 +12,7 @@ from tilewise.kernels.mlir.proof.annotation import prover_of
 from tilewise.kernels.mlir.transform.module import HEADER_END
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Register, Schedule, Unroll
+from tilewise.kernels.target import TargetName
 from tilewise.search.helpers import Candidate
 from tilewise.service.db import models, reading, writing
 from tilewise.service.host.machine import MachineInfo
@@ -186,6 +187,7 @@ OTHER = Schedule((Register(rows=3, cols=16), Unroll(1))).to_json()
         ("elapsed_s", -1.0, "elapsed_s"),
         ("machine.host", "another-host", "machine.host"),
         ("machine.cpu", "znver9", "machine.cpu"),
+        ("machine.features", ["avx2", "fma"], "machine.features"),
         ("attempts.0.steps", ILLEGAL, "attempts.0.steps"),
         ("attempts.0.steps", OTHER, "attempts.0.proof.script"),
         ("attempts.0.proof.script", "anything\n", "attempts.0.proof.script"),
@@ -290,13 +292,13 @@ def test_candidates_and_answers_are_compared_with_the_job(sessions, machine, cli
 )  # fmt: skip
 def test_what_processors_reach_is_possible(cpu, dtype, threads, reached):
     problem = parse_problem(f"matmul:m=64,n=48,k=32,dtype={dtype}")
-    work = JobWork(problem, "cpu", cpu, threads, 1, False, TOOLCHAIN)
+    work = JobWork(problem, TargetName(cpu, threads), 1, False, TOOLCHAIN)
     assert reached < work.most_gflops(fakes.schedule()) < 8 * reached
 
 
 def test_schedules_that_save_multiplications_may_be_faster():
     problem = parse_problem("matmul:m=512,n=512,k=512,dtype=f32")
-    work = JobWork(problem, "cpu", "znver5", 1, 1, False, TOOLCHAIN)
+    work = JobWork(problem, TargetName("znver5"), 1, False, TOOLCHAIN)
     steps = [
         {"step": "strassen", "levels": 1}, {"step": "pack", "operand": "B"},
         {"step": "pack", "operand": "A"},

@@ -471,3 +471,49 @@ def test_a_noisy_speed_is_flagged_until_it_was_measured_again(place: Place, tune
     assert ran.out == "0 written, 1 unchanged, 0 removed, 0 missing\n"
     (entry,) = place.entries().values()
     assert (entry.quality, entry.interval, place.files()) == (None, (39.5, 41.0), files)
+
+
+def of_another(target: str, place: Place) -> str:
+    """Lock the files for another target, as an older tilewise would have."""
+    own = next(iter(place.entries().values())).target
+    place.lock.write_text(place.lock.read_text().replace(own, target))
+    return own
+
+
+def test_a_lock_file_that_names_other_features_says_so_and_follows(place: Place) -> None:
+    assert place.fetch("--kernels").code == 0
+    own = of_another("cpu:z80,threads=1", place)
+    assert place.fetch("--kernels", "--frozen").code == 0, "the files are the locked ones"
+    for options in (("--frozen", "--target", own), ("--check",), ()):
+        ran = place.fetch("--kernels", *options)
+        said = f"tilewise: {SCRIPT}: is locked for cpu:z80,threads=1, not for {own} (features diff"
+        assert said in ran.err and ran.code == (3 if "--frozen" in options else 0)
+    assert {entry.target for entry in place.entries().values()} == {own}
+    assert place.fetch("--kernels", "--frozen", "--target", own).code == 0
+    assert place.fetch("--kernels").err == ""
+
+
+def test_a_locked_text_is_found_under_the_target_that_it_has_now(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stores of before 0.2 named no features; the text is known by its hash."""
+    place.fetch()
+    own = next(iter(place.entries().values())).target
+    assert "features" not in own
+    of_another(f"{own},features=+amx-fp16", place)
+    whole = place.files()
+    (place.folder / SCRIPT).unlink()
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(place.path / "another cache"))
+    ran = place.fetch("--frozen")
+    assert (ran.code, place.files()) == (0, whole), ran.err
+
+
+def test_what_is_missing_says_what_the_lock_file_is_for(place: Place) -> None:
+    place.fetch()
+    text = place.lock.read_text()
+    ran = place.fetch("--target", "cpu:znver4,features=-avx512bf16")
+    own = next(iter(place.entries().values())).target
+    wanted = "cpu:znver4,threads=1,features=-avx512bf16"
+    assert ran.code == 3
+    assert f"no schedule is stored; {SCRIPT} is locked for {own}, not for {wanted}" in ran.err
+    assert place.lock.read_text() == text

@@ -93,8 +93,10 @@ def _check(options: argparse.Namespace, lock: Lock, wanted: Wanted) -> None:
     told = json.dumps({"files": [row.to_json() for row in rows]}, indent=2) + "\n"
     sys.stdout.write(told if options.json else gains.table(rows))
     missing = [row for row in rows if row.verdict == gains.NOT_STORED]
-    for row in missing:
-        sys.stderr.write(f"tilewise: {row.path}: {row.problem} is not stored\n")
+    for row in rows:
+        absent = [f"{row.problem} is not stored"] if row in missing else []
+        for why in (*absent, *([row.reason] if row.reason else [])):
+            sys.stderr.write(f"tilewise: {row.path}: {why}\n")
     if missing:
         raise MissingError(f"{len(missing)} files are not stored; --tune-missing makes them")
 
@@ -108,9 +110,11 @@ def _report(options: argparse.Namespace, place: Path, outcomes: Sequence[Outcome
         counts = {state: sum(one.state == state for one in outcomes)
                   for state in ("written", "unchanged", "removed", "missing")}  # fmt: skip
         sys.stdout.write(", ".join(f"{number} {state}" for state, number in counts.items()) + "\n")
+    for one in outcomes:
+        if one.reason:
+            named = one.problem if one.state == "missing" else one.path
+            sys.stderr.write(f"tilewise: {named}: {one.reason}\n")
     if missing:
-        for one in missing:
-            sys.stderr.write(f"tilewise: {one.problem}: {one.reason}\n")
         raise MissingError(f"{len(missing)} files are not stored; --tune-missing makes them")
 
 

@@ -75,7 +75,7 @@ def _measured(result: Json) -> float | None:
     machine = result.get("machine")
     if machine is None or machine["bandwidth_gbs"] or machine["host"] != examine_here().host:
         return None
-    _, threads = parse_target(result["target"])
+    threads = parse_target(result["target"]).threads
     if threads > 1:
         return None
     from tilewise.kernels.native.microbench import bandwidth_gbs

@@ -38,7 +38,7 @@ def show(options: argparse.Namespace) -> None:
     """Print the stored best, its measurements and its proof."""
     with backend_of(options) as backend:
         result = backend.show(options.problem, options.target, options.cache)
-    print_result(result, as_json=options.json)
+    print_result(result, as_json=options.json, with_machine=True)
 
 
 def add_tune_options(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,202 @@
+"""Targets of stores of revision 0018, which did not name the features of their machines."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from alembic import command
+from sqlalchemy import text, update
+
+from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tests.service.db.released.dumps import migrate, tables_of
+from tests.service.plan_rows import wanted
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target.features import EXTENSIONS, implied
+from tilewise.migrations import targets
+from tilewise.service.db import make_engine, models, reading, schema, writing
+from tilewise.service.jobs import lease
+from tilewise.service.jobs.queue import Submitter
+from tilewise.service.leases.giving_up import note_unserved
+from tilewise.service.plans import asked
+from tilewise.service.plans.digests import digest
+from tilewise.service.results import integrity
+from tilewise.service.runs import offers
+
+MASKED, OLD = "matmul:m=8,n=8,k=8,dtype=f32", "matmul:m=9,n=9,k=9,dtype=f32"
+CPU = "emeraldrapids"
+FULL = tuple(sorted(implied(CPU)))
+HIDDEN = "features=-amx-bf16:-amx-int8:-amx-tile:-avx512bf16:-avx512fp16"
+PLAIN = f"cpu:{CPU},threads=1"
+TARGETS = {PROBLEM: PLAIN, MASKED: f"{PLAIN},{HIDDEN}", OLD: f"{PLAIN},features=unknown"}
+
+
+@pytest.fixture
+def machine(machine):
+    return replace(machine, cpu=CPU, features=FULL)
+
+
+@pytest.fixture
+def masked(machine):
+    hidden = {entry[1:] for entry in HIDDEN.removeprefix("features=").split(":")}
+    return replace(machine, host="masked", features=tuple(set(FULL) - hidden))
+
+
+@pytest.fixture
+def old(url, sessions, machine, masked, submit, run):
+    """A store of revision 0018: machines with all features, with some, and with none recorded."""
+    hosts = {PROBLEM: machine, MASKED: masked, OLD: replace(machine, host="old")}
+    for problem, on in hosts.items():
+        run(submit(problem), machine=on)
+        run(submit(problem, trials=6), machine=on)
+    with writing(sessions) as session:
+        session.execute(update(models.Machine).where(models.Machine.host == "old")
+                        .values(features=None))  # fmt: skip
+        waits = submit_on(session, "matmul:m=7,n=7,k=7,dtype=f32")
+        session.add(models.Network(sha256="0" * 64, target=PLAIN, toolchain_id=1, trials=1,
+                                   cache="hot", problems=[], skipped=[]))  # fmt: skip
+        plan = asked.ask(session, wanted(PLAIN), TOOLCHAIN, Submitter())
+        plan.state, plan.plan = "done", {"target": PLAIN}
+        plan.digest = digest(plan, plan.plan, None)
+        del waits
+    migrate(url, command.downgrade, "0018")
+    return url
+
+
+def submit_on(session, problem):
+    from tilewise.search.records import TuneRequest
+    from tilewise.service.jobs import queue
+
+    request = TuneRequest(trials=4)
+    return queue.create_or_join(session, parse_problem(problem), PLAIN, request, TOOLCHAIN).job
+
+
+def targets_of(url, table):
+    with make_engine(url).connect() as connection:
+        return connection.execute(text(f"SELECT target FROM {table} ORDER BY id")).scalars().all()
+
+
+def test_the_frozen_copies_are_those_of_the_code(machine, masked):
+    assert targets.EXTENSIONS == EXTENSIONS
+    assert all(targets.IMPLIED[name] == implied(name) for name in targets.IMPLIED if name)
+    for one in (machine, masked, replace(machine, cpu="neoverse-v1", features=("neon",))):
+        assert one.target == f"cpu:{one.cpu},threads=1{targets.ending(one.cpu, one.features)}"
+
+
+def test_results_get_the_features_of_the_machines_that_timed_them(old, sessions):
+    assert set(targets_of(old, "schedules")) == {PLAIN}
+    before = tables_of(old)
+    schema.upgrade(old)
+    expected = list(TARGETS.values())
+    assert targets_of(old, "schedules") == expected
+    after = tables_of(old)
+    assert {name: len(rows) for name, rows in after.items()} == {
+        name: len(rows) for name, rows in before.items()
+    }
+    by_problem = {row["id"]: row["canonical"] for row in after["problems"]}
+    for table in ("jobs", "past_schedules"):
+        for row in after[table]:
+            canonical = by_problem[row["problem_id"]]
+            assert row["target"] == TARGETS.get(canonical, PLAIN), canonical
+    with reading(sessions) as session:
+        for row in session.query(models.Schedule):
+            assert integrity.is_whole(row) and not integrity.tampered_proofs(session, row)
+        assert all(map(integrity.is_whole, session.query(models.PastSchedule)))
+        (plan,) = session.query(models.Plan)
+        assert plan.digest == digest(plan, plan.plan, plan.script)
+        assert plan.plan["target"] == plan.target
+
+
+def test_going_down_gives_the_old_targets_back_and_up_again_the_new(old):
+    schema.upgrade(old)
+    new = tables_of(old)
+    migrate(old, command.downgrade, "0018")
+    for table in ("schedules", "past_schedules", "jobs", "plans", "networks"):
+        assert set(targets_of(old, table)) == {PLAIN}, table
+    schema.upgrade(old)
+    assert tables_of(old) == new
+
+
+def test_of_two_rows_that_features_tell_apart_going_down_keeps_both(url, sessions, submit, run,
+                                                                    machine, masked):  # fmt: skip
+    run(submit(), machine=machine)
+    with writing(sessions) as session:
+        session.add(twin := models.Schedule(**{
+            column.key: getattr(session.query(models.Schedule).one(), column.key)
+            for column in models.Schedule.__table__.columns if column.key != "id"
+        }))  # fmt: skip
+        twin.target = masked.target
+        session.flush()
+        session.refresh(twin)
+        twin.digest = integrity.schedule_digest(integrity.Work.of(twin), twin)
+    for _ in range(2):
+        migrate(url, command.downgrade, "0018")
+        assert targets_of(url, "schedules") == [PLAIN, masked.target]
+        schema.upgrade(url)
+        assert targets_of(url, "schedules") == [PLAIN, masked.target]
+    with reading(sessions) as session:
+        assert all(map(integrity.is_whole, session.query(models.Schedule)))
+
+
+def test_neither_of_two_machines_is_served_the_others_result_as_exact(
+    old, client_factory, machine, masked
+):
+    schema.upgrade(old)
+    ways = {on.target: client_factory(old, on=on) for on in (machine, masked)}
+    for target, client in ways.items():
+        for problem, of in TARGETS.items():
+            params = {"problem": problem}
+            found = client.get("/v1/schedules", params=params)
+            assert found.status_code == (200 if of == target else 404), (target, problem)
+            key = parse_problem(problem).key
+            script = client.get(f"/v1/schedules/{key}/script")
+            assert script.status_code == found.status_code
+    client = ways[machine.target]
+    near = client.get("/v1/schedules", params={"problem": MASKED, "match": "nearest"}).json()
+    assert near["target"] == masked.target and near["match"]["kind"] == "processor"
+    assert near["match"]["reason"] == (
+        "features differ: -amx-bf16 -amx-int8 -amx-tile -avx512bf16 -avx512fp16"
+    )
+    near = client.get("/v1/schedules", params={"problem": OLD, "match": "nearest"}).json()
+    assert near["match"] == {
+        "kind": "processor",
+        "differs": {"target": {"asked": PLAIN, "given": TARGETS[OLD]}},
+        "reason": "the features of the machine that timed it were not recorded",
+    }
+    shown = client.get("/v1/schedules", params={"problem": OLD, "target": TARGETS[OLD]}).json()
+    assert shown["match"]["kind"] == "processor", "which is named, and not exact"
+    # What needs the hidden features does not run where they are hidden.
+    refused = ways[masked.target].get(
+        "/v1/schedules", params={"problem": PROBLEM, "match": "nearest"}
+    )
+    assert refused.status_code == 404
+
+
+def test_a_masked_machine_refuses_jobs_of_the_whole_processor(client_factory, masked):
+    client = client_factory(on=masked)
+    answer = client.post("/v1/jobs", json={"problem": PROBLEM, "target": PLAIN})
+    assert answer.status_code == 422
+    detail = answer.json()["detail"]
+    assert f"this machine is {masked.target}, which lacks amx-bf16" in detail
+    assert client.post("/v1/jobs", json={"problem": PROBLEM}).status_code == 202
+    assert client.get("/v1/jobs").json()["jobs"][0]["target"] == masked.target
+
+
+@pytest.mark.parametrize("has_cluster", [True, False])
+def test_nobody_asks_for_a_search_on_unknown_features(client_factory, masked, has_cluster):
+    client = client_factory(on=masked)
+    services = client.app.state.services
+    client.app.state.services = replace(services, has_cluster=has_cluster)
+    answer = client.post("/v1/jobs", json={"problem": PROBLEM, "target": TARGETS[OLD]})
+    assert answer.status_code == 422 and "only names results that are stored" in answer.text
+
+
+def test_a_masked_worker_takes_no_job_of_the_whole_processor(sessions, submit, machine, masked):
+    job = submit()
+    with writing(sessions) as session:
+        assert offers.make(session, "w", masked.targets, TOOLCHAIN, "d") is None
+        served = {(target, TOOLCHAIN) for target in masked.targets}
+        note_unserved(lease.JOBS, session, served, timedelta(hours=1))
+        assert session.get_one(models.Job, job).unserved_since is not None
+        note_unserved(lease.JOBS, session, {(machine.target, TOOLCHAIN)}, timedelta(hours=1))
+        assert session.get_one(models.Job, job).unserved_since is None
+        assert offers.make(session, "w", machine.targets, TOOLCHAIN, "d").job_id == job
