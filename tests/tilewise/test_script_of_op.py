@@ -181,3 +181,49 @@ def test_the_problem_that_import_prints_of_an_image_with_channels_first_has_a_sc
     assert ran.code == 0, ran.err
     told = json.loads(ran.out)
     assert told["proof"]["max_error"] <= told["proof"]["tolerance"]
+
+
+GROUPED = """
+func.func @f(%x: tensor<1x4x12x6x6xf32>, %b: tensor<48xf32>) -> tensor<1x4x12x4x4xf32> {
+  %w = arith.constant dense<0.5> : tensor<4x12x12x3x3xf32>
+  %e = tensor.empty() : tensor<1x48x4x4xf32>
+  %i = linalg.broadcast ins(%b : tensor<48xf32>) outs(%e : tensor<1x48x4x4xf32>)
+      dimensions = [0, 2, 3]
+  %s = tensor.expand_shape %i [[0], [1, 2], [3], [4]] output_shape [1, 4, 12, 4, 4]
+      : tensor<1x48x4x4xf32> into tensor<1x4x12x4x4xf32>
+  %r = linalg.conv_2d_ngchw_gfchw
+      ins(%x, %w : tensor<1x4x12x6x6xf32>, tensor<4x12x12x3x3xf32>)
+      outs(%s : tensor<1x4x12x4x4xf32>) -> tensor<1x4x12x4x4xf32>
+  return %r : tensor<1x4x12x4x4xf32>
+}
+"""
+DEPTHWISE = """
+func.func @f(%x: tensor<1x8x8x32xf32>, %w: tensor<3x3x32xf32>, %b: tensor<32xf32>)
+    -> tensor<1x6x6x32xf32> {
+  %e = tensor.empty() : tensor<1x6x6x32xf32>
+  %i = linalg.broadcast ins(%b : tensor<32xf32>) outs(%e : tensor<1x6x6x32xf32>)
+      dimensions = [0, 1, 2]
+  %r = linalg.depthwise_conv_2d_nhwc_hwc
+      ins(%x, %w : tensor<1x8x8x32xf32>, tensor<3x3x32xf32>)
+      outs(%i : tensor<1x6x6x32xf32>) -> tensor<1x6x6x32xf32>
+  return %r : tensor<1x6x6x32xf32>
+}
+"""
+
+
+@pytest.mark.parametrize("text", [GROUPED, DEPTHWISE], ids=["grouped", "depthwise"])
+def test_convolutions_in_groups_that_start_from_a_bias_have_a_script(
+    cli: Cli, tmp_path: Path, text: str
+) -> None:
+    """The op by itself starts from zeros, since no problem in groups starts from a tensor."""
+    path = tmp_path / "conv.mlir"
+    path.write_text(text)
+    named = json.loads(cli("import", str(path), "--json").out)["problems"][0]["problem"]
+    assert "groups=" in named and "bias" in named
+    missing = cli("script", str(path))
+    assert missing.code == 3 and named in missing.err
+    assert cli("tune", named, "--trials", "2").code == 0
+    ran = cli("script", str(path), "--json")
+    assert ran.code == 0, ran.err
+    told = json.loads(ran.out)
+    assert told["proof"]["max_error"] <= told["proof"]["tolerance"]

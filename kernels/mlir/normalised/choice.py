@@ -13,7 +13,7 @@ from tilewise.kernels.mlir.normalised.prove import Limits, prove_lone
 from tilewise.kernels.mlir.proof.proof import Proof
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.problem.iteration import iteration_space
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.schedule import Schedule, Tile
 
 MOST_PROOFS = 8
 """Schedules that are tried before a script is said not to prove."""
@@ -74,14 +74,18 @@ def problems_of(lone: LoneOp) -> tuple[Problem, ...]:
 def fitting(lone: LoneOp, problem: Problem, schedule: Schedule) -> Schedule:
     """Return what an op can use of a schedule: all of it, or the register tile if loops differ.
 
+    Loops that are visited one step at a time, as those over groups, are around it.
+
     Args:
         lone: the op.
         problem: one of `problems_of`.
         schedule: of the problem.
     """
-    if _has_loops(problem, schedulable(lone)):
+    own = schedulable(lone)
+    if _has_loops(problem, own):
         return schedule
-    return Schedule((schedule.register,))
+    alone = (Tile(dim, 1) for dim in iteration_space(own).lead)
+    return Schedule((*alone, schedule.register))
 
 
 def _has_loops(one: Problem, other: Problem) -> bool:

@@ -64,7 +64,8 @@ def schedulable(lone: LoneOp) -> Problem:
     if has_few_in_a_group(pixels_first) and not is_of_problem(lone):
         raise UnsupportedError(
             f"{lone.found.where}: groups of {problem.ci // problem.groups} channels have no script "
-            f"on an op of a module; tilewise script {problem} has one on an op of its own",
+            f"on an op of a module; tilewise script {lone.within.problem} has one on an op of its "
+            "own",
             "place",
         )
     return pixels_first

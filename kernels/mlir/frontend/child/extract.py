@@ -13,6 +13,7 @@ from tilewise.kernels.mlir.frontend.child.values import owner, splat
 from tilewise.kernels.mlir.frontend.imported import Occurrence
 from tilewise.kernels.mlir.frontend.lone import LoneOp
 from tilewise.kernels.mlir.frontend.nest import Nest, RefusedError
+from tilewise.kernels.problem import Conv2d, parse_problem
 
 MOST_NAMED = 8  # places that an error lists
 
@@ -33,7 +34,8 @@ def extract(module: Any, place: str) -> LoneOp:
     if body.name == FUSED:
         raise RefusedError(f"adds products by {FUSED}, which no script takes; "
                            "give arith.mulf and arith.addf")  # fmt: skip
-    payload = _alone(op)
+    starts_from_fill = splat(op.init) == 0 or _has_groups(within)
+    payload = _alone(op, starts_from_fill)
     found = recognise(_contraction(payload), within.where)
     assert found is not None
     operands = op.operand(0), op.operand(1), op.operand(len(op.inputs))
@@ -42,7 +44,7 @@ def extract(module: Any, place: str) -> LoneOp:
         Nest(extents(operands), *operands),
         found,
         within,
-        starts_from_fill=splat(op.init) == 0,
+        starts_from_fill=starts_from_fill,
         first_factor=first_factor(body),
     )
 
@@ -88,11 +90,21 @@ def _places(found: list[tuple[Structured, Occurrence]]) -> str:
     return ", ".join(named) or "none"
 
 
-def _alone(op: Structured) -> Any:
+def _has_groups(within: Occurrence) -> bool:
+    """Return whether an op is a convolution in groups, whose sums start from zeros or a bias.
+
+    No problem has groups and starts from another tensor, so that a bias is left out with what else
+    is around the op.
+    """
+    problem = parse_problem(within.problem)
+    return isinstance(problem, Conv2d) and problem.groups > 1
+
+
+def _alone(op: Structured, starts_from_fill: bool) -> Any:
     """A module with the op as the body of `@kernel`."""
     a, b, c = (str(value.type) for value in (*op.inputs, op.init))
     wide, start = element(op.init), ""
-    if splat(op.init) == 0:
+    if starts_from_fill:
         zero = "0.0" if wide.startswith(("f", "bf")) else "0"
         start = (
             f"%zero = arith.constant {zero} : {wide}\n"
