@@ -23,13 +23,12 @@ from tilewise.kernels.dispatches.replacement import (
     LEAVE,
     alone_names,
     alone_text,
-    given_names,
     leave_text,
+    left_names,
     matcher_text,
     once_text,
     relu_text,
     replacer_text,
-    self_name,
 )
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.quoting import one_line
@@ -200,8 +199,7 @@ class _Use:
             return (*alone, f"{use}{COPIED}")
         if self.pattern.added is None:
             return (use,)
-        left = (*given_names(matcher), self_name(matcher))
-        return (*(f"{one} -> @{LEAVE}" for one in left), use)
+        return (*(f"{one} -> @{LEAVE}" for one in left_names(matcher)), use)
 
 
 def _uses(kernel: Compiled, name: str, cuts: Cuts) -> list[_Use]:

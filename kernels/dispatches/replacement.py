@@ -31,9 +31,10 @@ _COUNT = "!transform.param<i64>"
 def matcher_text(kernel: Compiled, name: str, pattern: Pattern) -> str:
     """Finds, by a name, the ops of one pattern, where nobody else reads what lies between them.
 
-    Where the pattern adds a tensor, further sequences find those of which it is an argument of
-    the program, in some shape: the kernel would write over what belongs to the caller. One finds
-    those of which it is A, too: the kernel would write over what it still reads. Where the sums
+    Where the pattern adds a tensor, the kernel writes over it. So that tensor is made by an op:
+    what a function is given may be A, too. Further sequences (`left_names`) find what is left
+    to IREE: an argument of the program, which belongs to the caller; A itself; and either of the
+    two in another shape, since then they may be one tensor, or an argument. Where the sums
     start from a tensor, they find those that nothing else reads: of others the kernel gets a
     copy, since IREE makes none of an argument (iree-org/iree#16168), nor for an op that reads it
     twice.
@@ -46,23 +47,23 @@ def matcher_text(kernel: Compiled, name: str, pattern: Pattern) -> str:
         checks.append(_is_constant(pattern))
     more: list[str] = []
     if pattern.added is not None:
-        more = [matcher_of(one, pattern, [_is_made_by((ARGUMENT,), pattern.added, reshapes)])
-                for reshapes, one in enumerate(given_names(name))]  # fmt: skip
-        more.append(matcher_of(self_name(name), pattern, [_is_read_too(pattern)]))
+        checks.append(walk(pattern.added, "made")[0])
+        left = (
+            _is_made_by((ARGUMENT, *SAME_BYTES), pattern.added, 0),
+            _is_made_by(SAME_BYTES, pattern.read, 0),
+            _is_read_too(pattern),
+        )
+        more = [matcher_of(one, pattern, [check])
+                for one, check in zip(left_names(name), left, strict=True)]  # fmt: skip
     if pattern.init is not None:
         more = [matcher_of(one, pattern, [*checks, _is_alone(pattern.init, reshapes)])
                 for reshapes, one in enumerate(alone_names(name))]  # fmt: skip
     return "".join([matcher_of(name, pattern, checks), *more])
 
 
-def given_names(matcher: str) -> list[str]:
-    """The sequences that find a matcher's ops where they add an argument of the program."""
-    return [f"{matcher}_given{reshapes}" for reshapes in range(MOST_RESHAPES + 1)]
-
-
-def self_name(matcher: str) -> str:
-    """The sequence that finds a matcher's ops where they add the image that they read."""
-    return f"{matcher}_self"
+def left_names(matcher: str) -> list[str]:
+    """Return the sequences that find a matcher's ops where what they add is not to be written."""
+    return [f"{matcher}_{why}" for why in ("given", "reshaped", "self")]
 
 
 def alone_names(matcher: str) -> list[str]:

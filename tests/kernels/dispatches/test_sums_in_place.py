@@ -60,6 +60,21 @@ SELF = [
       linalg.yield %s : f32
     }} -> {IMAGE}""",
 ]
+FLATTENED = [
+    *SELF[:3],
+    f"%flat = tensor.collapse_shape %x [[0, 1, 2, 3]] : {IMAGE} into {FLAT}",
+    f"%alias = tensor.expand_shape %flat [[0, 1, 2, 3]] output_shape [1, {N}, 1, {N}] "
+    f": {FLAT} into {IMAGE}",
+    *SELF[3:6],
+    SELF[6].replace("ins(%y, %x", "ins(%y, %alias"),
+]
+APART = (
+    f"util.func private @apart(%x: {IMAGE}, %alias: {IMAGE}, %w: {FILTER}) -> {IMAGE} "
+    "attributes {inlining.policy = #util.inline.never} {\n  %zero = arith.constant 0.0 : f32\n"
+    + "".join(f"  {line}\n" for line in (*SELF[3:6], FLATTENED[-1]))
+    + f"  util.return %r : {IMAGE}\n}}\n"
+)
+CALLED = [*SELF[:3], f"%r = util.call @apart(%x, %x, %w) : ({IMAGE}, {IMAGE}, {FILTER}) -> {IMAGE}"]
 CASES: dict[str, tuple[str, Numpy, tuple[int, ...]]] = {
     "alone": (function([product("r", "a", "b", "c")], r=KIND), lambda a, b, c: [c + a @ b], (2,)),
     "returned": (
@@ -96,6 +111,16 @@ CASES: dict[str, tuple[str, Numpy, tuple[int, ...]]] = {
     ),
     "an image that is added to its convolution": (
         function(SELF, r=IMAGE),
+        lambda a, b, c: [-(a @ b + a).reshape(1, N, 1, N)],
+        (),
+    ),
+    "an image that is added in another shape": (
+        function(FLATTENED, r=IMAGE),
+        lambda a, b, c: [-(a @ b + a).reshape(1, N, 1, N)],
+        (),
+    ),
+    "an image that a function is given twice": (
+        function(CALLED, r=IMAGE) + APART,
         lambda a, b, c: [-(a @ b + a).reshape(1, N, 1, N)],
         (),
     ),
