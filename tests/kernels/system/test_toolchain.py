@@ -34,7 +34,6 @@ GENERATOR = [
     "kernels/oracle/reference.py",
     "kernels/oracle/tolerance.py",
     "kernels/arithmetic.py",
-    "kernels/channel_blocks.py",
     "kernels/minimal_filtering.py",
     "kernels/problem/dtypes.py",
     "kernels/problem/parse.py",

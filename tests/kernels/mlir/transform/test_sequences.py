@@ -68,12 +68,12 @@ def test_every_template_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_templates_are_installed_with_the_package() -> None:
-    project = tomllib.loads((KERNELS.parent / "pyproject.toml").read_text())
+    project = tomllib.loads((KERNELS.parents[1] / "pyproject.toml").read_text())
     data = project["tool"]["setuptools"]["package-data"]
     installed = {
         path
         for package, patterns in data.items()
-        for path in _matches(KERNELS.parent.joinpath(*package.split(".")), patterns)
+        for path in _matches(KERNELS.parents[1].joinpath(*package.split(".")), patterns)
     }
     assert set(KERNELS.rglob("*.mlir")) <= installed
 
