@@ -94,8 +94,10 @@ def _forms(report: Report) -> list[str]:
     replaced = [one.replaced for one in report.ops] + [one.replaced for one in report.passes]
     if not any(replaced):
         over = "none is in use, so that all forms are IREE's own"
-    right = "within" if report.is_right else "BEYOND"
-    lines.append(f"with tuned kernels: {over}; {right} the tolerance of {report.tolerance:.2g}")
+    tolerance = f"within the tolerance of {report.tolerance:.2g}"
+    if report.wrong:
+        tolerance = f"BEYOND the tolerance of {report.tolerance:.2g}: {', '.join(report.wrong)}"
+    lines.append(f"with tuned kernels: {over}; {tolerance}")
     return lines
 
 

@@ -58,7 +58,8 @@ def test_passes_between_the_ops_have_rows_of_their_own() -> None:
 def test_a_deviation_beyond_the_tolerance_is_not_right() -> None:
     report = a_report(1e-3)
     assert not report.is_right and not report.to_json()["right"]
-    assert "BEYOND the tolerance" in report_text(report)
+    named = ", ".join(report.wrong)
+    assert named and f"BEYOND the tolerance of 1e-05: {named}\n" in report_text(report)
     assert a_report(1e-6).disagreement == ""
     assert "library by 0.001" in report.disagreement
     assert report.disagreement.endswith("do not use the library")
