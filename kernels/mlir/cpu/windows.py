@@ -100,19 +100,12 @@ class WindowEmitter:
         kind = TapTiles if TapTiles.serve(self.form, self.panes) else WindowTiles
         return kind(self.form, self.writer, self.panes)
 
-    # Loops
-
     def _tile(self, dim: str, size: int, *, of_registers: bool = False) -> None:
         """Tile all panes; one that is no larger than a block is cut into vectors by registers."""
         size = columns_of_blocks(self.form, dim, size)
-        self.panes = [
-            part
-            for pane in self.panes
-            for part in self._divided(
-                pane, dim, size if of_registers else min(size, pane.extents[dim])
-            )
-        ]
-        self.panes = [self._loop(pane, dim, size) for pane in self.panes]
+        cuts = [(p, size if of_registers else min(size, p.extents[dim])) for p in self.panes]
+        found = [part for pane, largest in cuts for part in self._divided(pane, dim, largest)]
+        self.panes = [self._loop(pane, dim, size) for pane in found]
 
     def _divided(self, pane: Pane, dim: str, size: int) -> list[Pane]:
         """Parts of a pane whose blocks of `size` are alike, each with a product of its own."""

@@ -5,7 +5,6 @@ PostgreSQL's do: it is asked on a store of thousands of jobs, whose statistics i
 """
 
 import re
-from functools import cache
 
 import pytest
 
@@ -17,7 +16,6 @@ from tilewise.service.api.events.encoding import read_news
 from tilewise.service.db import make_engine, schema, tokens
 from tilewise.service.db.base import Base
 from tilewise.service.db.session import make_sessions, write_connection
-from tilewise.service.host.machine import MachineInfo, examine_here
 from tilewise.service.jobs import claims, lease, queue
 from tilewise.service.jobs.lease import Lease
 from tilewise.service.jobs.trial_store import SqlTrialStore
@@ -29,11 +27,6 @@ WANTED, OTHER = problem(1), problem(2)
 TABLES = set(Base.metadata.tables)
 SMALL = {"machines", "toolchains", "workers", "tokens"}  # as many as there are of these
 JOB = 1
-
-
-@cache
-def here() -> MachineInfo:
-    return examine_here()
 
 
 def page_of_trials(store: SqlTrialStore) -> object:
@@ -91,7 +84,7 @@ ASKED = {
     "a token": (lambda s: tokens.find(s, "x"), "tokens USING INDEX sqlite_autoindex_tokens"),
     "a look-up with files": (
         lambda s: files.look_up(
-            s, [WANTED], Asked(TARGET, TOOLCHAIN, match="nearest"), here(),
+            s, [WANTED], Asked(TARGET, TOOLCHAIN, match="nearest"),
             ["cpu", "air", "kernel"]),
         "schedules USING INDEX"),
     "the failures that are known": (
