@@ -217,9 +217,13 @@ def leading(farm):
     return [run for run in farm.runs() if "--helps" not in arguments(run)]
 
 
+MANY = 200
+"""Trials that outlast the start of every helper, on a busy machine too."""
+
+
 def test_one_job_is_spread_over_three_of_four_workers_and_times_nothing_twice(four):
     name = problem(50)
-    job = four.ask(name, seed=SPREAD, trials=60, spread=3, sampler="random")
+    job = four.ask(name, seed=SPREAD, trials=MANY, spread=3, sampler="random")
     wait_until(lambda: len(helping(four)) == 2)
     most = 0
 
@@ -230,9 +234,9 @@ def test_one_job_is_spread_over_three_of_four_workers_and_times_nothing_twice(fo
 
     wait_until(is_over)
     tried = timed(four, name)
-    assert len(tried) == len({schedule for schedule, _ in tried}) == 60
+    assert len(tried) == len({schedule for schedule, _ in tried}) == MANY
     assert len({process for _, process in tried}) == 3 and most == 3
-    assert sum(four.job(job)["trials"][state] for state in ("timed", "pruned", "failed")) == 60
+    assert sum(four.job(job)["trials"][state] for state in ("timed", "pruned", "failed")) == MANY
     wait_until(lambda: not four.runs())
 
 
