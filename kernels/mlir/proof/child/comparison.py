@@ -160,15 +160,7 @@ def _exact(found: Array, expected: Array, moves: Moves) -> Difference:
     for moved, unmoved in moves:
         np.maximum(furthest, _apart(moved, unmoved), out=furthest)
     allowed = MARGIN * np.maximum(furthest, LEAST_SHARE * float(np.median(furthest)))
-    at = _worst(error, allowed)
-    return Difference(
-        float(error[at]),
-        float(allowed[at]),
-        (at,),
-        int(found[at]),
-        int(expected[at]),
-        bool(furthest.any()),
-    )
+    return _at_worst(error, allowed, found, expected)
 
 
 def _apart(one: Array, other: Array) -> Array:
@@ -178,25 +170,19 @@ def _apart(one: Array, other: Array) -> Array:
     return apart
 
 
-def _worst(error: Array, allowed: Array) -> int:
-    """Return the place of the error that is the largest share of what is allowed."""
+def _at_worst(error: Array, allowed: Array, found: Array, expected: Array) -> Difference:
+    """Return the difference whose error is the largest share of what is allowed."""
     with np.errstate(all="ignore"):
-        return int(np.argmax(np.where(error > 0, error / allowed, 0.0)))
+        at = int(np.argmax(np.where(error > 0, error / allowed, 0.0)))
+    values = found[at].item(), expected[at].item()
+    return Difference(float(error[at]), float(allowed[at]), (at,), *values, bool(allowed.any()))
 
 
 def _close(found: Array, expected: Array, moves: Moves, element: str, rules: Rules) -> Difference:
     with np.errstate(all="ignore"):
         error = _distance(found, expected, rules)
         allowed = _allowed(expected, moves, element, rules)
-    at = _worst(error, allowed)
-    return Difference(
-        float(error[at]),
-        float(allowed[at]),
-        (at,),
-        float(found[at]),
-        float(expected[at]),
-        bool(allowed.any()),
-    )
+    return _at_worst(error, allowed, found, expected)
 
 
 def _distance(found: Array, expected: Array, rules: Rules) -> Array:
