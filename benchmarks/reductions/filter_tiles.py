@@ -15,9 +15,8 @@ from tilewise.kernels.native import lower
 from tilewise.kernels.native.microbench import peak_gflops
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.kernels.schedule import Pack, Prefetch, Register, Schedule, Step, Winograd
-from tilewise.kernels.schedule.fewer_products import TILES
-from tilewise.kernels.schedule.winograd import winograd_space
+from tilewise.kernels.schedule import Pack, Prefetch, Register, Schedule, Step, Winograd, begin
+from tilewise.kernels.steps.transformed import TILES
 from tilewise.kernels.target import resolve
 from tilewise.search.space.methods.winograd import outputs_of
 from tilewise.search.space.workload import Workload
@@ -50,7 +49,7 @@ def table(problem: Problem, rounds: int) -> list[str]:
         (output, rows, vectors)
         for output in outputs_of(Workload(problem, target))
         for rows, vectors in SHAPES
-        if rows <= winograd_space(problem, output).extent(TILES)
+        if rows <= begin(problem, Winograd(output)).dim(TILES).extent
     ]
     ways: list[Any] = [
         lower(problem, steps(output, rows, vectors * lanes, fetches), target).bind(operands)

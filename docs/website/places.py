@@ -15,7 +15,7 @@ RENAMED = {
     "CHANGELOG.md": "changelog.md",
     "docs/README.md": "index.md",
     "docs/search.md": "searches.md",  # Sphinx has a page of its own at search.html
-    "kernels/schedule/steps": "reference/steps.md",
+    "kernels/steps": "reference/steps.md",
 }
 SHOWN_AS_TEXT = frozenset({
     "", ".cfg", ".cmake", ".csv", ".ini", ".json", ".md", ".mlir", ".py", ".sh", ".sql", ".toml",

@@ -1,18 +1,14 @@
 """Steps into a loop nest. Both lowerings, the printer and the counts read it from here."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
+from tilewise.kernels import nest as nodes
+from tilewise.kernels.nest import LoopKind, Role, shape_of
 from tilewise.kernels.problem.base import Problem
-from tilewise.kernels.problem.iteration import IterationSpace
+from tilewise.kernels.problem.iteration import IterationSpace, iteration_space
 from tilewise.kernels.problem.model import Conv2d
-from tilewise.kernels.schedule.fewer_products import POINT
-from tilewise.kernels.schedule.legality import check_legal, part_size, tile_unit
-from tilewise.kernels.schedule.model import Schedule
-from tilewise.kernels.schedule.steps.copies import Pack
-from tilewise.kernels.schedule.steps.loops import Parallel, Stream, Tile
-from tilewise.kernels.schedule.steps.register import Register
-from tilewise.kernels.schedule.transformed import scheduled_space
+from tilewise.kernels.schedule import Parallel, Schedule, loop_nest
 
 
 @dataclass(frozen=True)
@@ -135,78 +131,60 @@ def _line(entry: Entry) -> str:
     )
 
 
+_KINDS = {
+    LoopKind.PARALLEL: "parallel",
+    LoopKind.TILE: "tile",
+    LoopKind.K_BLOCK: "stream",
+    LoopKind.MICRO: "micro",
+}
+
+
 def build(problem: Problem, schedule: Schedule) -> Nest:
     """The loop nest of a schedule.
 
     Raises:
         ScheduleError: the schedule cannot be applied to the problem.
     """
-    check_legal(problem, schedule)
-    space = scheduled_space(problem, schedule)
-    register = schedule.register
-    blocks = dict(space.extents)
+    nest = loop_nest(problem, schedule)
     entries: list[Entry] = []
-    for step in schedule.steps:
-        if isinstance(step, Parallel):
-            unit = tile_unit(space, schedule, step.dim)
-            size = part_size(blocks[step.dim], step.parts, unit)
-            entries.append(Loop(step.dim, size, -(-blocks[step.dim] // size), step.name))
-            blocks[step.dim] = size
-        elif isinstance(step, Tile | Stream):
-            size = step.depth if isinstance(step, Stream) else step.size
-            trips = -(-blocks[step.dim] // size)
-            entries.append(Loop(step.dim, size, trips, step.name))
-            blocks[step.dim] = min(size, blocks[step.dim])
-        elif isinstance(step, Pack):
-            shape = _packed_shape(problem, space, schedule, blocks, step)
-            entries.append(Copy(step.operand, shape, schedule.transforms))
-        elif isinstance(step, Register):
-            entries.extend(_micro_loops(space, schedule, blocks))
-    depth = blocks[space.stream]
-    kernel = Kernel(register.rows, register.cols, depth, space.taps, schedule.unroll)
-    walks = space.spans_groups or schedule.sweeps
-    kernel = replace(kernel, lanes=schedule.lanes, lines=schedule.jam, walks=walks)
-    entries.append(replace(kernel, streams=schedule.streams))
-    return Nest(space, tuple(entries))
+    for here in nest.visit():
+        node = here.node
+        if isinstance(node, nodes.Loop):
+            if nest.dim(node.dim).role is Role.POINT:
+                shape = (here.blocks[node.dim], here.blocks[nest.row], nest.tile.cols)
+                entries.append(Copy("C", shape, transforms=True))
+            entries.append(Loop(node.dim, node.step, here.trips, _KINDS[node.kind]))
+        elif isinstance(node, nodes.Stage):
+            entries.append(Copy(node.operand, shape_of(nest, here), node.transforms))
+        elif isinstance(node, nodes.Compute):
+            entries.append(_kernel(nest, node, here.blocks[nest.k]))
+    entries.sort(key=lambda entry: isinstance(entry, Kernel))
+    return Nest(space_of(nest), tuple(entries))
 
 
-def _micro_loops(space: IterationSpace, schedule: Schedule, blocks: dict[str, int]) -> list[Entry]:
-    """The loops over micro-tiles that are left inside the innermost block."""
-    register = schedule.register
-    rows: list[Entry] = []
-    for dim in space.row_dims:
-        step = tile_unit(space, schedule, dim)
-        rows.append(Loop(dim, step, -(-blocks[dim] // step), "micro"))
-    cols: list[Entry] = [
-        Loop(space.col, register.cols, -(-blocks[space.col] // register.cols), "micro")
-    ]
-    if POINT in blocks:
-        points = blocks[POINT]
-        sums = Copy("C", (points, blocks[space.row], register.cols), transforms=True)
-        return [*cols, sums, Loop(POINT, 1, points, "micro"), *rows]
-    return cols + rows if register.outer == "cols" else rows + cols
+def _kernel(nest: nodes.Nest, node: nodes.Compute, depth: int) -> Kernel:
+    tile, k_block = nest.tile, nest.k_block
+    streams = k_block.streams if k_block else 1
+    return Kernel(
+        tile.rows, tile.cols, depth, nest.taps, node.unroll, node.lanes, tile.lines,
+        nest.is_macro, streams,
+    )  # fmt: skip
 
 
-def _packed_shape(
-    problem: Problem,
-    space: IterationSpace,
-    schedule: Schedule,
-    blocks: dict[str, int],
-    step: Pack,
-) -> tuple[int, ...]:
-    depth, cols = blocks[space.stream], schedule.register.cols
-    if step.operand == "B":
-        panel = (depth, cols) if schedule.lanes == 1 else (cols, depth)
-        return (-(-blocks[space.col] // cols), blocks.get(POINT, space.taps), *panel)
-    if POINT in blocks:
-        return (blocks[POINT], blocks[space.row], depth)
-    if isinstance(problem, Conv2d) and space.image == "A":
-        return (
-            reach(blocks["oh"], problem.kh, problem),
-            reach(blocks["ow"], problem.kw, problem),
-            depth,
-        )
-    return (blocks[space.row], depth)
+def space_of(nest: nodes.Nest) -> IterationSpace:
+    """The dims that the steps of a schedule speak of."""
+    if nest.algorithm is None:
+        return iteration_space(nest.problem)
+    return IterationSpace(
+        extents=tuple(nest.extents.items()),
+        row_dims=nest.rows,
+        col=nest.col,
+        stream=nest.k,
+        taps=1,
+        lead=nest.named(Role.POINT),
+        image="A",
+        tile=nest.algorithm.tile,
+    )
 
 
 def reach(outputs: int, taps: int, problem: Conv2d) -> int:

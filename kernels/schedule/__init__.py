@@ -1,22 +1,29 @@
-"""Schedules: short tuples of frozen steps, outermost first, independent of the target."""
+"""Schedules: short tuples of frozen steps, outermost first, independent of the target.
 
+`loop_nest` gives the loop nest that a schedule makes of a problem, and so says whether it is legal.
+"""
+
+from tilewise.kernels.schedule.apply import begin, check_legal, loop_nest
 from tilewise.kernels.schedule.computing import instruction_of, with_instruction
-from tilewise.kernels.schedule.legality import check_legal
 from tilewise.kernels.schedule.model import Schedule, fast_algorithm
-from tilewise.kernels.schedule.steps.algorithms import Strassen, Winograd
-from tilewise.kernels.schedule.steps.base import Step
-from tilewise.kernels.schedule.steps.copies import Pack, Prefetch
-from tilewise.kernels.schedule.steps.loops import Parallel, Stream, Tile
-from tilewise.kernels.schedule.steps.register import (
+from tilewise.kernels.steps import (
     Instruction,
     Interleave,
     Jam,
+    Nontemporal,
+    Pack,
+    Parallel,
+    Prefetch,
     Register,
     Split,
+    Step,
+    Strassen,
+    Stream,
     Sweep,
+    Tile,
     Unroll,
+    Winograd,
 )
-from tilewise.kernels.schedule.steps.stores import Nontemporal
 
 __all__ = [
     "Instruction",
@@ -36,8 +43,10 @@ __all__ = [
     "Tile",
     "Unroll",
     "Winograd",
+    "begin",
     "check_legal",
-    "instruction_of",
-    "with_instruction",
     "fast_algorithm",
+    "instruction_of",
+    "loop_nest",
+    "with_instruction",
 ]

@@ -7,22 +7,26 @@ from dataclasses import dataclass
 from math import prod
 
 from tilewise.kernels.errors import ScheduleError
-from tilewise.kernels.schedule.steps.algorithms import Strassen, Winograd
-from tilewise.kernels.schedule.steps.base import Step, StepJson
-from tilewise.kernels.schedule.steps.copies import Pack, Prefetch
-from tilewise.kernels.schedule.steps.from_json import step_from_json
 from tilewise.kernels.schedule.steps.levels import Pipeline
-from tilewise.kernels.schedule.steps.loops import Parallel, Stream
-from tilewise.kernels.schedule.steps.register import (
+from tilewise.kernels.steps import (
     Instruction,
     Interleave,
     Jam,
+    Nontemporal,
+    Pack,
+    Parallel,
+    Prefetch,
     Register,
     Split,
+    Step,
+    StepJson,
+    Strassen,
+    Stream,
     Sweep,
     Unroll,
+    Winograd,
+    step_from_json,
 )
-from tilewise.kernels.schedule.steps.stores import Nontemporal
 
 _compact = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 

@@ -9,9 +9,8 @@ cache if the first does not hold one.
 from math import ceil, hypot, prod
 from typing import NamedTuple
 
-from tilewise.kernels.schedule import Register, Strassen, Winograd
-from tilewise.kernels.schedule.fewer_products import POINT
-from tilewise.kernels.schedule.transformed import transformed_space
+from tilewise.kernels.schedule import Register, Strassen, Winograd, begin
+from tilewise.kernels.steps.transformed import POINT
 from tilewise.kernels.target.cores import is_golden_cove_server
 from tilewise.search.model.computing import (
     FMA_LATENCY,
@@ -116,8 +115,9 @@ def transformed_amounts(
     workload, shape = space.workload, tile_shape(point["tile"])
     rows, cols = shape.rows, shape.cols(workload.lanes)
     extents, _ = transformed_part(workload, point, method, Register(rows, cols, "cols"))
-    dims = transformed_space(space.problem, method)
-    tiles, channels, depth = extents[dims.row], extents[dims.col], extents[dims.stream]
+    dims = begin(space.problem, method)
+    assert dims.algorithm is not None
+    tiles, channels, depth = extents[dims.row], extents[dims.col], extents[dims.k]
     points = extents[POINT]
     block = min(equal_block(tiles, int(point[WANTED]), rows), tiles)
     blocks, panels = ceil(tiles / block), ceil(channels / cols)
@@ -138,7 +138,7 @@ def transformed_amounts(
     is_golden_cove = is_golden_cove_server(space.target.cpu)
     copies = (GOLDEN_COVE_COPIES if is_golden_cove else (COPIES_NEAR, COPIES_FAR))[held > near]
     out["packed_a"] = copies * image + (copies if panel <= near else PRODUCTS_FAR) * products
-    pixels = prod(dims.tile)
+    pixels = prod(dims.algorithm.tile)
     out["c_lines"] = products * pixels / points
     out["a_from_l2" if held <= near else "a_from_l3"] = ceil(part / cols) * image
     far = 0 if weights_of_part + held <= near else blocks

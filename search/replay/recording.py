@@ -15,8 +15,7 @@ from typing import Any
 
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule, with_instruction
-from tilewise.kernels.schedule.steps.base import Step
-from tilewise.kernels.schedule.steps.from_json import step_from_json
+from tilewise.kernels.steps import Step, step_from_json
 from tilewise.kernels.target.model import Target
 from tilewise.search.errors import RecordingError
 from tilewise.search.records import Solved, TrialRecord

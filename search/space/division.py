@@ -3,8 +3,8 @@
 import functools
 from math import log
 
-from tilewise.kernels.schedule import Parallel, Schedule, Tile
-from tilewise.kernels.schedule.legality import part_size, tile_unit
+from tilewise.kernels.schedule import Parallel, Schedule, Tile, begin
+from tilewise.kernels.steps.parallel import part_size
 from tilewise.search.space.points import WHOLE, Point
 from tilewise.search.space.workload import Workload
 
@@ -20,7 +20,7 @@ def parallel_steps(workload: Workload, point: Point, tail: Schedule) -> list[Par
     steps = []
     division = str(point.get("parallel", "none"))
     for dim, parts in (part.split("=") for part in division.split(",") if part != "none"):
-        tiles = -(-workload.extents[dim] // tile_unit(workload.dims, tail, dim))
+        tiles = -(-workload.extents[dim] // begin(workload.problem, *tail.steps).unit(dim))
         if min(tiles, int(parts)) > 1:
             steps.append(Parallel(dim, min(tiles, int(parts))))
     return steps
@@ -30,7 +30,7 @@ def part_extents(workload: Workload, divided: list[Parallel], tail: Schedule) ->
     """The extents of one thread's part after the steps of a division."""
     extents = dict(workload.extents)
     for step in divided:
-        unit = tile_unit(workload.dims, tail, step.dim)
+        unit = begin(workload.problem, *tail.steps).unit(step.dim)
         extents[step.dim] = part_size(extents[step.dim], step.parts, unit)
     return extents
 

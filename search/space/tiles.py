@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 from tilewise.kernels.problem import Matmul
 from tilewise.kernels.problem.iteration import is_packed_by_rows
-from tilewise.kernels.schedule.fewer_products import TILES
-from tilewise.kernels.schedule.winograd import outputs_of, why_not_winograd, winograd_space
+from tilewise.kernels.schedule import Winograd, begin
+from tilewise.kernels.steps.transformed import TILES
+from tilewise.kernels.steps.winograd import outputs_of, why_not_winograd
 from tilewise.search.space.points import Value
 from tilewise.search.space.workload import Workload
 
@@ -118,7 +119,7 @@ def _rows(workload: Workload) -> int:
     if why_not_winograd(workload.problem) is not None:
         return rows  # of pairs of rows there are fewer
     smallest = min(outputs_of(workload.problem))
-    return max(rows, winograd_space(workload.problem, smallest).extent(TILES))
+    return max(rows, begin(workload.problem, Winograd(smallest)).dim(TILES).extent)
 
 
 @dataclass(frozen=True)

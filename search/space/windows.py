@@ -17,8 +17,8 @@ from tilewise.kernels.schedule import (
     Schedule,
     Step,
     Tile,
+    begin,
 )
-from tilewise.kernels.schedule.legality import tile_unit
 from tilewise.search.space.division import block_steps, parallel_steps, part_extents
 from tilewise.search.space.parameters import Choice, Parameter, RegisterTile, Size
 from tilewise.search.space.points import WHOLE, Point, Value
@@ -107,7 +107,7 @@ def window_schedule(workload: Workload, point: Point) -> Schedule:
     steps += [Tile("n", 1)] if workload.extents["n"] > 1 else []
     steps += [Prefetch("A")] if point["prefetch"] else []
     for dim, name in (("oh", "image_rows"), ("co", "cols")):
-        unit = tile_unit(workload.dims, tail, dim)
+        unit = begin(workload.problem, *tail.steps).unit(dim)
         steps += block_steps(dim, extents, int(point[name]), unit)
     return Schedule((*steps, *tail.steps))
 

@@ -6,7 +6,7 @@ from benchmarks.kernels import winograd
 from tilewise.kernels.oracle.accuracy import KINDS
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Pack, Register, Schedule, Tile, Winograd
-from tilewise.kernels.schedule.winograd import why_not_winograd
+from tilewise.kernels.steps.winograd import why_not_winograd
 from tilewise.kernels.target import detect
 
 PROBLEM = parse_problem("conv2d:n=1,h=16,w=16,ci=32,co=64,kh=3,kw=3,pad=1,dtype=f32")

@@ -11,7 +11,7 @@ from docs.website.reference.json_types import type_words
 from tests.docs.commands import ROOT
 from tilewise.cli.parser import MODULES
 from tilewise.kernels.problem.model import Conv2d, Matmul
-from tilewise.kernels.schedule.steps.from_json import STEPS
+from tilewise.kernels.steps import STEPS
 
 
 def page(name: str) -> str:

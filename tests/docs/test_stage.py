@@ -23,7 +23,7 @@ PAGE = PurePosixPath("docs/design/space.md")
         ("../../CONTRIBUTING.md", "../contributing.md"),
         ("../README.md", "../index.md"),
         ("../experiments", "../experiments/README.md"),
-        ("../../kernels/schedule/steps", "../reference/steps.md"),
+        ("../../kernels/steps", "../reference/steps.md"),
         ("../../examples/own_study.py", "../source/examples/own_study.py.md"),
         ("../../examples/ci", "../source/examples/ci.md"),
         ("../roofline.svg", "../roofline.svg"),

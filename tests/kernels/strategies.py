@@ -28,10 +28,10 @@ from tilewise.kernels.schedule import (
     Sweep,
     Tile,
     Unroll,
+    begin,
     check_legal,
 )
-from tilewise.kernels.schedule.legality import tile_unit
-from tilewise.kernels.schedule.sweeping import LARGEST_SWEEP
+from tilewise.kernels.steps.sweep import MOST_ROWS_OF_B
 from tilewise.kernels.target import Target
 from tilewise.kernels.target.instructions import WITH_CHOICE, usable
 
@@ -183,7 +183,7 @@ def sweeps(draw: st.DrawFn, problem: Matmul, target: Target) -> Schedule:
     op = draw(instructions(problem, target, splits=False))
     how = sweep_arithmetic(problem.element.name, target, op)
     deep = how.depth
-    depth = deep * draw(st.integers(1, min(problem.k, LARGEST_SWEEP) // deep))
+    depth = deep * draw(st.integers(1, min(problem.k, MOST_ROWS_OF_B) // deep))
     cols = target.lanes(problem.element.name) * draw(st.sampled_from([1, 2, 3, 4, 8]))
     steps: list[Step] = [Tile("batch", 1)] if problem.batch > 1 else []
     if draw(st.booleans()):
@@ -230,7 +230,7 @@ def window_schedules(draw: st.DrawFn, problem: Conv2d, target: Target) -> Schedu
     if space.image == "A" and draw(st.booleans()):
         steps.append(Prefetch("A"))
     for dim in draw(st.permutations(["oh", "co"])):
-        step = tile_unit(space, Schedule(tuple(tail)), dim)
+        step = begin(problem, *tail).unit(dim)
         if space.extent(dim) > step and draw(st.booleans()):
             steps.append(Tile(dim, step * draw(st.integers(1, -(-space.extent(dim) // step)))))
     return draw(divided(problem, Schedule((*steps, *tail))))

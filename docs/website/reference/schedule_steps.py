@@ -5,9 +5,7 @@ from dataclasses import MISSING, Field, fields
 from typing import get_args
 
 from docs.website.reference.markdown import code, one_line, table
-from tilewise.kernels.schedule.steps.base import Step
-from tilewise.kernels.schedule.steps.from_json import STEPS
-from tilewise.kernels.schedule.steps.loops import Tile
+from tilewise.kernels.steps import STEPS, Step, Tile
 
 INTRODUCTION = """\
 A schedule is a list of steps, outermost first; read from the top, it is the loop nest. Nests are

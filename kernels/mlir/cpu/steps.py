@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from tilewise.kernels.mlir.cpu.packs import PackEmitter
 from tilewise.kernels.mlir.cpu.pieces import Extents, Piece, check_uniform, cut
+from tilewise.kernels.mlir.cpu.units import tile_unit
 from tilewise.kernels.mlir.payload.form import Form
 from tilewise.kernels.mlir.transform.writer import ANY, Writer
 from tilewise.kernels.schedule import (
@@ -22,7 +23,7 @@ from tilewise.kernels.schedule import (
     Tile,
     Unroll,
 )
-from tilewise.kernels.schedule.legality import part_size, tile_unit
+from tilewise.kernels.steps.parallel import part_size
 
 Handles = tuple[str, str | None]
 """The contraction, and the epilogue where there is one."""

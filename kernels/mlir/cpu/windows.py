@@ -12,11 +12,12 @@ from dataclasses import replace
 from tilewise.kernels.mlir.cpu.panes import Axis, Pane, parts
 from tilewise.kernels.mlir.cpu.steps import SAID
 from tilewise.kernels.mlir.cpu.tap_tile import TapTiles, columns_of_blocks, foldable, fuse_spread
+from tilewise.kernels.mlir.cpu.units import tile_unit
 from tilewise.kernels.mlir.cpu.window_tile import WindowTiles, lanes_along
 from tilewise.kernels.mlir.payload.form import Form
 from tilewise.kernels.mlir.transform.writer import ANY, Writer
 from tilewise.kernels.schedule import Parallel, Register, Schedule, Step, Tile, Unroll
-from tilewise.kernels.schedule.legality import part_size, tile_unit
+from tilewise.kernels.steps.parallel import part_size
 
 MOST_PRODUCTS = 1600
 """Vectors that the code of all panes multiplies, up to which taps in the padding are left out: a

@@ -34,7 +34,7 @@ from tilewise.kernels.native.strides import Strides
 from tilewise.kernels.problem import Conv2d, Problem
 from tilewise.kernels.problem.iteration import is_packed_ahead
 from tilewise.kernels.schedule import Parallel
-from tilewise.kernels.schedule.fewer_products import POINT
+from tilewise.kernels.steps.transformed import POINT
 
 
 @dataclass(frozen=True)

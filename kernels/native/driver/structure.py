@@ -8,7 +8,7 @@ from tilewise.kernels.native.strides import Strides
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.problem.iteration import IterationSpace, is_packed_ahead
 from tilewise.kernels.schedule import Schedule
-from tilewise.kernels.schedule.strassen import has_strided_rows
+from tilewise.kernels.steps.strassen import has_strided_rows
 
 
 @dataclass(frozen=True)

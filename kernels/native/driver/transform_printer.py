@@ -16,7 +16,7 @@ from tilewise.kernels.native.driver.prefetch_printer import PrefetchPrinter
 from tilewise.kernels.native.driver.scope import Scope
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
 from tilewise.kernels.native.microkernels.abi import PAST_CACHES, TRANSFORMS, Arguments
-from tilewise.kernels.schedule.fewer_products import POINT, TILES
+from tilewise.kernels.steps.transformed import POINT, TILES
 
 _TILES_OF_AN_IMAGE = "tile_height, tile_width, tiles_down, tiles_across"
 _FILTER = ("filter_rows", "filter_cols")

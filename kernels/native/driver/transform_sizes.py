@@ -14,9 +14,9 @@ from tilewise.kernels.native.driver.parameters import (
 from tilewise.kernels.native.strides import Strides
 from tilewise.kernels.problem import Conv2d, Problem
 from tilewise.kernels.problem.iteration import is_packed_ahead
-from tilewise.kernels.schedule.fewer_products import POINT
-from tilewise.kernels.schedule.strassen import has_strided_rows, matrix_of
-from tilewise.kernels.schedule.winograd import taps_of, tiles_of
+from tilewise.kernels.steps.strassen import has_strided_rows, matrix_of
+from tilewise.kernels.steps.transformed import POINT
+from tilewise.kernels.steps.winograd import taps_of, tiles_of
 
 
 def sizes_of_transforms(problem: Problem, nest: Nest, strides: Strides) -> dict[str, int]:

@@ -10,8 +10,7 @@ from tilewise.kernels.native.microkernels.abi import ADD_BIAS, RELU, epilogue_fl
 from tilewise.kernels.native.strides import Strides
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.problem.iteration import is_packed_ahead, iteration_space
-from tilewise.kernels.schedule import Parallel, Schedule
-from tilewise.kernels.schedule.legality import tile_unit
+from tilewise.kernels.schedule import Schedule, loop_nest
 from tilewise.kernels.target.model import Target
 
 STEPS_FOR_LINE = 4
@@ -142,14 +141,10 @@ def _lines_fetched(problem: Problem, schedule: Schedule, strides: Strides) -> in
     Each line takes one of the few places for lines under way to the first cache, until the last
     cache has given it. A whole row at once fills them, and what the iteration reads waits.
     """
-    space = iteration_space(problem)
-    divided = {s.dim: s.parts for s in schedule.steps if isinstance(s, Parallel)}
-    tiles = prod(
-        -(-space.extent(dim) // (tile_unit(space, schedule, dim) * divided.get(dim, 1)))
-        for dim in space.row_dims
-    )
-    lines = lines_of_a_row(problem, schedule.register.cols, strides)
-    return min(lines, -(-lines * schedule.unroll // tiles))
+    nest = loop_nest(problem, schedule)
+    tiles = prod(-(-nest.part(dim) // nest.unit(dim)) for dim in nest.rows)
+    lines = lines_of_a_row(problem, nest.tile.cols, strides)
+    return min(lines, -(-lines * nest.compute.unroll // tiles))
 
 
 def _spreads_c(problem: Problem, schedule: Schedule, target: Target) -> bool:

@@ -35,11 +35,8 @@ from tilewise.kernels.native.packing.transforms import (
 )
 from tilewise.kernels.native.strides import Strides
 from tilewise.kernels.problem import Conv2d, Problem
-from tilewise.kernels.schedule import Parallel, Schedule, Tile
-from tilewise.kernels.schedule.fewer_products import TILES
-from tilewise.kernels.schedule.legality import part_size
-from tilewise.kernels.schedule.transformed import scheduled_space
-from tilewise.kernels.schedule.winograd import taps_of
+from tilewise.kernels.schedule import Schedule, loop_nest
+from tilewise.kernels.steps.winograd import taps_of
 from tilewise.kernels.target.cores import is_golden_cove_server
 from tilewise.kernels.target.model import Target
 
@@ -89,15 +86,15 @@ class TransformedProduct:
     def of(cls, problem: Problem, schedule: Schedule, target: Target, strides: Strides) -> Self:
         """The one that a schedule asks for; LoweringError for what the target has not."""
         spec = outer_product_spec(problem, schedule, target, strides)
-        flags, space = epilogue_flags(problem), scheduled_space(problem, schedule)
+        flags, nest = epilogue_flags(problem), loop_nest(problem, schedule)
         transforms = TransformSpec(
             element=problem.element.name,
             lanes=spec.lanes,
             fma=spec.fma,
             method=method_of(problem, schedule),
             planes=problem.has_channels_first,
-            depth=space.extent(space.stream) % spec.lanes > 0,
-            cols=space.extent(space.col) % spec.lanes > 0,
+            depth=nest.dim(nest.k).extent % spec.lanes > 0,
+            cols=nest.dim(nest.col).extent % spec.lanes > 0,
             adds=problem.accumulates,
             bias=bool(flags & ADD_BIAS),
             relu=bool(flags & RELU),
@@ -147,11 +144,6 @@ def _reads_panels_once(problem: Problem, schedule: Schedule, target: Target) -> 
 
     Each thread packs or reads all panels, and has a part of the tiles.
     """
-    rows = schedule.register.rows
-    tiles = scheduled_space(problem, schedule).extent(TILES)
-    for step in schedule.steps:
-        if isinstance(step, Parallel) and step.dim == TILES:
-            tiles = part_size(tiles, step.parts, rows)
-        elif isinstance(step, Tile) and step.dim == TILES:
-            tiles = min(tiles, step.size)
-    return is_golden_cove_server(target.cpu) and tiles <= rows
+    nest = loop_nest(problem, schedule)
+    tiles = min(nest.enclosing(nest.row), nest.part(nest.row))
+    return is_golden_cove_server(target.cpu) and tiles <= nest.tile.rows

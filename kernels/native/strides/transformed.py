@@ -7,7 +7,7 @@ from tilewise.kernels.loopnest import Nest
 from tilewise.kernels.native.strides.lines import odd_lines
 from tilewise.kernels.native.strides.records import Operand, PackedRows, Strides, Taps, Words
 from tilewise.kernels.problem import Conv2d, Problem
-from tilewise.kernels.schedule.strassen import matrix_of
+from tilewise.kernels.steps.strassen import matrix_of
 
 
 def transformed(nest: Nest, how: Arithmetic, b: Operand, taps: Taps) -> Strides:

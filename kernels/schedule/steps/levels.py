@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
-from tilewise.kernels.schedule.steps.base import Step
+from tilewise.kernels.nest import Nest
+from tilewise.kernels.steps.base import Phase, Place, Step, register_step
 
 LevelName = Literal[
     "distribution",
@@ -20,7 +21,21 @@ REMAINDERS: tuple[Remainders, ...] = get_args(Remainders)
 
 
 @dataclass(frozen=True)
-class Level(Step):
+class OfIree(Step):
+    """A step of IREE's own code, which no nest here has."""
+
+    place: ClassVar[Place] = Place.ANYWHERE
+    phase: ClassVar[Phase] = Phase.ALGORITHM
+
+    def check(self, nest: Nest) -> None:
+        """Raise: no kernel here has it."""
+        why = "it is of IREE's own code; give a schedule for a target cpu:NAME"
+        raise self.refused(nest, why)
+
+
+@register_step
+@dataclass(frozen=True)
+class Level(OfIree):
     """Tile a loop at one of the levels of IREE's code generation for processors.
 
     A list of `#iree_cpu.lowering_config`. The steps of a level stand in the order of its loops,
@@ -34,18 +49,21 @@ class Level(Step):
     """
 
     name: ClassVar[str] = "level"
+    words: ClassVar[dict[str, tuple[str, ...]]] = {"at": LEVELS}
     at: LevelName
     dim: str
     size: int
 
 
+@register_step
 @dataclass(frozen=True)
-class Pipeline(Step):
+class Pipeline(OfIree):
     """The passes that IREE lowers the loops by, and what becomes of what tiles do not divide.
 
     `#iree_cpu.pipeline`; `peeled` is its option `enable_loop_peeling`. Flavor iree-spec alone.
     """
 
     name: ClassVar[str] = "pipeline"
+    words: ClassVar[dict[str, tuple[str, ...]]] = {"passes": PIPELINES, "remainders": REMAINDERS}
     passes: PipelineName
     remainders: Remainders

@@ -33,8 +33,8 @@ from tilewise.kernels.schedule import (
     Unroll,
     Winograd,
 )
-from tilewise.kernels.schedule.strassen import matrix_of
-from tilewise.kernels.schedule.winograd import outputs_of, winograd_space
+from tilewise.kernels.steps.strassen import matrix_of
+from tilewise.kernels.steps.winograd import filtering_of, outputs_of
 from tilewise.kernels.target.model import Target
 from tilewise.search.runner.failures import CandidateFailureError
 
@@ -56,7 +56,7 @@ def errors_of(problem: Problem, schedule: Schedule, target: Target) -> Errors:
     strips = _strips(_longest(problem), target)
     tiles = min(register.rows * max(1, -(-LEAST_TILES // register.rows)), MOST_TILES)
     if schedule.winograd is not None:
-        height, width = winograd_space(problem, schedule.winograd).tile
+        height, width = filtering_of(problem, schedule.winograd).output
         shape, cols = (_whole(LINES, height), _whole(tiles * TILE, width)), register.cols
     else:
         shape, cols = (LINES, tiles * TILE // LINES), COLS

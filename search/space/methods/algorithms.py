@@ -18,10 +18,10 @@ from tilewise.kernels.schedule import (
     Strassen,
     Unroll,
     Winograd,
+    begin,
 )
-from tilewise.kernels.schedule.fewer_products import TILES
-from tilewise.kernels.schedule.legality import part_size
-from tilewise.kernels.schedule.transformed import transformed_space
+from tilewise.kernels.steps.parallel import part_size
+from tilewise.kernels.steps.transformed import TILES
 from tilewise.kernels.target.cores import is_golden_cove_server
 from tilewise.search.space.division import block_steps
 from tilewise.search.space.methods.strassen import levels_of
@@ -45,7 +45,7 @@ def method_parameters(workload: Workload) -> tuple[Parameter, ...]:
     steps = steps_of(workload)
     if not steps:
         return ()
-    most = max(transformed_space(workload.problem, step).extent(TILES) for step in steps)
+    most = max(begin(workload.problem, step).dim(TILES).extent for step in steps)
     wanted = tuple(size for size in WANTED_TILES if size < most)
     names = tuple(
         f"{_BY_QUADRANTS}{step.levels}"
@@ -73,8 +73,8 @@ def tall_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
     if not is_golden_cove_server(workload.target.cpu) or not fetches_panels(workload):
         return ()
     most = workload.target.vector_registers - 2
-    spaces = (transformed_space(workload.problem, step) for step in steps_of(workload))
-    rows = sorted({space.extent(TILES) for space in spaces})
+    nests = (begin(workload.problem, step) for step in steps_of(workload))
+    rows = sorted({nest.dim(TILES).extent for nest in nests})
     return tuple((tall, 1) for tall in rows if MIN_ACCUMULATORS <= tall <= most)
 
 
@@ -126,7 +126,7 @@ def transformed_schedule(workload: Workload, point: Point, method: Winograd | St
     """The schedule of a point whose operands a step transforms."""
     shape = tile_shape(point["tile"])
     register = Register(shape.rows, shape.cols(workload.lanes), "cols")
-    col = transformed_space(workload.problem, method).col
+    col = begin(workload.problem, method).col
     extents, divided = transformed_part(workload, point, method, register)
     steps: list[Step] = [method, *divided]
     steps += block_steps(col, extents, int(point[channels_of(workload)]), register.cols)
@@ -149,8 +149,8 @@ def transformed_part(
 
     What divides images, lines or pixels of the direct method divides tiles.
     """
-    space = transformed_space(workload.problem, method)
-    extents, col = dict(space.extents), space.col
+    nest = begin(workload.problem, method)
+    extents, col = dict(nest.extents), nest.col
     wanted = {TILES: 1, col: 1}
     for part in str(point.get("parallel", "none")).split(","):
         dim, _, parts = part.partition("=")

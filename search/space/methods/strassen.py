@@ -4,7 +4,7 @@ Adding quadrants costs as much as copying A for each product, B for each block o
 little beside products only where all three dims are long.
 """
 
-from tilewise.kernels.schedule.strassen import matrix_of, why_not_strassen
+from tilewise.kernels.steps.strassen import matrix_of, why_not_strassen
 from tilewise.kernels.target.cores import is_golden_cove_server
 from tilewise.search.space.workload import Workload
 

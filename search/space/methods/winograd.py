@@ -3,8 +3,9 @@
 from math import prod
 
 from tilewise.kernels.problem import Conv2d
-from tilewise.kernels.schedule.fewer_products import POINT
-from tilewise.kernels.schedule.winograd import taps_of, why_not_winograd, winograd_space
+from tilewise.kernels.schedule import Winograd, begin
+from tilewise.kernels.steps.transformed import POINT
+from tilewise.kernels.steps.winograd import taps_of, why_not_winograd
 from tilewise.kernels.target.cores import is_golden_cove_server
 from tilewise.search.space.tiles import LINE_BYTES
 from tilewise.search.space.workload import Workload
@@ -70,7 +71,7 @@ def has_large_filter(workload: Workload) -> bool:
     outputs = outputs_of(workload)
     if not outputs or not workload.problem.has_constant_weights:
         return False
-    points = winograd_space(workload.problem, max(outputs)).extent(POINT)
+    points = begin(workload.problem, Winograd(max(outputs))).dim(POINT).extent
     channels = workload.stored["A" if workload.dims.image == "B" else "B"].total
     taps = prod(taps_of(workload.problem))
     is_far = is_golden_cove_server(workload.target.cpu)

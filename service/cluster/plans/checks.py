@@ -9,8 +9,7 @@ from typing import Any
 
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Schedule
-from tilewise.kernels.schedule.legality import check_legal
+from tilewise.kernels.schedule import Schedule, check_legal
 from tilewise.search.networks.costs import Timed
 from tilewise.search.networks.plan import Plan, PlannedNode
 from tilewise.search.networks.variants import problems_of

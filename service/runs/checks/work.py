@@ -9,9 +9,7 @@ from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.mlir.tuning_spec.form import form_of
 from tilewise.kernels.mlir.tuning_spec.sizes import check_levels
 from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.kernels.schedule import Schedule
-from tilewise.kernels.schedule.legality import check_legal
-from tilewise.kernels.schedule.transformed import scheduled_space
+from tilewise.kernels.schedule import Schedule, check_legal, loop_nest
 from tilewise.kernels.target import TargetName, parse_target
 from tilewise.kernels.target.ceiling import ceiling_gflops, tile_ceiling_gflops
 from tilewise.service.db import models
@@ -85,7 +83,7 @@ class JobWork:
         """
         saved = 1.0
         if schedule.transforms:
-            made = 2 * prod(size for _, size in scheduled_space(self.problem, schedule).extents)
+            made = 2 * prod(loop_nest(self.problem, schedule).extents.values())
             saved = max(1.0, self.problem.flops / made)
         return MARGIN * saved * self.most_peak_gflops
 

@@ -30,8 +30,9 @@ from tilewise.kernels.schedule import (
     Stream,
     Tile,
     Unroll,
+    begin,
 )
-from tilewise.kernels.schedule.strassen import matrix_of, strassen_space
+from tilewise.kernels.steps.strassen import matrix_of
 from tilewise.kernels.target import Target
 
 
@@ -66,15 +67,15 @@ def products(draw: st.DrawFn) -> tuple[Problem, int]:
 @st.composite
 def schedules(draw: st.DrawFn, problem: Problem, levels: int, target: Target) -> Schedule:
     """A legal schedule with the step, of every structure."""
-    space = strassen_space(problem, levels)
+    nest = begin(problem, Strassen(levels))
     rows = draw(st.integers(1, 8))
     cols = target.lanes(problem.element.name) * draw(st.integers(1, 3))
     steps: list[Step] = [Strassen(levels)]
-    for dim, unit in (("t", rows), (space.col, cols)):
-        tiles = -(-space.extent(dim) // unit)
+    for dim, unit in (("t", rows), (nest.col, cols)):
+        tiles = -(-nest.dim(dim).extent // unit)
         if tiles > 1 and draw(st.booleans()):
             steps.append(Parallel(dim, draw(st.integers(2, min(3, tiles)))))
-    steps += [Tile(space.col, cols * draw(st.integers(1, 2)))] if draw(st.booleans()) else []
+    steps += [Tile(nest.col, cols * draw(st.integers(1, 2)))] if draw(st.booleans()) else []
     steps += [Pack("B")]
     steps += [Prefetch("B")] if draw(st.booleans()) else []
     steps += [Tile("t", rows * draw(st.integers(1, 3)))] if draw(st.booleans()) else []

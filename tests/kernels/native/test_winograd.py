@@ -31,8 +31,9 @@ from tilewise.kernels.schedule import (
     Tile,
     Unroll,
     Winograd,
+    begin,
 )
-from tilewise.kernels.schedule.winograd import outputs_of, winograd_space
+from tilewise.kernels.steps.winograd import filtering_of, outputs_of
 from tilewise.kernels.target import Target
 
 sides = st.sampled_from([1, 2, 3, 4, 5, 6, 8, 9, 13, 14])
@@ -74,7 +75,7 @@ def schedules(draw: st.DrawFn, problem: Conv2d, target: Target) -> Schedule:
     cols = target.lanes(problem.element.name) * draw(st.integers(1, 3))
     steps: list[Step] = [Winograd(output)]
     for dim, unit in (("t", rows), ("co", cols)):
-        tiles = -(-winograd_space(problem, output).extent(dim) // unit)
+        tiles = -(-begin(problem, Winograd(output)).dim(dim).extent // unit)
         if tiles > 1 and draw(st.booleans()):
             steps.append(Parallel(dim, draw(st.integers(2, min(3, tiles)))))
     steps += [Tile("co", cols * draw(st.integers(1, 2)))] if draw(st.booleans()) else []
@@ -141,13 +142,13 @@ def test_padding_is_seen_along_both_axes(kh: int, kw: int, stride: int, host: Ta
 def test_the_products_of_a_tile_are_the_pixels_that_it_reads(kh: int, kw: int, stride: int) -> None:
     problem = replace(SMALL, kh=kh, kw=kw, stride=stride, h=40, w=50, pad=0)
     for output in outputs_of(problem):
-        space = winograd_space(problem, output)
+        nest = begin(problem, Winograd(output))
         height, width = (1 if taps == 1 else output for taps in (kh, kw))
-        assert space.tile == (height, width)
+        assert nest.algorithm is not None and nest.algorithm.tile == (height, width)
         reads = (stride * (pixels - 1) + taps for pixels, taps in ((height, kh), (width, kw)))
-        assert space.extent("point") == prod(reads)
+        assert nest.dim("point").extent == prod(reads)
         down, across = -(-problem.oh // height), -(-problem.ow // width)
-        assert space.extent("t") == problem.n * down * across
+        assert nest.dim("t").extent == problem.n * down * across
 
 
 @pytest.mark.parametrize(("kh", "kw", "stride"), FORMS)
@@ -191,7 +192,7 @@ def test_nan_and_infinity_spread_over_their_tile_alone(
     run.run(operands)
     run.run(clean)
     touched = np.zeros(results[0].shape[:3], bool)
-    height, width = winograd_space(problem, output).tile
+    height, width = filtering_of(problem, output).output
     for y in range(0, problem.oh, height):
         for x in range(0, problem.ow, width):
             lines, pixels = stride * (height - 1) + kh, stride * (width - 1) + kw

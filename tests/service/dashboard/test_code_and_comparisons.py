@@ -10,7 +10,7 @@ from sqlalchemy import select
 from tests.service.conftest import PROBLEM
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Register
-from tilewise.kernels.schedule.steps.base import StepJson
+from tilewise.kernels.steps import StepJson
 from tilewise.service.archive.fields import digest_of
 from tilewise.service.dashboard.rendering import environment
 from tilewise.service.dashboard.routes.pages import EXAMPLES

@@ -14,8 +14,8 @@ from tilewise.kernels.mlir.tuning_spec.sizes import outgrows_stack
 from tilewise.kernels.mlir.tuning_spec.text import Entry, marks_in, matcher_key, spec_text
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Register, Schedule
-from tilewise.kernels.schedule.steps.base import Step
 from tilewise.kernels.schedule.steps.levels import Level, Pipeline
+from tilewise.kernels.steps import Step
 
 COVERED = [
     "matmul:m=48,n=48,k=48,dtype=f32",

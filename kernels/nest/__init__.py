@@ -1,0 +1,56 @@
+"""The loop nest of a schedule: the one description that code generation, models and plots read.
+
+`nest_of` gives the nest of a problem, steps rewrite it (`tilewise.kernels.steps`), `Nest.visit`
+walks it. `run` executes any nest in NumPy, which defines what it means.
+"""
+
+from tilewise.kernels.nest.access import Array, Axis, Dim, Indices, Operand, Role, Term
+from tilewise.kernels.nest.counts import Counts, count
+from tilewise.kernels.nest.interpreter import run
+from tilewise.kernels.nest.nest import Here, Nest
+from tilewise.kernels.nest.nodes import (
+    Algorithm,
+    Compute,
+    Fetch,
+    Fetched,
+    Layout,
+    Loop,
+    LoopKind,
+    Node,
+    Stage,
+    Store,
+    Tile,
+)
+from tilewise.kernels.nest.printing import printed
+from tilewise.kernels.nest.problems import nest_of
+from tilewise.kernels.nest.shapes import halo, shape_of
+
+__all__ = [
+    "Algorithm",
+    "Array",
+    "Axis",
+    "Compute",
+    "Counts",
+    "Dim",
+    "Fetch",
+    "Fetched",
+    "Here",
+    "Indices",
+    "Layout",
+    "Loop",
+    "LoopKind",
+    "Nest",
+    "Node",
+    "Operand",
+    "Role",
+    "Stage",
+    "Store",
+    "Term",
+    "Tile",
+    "count",
+    "halo",
+    "nest_of",
+    "printed",
+    "run",
+    "shape_of",
+]

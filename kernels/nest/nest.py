@@ -1,0 +1,263 @@
+"""The loop nest of a schedule: dims, operands and a tree of nodes, which every consumer reads.
+
+A step of a schedule checks itself against a nest and rewrites it (`tilewise.kernels.steps`). Native
+code, transform scripts, the cost model, counts and plots read the nest alone.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import TypeVar
+
+from tilewise.kernels.nest.access import Dim, Operand, Role
+from tilewise.kernels.nest.nodes import (
+    Algorithm,
+    Compute,
+    Fetch,
+    Loop,
+    LoopKind,
+    Node,
+    Stage,
+    Store,
+    Tile,
+)
+from tilewise.kernels.problem.base import Problem
+
+NodeT = TypeVar("NodeT", bound=Node)
+
+
+@dataclass(frozen=True)
+class Nest:
+    """A problem's dims and operands, and the nodes that compute it.
+
+    Attributes:
+        problem: what is computed; a step that changes the algorithm starts from it.
+        dims: those of LEAD, ROW, COL and K in the order of the problem, then taps.
+        operands: A, B, C and bias, by role.
+        body: the nodes, in order.
+        image: the role that a convolution's image plays; empty for a matmul.
+        group: channels of the result in a group, where rows and columns run over all groups (a
+            depthwise or grouped convolution of few channels); else 0.
+        algorithm: what transforms operands and products; None for the direct method.
+    """
+
+    problem: Problem
+    dims: tuple[Dim, ...]
+    operands: tuple[Operand, ...]
+    body: tuple[Node, ...]
+    image: str = ""
+    group: int = 0
+    algorithm: Algorithm | None = None
+
+    def dim(self, name: str) -> Dim:
+        """Return the dim of a name; KeyError when there is none."""
+        return self._named[name]
+
+    @cached_property
+    def _named(self) -> dict[str, Dim]:
+        return {d.name: d for d in self.dims}
+
+    def named(self, *roles: Role) -> tuple[str, ...]:
+        """Return the names of the dims with one of these roles, in order."""
+        return tuple(d.name for d in self.dims if d.role in roles)
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """Return the dims of the rows; the register tile cuts the last one."""
+        return self.named(Role.ROW)
+
+    @property
+    def row(self) -> str:
+        """Return the row dim that the register tile cuts."""
+        return self.rows[-1]
+
+    @property
+    def col(self) -> str:
+        """Return the dim of the columns."""
+        return self.named(Role.COL)[0]
+
+    @property
+    def k(self) -> str:
+        """Return the reduction that k-blocks cut."""
+        return self.named(Role.K)[0]
+
+    @property
+    def taps(self) -> int:
+        """Return the number of filter positions around the reduction; 1 for a matmul."""
+        return prod(self.dim(name).extent for name in self.named(Role.TAP))
+
+    @property
+    def scheduled(self) -> tuple[str, ...]:
+        """Return the dims that a step can name."""
+        return tuple(d.name for d in self.dims if d.role is not Role.TAP)
+
+    @cached_property
+    def extents(self) -> dict[str, int]:
+        """Return the extent of every dim."""
+        return {d.name: d.extent for d in self.dims}
+
+    def operand(self, role: str) -> Operand:
+        """Return the operand that plays a role."""
+        return next(o for o in self.operands if o.role == role)
+
+    def stage(self, role: str) -> Stage | None:
+        """Return the stage of an operand; None where it is read in place."""
+        return next((n for n in self.nodes(Stage) if n.operand == role), None)
+
+    @property
+    def fetches(self) -> tuple[Fetch, ...]:
+        """Return the prefetches."""
+        return tuple(self.nodes(Fetch))
+
+    def nodes(self, kind: type[NodeT]) -> Iterator[NodeT]:
+        """Return all nodes of a kind, outermost first."""
+        return (node for node in self._spine if isinstance(node, kind))
+
+    @cached_property
+    def _spine(self) -> tuple[Node, ...]:
+        """Return all nodes, a loop before its body."""
+        return tuple(_flat(self.body))
+
+    @cached_property
+    def loops(self) -> tuple[Loop, ...]:
+        """Return the loops, outermost first."""
+        return tuple(self.nodes(Loop))
+
+    def loops_of(self, *kinds: LoopKind) -> tuple[Loop, ...]:
+        """Return the loops of some kinds, outermost first."""
+        return tuple(loop for loop in self.loops if loop.kind in kinds)
+
+    @property
+    def k_block(self) -> Loop | None:
+        """Return the loop over k-blocks; None where the whole reduction runs at once."""
+        return next(iter(self.loops_of(LoopKind.K_BLOCK)), None)
+
+    @property
+    def compute(self) -> Compute:
+        """Return the micro-kernel."""
+        return next(self.nodes(Compute))
+
+    @property
+    def is_tiled(self) -> bool:
+        """Return whether there is a register tile."""
+        return self.compute.tile is not None
+
+    @property
+    def tile(self) -> Tile:
+        """Return the register tile, of a nest that has one."""
+        tile = self.compute.tile
+        assert tile is not None
+        return tile
+
+    @property
+    def store(self) -> Store:
+        """Return what ends the sums."""
+        return next(self.nodes(Store))
+
+    @property
+    def depth(self) -> int:
+        """Return the elements of the reduction in one call of the micro-kernel."""
+        return next(h.blocks[self.k] for h in self.visit() if isinstance(h.node, Compute))
+
+    @property
+    def is_macro(self) -> bool:
+        """Return whether the micro-kernel's code has the loops over register tiles itself."""
+        return any(loop.in_kernel for loop in self.loops_of(LoopKind.MICRO))
+
+    @property
+    def is_sweep(self) -> bool:
+        """Return whether the micro-kernel visits all columns of a k-block: a skinny GEMM."""
+        return self.is_macro and not self.group
+
+    def unit(self, dim: str) -> int:
+        """Return what blocks of `dim` are multiples of: the step of its MICRO loop."""
+        micro = (loop.step for loop in self.loops_of(LoopKind.MICRO) if loop.dim == dim)
+        return next(micro, 1)
+
+    def part(self, dim: str) -> int:
+        """Return the largest part of `dim` that a thread has."""
+        parallel = (loop.step for loop in self.loops_of(LoopKind.PARALLEL) if loop.dim == dim)
+        return next(parallel, self.dim(dim).extent)
+
+    def enclosing(self, dim: str) -> int:
+        """Return the block of `dim` that the innermost loop over it leaves, or a thread's part."""
+        outer = self.loops_of(LoopKind.TILE, LoopKind.K_BLOCK)
+        blocks = [loop.step for loop in outer if loop.dim == dim]
+        return blocks[-1] if blocks else self.part(dim)
+
+    def visit(self) -> Iterator["Here"]:
+        """Yield every node with what the loops around it leave, a loop before its body."""
+        return _visit(self.body, (), self.extents)
+
+    def inside(self, *nodes: Node) -> "Nest":
+        """Return the nest with nodes put right before the macro-kernel."""
+        return self._at_tiles(lambda tiles: (*nodes, *tiles))
+
+    def around(self, loop: Loop) -> "Nest":
+        """Return the nest with a loop put around the macro-kernel."""
+        return self._at_tiles(lambda tiles: (replace(loop, body=tiles),))
+
+    def _at_tiles(self, wrap: Callable[[tuple[Node, ...]], tuple[Node, ...]]) -> "Nest":
+        return replace(self, body=_rewritten(self.body, wrap))
+
+    def mapped(self, change: Callable[[Node], Node]) -> "Nest":
+        """Return the nest with every node changed, a loop after its body."""
+        return replace(self, body=_mapped(self.body, change))
+
+
+@dataclass(frozen=True)
+class Here:
+    """A node, and where it is.
+
+    Attributes:
+        node: the node.
+        blocks: the largest block of every dim that the loops around leave.
+        loops: those, outermost first.
+    """
+
+    node: Node
+    blocks: dict[str, int]
+    loops: tuple[Loop, ...]
+
+    @property
+    def trips(self) -> int:
+        """Return the most iterations of one execution of a loop."""
+        assert isinstance(self.node, Loop)
+        return -(-self.blocks[self.node.dim] // self.node.step)
+
+
+def _flat(nodes: tuple[Node, ...]) -> Iterator[Node]:
+    for node in nodes:
+        yield node
+        if isinstance(node, Loop):
+            yield from _flat(node.body)
+
+
+def _visit(
+    nodes: tuple[Node, ...], loops: tuple[Loop, ...], blocks: dict[str, int]
+) -> Iterator[Here]:
+    for node in nodes:
+        yield Here(node, blocks, loops)
+        if isinstance(node, Loop):
+            inner = blocks | {node.dim: min(node.step, blocks[node.dim])}
+            yield from _visit(node.body, (*loops, node), inner)
+
+
+def _rewritten(
+    nodes: tuple[Node, ...], wrap: Callable[[tuple[Node, ...]], tuple[Node, ...]]
+) -> tuple[Node, ...]:
+    """Return the nodes with the first loop over register tiles, and what follows it, wrapped."""
+    for at, node in enumerate(nodes):
+        if isinstance(node, Compute) or (isinstance(node, Loop) and node.kind is LoopKind.MICRO):
+            return (*nodes[:at], *wrap(nodes[at:]))
+        if isinstance(node, Loop):
+            return (*nodes[:at], replace(node, body=_rewritten(node.body, wrap)), *nodes[at + 1 :])
+    raise AssertionError("a nest has a Compute")
+
+
+def _mapped(nodes: tuple[Node, ...], change: Callable[[Node], Node]) -> tuple[Node, ...]:
+    return tuple(
+        change(replace(n, body=_mapped(n.body, change)) if isinstance(n, Loop) else n)
+        for n in nodes
+    )

@@ -1,0 +1,175 @@
+"""The nodes of a loop nest: loops, stages, prefetches, the micro-kernel and the store of C.
+
+All are frozen. What follows from the tree (trips, block sizes, shapes of stages) is no field of a
+node: `tilewise.kernels.nest.nest.Nest.visit` derives it, so that no rewrite leaves a stale number.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from tilewise.kernels.nest.access import Array, Indices, Operand
+
+
+class LoopKind(Enum):
+    """Why there is a loop, and so how it may run."""
+
+    PARALLEL = "parallel"
+    """Its trips run at the same time, each in a thread; nothing orders them."""
+    TILE = "tile"
+    """Blocks of a dim of the result, one after another."""
+    K_BLOCK = "k-block"
+    """Chunks of the reduction; C is added to in the order of the trips."""
+    MICRO = "micro"
+    """Register tiles of a block, or points of a transformed one: the macro-kernel."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop over blocks of `dim`.
+
+    Attributes:
+        dim: what is cut.
+        step: the length of a block; the last one may be shorter.
+        kind: why.
+        body: in order.
+        in_kernel: whether the micro-kernel's own code has this loop (a call per block of the
+            loops outside), not the driver around it.
+        streams: equal parts of the dim that each block takes its steps from; 1 for neighbours.
+    """
+
+    dim: str
+    step: int
+    kind: LoopKind
+    body: tuple["Node", ...] = ()
+    in_kernel: bool = False
+    streams: int = 1
+
+
+class Layout(Enum):
+    """How a staged block lies in memory."""
+
+    PANELS = "panels"
+    """B: [panel][tap or point][k][cols of a tile], zero past the last column."""
+    PANELS_ALONG_K = "panels along k"
+    """B for a split reduction: [panel][tap][cols of a tile][k]."""
+    ROWS = "rows"
+    """A: [row][k]."""
+    IMAGE = "image"
+    """An nhwc image: [line][pixel][k], with halo and padding."""
+    POINTS = "points"
+    """A, transformed: [point][tile][k]."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Copy the block of an operand that the loops around leave, for the nodes that follow.
+
+    Attributes:
+        operand: A or B.
+        layout: of the copy.
+        transforms: whether the nest's algorithm computes it on the way (Winograd, Strassen).
+        is_ahead: whether it is made of the whole operand, once, before all runs: constant weights.
+        word: elements of the reduction that lie side by side for one lane of the instruction
+            (VNNI pairs and quads); set when an instruction is bound.
+    """
+
+    operand: str
+    layout: Layout
+    transforms: bool = False
+    is_ahead: bool = False
+    word: int = 1
+
+
+class Fetched(Enum):
+    """What a prefetch brings closer; today six meanings of one step."""
+
+    NEXT_BLOCK = "the next block"
+    NEXT_PANEL = "the panel behind"
+    ROWS_AHEAD = "rows further on"
+    LINES_BELOW = "lines below"
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """Prefetch an operand while the nodes that follow compute. It has no meaning but time."""
+
+    operand: str
+    what: Fetched
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The register tile: `rows` x `cols` of C, for each of `lines` jammed iterations of a loop."""
+
+    rows: int
+    cols: int
+    lines: int = 1
+
+
+@dataclass(frozen=True)
+class Compute:
+    """The micro-kernel: add A times B over the whole k-block and all taps to a tile of C.
+
+    Attributes:
+        tile: None while nothing has tiled the block.
+        instruction: the name of what multiplies and adds; None where the target's default does.
+        lanes: partial sums of each element of C, k apart: vectors along the reduction.
+        unroll: steps of the reduction in an iteration.
+    """
+
+    tile: Tile | None = None
+    instruction: str | None = None
+    lanes: int = 1
+    unroll: int = 1
+
+
+@dataclass(frozen=True)
+class Store:
+    """End the sums of the block: initial value and bias before, activation behind, once each.
+
+    With k-blocks outside, the first trip begins the sums, the last one applies the activation, and
+    C holds partial sums between. Behind the loop over points it transforms the products to C.
+
+    Attributes:
+        adds_to_c: whether the sums begin from what C holds (init=accumulate).
+        has_bias: whether a bias is added for each column (or row, for nchw).
+        has_relu: whether the result is cut off below zero.
+        ceiling: what it is cut off above, None for no limit.
+        is_nontemporal: whether it goes past the caches.
+        transforms: whether the nest's algorithm makes C of the products of all points.
+    """
+
+    adds_to_c: bool = False
+    has_bias: bool = False
+    has_relu: bool = False
+    ceiling: int | None = None
+    is_nontemporal: bool = False
+    transforms: bool = False
+
+
+Node = Loop | Stage | Fetch | Compute | Store
+
+
+class Algorithm(Protocol):
+    """Computes C by fewer products than the direct method: Winograd's or Strassen's."""
+
+    @property
+    def name(self) -> str:
+        """The step's."""
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """What a step along the rows stands for: pixels down and across, or rows and columns."""
+
+    def stored(self, role: str) -> "Operand":
+        """A or B as the problem stores it, which the stages read."""
+
+    def stage(self, role: str, arrays: Mapping[str, Array], at: Indices) -> Array:
+        """The transformed block of A, [point, t, k], or of B, [point, k, col]."""
+
+    def combine(
+        self, products: Array, at: Indices
+    ) -> Iterator[tuple[tuple[Array, ...], Array, Array]]:
+        """Places of C as the problem stores it, their columns, and sums, of [point, t, col]."""

@@ -1,0 +1,187 @@
+"""The nest of a problem before any step: its dims, its operands as accesses, one whole product.
+
+Layouts, transposition, groups and patches are stated here, once, as accesses.
+
+Rows of A are rows of the result, columns of B its columns; the contiguous dim of the result is the
+columns. So for nhwc A is the image and B the filter, as the problem names them; for nchw they
+change places, and B is what the filter sees of one image, a column for each pixel. Where a group
+has few channels, as in a depthwise convolution, columns (or rows, for nchw) span the groups.
+"""
+
+from functools import lru_cache
+
+from tilewise.kernels.nest.access import Axis, Dim, Operand, Role, Term
+from tilewise.kernels.nest.nest import Nest
+from tilewise.kernels.nest.nodes import Compute, Store
+from tilewise.kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.problem.iteration import has_few_in_a_group
+
+
+@lru_cache(maxsize=256)
+def nest_of(problem: Problem) -> Nest:
+    """Return the nest of a problem: C += A * B over everything at once."""
+    if isinstance(problem, Matmul):
+        return _matmul(problem)
+    assert isinstance(problem, Conv2d)
+    if has_few_in_a_group(problem):
+        return _few_channels(problem)
+    return _nchw(problem) if problem.has_channels_first else _nhwc(problem)
+
+
+def whole(problem: Problem) -> tuple[Compute, Store]:
+    """Return the nodes of a product that nothing has cut."""
+    store = Store(problem.accumulates, problem.has_bias, problem.has_relu, problem.ceiling)
+    return Compute(), store
+
+
+def _matmul(problem: Matmul) -> Nest:
+    m, n, k = problem.m, problem.n, problem.k
+    dims: tuple[Dim, ...] = ()
+    lead: tuple[Axis, ...] = ()
+    if problem.batch > 1:
+        dims = (Dim("batch", problem.batch, Role.LEAD, single=True),)
+        lead = (Axis(problem.batch, (Term("batch"),)),)
+    rows, cols, depth = _axis("m", m), _axis("n", n), _axis("k", k)
+    a = (depth, rows) if problem.transpose_a else (rows, depth)
+    b = (cols, depth) if problem.transpose_b else (depth, cols)
+    return Nest(
+        problem,
+        (*dims, Dim("m", m, Role.ROW), Dim("n", n, Role.COL), Dim("k", k, Role.K)),
+        (
+            Operand("A", "A", (*lead, *a)),
+            Operand("B", "B", (*lead, *b), problem.has_constant_weights),
+            Operand("C", "C", (*lead, rows, cols)),
+            Operand("bias", "bias", (cols,)),
+        ),
+        whole(problem),
+    )
+
+
+def _nhwc(problem: Conv2d) -> Nest:
+    """Rows are pixels, columns are output channels, taps are loops of the micro-kernel."""
+    ci, co = problem.ci // problem.groups, problem.co // problem.groups
+    lead = (Dim("g", problem.groups, Role.LEAD, single=True),) if problem.groups > 1 else ()
+    inputs, outputs = _of_group(problem, "ci", ci), _of_group(problem, "co", co)
+    image = (_axis("n", problem.n), *_lines_and_pixels(problem), inputs)
+    pixels = (_axis("n", problem.n), _axis("oh", problem.oh), _axis("ow", problem.ow))
+    taps = (_axis("kh", problem.kh), _axis("kw", problem.kw))
+    return Nest(
+        problem,
+        (
+            *(*lead, *_pixel_dims(problem), Dim("co", co, Role.COL), Dim("ci", ci, Role.K)),
+            *_tap_dims(problem),
+        ),
+        (
+            Operand("A", "A", image),
+            Operand("B", "B", (*taps, _axis("ci", ci), outputs), problem.has_constant_weights),
+            Operand("C", "C", (*pixels, outputs)),
+            Operand("bias", "bias", (outputs,)),
+        ),
+        whole(problem),
+        image="A",
+    )
+
+
+def _nchw(problem: Conv2d) -> Nest:
+    """Rows are output channels, columns are pixels, and B is what the filter sees of the image."""
+    groups, taps = problem.groups, problem.kh * problem.kw
+    ci, co, pixels = problem.ci // groups, problem.co // groups, problem.oh * problem.ow
+    sizes = (("g", groups), ("n", problem.n))
+    lead = tuple(Dim(name, size, Role.LEAD, single=True) for name, size in sizes if size > 1)
+    images = _axis("n", problem.n) if problem.n > 1 else Axis(1, ())
+    outputs = _of_group(problem, "co", co)
+    k = Dim("k", ci * taps, Role.K)
+    return Nest(
+        problem,
+        (*lead, Dim("co", co, Role.ROW), Dim("p", pixels, Role.COL), k),
+        (
+            Operand("A", "B", (outputs, _axis("k", k.extent))),
+            Operand("B", "A", (images, *_patches(problem, taps))),
+            Operand("C", "C", (images, outputs, _axis("p", pixels))),
+            Operand("bias", "bias", (outputs,)),
+        ),
+        whole(problem),
+        image="B",
+    )
+
+
+def _patches(problem: Conv2d, taps: int) -> tuple[Axis, ...]:
+    """Channels, lines and pixels of the image for k = (ci, kh, kw) and p = (oh, ow)."""
+    ci = problem.ci // problem.groups
+    group = (Term("g", ci),) if problem.groups > 1 else ()
+    if taps == 1 and problem.stride == 1 and not problem.pad:
+        plane = Axis(problem.h * problem.w, (Term("p"),))
+        return (Axis(problem.ci, (*group, Term("k"))), plane)
+    stride, dilation = problem.stride, problem.dilation
+    down = (
+        Term("p", stride, div=problem.ow),
+        Term("k", dilation, div=problem.kw, mod=problem.kh),
+    )
+    across = (Term("p", stride, mod=problem.ow), Term("k", dilation, mod=problem.kw))
+    return (
+        Axis(problem.ci, (*group, Term("k", div=taps))),
+        Axis(problem.h, down, -problem.pad),
+        Axis(problem.w, across, -problem.pad),
+    )
+
+
+def _few_channels(problem: Conv2d) -> Nest:
+    """A depthwise convolution, or one of few channels in a group: columns span the groups."""
+    ci, group = problem.ci // problem.groups, problem.co // problem.groups
+    inputs = Axis(problem.ci, (Term("co", ci, div=group), Term("ci")))
+    outputs, taps = _axis("co", problem.co), (_axis("kh", problem.kh), _axis("kw", problem.kw))
+    images, lines = _axis("n", problem.n), _lines_and_pixels(problem)
+    pixels = (_axis("oh", problem.oh), _axis("ow", problem.ow))
+    depth, bias = Dim("ci", ci, Role.K), Operand("bias", "bias", (outputs,))
+    n, oh, ow = _pixel_dims(problem)
+    dims: tuple[Dim, ...]
+    if problem.has_channels_first:
+        ow = Dim("ow", problem.ow, Role.COL)
+        dims = (n, Dim("co", problem.co, Role.ROW), oh, ow, depth)
+        operands = (
+            Operand("A", "B", (outputs, _axis("ci", ci), *taps)),
+            Operand("B", "A", (images, inputs, *lines)),
+            Operand("C", "C", (images, outputs, *pixels)),
+            bias,
+        )
+        image = "B"
+    else:
+        dims = (n, oh, ow, Dim("co", problem.co, Role.COL), depth)
+        operands = (
+            Operand("A", "A", (images, *lines, inputs)),
+            Operand("B", "B", (*taps, _axis("ci", ci), outputs)),
+            Operand("C", "C", (images, *pixels, outputs)),
+            bias,
+        )
+        image = "A"
+    dims = (*dims, *_tap_dims(problem))
+    return Nest(problem, dims, operands, whole(problem), image=image, group=group)
+
+
+def _axis(dim: str, size: int) -> Axis:
+    return Axis(size, (Term(dim),))
+
+
+def _of_group(problem: Conv2d, dim: str, each: int) -> Axis:
+    group = (Term("g", each),) if problem.groups > 1 else ()
+    return Axis(each * problem.groups, (*group, Term(dim)))
+
+
+def _lines_and_pixels(problem: Conv2d) -> tuple[Axis, ...]:
+    """Of the image, with the padding around it."""
+    return tuple(
+        Axis(size, (Term(out, problem.stride), Term(tap, problem.dilation)), -problem.pad)
+        for size, out, tap in ((problem.h, "oh", "kh"), (problem.w, "ow", "kw"))
+    )
+
+
+def _pixel_dims(problem: Conv2d) -> tuple[Dim, Dim, Dim]:
+    return (
+        Dim("n", problem.n, Role.ROW, single=True),
+        Dim("oh", problem.oh, Role.ROW),
+        Dim("ow", problem.ow, Role.ROW),
+    )
+
+
+def _tap_dims(problem: Conv2d) -> tuple[Dim, Dim]:
+    return Dim("kh", problem.kh, Role.TAP), Dim("kw", problem.kw, Role.TAP)

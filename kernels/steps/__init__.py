@@ -1,0 +1,61 @@
+"""The steps of schedules, a file each: fields, JSON, the check of a nest, and its rewrite.
+
+`base.register_step` adds a step to those that schedules can have; a new one is a file here and its
+import below, or a class of any other module that registers itself.
+"""
+
+from tilewise.kernels.steps.base import (
+    STEPS,
+    OperandName,
+    Phase,
+    Place,
+    Step,
+    StepJson,
+    register_step,
+    registered,
+    step_from_json,
+)
+from tilewise.kernels.steps.instruction import Instruction
+from tilewise.kernels.steps.interleave import Interleave
+from tilewise.kernels.steps.jam import Jam
+from tilewise.kernels.steps.nontemporal import Nontemporal
+from tilewise.kernels.steps.pack import Pack
+from tilewise.kernels.steps.parallel import Parallel
+from tilewise.kernels.steps.prefetch import Prefetch
+from tilewise.kernels.steps.register import Register
+from tilewise.kernels.steps.retired import Retired
+from tilewise.kernels.steps.split import Split
+from tilewise.kernels.steps.strassen import Strassen
+from tilewise.kernels.steps.stream import Stream
+from tilewise.kernels.steps.sweep import Sweep
+from tilewise.kernels.steps.tile import Tile
+from tilewise.kernels.steps.unroll import Unroll
+from tilewise.kernels.steps.winograd import Winograd
+
+__all__ = [
+    "STEPS",
+    "Instruction",
+    "Interleave",
+    "Jam",
+    "Nontemporal",
+    "OperandName",
+    "Pack",
+    "Parallel",
+    "Phase",
+    "Place",
+    "Prefetch",
+    "Register",
+    "Retired",
+    "Split",
+    "Step",
+    "StepJson",
+    "Strassen",
+    "Stream",
+    "Sweep",
+    "Tile",
+    "Unroll",
+    "Winograd",
+    "register_step",
+    "registered",
+    "step_from_json",
+]

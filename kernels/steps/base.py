@@ -1,0 +1,146 @@
+"""What all steps share: fields, JSON, and a rewrite of a loop nest that checks itself.
+
+Stored schedules list their steps outermost first. They are applied by phase: the algorithm, then
+what makes the micro-kernel, then the loops and stages around it in their order, then what changes
+loops and stores that are there. So every check finds in its nest what it asks about: a loop the
+register tile that it is a multiple of, a pack the panels that it fills.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from typing import ClassVar, Literal
+
+from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.nest import Nest
+
+OperandName = Literal["A", "B"]
+StepJson = dict[str, str | int]
+
+
+class Phase(IntEnum):
+    """When a step is applied."""
+
+    ALGORITHM = 0
+    MICRO_KERNEL = 1
+    LOOPS = 2
+    FINISH = 3
+
+
+class Place(IntEnum):
+    """Where a step is written in a schedule: places ascend, and only LOOPS takes several steps."""
+
+    ANYWHERE = -1
+    ALGORITHM = 0
+    LOOPS = 1
+    INSTRUCTION = 2
+    REGISTER = 3
+    JAM = 4
+    SPLIT = 5
+    SWEEP = 6
+    INTERLEAVE = 7
+    UNROLL = 8
+    STORE = 9
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a schedule: a frozen value with a JSON form.
+
+    Attributes:
+        name: in JSON.
+        place: where it is written in a schedule.
+        phase: when it is applied.
+        words: the values that a field of text can have; other fields are sizes of at least 1, and
+            `dim` is a name.
+    """
+
+    name: ClassVar[str]
+    place: ClassVar[Place] = Place.LOOPS
+    phase: ClassVar[Phase] = Phase.LOOPS
+    words: ClassVar[dict[str, tuple[str, ...]]] = {}
+
+    def to_json(self) -> StepJson:
+        """Return `{"step": name, ...fields}`."""
+        return {"step": self.name, **vars(self)}
+
+    def check(self, nest: Nest) -> None:
+        """Raise unless the step can be applied to a nest.
+
+        Raises:
+            ScheduleError: names the step, the problem and the reason.
+        """
+        raise NotImplementedError
+
+    def apply(self, nest: Nest) -> Nest:
+        """Return the nest after the step, which has been checked."""
+        raise NotImplementedError
+
+    def refused(self, nest: Nest, why: str) -> ScheduleError:
+        """Return the error that names the step, the problem and the reason."""
+        return ScheduleError(f"step '{self}' cannot be applied to {nest.problem}: {why}")
+
+    def __str__(self) -> str:
+        return " ".join([self.name, *(f"{f.name}={getattr(self, f.name)}" for f in fields(self))])
+
+
+STEPS: dict[str, type[Step]] = {}
+"""Every step by its name in JSON, in the order of registration."""
+
+RETIRED: dict[str, type[Step]] = {}
+"""Steps that earlier versions had: they can be read, and are refused by every nest."""
+
+
+def register_step(kind: type[Step]) -> type[Step]:
+    """Add a step to those that schedules can have; a class decorator.
+
+    Raises:
+        ValueError: another step has the name.
+    """
+    if STEPS.setdefault(kind.name, kind) is not kind:
+        raise ValueError(f"step {kind.name!r} is registered as {STEPS[kind.name].__name__}")
+    return kind
+
+
+@contextmanager
+def registered(kind: type[Step]) -> Iterator[None]:
+    """Add a step for the duration of a `with` block."""
+    register_step(kind)
+    try:
+        yield
+    finally:
+        del STEPS[kind.name]
+
+
+def step_from_json(source: object) -> Step:
+    """Return a step as it was stored.
+
+    Raises:
+        ScheduleError: not an object, an unknown step, or a missing, unknown or bad field.
+    """
+    if not isinstance(source, dict):
+        raise ScheduleError(f"step {source!r} is not an object")
+    values = dict(source)
+    name = str(values.pop("step", None))
+    kind = STEPS.get(name, RETIRED.get(name))
+    if kind is None:
+        raise ScheduleError(f"step {source!r}: unknown; known are {', '.join(STEPS)}")
+    names = [field.name for field in fields(kind)]
+    if set(values) != set(names):
+        raise ScheduleError(f"step {source!r}: {kind.name} has the fields {sorted(names)}")
+    for name in names:
+        _check_field(source, kind, name, values[name])
+    return kind(**values)
+
+
+def _check_field(source: object, kind: type[Step], name: str, value: object) -> None:
+    words = kind.words.get(name)
+    if words:
+        if value not in words:
+            raise ScheduleError(f"step {source!r}: {name} is one of {words}")
+    elif name == "dim":
+        if not isinstance(value, str):
+            raise ScheduleError(f"step {source!r}: dim is a name")
+    elif isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ScheduleError(f"step {source!r}: {name} is a whole number of at least 1")

@@ -1,0 +1,49 @@
+"""`instruction`: multiply and add by one of several instructions."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tilewise.kernels.nest import Compute, Nest
+from tilewise.kernels.steps.base import Phase, Place, Step, register_step
+from tilewise.kernels.target.instructions import NAMES, WITH_CHOICE, known
+
+
+@register_step
+@dataclass(frozen=True)
+class Instruction(Step):
+    """Multiply and add by one of several instructions that processors have for the element type.
+
+    TVM tensorize, Halide's choice of an intrinsic, IREE's intrinsics of a data layout. The native
+    lowering alone: scripts say it in a comment.
+
+        instruction op=x86.avx512.fma.f32
+        register rows=6 cols=64 outer=cols
+    before                          after
+        C += A * B                      C += A * B  # by x86.avx512.fma.f32
+
+    bf16 and i8 have such a choice (`tilewise.kernels.target.instructions`), and searches record it.
+    Without the step the kernel takes the instruction of the target with the most products, as all
+    schedules did before there was a choice.
+    """
+
+    name: ClassVar[str] = "instruction"
+    place: ClassVar[Place] = Place.INSTRUCTION
+    phase: ClassVar[Phase] = Phase.FINISH
+    words: ClassVar[dict[str, tuple[str, ...]]] = {"op": NAMES}
+    op: str
+
+    def check(self, nest: Nest) -> None:
+        """Raise unless some target has the instruction for the type and form of the reduction."""
+        dtype, is_split = nest.problem.element.name, nest.compute.lanes > 1
+        if dtype not in WITH_CHOICE or nest.group or nest.algorithm:
+            raise self.refused(nest, "there is one way to multiply here; drop the step")
+        names = known(dtype, is_split)
+        if self.op not in names:
+            form = "a split reduction" if is_split else "a reduction that is not split"
+            raise self.refused(nest, f"{form} of {dtype} has {', '.join(names)}")
+
+    def apply(self, nest: Nest) -> Nest:
+        """Name the instruction of the micro-kernel."""
+        return nest.mapped(
+            lambda n: replace(n, instruction=self.op) if isinstance(n, Compute) else n
+        )

@@ -1,0 +1,46 @@
+"""`nontemporal`: write the result past the caches."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from tilewise.kernels.nest import Nest, Store
+from tilewise.kernels.steps.base import Phase, Place, Step, register_step
+
+
+@register_step
+@dataclass(frozen=True)
+class Nontemporal(Step):
+    """Write the result to memory past the caches, by non-temporal stores.
+
+    MLIR `vector.store {nontemporal}`, OpenMP nontemporal. The native lowering alone: scripts say it
+    in a comment.
+
+        nontemporal operand=C
+    before                          after
+        store C                         store C  # past the caches
+
+    An ordinary store fetches the line that it writes. Where the result is larger than the caches,
+    or is not in them, that is a third of all that moves.
+    """
+
+    name: ClassVar[str] = "nontemporal"
+    place: ClassVar[Place] = Place.STORE
+    phase: ClassVar[Phase] = Phase.FINISH
+    words: ClassVar[dict[str, tuple[str, ...]]] = {"operand": ("C",)}
+    operand: Literal["C"] = "C"
+
+    def check(self, nest: Nest) -> None:
+        """Raise unless each element is stored once, in whole lines of the cache."""
+        if nest.group:
+            return
+        if not nest.algorithm:
+            raise self.refused(nest, "only where a group has few channels; drop the step")
+        if nest.algorithm.name == "strassen":
+            raise self.refused(nest, "it has no place beside strassen; drop the step")
+        if not nest.operand("C").is_contiguous(nest.col):
+            why = "in layout=nchw_fchw a pixel's channels have no line of their own; drop the step"
+            raise self.refused(nest, why)
+
+    def apply(self, nest: Nest) -> Nest:
+        """Set the kind of store."""
+        return nest.mapped(lambda n: replace(n, is_nontemporal=True) if isinstance(n, Store) else n)

@@ -1,0 +1,52 @@
+"""`parallel`: divide a dim of the result among threads."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tilewise.kernels.nest import Loop, LoopKind, Nest, Stage
+from tilewise.kernels.steps.base import Step, register_step
+from tilewise.kernels.steps.tile import check_dim_of_result
+
+
+@register_step
+@dataclass(frozen=True)
+class Parallel(Step):
+    """Divide a dim of the result among threads, in equal parts of whole register tiles.
+
+    Halide parallel, TVM parallel, transform structured.tile_using_forall.
+
+        parallel dim=n parts=2
+    before                          after
+        for n step 64: tiles            forall n step 512:  # 2 trips
+                                            for n step 64: tiles
+
+    Each thread runs the rest of the nest on its own part, with its own stages; two such steps
+    divide a plane. No thread waits for another before the end.
+    """
+
+    name: ClassVar[str] = "parallel"
+    dim: str
+    parts: int
+
+    def check(self, nest: Nest) -> None:
+        """Raise unless it is the first loop over its dim, and every thread has a part."""
+        outer = nest.loops_of(LoopKind.TILE, LoopKind.K_BLOCK)
+        if outer or any(nest.nodes(Stage)) or nest.fetches:
+            raise self.refused(nest, "parallel steps come before all others")
+        check_dim_of_result(self, nest, self.dim)
+        if any(loop.dim == self.dim for loop in nest.loops_of(LoopKind.PARALLEL)):
+            raise self.refused(nest, f"{self.dim} is divided once")
+        tiles = -(-nest.dim(self.dim).extent // nest.unit(self.dim))
+        if not 2 <= self.parts <= tiles:
+            raise self.refused(nest, f"{self.dim} has {tiles} register tiles; give 2 to {tiles}")
+
+    def apply(self, nest: Nest) -> Nest:
+        """Put a parallel loop around the macro-kernel."""
+        size = part_size(nest.dim(self.dim).extent, self.parts, nest.unit(self.dim))
+        return nest.around(Loop(self.dim, size, LoopKind.PARALLEL))
+
+
+def part_size(extent: int, parts: int, unit: int) -> int:
+    """Return the largest part of `extent` divided in `parts`, in whole units."""
+    tiles = -(-extent // unit)
+    return -(-tiles // parts) * unit

@@ -1,0 +1,75 @@
+"""`register`: the tile of C that stays in registers."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from tilewise.kernels.nest import Loop, LoopKind, Nest, Node
+from tilewise.kernels.nest import Tile as RegisterTile
+from tilewise.kernels.steps.base import Phase, Place, Step, register_step
+
+
+@register_step
+@dataclass(frozen=True)
+class Register(Step):
+    """Hold a tile of `rows` x `cols` of C in registers over the whole k-block.
+
+    Halide unroll and vectorize of the inner tile, TVM tensorize, vectorisation of the tiled linalg
+    op and hoisting of its accumulator.
+
+        register rows=6 cols=64 outer=cols
+    before                          after
+        C += A * B                      for n step 64:
+        store C                             for m step 6:
+                                                C += A * B  # 6x64
+                                                store C
+
+    `outer` says which of the two loops is outermost. With an algorithm of fewer products the loop
+    over points is between them.
+    """
+
+    name: ClassVar[str] = "register"
+    place: ClassVar[Place] = Place.REGISTER
+    phase: ClassVar[Phase] = Phase.MICRO_KERNEL
+    words: ClassVar[dict[str, tuple[str, ...]]] = {"outer": ("rows", "cols")}
+    rows: int
+    cols: int
+    outer: Literal["rows", "cols"] = "cols"
+
+    def check(self, nest: Nest) -> None:
+        """Raise unless rows exist and columns are whole groups, where columns span groups."""
+        if nest.algorithm and self.outer != "cols":
+            raise self.refused(nest, f"with {nest.algorithm.name} give outer=cols")
+        if not nest.group:
+            return
+        if self.rows > nest.dim(nest.row).extent:
+            raise self.refused(nest, f"{nest.row} is only {nest.dim(nest.row).extent}")
+        if nest.col == "co" and self.cols % nest.group:
+            raise self.refused(nest, f"cols is no multiple of a group's {nest.group} channels")
+
+    def apply(self, nest: Nest) -> Nest:
+        """Make the macro-kernel: loops over register tiles around the micro-kernel."""
+        in_kernel = nest.group > 0
+        rows = [
+            Loop(dim, self._step(nest, dim), LoopKind.MICRO, (), in_kernel) for dim in nest.rows
+        ]
+        cols = Loop(nest.col, self.cols, LoopKind.MICRO, (), in_kernel)
+        compute = replace(nest.compute, tile=RegisterTile(self.rows, self.cols))
+        if nest.algorithm:
+            points, store = nest.body
+            assert isinstance(points, Loop)
+            points = replace(points, body=_nested(rows, (compute,)))
+            return replace(nest, body=_nested([cols], (points, store)))
+        loops = [cols, *rows] if self.outer == "cols" else [*rows, cols]
+        return replace(nest, body=_nested(loops, (compute, nest.store)))
+
+    def _step(self, nest: Nest, dim: str) -> int:
+        """Return the step of a row dim: the tile's rows, a whole group of channels, or one."""
+        if dim == nest.row:
+            return self.rows
+        return nest.group if dim == "co" else 1
+
+
+def _nested(loops: list[Loop], body: tuple[Node, ...]) -> tuple[Node, ...]:
+    for loop in reversed(loops):
+        body = (replace(loop, body=body),)
+    return body

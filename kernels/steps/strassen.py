@@ -1,0 +1,218 @@
+"""`strassen`: multiply sums of quadrants, by fewer products."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, TypeGuard
+
+import numpy as np
+
+from tilewise.kernels.nest import Array, Axis, Indices, Nest, Operand, Term
+from tilewise.kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.steps.base import Phase, Place, Step, register_step
+from tilewise.kernels.steps.transformed import ELEMENTS, POINT, TILES, transformed_nest
+from tilewise.kernels.strassen import FILTER, IMAGE, LEVELS, PRODUCTS, RESULT
+
+EVEN = 2
+"""Rows that are as far apart as any two are."""
+
+
+@register_step
+@dataclass(frozen=True)
+class Strassen(Step):
+    """Compute a product of matrices from seven products of their quadrants, where eight are usual.
+
+    The method is Strassen's (`tilewise.kernels.strassen`); with `levels` 2 each of the seven
+    products is made of seven likewise. It takes a matmul, or a convolution of single pixels with
+    any stride, whose reduction and columns have halves, or quarters. The native lowering alone:
+    upstream has no operation that adds quadrants while it packs.
+
+        strassen levels=1
+        pack operand=B
+        tile dim=t size=28
+        pack operand=A
+        register rows=7 cols=64 outer=cols
+    before                          after
+        for m, n:                       U[point][k/2][n/2] = sums of the quadrants of B
+            acc = 0                     for t0 in pairs of rows step 28:
+            for k:                          V[point][t][k/2] = sums of the quadrants of A
+                acc += A * B                for n1 in step 64:
+            C = acc                             for point in 7, t1 in step 7:
+                                                    M[point][t1..][64] = V[point] * U[point]
+                                                C = sums of M, bias and relu, for each t, n
+
+    The schedule speaks of other dims from here on: `t` are groups of 2**levels rows, the columns
+    and the reduction are parts of as many, and `point` the 7**levels products. Packing B and
+    packing A add; both are needed. `prefetch operand=B` may follow the pack of B: panels are
+    contiguous, whenever they were made. Rows that a last group lacks are zero, and are not
+    written.
+
+    Rounding is bounded by the magnitude of whole blocks, not of a row and a column, and a NaN or
+    infinity spreads over its group of rows and to the other parts of the columns; problems with
+    accuracy=strict refuse the step.
+    """
+
+    name: ClassVar[str] = "strassen"
+    place: ClassVar[Place] = Place.ALGORITHM
+    phase: ClassVar[Phase] = Phase.ALGORITHM
+    levels: int
+
+    def check(self, nest: Nest) -> None:
+        """Raise unless it is a product of matrices that can be cut so often."""
+        why = why_not_strassen(nest.problem, self.levels)
+        if why is not None:
+            raise self.refused(nest, why)
+
+    def apply(self, nest: Nest) -> Nest:
+        """Return the nest of products of sums of quadrants."""
+        problem, parts = nest.problem, 2**self.levels
+        (rows, cols, depth), (col, k) = matrix_of(problem), (nest.col, nest.k)
+        extents = {
+            POINT: PRODUCTS**self.levels,
+            TILES: -(-rows // parts),
+            col: cols // parts,
+            k: depth // parts,
+        }
+        c = Operand("C", "C", (Axis(rows, ()), Axis(cols, (Term(col),))))
+        stored = (nest.operand("A"), nest.operand("B"))
+        return transformed_nest(nest, Quadrants(problem, self.levels, col, stored), extents, c)
+
+
+def has_strided_rows(problem: Problem) -> TypeGuard[Conv2d]:
+    """Return whether the rows of A are pixels that a stride leaves, not all contiguous.
+
+    Two rows can be any distance apart; more rows of a group have to be of one line.
+    """
+    return isinstance(problem, Conv2d) and problem.stride > 1
+
+
+def matrix_of(problem: Problem) -> tuple[int, int, int]:
+    """Return the rows and columns of the result, and the reduction."""
+    if isinstance(problem, Matmul):
+        return problem.m, problem.n, problem.k
+    assert isinstance(problem, Conv2d)
+    return problem.n * problem.oh * problem.ow, problem.co, problem.ci
+
+
+def why_not_strassen(problem: Problem, levels: int) -> str | None:
+    """Return why a problem is no product that can be cut so often; None where it is one."""
+    if levels not in LEVELS:
+        return f"levels is one of {', '.join(map(str, LEVELS))}"
+    if problem.is_strict:
+        return "accuracy=strict asks for the direct method"
+    if problem.element.name not in ELEMENTS:
+        return f"dtype={problem.element.name} is not one of {', '.join(ELEMENTS)}"
+    why = _why_no_matrix(problem)
+    if why is not None:
+        return why
+    rows, cols, depth = matrix_of(problem)
+    parts = 2**levels
+    for what, extent in (("width", cols), ("reduction", depth)):
+        if extent % parts:
+            return f"its {what} of {extent} has no {parts} equal parts"
+    if has_strided_rows(problem) and parts > EVEN and problem.ow % parts:
+        return f"its lines of {problem.ow} strided pixels cut groups of {parts} rows"
+    return f"it has fewer rows than {parts}" if rows < parts else None
+
+
+def _why_no_matrix(problem: Problem) -> str | None:
+    if isinstance(problem, Matmul):
+        if problem.batch > 1:
+            return f"batch={problem.batch} is not 1"
+        return "A is transposed" if problem.transpose_a else None
+    assert isinstance(problem, Conv2d)
+    if problem.has_channels_first:
+        return f"layout={problem.layout} has no rows of channels"
+    if problem.kh * problem.kw > 1:
+        return f"the filter is {problem.kh}x{problem.kw}, and not 1x1"
+    for name, wanted in (("pad", 0), ("groups", 1)):
+        if getattr(problem, name) != wanted:
+            return f"{name}={getattr(problem, name)} is not {wanted}"
+    return None
+
+
+@dataclass(frozen=True)
+class Quadrants:
+    """Sums of quadrants of a product of matrices."""
+
+    problem: Problem
+    levels: int
+    col: str
+    operands: tuple[Operand, Operand]
+    name: ClassVar[str] = "strassen"
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Return the rows of a group, and the parts of the columns."""
+        return 2**self.levels, 2**self.levels
+
+    def stored(self, role: str) -> Operand:
+        """Return A or B of the direct product."""
+        return self.operands["AB".index(role)]
+
+    def stage(self, role: str, arrays: Mapping[str, Array], at: Indices) -> Array:
+        """Return sums of A's quadrants, [point, t, k], or of B's, [point, k, col]."""
+        if role == "B":
+            b = arrays["B"].T if self.problem.has_transposed_b else arrays["B"]
+            b = b.reshape(matrix_of(self.problem)[2], -1)
+            return np.stack(_sums_of_b(b, self.levels))[:, :, at[self.col]]
+        groups = self._rows(arrays["A"])[at[TILES]]
+        return np.stack(_sums_of_a(groups, self.levels))
+
+    def _rows(self, a: Array) -> Array:
+        """A in groups of rows, [t, 2**levels, k], zero where the last group lacks some."""
+        step = self.problem.stride if isinstance(self.problem, Conv2d) else 1
+        a = a if step == 1 else a[:, ::step, ::step]
+        rows, _, depth = matrix_of(self.problem)
+        group = 2**self.levels
+        padded = np.zeros((-(-rows // group) * group, depth))
+        padded[:rows] = a.reshape(rows, depth)
+        return padded.reshape(-1, group, depth)
+
+    def combine(
+        self, products: Array, at: Indices
+    ) -> Iterator[tuple[tuple[Array, ...], Array, Array]]:
+        """Yield the rows and columns of C, and their sums."""
+        rows, cols, _ = matrix_of(self.problem)
+        group = 2**self.levels
+        sums = _combined(list(products), self.levels)  # [t, row of group, part of cols, col]
+        row = at[TILES][:, None] * group + np.arange(group)
+        exist = row < rows
+        column = (np.arange(group)[:, None] * (cols // group) + at[self.col]).reshape(-1)
+        values = sums[exist].reshape(int(exist.sum()), -1)
+        row, column = np.broadcast_arrays(row[exist][:, None], column)
+        shape = self.problem.operand_shapes["C"][:-1]
+        yield (*np.unravel_index(row, shape), column), column, values
+
+
+def _sums_of_a(groups: Array, levels: int) -> list[Array]:
+    if levels == 0:
+        return [groups[:, 0]]
+    half = groups.shape[1] // 2
+    halves = (groups[:, :half], groups[:, half:])
+    quadrants = [part for rows in halves for part in np.split(rows, 2, axis=2)]
+    return [one for left in IMAGE for one in _sums_of_a(_sum(left, quadrants), levels - 1)]
+
+
+def _sums_of_b(b: Array, levels: int) -> list[Array]:
+    if levels == 0:
+        return [b]
+    quadrants = [part for line in np.split(b, 2) for part in np.split(line, 2, axis=1)]
+    return [one for right in FILTER for one in _sums_of_b(_sum(right, quadrants), levels - 1)]
+
+
+def _combined(products: list[Array], levels: int) -> Array:
+    """[t, rows of a group, parts of the columns, columns of a part]."""
+    if levels == 0:
+        return products[0][:, None, None]
+    each = len(products) // PRODUCTS
+    inner = [_combined(products[each * i : each * (i + 1)], levels - 1) for i in range(PRODUCTS)]
+    quadrants = [_sum(signs, inner) for signs in RESULT]
+    lines = [np.concatenate(quadrants[2 * y : 2 * y + 2], axis=2) for y in range(2)]
+    return np.concatenate(lines, axis=1)
+
+
+def _sum(signs: Sequence[Fraction], parts: Sequence[Array]) -> Array:
+    terms = [float(sign) * part for sign, part in zip(signs, parts, strict=True) if sign]
+    out: Array = np.sum(terms, axis=0)
+    return out

@@ -1,0 +1,60 @@
+"""`sweep`: visit all columns of a k-block inside the micro-kernel (skinny GEMM)."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tilewise.kernels.nest import Loop, LoopKind, Nest
+from tilewise.kernels.steps.base import Phase, Place, Step, register_step
+
+MOST_ROWS_OF_B = 64  # side by side; the code has a pointer for each
+
+
+@register_step
+@dataclass(frozen=True)
+class Sweep(Step):
+    """Move the loops over register tiles into the micro-kernel; sums stay in the first cache.
+
+    Halide and TVM reorder of a reduction's loop outwards, with the result compute_at its block.
+
+        stream dim=k depth=8; register rows=1 cols=32; sweep dim=n
+    before                          after
+        for k step 8:                   for k step 8:
+            for n step 32:                  for n step 32:  # in the micro-kernel
+                C += A * B                      C += A * B
+
+    Rows of B are read in place, side by side, each from one end to the other. With `outer=rows` the
+    register tile may have fewer rows than the result; the k-block of B is then read once for each.
+    """
+
+    name: ClassVar[str] = "sweep"
+    place: ClassVar[Place] = Place.SWEEP
+    phase: ClassVar[Phase] = Phase.MICRO_KERNEL
+    dim: str
+
+    def check(self, nest: Nest) -> None:
+        """Raise unless rows of B can be read side by side, for one tile of rows after another."""
+        b, rows = nest.operand("B"), nest.dim(nest.row).extent
+        if nest.image or nest.algorithm or not b.is_contiguous(nest.col):
+            raise self.refused(nest, "only rows of a matrix B that lie along n are swept")
+        if nest.compute.lanes > 1:
+            raise self.refused(nest, "the reduction is split; drop one of the steps")
+        if self.dim != nest.col:
+            raise self.refused(nest, f"sweep takes the columns {nest.col}")
+        if rows > 1 and not nest.operand("A").is_contiguous(nest.k):
+            raise self.refused(nest, "rows of a transposed A are not contiguous")
+        if nest.tile.rows > rows:
+            raise self.refused(nest, f"there are {rows} rows; give rows={rows} or fewer")
+        outermost = nest.loops_of(LoopKind.MICRO)[0].dim
+        if nest.tile.rows < rows and outermost == nest.col:
+            why = "columns are the innermost loop; give outer=rows, or all rows at once"
+            raise self.refused(nest, why)
+
+    def apply(self, nest: Nest) -> Nest:
+        """Give the loops over register tiles to the micro-kernel."""
+        return nest.mapped(
+            lambda n: (
+                replace(n, in_kernel=True)
+                if isinstance(n, Loop) and n.kind is LoopKind.MICRO
+                else n
+            )
+        )

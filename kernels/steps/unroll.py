@@ -1,0 +1,40 @@
+"""`unroll`: unroll the micro-kernel's reduction loop."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tilewise.kernels.nest import Compute, Nest
+from tilewise.kernels.steps.base import Phase, Place, Step, register_step
+
+MOST = 16
+
+
+@register_step
+@dataclass(frozen=True)
+class Unroll(Step):
+    """Unroll the micro-kernel's reduction loop. Halide unroll, TVM unroll, loop.unroll.
+
+        unroll factor=4
+    before                          after
+        C += A * B                      C += A * B  # unrolled 4
+    """
+
+    name: ClassVar[str] = "unroll"
+    place: ClassVar[Place] = Place.UNROLL
+    phase: ClassVar[Phase] = Phase.FINISH
+    factor: int
+
+    def check(self, nest: Nest) -> None:
+        """Raise where the micro-kernel has no loop of its own over the reduction."""
+        if nest.group:
+            raise self.refused(nest, "the filter's taps are unrolled as they are; drop the step")
+        if nest.is_sweep:
+            raise self.refused(nest, "a sweep unrolls the rows of a k-block; drop the step")
+        if self.factor > MOST:
+            raise self.refused(nest, f"factor={self.factor} is above {MOST}")
+
+    def apply(self, nest: Nest) -> Nest:
+        """Set the factor."""
+        return nest.mapped(
+            lambda n: replace(n, unroll=self.factor) if isinstance(n, Compute) else n
+        )

@@ -1,0 +1,223 @@
+"""`winograd`: compute a convolution in tiles, by minimal filtering."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tilewise.kernels.minimal_filtering import (
+    SIDES,
+    STRIDES,
+    TileFiltering,
+    outputs_for,
+    tile_filtering,
+)
+from tilewise.kernels.nest import Array, Axis, Indices, Nest, Operand, Term
+from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.steps.base import Phase, Place, Step, register_step
+from tilewise.kernels.steps.transformed import ELEMENTS, POINT, TILES, transformed_nest
+
+
+@register_step
+@dataclass(frozen=True)
+class Winograd(Step):
+    """Compute a convolution in tiles of `output` x `output` pixels, by minimal filtering.
+
+    A 3x3 filter with `output` 4 takes 36 products in place of 144 for each pair of channels. The
+    taps are the problem's. Along an axis where the filter has one tap a tile is one pixel wide: of
+    a 1x7 filter it has 1 x `output` pixels. A filter of stride 2 is two, one of the even pixels and
+    one of the odd ones, along each axis. `tilewise.kernels.minimal_filtering.outputs_for` says
+    which outputs a filter has.
+    Halide and TVM write it as stages of their own (TVM: topi.nn.conv2d_winograd); transform
+    structured.winograd_conv2d and structured.decompose_winograd_op. The native lowering alone:
+    upstream's operation takes linalg.conv_2d_nhwc_fhwc alone, and decomposes a channel at a time.
+
+        winograd output=4
+        pack operand=B
+        tile dim=t size=28
+        pack operand=A
+        register rows=7 cols=64 outer=cols
+    before                          after
+        for n, oh, ow, co:              U[point][ci][co] = G w G', for each ci, co
+            acc = 0                     for t0 in tiles step 28:
+            for kh, kw, ci:                 V[point][t][ci] = B' d B, for each t, ci
+                acc += A * B                for co1 in step 64:
+            C = acc                             for point in 36, t1 in step 7:
+                                                    M[point][t1..][64] = V[point] * U[point]
+                                                C = A' M A, bias and relu, for each t, co
+
+    The schedule speaks of other dims from here on: `t` are the tiles of all images, row by row,
+    and `point` the (output+kh-1)*(output+kw-1) products of a tile, as many as the pixels that it
+    reads with any stride, a matrix product each; `co` and
+    `ci` stay. Packing B transforms the filter, packing A the image; both are needed. A filter that
+    is constant may have `prefetch operand=B` behind its pack. Tiles
+    past the image's end read zeros and are cut when they are written. `nontemporal operand=C` at
+    the end writes whole tiles of an nhwc result past the caches.
+
+    Rounding differs from the direct method's, and a NaN or infinity spreads over its tile
+    (`tilewise.kernels.minimal_filtering`); problems with accuracy=strict refuse the step.
+    """
+
+    name: ClassVar[str] = "winograd"
+    place: ClassVar[Place] = Place.ALGORITHM
+    phase: ClassVar[Phase] = Phase.ALGORITHM
+    output: int
+
+    def check(self, nest: Nest) -> None:
+        """Raise unless the convolution's filter and stride have such tiles."""
+        why = why_not_winograd(nest.problem)
+        if why is None and self.output not in (outputs := outputs_of(nest.problem)):
+            of_filter = "of a {}x{} filter".format(*taps_of(nest.problem))
+            why = f"output {of_filter} is one of {', '.join(map(str, outputs))}"
+        if why is not None:
+            raise self.refused(nest, why)
+
+    def apply(self, nest: Nest) -> Nest:
+        """Return the nest of products of transformed tiles."""
+        problem = nest.problem
+        assert isinstance(problem, Conv2d)
+        tiles = Tiles(problem, filtering_of(problem, self.output))
+        down, across = tiles.grid
+        extents = {
+            POINT: tiles.filtering.products,
+            TILES: problem.n * down * across,
+            "co": problem.co,
+            "ci": problem.ci,
+        }
+        images = [Axis(size, ()) for size in (problem.n, problem.oh, problem.ow)]
+        channels = Axis(problem.co, (Term("co"),))
+        nhwc = (*images, channels)
+        axes = (images[0], channels, *images[1:]) if problem.has_channels_first else nhwc
+        return transformed_nest(nest, tiles, extents, Operand("C", "C", axes))
+
+
+def tiles_of(problem: Conv2d, output: tuple[int, int]) -> tuple[int, int]:
+    """Return the tiles of so many pixels that cover one image's result, down and across."""
+    height, width = output
+    return -(-problem.oh // height), -(-problem.ow // width)
+
+
+def taps_of(problem: Problem) -> tuple[int, int]:
+    """Return the taps of the filter, down and across; of a matmul, that of a single pixel."""
+    return (problem.kh, problem.kw) if isinstance(problem, Conv2d) else (1, 1)
+
+
+def outputs_of(problem: Problem) -> tuple[int, ...]:
+    """Return the outputs, along the filter, for which its taps and stride have tiles."""
+    return outputs_for(taps_of(problem), problem.stride if isinstance(problem, Conv2d) else 1)
+
+
+def filtering_of(problem: Conv2d, output: int) -> TileFiltering:
+    """Return the transforms of tiles; KeyError for an output that `outputs_of` lacks."""
+    return tile_filtering(output, taps_of(problem), problem.stride)
+
+
+def why_not_winograd(problem: Problem) -> str | None:
+    """Return why no tile of a problem can be computed by minimal filtering; None where it can."""
+    if not isinstance(problem, Conv2d):
+        return "it is no convolution"
+    if problem.is_strict:
+        return "accuracy=strict asks for the direct method"
+    if not outputs_for(taps_of(problem)):
+        sides = ", ".join(map(str, SIDES))
+        return (
+            f"the filter is {problem.kh}x{problem.kw}; tiles are for sides of {sides}, "
+            "one of which may be 1, and not for 7x7"
+        )
+    for name in ("dilation", "groups"):
+        if getattr(problem, name) != 1:
+            return f"{name}={getattr(problem, name)} is not 1"
+    if problem.stride not in STRIDES:
+        return f"stride={problem.stride} is not one of {', '.join(map(str, STRIDES))}"
+    if not outputs_of(problem):
+        sides = f"{problem.kh}x{problem.kw}"
+        return f"a {sides} filter with stride={problem.stride} has no tiles; a 3x3 filter has"
+    if problem.element.name not in ELEMENTS:
+        return f"dtype={problem.element.name} is not one of {', '.join(ELEMENTS)}"
+    return None
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Transforms of a convolution's tiles: V = B' d B, U = G w G', C = A' M A."""
+
+    problem: Conv2d
+    filtering: TileFiltering
+    name: ClassVar[str] = "winograd"
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Return the pixels of a tile of the result, down and across."""
+        return self.filtering.output
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Tiles that cover one image's result, down and across."""
+        return tiles_of(self.problem, self.filtering.output)
+
+    def stored(self, role: str) -> Operand:
+        """Return the image by (n, y, x, ci), the filter by (kh, kw, ci, co)."""
+        p = self.problem
+        if role == "A":
+            name, sizes = "A", {"n": p.n, "y": p.h, "x": p.w, "ci": p.ci}
+        else:
+            name, sizes = "B", {"kh": p.kh, "kw": p.kw, "ci": p.ci, "co": p.co}
+        order = [*sizes]
+        if p.has_channels_first:
+            order = ["n", "ci", "y", "x"] if role == "A" else ["co", "ci", "kh", "kw"]
+        axes = tuple(Axis(sizes[dim], (Term(dim),)) for dim in order)
+        return Operand(role, name, axes, role == "B" and p.has_constant_weights)
+
+    def stage(self, role: str, arrays: Mapping[str, Array], at: Indices) -> Array:
+        """Return transformed images, [point, t, ci], or filters, [point, ci, co]."""
+        down, across = self.filtering.down, self.filtering.across
+        if role == "B":
+            weights = arrays["B"]
+            if self.problem.has_channels_first:
+                weights = weights.transpose(2, 3, 1, 0)
+            found = _both(down.filter, across.filter, weights[:, :, :, at["co"]])
+        else:
+            found = _both(down.image, across.image, self._inputs(arrays["A"], at[TILES]))
+        return found.reshape(-1, *found.shape[2:])
+
+    def _inputs(self, image: Array, tiles: Array) -> Array:
+        """The pixels that tiles read, [down, across, t, ci], zero beside the image."""
+        problem, (down, across) = self.problem, self.filtering.input
+        image = image.transpose(0, 2, 3, 1) if problem.has_channels_first else image
+        images, lines, pixels = self._origins(tiles)
+        step_down, step_across = self.filtering.step
+        y = lines * step_down - problem.pad + np.arange(down)[:, None, None]
+        x = pixels * step_across - problem.pad + np.arange(across)[None, :, None]
+        inside = (y >= 0) & (y < problem.h) & (x >= 0) & (x < problem.w)
+        found = image[images, np.clip(y, 0, problem.h - 1), np.clip(x, 0, problem.w - 1)]
+        return np.where(inside[..., None], found, 0)
+
+    def _origins(self, tiles: Array) -> tuple[Array, Array, Array]:
+        """The image, and the line and column of tiles in it."""
+        down, across = self.grid
+        return tiles // (down * across), tiles // across % down, tiles % across
+
+    def combine(
+        self, products: Array, at: Indices
+    ) -> Iterator[tuple[tuple[Array, ...], Array, Array]]:
+        """Yield the pixels of the tiles that exist, and their sums."""
+        down, across = self.filtering.down, self.filtering.across
+        shaped = products.reshape(down.input, across.input, *products.shape[1:])
+        sums = _both(down.result, across.result, shaped)  # [down, across, t, co]
+        images, lines, pixels = self._origins(at[TILES])
+        y = lines * down.output + np.arange(down.output)[:, None, None]
+        x = pixels * across.output + np.arange(across.output)[None, :, None]
+        y, x, images = np.broadcast_arrays(y, x, images)
+        exist = (y < self.problem.oh) & (x < self.problem.ow)
+        n, y, x = (each[exist][:, None] for each in (images, y, x))
+        cols = np.broadcast_to(at["co"], (len(n), len(at["co"])))
+        where = (n, cols, y, x) if self.problem.has_channels_first else (n, y, x, cols)
+        yield where, cols, sums[exist]
+
+
+def _both(down: object, across: object, values: Array) -> Array:
+    """The matrices times the first two axes."""
+    first, second = (np.array(matrix, np.float64) for matrix in (down, across))
+    out: Array = np.einsum("pi,qj,ij...->pq...", first, second, values, optimize=True)
+    return out

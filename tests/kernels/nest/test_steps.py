@@ -1,0 +1,173 @@
+"""What each step does to a loop nest: golden nests, and any schedule against the reference."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.cases import cases
+from tests.kernels.native import test_strassen, test_winograd
+from tests.kernels.strategies import problems, schedules
+from tests.search.targets import WIDE
+from tilewise.kernels.nest import Array, Loop, LoopKind, Nest, Node, count, printed, run
+from tilewise.kernels.nest.interpreter import Interpreter
+from tilewise.kernels.oracle.operands import make_operands, operand_type, widened
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import Schedule, loop_nest
+
+MATMUL = "matmul:m=33,n=40,k=50,dtype=f32,bias,epilogue=relu"
+LARGEST = 200_000
+"""Multiply-adds that the interpreter is asked for."""
+
+
+def step(text: str) -> dict[str, object]:
+    """The JSON of a step as it prints."""
+    name, *fields = text.split()
+    pairs = (field.split("=") for field in fields)
+    return {"step": name} | {k: int(v) if v.isdigit() else v for k, v in pairs}
+
+
+def wide_operands(problem: Problem) -> dict[str, Array]:
+    """Operands in float64 or int64; C, where it is only written, is NaN."""
+    operands = make_operands(problem, 1)
+    wide = {name: widened(array, operand_type(problem, name)) for name, array in operands.items()}
+    if not problem.accumulates and problem.element.is_float:
+        wide["C"] = np.full(wide["C"].shape, np.nan)
+    return wide
+
+
+def check(nest: Nest) -> None:
+    """The interpreter computes the reference's result, with the calls that are counted."""
+    expected = reference(nest.problem, make_operands(nest.problem, 1)).value
+    interpreter = Interpreter(nest, wide_operands(nest.problem))
+    found = interpreter.run()
+    if nest.problem.element.is_float:
+        scale = max(1.0, float(np.abs(expected).max()))
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9 * scale)
+    else:
+        np.testing.assert_array_equal(found, expected)
+    assert interpreter.calls == count(nest).micro_kernels
+
+
+def made(problem: str, steps: tuple[str, ...]) -> Nest:
+    """The nest of steps as they print."""
+    return loop_nest(parse_problem(problem), Schedule.from_json(map(step, steps)))
+
+
+REGISTER = "register rows=6 cols=16 outer=cols"
+GOLDEN = {
+    (MATMUL, REGISTER): """
+for n step 16:  # micro, 3 trips
+  for m step 6:  # micro, 6 trips
+    C += A * B  # 6x16 over 50
+    store C (bias, relu)""",
+    (MATMUL, "stream dim=k depth=20", "tile dim=n size=32", "pack operand=B", "prefetch operand=B",
+     REGISTER, "unroll factor=2"): """
+for k step 20:  # k-block, 3 trips
+  for n step 32:  # tile, 2 trips
+    pack B to panels 2x1x20x16
+    prefetch the next block of B
+    for n step 16:  # micro, 2 trips
+      for m step 6:  # micro, 6 trips
+        C += A * B  # 6x16 over 20, unrolled 2
+        store C (bias, relu)""",
+    (MATMUL, "parallel dim=m parts=2", "pack operand=A", "register rows=4 cols=1 outer=rows",
+     "split dim=k lanes=16"): """
+for m step 20:  # parallel, 2 trips
+  pack A to rows 20x50
+  for m step 4:  # micro, 5 trips
+    for n step 1:  # micro, 40 trips
+      C += A * B  # 4x1 over 50 in 16 partial sums
+      store C (bias, relu)""",
+    ("matmul:m=2,n=40,k=50,dtype=f32", "stream dim=k depth=8", "prefetch operand=B",
+     "register rows=2 cols=16 outer=cols", "sweep dim=n", "interleave dim=k streams=4"): """
+for k step 8:  # k-block, 7 trips, of 4 streams
+  prefetch rows further on of B
+  for n step 16:  # micro, 3 trips, in the micro-kernel
+    for m step 2:  # micro, 1 trips, in the micro-kernel
+      C += A * B  # 2x16 over 8
+      store C""",
+    ("conv2d:n=2,h=9,w=11,ci=5,co=20,kh=3,kw=3,pad=1,dtype=f32", "tile dim=n size=1",
+     "tile dim=oh size=4", "pack operand=A", REGISTER): """
+for n step 1:  # tile, 2 trips
+  for oh step 4:  # tile, 3 trips
+    pack A to image 6x13x5
+    for co step 16:  # micro, 2 trips
+      for n step 1:  # micro, 1 trips
+        for oh step 1:  # micro, 4 trips
+          for ow step 6:  # micro, 2 trips
+            C += A * B  # 6x16 over 5 x 9 taps
+            store C""",
+    ("conv2d:n=1,h=9,w=11,ci=8,co=16,kh=3,kw=3,pad=1,groups=8,dtype=f32",
+     "register rows=4 cols=16 outer=cols", "jam dim=oh factor=2", "nontemporal operand=C"): """
+for co step 16:  # micro, 1 trips, in the micro-kernel
+  for n step 1:  # micro, 1 trips, in the micro-kernel
+    for oh step 2:  # micro, 5 trips, in the micro-kernel
+      for ow step 4:  # micro, 3 trips, in the micro-kernel
+        C += A * B  # 2x4x16 over 1 x 9 taps
+        store C (past the caches)""",
+    ("conv2d:n=2,h=9,w=11,ci=5,co=20,kh=3,kw=3,pad=1,dtype=f32,weights=constant",
+     "winograd output=4", "pack operand=B", "tile dim=t size=8", "pack operand=A",
+     "register rows=4 cols=16 outer=cols"): """
+transform B to panels 2x36x5x16, ahead
+for t step 8:  # tile, 3 trips
+  transform A to points 36x8x5
+  for co step 16:  # micro, 2 trips
+    for point step 1:  # micro, 36 trips
+      for t step 4:  # micro, 2 trips
+        C += A * B  # 4x16 over 5
+    transform products to C""",
+    ("matmul:m=21,n=24,k=20,dtype=f32", "strassen levels=1", "pack operand=B", "pack operand=A",
+     "register rows=4 cols=16 outer=cols"): """
+transform B to panels 1x7x10x16
+transform A to points 7x11x10
+for n step 16:  # micro, 1 trips
+  for point step 1:  # micro, 7 trips
+    for t step 4:  # micro, 3 trips
+      C += A * B  # 4x16 over 10
+  transform products to C""",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("written", GOLDEN, ids=lambda g: " ".join(s.split()[0] for s in g[1:]))
+def test_a_schedule_makes_its_nest_and_the_nest_the_result(written: tuple[str, ...]) -> None:
+    nest = made(written[0], written[1:])
+    assert "\n".join(printed(nest)) == GOLDEN[written].strip("\n")
+    check(nest)
+
+
+@cases(60)
+@given(st.data())
+def test_any_legal_schedule_computes_the_reference(data: st.DataObject) -> None:
+    problem = data.draw(problems.filter(lambda p: p.flops // 2 <= LARGEST))
+    check(loop_nest(problem, data.draw(schedules(problem, WIDE))))
+
+
+@cases(30)
+@given(st.data())
+def test_any_legal_schedule_of_fewer_products_computes_the_reference(data: st.DataObject) -> None:
+    problem: Problem
+    if data.draw(st.booleans()):
+        problem, levels = data.draw(test_strassen.products())
+        schedule = data.draw(test_strassen.schedules(problem, levels, WIDE))
+    else:
+        problem = data.draw(test_winograd.convolutions())
+        schedule = data.draw(test_winograd.schedules(problem, WIDE))
+    if problem.flops // 2 <= LARGEST:
+        check(loop_nest(problem, schedule))
+
+
+def test_the_interpreter_tells_a_wrong_nest() -> None:
+    """K-blocks that each begin C anew."""
+    nest = made(MATMUL, ("stream dim=k depth=20", REGISTER))
+
+    def wrong(node: Node) -> Node:
+        is_k = isinstance(node, Loop) and node.kind is LoopKind.K_BLOCK
+        return replace(node, kind=LoopKind.TILE) if is_k else node
+
+    expected = reference(nest.problem, make_operands(nest.problem, 1)).value
+    found = run(nest.mapped(wrong), wide_operands(nest.problem))
+    assert not np.allclose(found, expected)
