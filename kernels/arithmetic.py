@@ -8,83 +8,106 @@ Where B comes from beyond the second cache, and was packed ahead or is used for 
 its panels stay as narrow as they are stored; one instruction then widens a vector of them.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
 from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.instructions import Form, Instruction, instructions
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
 from tilewise.kernels.problem.dtypes import DTYPES
 from tilewise.kernels.problem.iteration import is_packed_ahead, iteration_space
-from tilewise.kernels.target.instructions import DOTS, VDPBF16PS, VPDPBUSD, VPMADDWD, Dot, usable
 from tilewise.kernels.target.model import Target
+
+_NARROW = {"bf16": 2, "f16": 1}
+"""Elements of a word of narrow panels: either half of a pair of bf16 widens to an f32."""
+
+WHOLE_BYTES = 64  # of vectors, from which on they widen what narrow panels hold
+FEW_ROWS = 32  # of a result, up to which reading B takes longer than multiplying it
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """Element types, by name, as stored, as packed, as multiplied, as accumulated.
+    """What follows from an instruction and from how panels of B are stored.
 
     Attributes:
-        stored: how the operands hold an element.
-        packed: how panels hold it; another type where packing widens.
-        word: what the multiply-add takes from A and B at a time.
-        accumulator: the type of C and of the registers.
-        depth: elements of the reduction in a word.
-        dot: the dot-product instruction, empty for a multiply and an add.
-        offset: whether A is packed with 128 added (u8) and C is corrected by column sums.
-        split: whether both factors are vectors along the reduction, each read as it is
-            stored; `dot` then sums neighbours in pairs.
-        joins: whether words are joined, and elements widened, as they are loaded.
-        apart: whether the elements of a word are multiplied one after another: B's, which are
-            stored ones, are widened for it, and A's are packed ones.
+        stored: how the operands hold an element, by name.
+        instruction: what multiplies and adds.
+        form: how the micro-kernel feeds it. A sweep joins words, and widens elements, as it loads
+            them; split reductions and depthwise tiles read both factors as they are stored.
+        is_narrow: whether panels of B hold stored elements that are widened as they are multiplied,
+            those of a word one after another; A's are packed ones.
     """
 
     stored: str
-    packed: str
-    word: str
-    accumulator: str
-    depth: int = 1
-    dot: str = ""
-    offset: bool = False
-    split: bool = False
-    joins: bool = False
-    apart: bool = False
+    instruction: Instruction
+    form: Form = Form.OUTER_PRODUCT
+    is_narrow: bool = False
 
     @property
-    def multiply_adds(self) -> int:
-        """Instructions that multiply a word of A with a vector of words of B."""
-        return self.depth if self.apart else 1
+    def accumulator(self) -> str:
+        """The type of C and of the registers."""
+        return self.instruction.c
+
+    @cached_property
+    def _reads_stored(self) -> bool:
+        return self.form in (Form.SPLIT, Form.DEPTHWISE)
+
+    @cached_property
+    def depth(self) -> int:
+        """Elements of the reduction in a word: what is taken from A and B at a time."""
+        if self._reads_stored:
+            return 1
+        return _NARROW[self.stored] if self.is_narrow else self.instruction.k
+
+    @cached_property
+    def packed(self) -> str:
+        """How panels hold an element; another type where packing widens."""
+        return self.stored if self._reads_stored else self.instruction.b
+
+    @cached_property
+    def word(self) -> str:
+        """The type of a word of B."""
+        if self.depth > 1:
+            return f"i{8 * self.depth * size_of(self.stored)}"
+        return self.stored if self.is_narrow else self.packed
 
     @property
     def word_of_a(self) -> str:
         """A type of as many bytes as a word of A: of B's the elements can be narrower."""
-        if not self.apart:
+        if not self.is_narrow:
             return self.word
         return self.packed if self.depth == 1 else "i64"
 
     @property
+    def offset(self) -> int:
+        """What is added to signed elements of A, or in a sweep of B, that are multiplied unsigned.
+
+        The first factor of vpdpbusd is unsigned: (a + 128) b summed, less 128 times the column sums
+        of B. A sweep makes B so, and the correction needs A alone.
+        """
+        return 0 if self._reads_stored else self.instruction.offset
+
+    @property
+    def multiply_adds(self) -> int:
+        """Instructions that multiply a word of A with a vector of words of B."""
+        return self.depth if self.is_narrow else 1
+
+    @property
     def widens(self) -> bool:
         """Whether packing changes the element type, so that nothing can be read in place."""
-        return self.stored != self.packed and not self.joins
+        return self.stored != self.packed and self.form is not Form.SWEEP
 
     @property
     def packs_a(self) -> bool:
         """Whether A cannot be read in place."""
-        return self.widens or (self.offset and not self.joins)
+        return self.widens or (self.offset > 0 and self.form is not Form.SWEEP)
 
     @property
     def packs_b(self) -> bool:
         """Whether B cannot be read in place: a word holds elements of several of its rows."""
-        return self.widens or (self.depth > 1 and not self.joins)
-
-
-BF16_DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
-I8_DOT = "llvm.x86.avx512.vpdpbusd.512"
-I16_DOT = "llvm.x86.avx512.pmaddw.d.512"
-_DOTS = {BF16_DOT: VDPBF16PS, I8_DOT: VPDPBUSD, I16_DOT: VPMADDWD}
-_SPLIT_DOTS = {VDPBF16PS: BF16_DOT, VPMADDWD: I16_DOT}
-FEW_ROWS = 32  # of a result, up to which reading B takes longer than multiplying it
-PAIR = 2  # elements of 32 bits of bf16, and those that a lane of a split reduction takes at a time
+        return self.widens or (self.depth > 1 and self.form is not Form.SWEEP)
 
 
 def arithmetic_of(problem: Problem, target: Target, instruction: str | None = None) -> Arithmetic:
@@ -104,68 +127,33 @@ def arithmetic_of(problem: Problem, target: Target, instruction: str | None = No
 def arithmetic(
     dtype: str,
     target: Target,
-    split: bool = False,
+    form: Form = Form.OUTER_PRODUCT,
     is_far: bool = False,
     instruction: str | None = None,
 ) -> Arithmetic:
     """The arithmetic for a problem's dtype on a target.
 
-    The first factor of vpdpbusd is unsigned: (a + 128) b summed, less 128 times the column sums of
-    B. A split reduction has signed pairs instead, and loads that widen, so nothing is packed for
-    the arithmetic.
-
     Args:
         dtype: of the operands.
         target: where.
-        split: whether the reduction is.
+        form: of micro-kernel.
         is_far: whether B comes from beyond the second cache, packed ahead or for few rows.
-        instruction: of `tilewise.kernels.target.instructions`; by default the one of the target
-            with the most products, as in schedules that were stored before they had a step for it.
+        instruction: of `tilewise.kernels.instructions`; by default the one of the target with the
+            most products, as in schedules that were stored before they had a step for it.
 
     Raises:
         LoweringError: the target lacks the instruction.
     """
-    names = usable(dtype, target, split)
-    name = instruction or names[0]
-    if name not in names:
+    found = {one.name: one for one in instructions(dtype, target, form)}
+    name = instruction or next(iter(found))
+    if name not in found:
         raise LoweringError(
-            f"step 'instruction op={name}': {target.cpu} has {', '.join(names)} for dtype={dtype}"
+            f"step 'instruction op={name}': {target.cpu} has {', '.join(found)} for dtype={dtype}"
             "; tune again for this target"
         )
-    accumulator = DTYPES[dtype].accumulator
-    if split:
-        return Arithmetic(
-            dtype, dtype, dtype, accumulator, dot=_SPLIT_DOTS.get(name, ""), split=True
-        )
-    whole = target.vector_bytes == 64
-    if name == VDPBF16PS:
-        return Arithmetic(dtype, dtype, "i32", accumulator, 2, BF16_DOT)
-    if name == VPDPBUSD:
-        return Arithmetic(dtype, dtype, "i32", accumulator, 4, I8_DOT, offset=True)
-    if dtype == "bf16" and whole and is_far:
-        return Arithmetic(dtype, accumulator, "i32", accumulator, PAIR, apart=True)
-    if dtype == "f16" and whole and is_far:
-        return Arithmetic(dtype, accumulator, dtype, accumulator, apart=True)
-    return Arithmetic(dtype, accumulator, accumulator, accumulator)
-
-
-def dot_of(how: Arithmetic) -> Dot | None:
-    """Return the dot product that an arithmetic uses, None for a multiply and an add."""
-    return DOTS[_DOTS[how.dot]] if how.dot else None
-
-
-def sweep_arithmetic(dtype: str, target: Target, instruction: str | None = None) -> Arithmetic:
-    """That of products in words, which a sweep joins of rows of B as they lie.
-
-    vpdpbusd has B unsigned here, where panels of other kernels make A so; the correction then needs
-    A alone.
-    """
-    return replace(arithmetic(dtype, target, instruction=instruction), joins=True)
-
-
-def window_arithmetic(dtype: str) -> Arithmetic:
-    """That of a convolution with few channels in a group: elements are widened in registers."""
-    return Arithmetic(dtype, dtype, dtype, DTYPES[dtype].accumulator)
+    one = found[name]
+    may_be_narrow = dtype in _NARROW and one.b != dtype and target.vector_bytes == WHOLE_BYTES
+    return Arithmetic(dtype, one, form, is_narrow=is_far and may_be_narrow)
 
 
 class WindowLanes(NamedTuple):
@@ -191,11 +179,11 @@ def window_lanes(problem: Conv2d, target: Target) -> WindowLanes:
 
 def must_pack(problem: Problem, how: Arithmetic) -> frozenset[str]:
     """The factors, by role, that the native lowering cannot read in place, at any depth."""
-    if how.split:
+    if how.form is Form.SPLIT:
         return _must_pack_split(problem)
     packed = set()
     space = iteration_space(problem)
-    if space.spans_groups or how.joins:
+    if space.spans_groups or how.form is Form.SWEEP:
         return frozenset()
     transposed_a = problem.has_transposed_a
     is_filter = space.image == "B"

@@ -48,7 +48,9 @@ def test_a_room_is_not_crowded_and_says_what_it_is() -> None:
     for folder in sorted({path.parent for path in sources()}):
         files = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
         of_one_kind = folder == ROOT / "kernels" / "steps"  # a file each
-        assert of_one_kind or len(files) <= MOST_FILES, f"{folder.relative_to(ROOT)} has {len(files)} files"
+        assert of_one_kind or len(files) <= MOST_FILES, (
+            f"{folder.relative_to(ROOT)} has {len(files)} files"
+        )
         idea = ast.get_docstring(parsed(folder / "__init__.py"))
         assert idea, f"{folder.relative_to(ROOT)} does not say what it is for"
 

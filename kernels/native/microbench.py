@@ -17,18 +17,23 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from tilewise.kernels.arithmetic import I16_DOT, Arithmetic, arithmetic
 from tilewise.kernels.errors import TargetError
+from tilewise.kernels.instructions import (
+    WITH_CHOICE,
+    Form,
+    Instruction,
+    chosen,
+    instructions,
+    usable,
+)
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import Loop
 from tilewise.kernels.native.ir.dot_products import multiply_add
-from tilewise.kernels.native.ir.vectors import ELEMENTS, I8, I16, Vectors, const, internal_function
+from tilewise.kernels.native.ir.vectors import ELEMENTS, Vectors, const, internal_function
 from tilewise.kernels.native.jit.engines import Loaded
 from tilewise.kernels.native.jit.object_code import compile_module
 from tilewise.kernels.native.threads.pinning import pin, usable_processors
-from tilewise.kernels.problem.dtypes import DTYPES
 from tilewise.kernels.target import detect
-from tilewise.kernels.target.instructions import DOTS, WITH_CHOICE, chosen, usable
 from tilewise.kernels.target.model import Target
 from tilewise.kernels.target.rates import keep_rates
 
@@ -89,15 +94,10 @@ def multiplier(
         dtype: of the factors.
         op: the instruction; by default the one that is chosen for the type.
     """
-    op = op or chosen(dtype, target)
-    chains, dot = CHAINS[target.vector_registers], DOTS.get(op)
-    is_split = dot is not None and False not in dot.splits
-    # Single elements are widened before they are multiplied: their instruction takes wide ones.
-    given = dtype if dot else DTYPES[dtype].accumulator
-    how = arithmetic(given, target, is_split, instruction=op)
-    lanes = target.lanes(dtype)
-    run = _compiled("peak", how, lanes, target.has_fma, chains)
-    return _beside(run, target), 2 * chains * lanes * (dot.depth if dot else 1)
+    op, chains = op or chosen(dtype, target), CHAINS[target.vector_registers]
+    found = {one.name: one for form in Form for one in instructions(dtype, target, form)}
+    one, lanes = found[op], target.lanes(dtype)
+    return _beside(_compiled(one, one.c, lanes, chains), target), 2 * chains * lanes * one.k
 
 
 def bandwidth_gbs(target: Target) -> float:
@@ -117,8 +117,7 @@ def reader(target: Target, streams: int) -> Callable[[int, int], Any]:
     The streams are equal parts of the memory that begins at the address, one behind the other.
     Nothing is written there.
     """
-    how, lanes = arithmetic("f32", target), target.lanes("f32")
-    return _beside(_compiled("read", how, lanes, target.has_fma, streams), target)
+    return _beside(_compiled(None, "f32", target.lanes("f32"), streams), target)
 
 
 def _beside(run: Callable[[int, int, int], Any], target: Target) -> Callable[[int, int], Any]:
@@ -183,33 +182,36 @@ def _timed(run: Callable[[int, int], Any], address: int, steps: int) -> float:
 
 @functools.cache
 def _compiled(
-    kind: str, how: Arithmetic, lanes: int, fma: bool, width: int
+    one: Instruction | None, element: str, lanes: int, width: int
 ) -> Callable[[int, int, int], Any]:
-    """The loop called `kind`, of an address, a number of steps and where its sums go.
+    """The loop of an instruction, or of loads, of an address, a number of steps and where sums go.
 
     It lives as the process does.
     """
-    emit = {"peak": _emit_peak, "read": _emit_read}[kind]
     module = ir.Module("limits")
-    fn = internal_function(module, f"tilewise_{kind}", 3)
-    entry = Builder(fn.append_basic_block("entry"))
-    emit(fn, Vectors(entry, ELEMENTS[how.accumulator], lanes, fma), how, width)
+    fn = internal_function(module, "tilewise_peak" if one else "tilewise_read", 3)
+    v = Vectors(Builder(fn.append_basic_block("entry")), ELEMENTS[element], lanes)
+    if one:
+        _emit_peak(fn, v, one, width)
+    else:
+        _emit_read(fn, v, width)
     loaded = Loaded(compile_module(module, [fn]))
     _loaded.append(loaded)
     return _TYPE(loaded.addresses[0])
 
 
-def _emit_peak(fn: ir.Function, v: Vectors, how: Arithmetic, chains: int) -> None:
+def _emit_peak(fn: ir.Function, v: Vectors, one: Instruction, chains: int) -> None:
     address, steps, to = fn.args
     x = v.load(address)
-    if how.dot == I16_DOT:  # takes bytes, which the micro-kernel widens as it multiplies
-        pairs = ir.VectorType(I16, 2 * v.lanes)
-        x = v.builder.trunc(v.builder.bitcast(x, pairs), ir.VectorType(I8, pairs.count))
+    if one.widened:  # takes narrow elements, which the micro-kernel widens as it multiplies
+        wide, narrow = (ELEMENTS[name].type for name in (one.widened, one.b))
+        x = v.builder.bitcast(x, ir.VectorType(wide, one.k * v.lanes))
+        x = v.builder.trunc(x, ir.VectorType(narrow, one.k * v.lanes))
     loop = Loop(v.builder, [v.zero] * chains, "chain")
     # The product of an accumulator keeps integer chains from collapsing into one multiply.
-    plain_integers = not (how.dot or v.element.is_float)
+    plain_integers = not (one.intrinsic or v.element.is_float)
     sums = [
-        multiply_add(v, how, acc, x, x) if plain_integers else multiply_add(v, how, x, x, acc)
+        multiply_add(v, one, acc, x, x) if plain_integers else multiply_add(v, one, x, x, acc)
         for acc in loop.carried
     ]
     sums = loop.close(sums, steps, 1)
@@ -217,7 +219,7 @@ def _emit_peak(fn: ir.Function, v: Vectors, how: Arithmetic, chains: int) -> Non
     v.builder.ret_void()
 
 
-def _emit_read(fn: ir.Function, v: Vectors, _how: Arithmetic, streams: int) -> None:
+def _emit_read(fn: ir.Function, v: Vectors, streams: int) -> None:
     address, steps, to = fn.args
     b = v.builder
     stream = b.mul(steps, const(v.lanes))
@@ -231,5 +233,5 @@ def _emit_read(fn: ir.Function, v: Vectors, _how: Arithmetic, streams: int) -> N
     b.ret_void()
 
 
-if __name__ == "__main__":  # see `tilewise.kernels.target.rates`
+if __name__ == "__main__":  # see `tilewise.kernels.instructions.measured`
     measure_rates(detect())

@@ -1,10 +1,10 @@
 """Which instruction a schedule multiplies and adds by."""
 
+from tilewise.kernels.instructions import WITH_CHOICE, plain, usable
 from tilewise.kernels.nest import nest_of
 from tilewise.kernels.problem.base import Problem
 from tilewise.kernels.schedule.model import Schedule
 from tilewise.kernels.steps import Instruction
-from tilewise.kernels.target.instructions import WITH_CHOICE, plain, usable
 from tilewise.kernels.target.model import Target
 
 

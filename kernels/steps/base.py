@@ -6,7 +6,7 @@ loops and stores that are there. So every check finds in its nest what it asks a
 register tile that it is a multiple of, a pack the panels that it fills.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from enum import IntEnum
@@ -59,7 +59,7 @@ class Step:
     name: ClassVar[str]
     place: ClassVar[Place] = Place.LOOPS
     phase: ClassVar[Phase] = Phase.LOOPS
-    words: ClassVar[dict[str, tuple[str, ...]]] = {}
+    words: ClassVar[Mapping[str, Collection[str]]] = {}
 
     def to_json(self) -> StepJson:
         """Return `{"step": name, ...fields}`."""
@@ -135,7 +135,7 @@ def step_from_json(source: object) -> Step:
 
 
 def _check_field(source: object, kind: type[Step], name: str, value: object) -> None:
-    words = kind.words.get(name)
+    words = tuple(kind.words.get(name, ()))
     if words:
         if value not in words:
             raise ScheduleError(f"step {source!r}: {name} is one of {words}")

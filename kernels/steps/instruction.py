@@ -1,11 +1,12 @@
 """`instruction`: multiply and add by one of several instructions."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from tilewise.kernels.instructions import NAMES, WITH_CHOICE, known
 from tilewise.kernels.nest import Compute, Nest
 from tilewise.kernels.steps.base import Phase, Place, Step, register_step
-from tilewise.kernels.target.instructions import NAMES, WITH_CHOICE, known
 
 
 @register_step
@@ -21,7 +22,7 @@ class Instruction(Step):
     before                          after
         C += A * B                      C += A * B  # by x86.avx512.fma.f32
 
-    bf16 and i8 have such a choice (`tilewise.kernels.target.instructions`), and searches record it.
+    bf16 and i8 have such a choice (`tilewise.kernels.instructions`), and searches record it.
     Without the step the kernel takes the instruction of the target with the most products, as all
     schedules did before there was a choice.
     """
@@ -29,7 +30,7 @@ class Instruction(Step):
     name: ClassVar[str] = "instruction"
     place: ClassVar[Place] = Place.INSTRUCTION
     phase: ClassVar[Phase] = Phase.FINISH
-    words: ClassVar[dict[str, tuple[str, ...]]] = {"op": NAMES}
+    words: ClassVar[Mapping[str, Collection[str]]] = {"op": NAMES}
     op: str
 
     def check(self, nest: Nest) -> None:

@@ -3,11 +3,12 @@
 It bounds the speed of a loop from its instructions alone. Sources: AMD's Software
 Optimization Guides (publications 55723 and 56305 for family 17h, 56665 for 19h, 57647
 for Zen 4, 58455 for Zen 5), Intel's 64 and IA-32 Architectures Optimization Reference
-Manual (248966), Agner Fog's microarchitecture manual and instruction tables, uops.info. `bf16_dot`
-is measured, on Emerald Rapids and Zen 5.
+Manual (248966), Agner Fog's microarchitecture manual and instruction tables, uops.info. The slots
+of `vdpbf16ps` are measured, on Emerald Rapids and Zen 5.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,8 @@ class Core:
         store_bytes: width of each.
         width: instructions (fused micro-operations) that the front end delivers in a cycle.
         latency: cycles from a fused multiply-add to one that needs its sum.
-        integer_multiply: micro-operations of a 32-bit vector multiplication.
-        bf16_dot: multiply-adds that `vdpbf16ps` takes the time of.
+        slots: of a multiply-add unit that instructions take, by mnemonic, where they take other
+            numbers than `tilewise.kernels.instructions` declares.
     """
 
     multiply_adds: int
@@ -35,18 +36,18 @@ class Core:
     store_bytes: int
     width: int
     latency: int = 4
-    integer_multiply: int = 1
-    bf16_dot: int = 1
+    slots: Mapping[str, int] = field(default_factory=dict)
 
 
-_HASWELL = Core(2, 32, 2, 32, 1, 32, 4, latency=5, integer_multiply=2)
-_SKYLAKE = Core(2, 32, 2, 32, 1, 32, 4, integer_multiply=2)
-_SKYLAKE_SERVER = Core(2, 64, 2, 64, 1, 64, 4, integer_multiply=2)
+_TWO_PRODUCTS = {"mul.i32": 2}  # of 16 bits, of which a 32-bit multiplication is made
+_HASWELL = Core(2, 32, 2, 32, 1, 32, 4, latency=5, slots=_TWO_PRODUCTS)
+_SKYLAKE = Core(2, 32, 2, 32, 1, 32, 4, slots=_TWO_PRODUCTS)
+_SKYLAKE_SERVER = Core(2, 64, 2, 64, 1, 64, 4, slots=_TWO_PRODUCTS)
 # Clients of these families join two 256-bit units for a 512-bit multiply-add.
-_SUNNY_COVE = Core(2, 32, 2, 64, 1, 64, 5, integer_multiply=2)
-_SUNNY_COVE_SERVER = Core(2, 64, 2, 64, 1, 64, 5, integer_multiply=2)
-_GOLDEN_COVE = Core(2, 32, 3, 32, 2, 32, 6, integer_multiply=2)
-_GOLDEN_COVE_SERVER = Core(2, 64, 2, 64, 1, 64, 6, integer_multiply=2, bf16_dot=4)
+_SUNNY_COVE = Core(2, 32, 2, 64, 1, 64, 5, slots=_TWO_PRODUCTS)
+_SUNNY_COVE_SERVER = Core(2, 64, 2, 64, 1, 64, 5, slots=_TWO_PRODUCTS)
+_GOLDEN_COVE = Core(2, 32, 3, 32, 2, 32, 6, slots=_TWO_PRODUCTS)
+_GOLDEN_COVE_SERVER = Core(2, 64, 2, 64, 1, 64, 6, slots={**_TWO_PRODUCTS, "vdpbf16ps": 4})
 
 _CORES = {
     "znver1": Core(2, 16, 2, 16, 1, 16, 6, latency=5),
@@ -62,7 +63,7 @@ _CORES = {
     **dict.fromkeys(("alderlake", "raptorlake", "meteorlake"), _GOLDEN_COVE),
     **dict.fromkeys(("sapphirerapids", "emeraldrapids", "graniterapids"), _GOLDEN_COVE_SERVER),
 }
-DEFAULT = Core(2, 64, 2, 64, 1, 64, 4, integer_multiply=2)
+DEFAULT = Core(2, 64, 2, 64, 1, 64, 4, slots=_TWO_PRODUCTS)
 """For a processor that is not in the table: two multiply-adds and two loads of any width,
 as cores have had since 2013, and the narrowest front end of those above."""
 

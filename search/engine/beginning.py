@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewise.kernels.instructions.measured import with_rates
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.target.model import Target
-from tilewise.kernels.target.rates import with_rates
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.levels import LevelModel, level_starts
 from tilewise.search.space.levels.space import LevelSpace

@@ -40,7 +40,7 @@ def add_computing(
     of_word = how.multiply_adds  # for each of which an element of A is loaded; B's are widened
     loads = (of_word * rows + vectors) / LOADS_PER_CYCLE
     instructions = of_word * rows * vectors * (2 if adds_apart else 1)
-    widenings = how.depth * vectors if how.apart else 0
+    widenings = how.depth * vectors if how.is_narrow else 0
     busy = max((instructions + widenings) / FMA_UNITS, of_word * latency, loads)
     steps = work.calls * (work.depth / how.depth)
     out["multiply_adds"] = steps * busy * work.computed_share

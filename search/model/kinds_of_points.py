@@ -188,7 +188,7 @@ def at_once(space: Space, swept: Sequence[Point]) -> list[Point]:
     """
     workload = space.workload
     rows = workload.dims.extent(workload.dims.row)
-    can_join = workload.arithmetic.apart and joins_for_few_rows(workload)
+    can_join = workload.arithmetic.is_narrow and joins_for_few_rows(workload)
     if rows > (WIDENED_AT_ONCE if can_join else SWEPT_AT_ONCE):
         return []
     stored = workload.stored["B"]

@@ -44,7 +44,8 @@ def schedule_of(workload: Workload, point: Point) -> Schedule:
     if shape.split:
         point = _packed_for_split(workload, point)
     steps = _outer_steps(workload, point, register)
-    steps += [*workload.instruction_steps(shape.split > 0), register]
+    how = workload.split_arithmetic if shape.split else workload.arithmetic
+    steps += [*workload.instruction_steps(how), register]
     if shape.split:
         steps.append(Split(workload.dims.stream, shape.split * workload.lanes))
     if int(point["unroll"]) > 1:
@@ -64,7 +65,7 @@ def _swept(workload: Workload, point: Point, shape: TileShape) -> Schedule:
     steps += block_steps(dims.col, extents, int(point["cols"]), register.cols)
     steps.append(Stream(dims.stream, shape.swept))
     steps += [Prefetch("B")] if point.get("prefetch") else []
-    steps += [*workload.instruction_steps(), register, Sweep(dims.col)]
+    steps += [*workload.instruction_steps(workload.swept_arithmetic), register, Sweep(dims.col)]
     steps += [Interleave(dims.stream, shape.streams)] if shape.streams > 1 else []
     return Schedule(tuple(steps))
 

@@ -257,7 +257,7 @@ def joins_for_few_rows(workload: Workload) -> bool:
     if not isinstance(problem, Matmul) or not by_rows or not workload.has_far_b:
         return False
     how = workload.arithmetic
-    return (how.depth > 1 or how.apart) and problem.m <= MAX_SWEPT_ROWS
+    return (how.depth > 1 or how.is_narrow) and problem.m <= MAX_SWEPT_ROWS
 
 
 def _is_swept(workload: Workload, problem: Matmul) -> bool:

@@ -6,13 +6,8 @@ from itertools import combinations
 from math import prod
 from typing import NamedTuple
 
-from tilewise.kernels.arithmetic import (
-    Arithmetic,
-    arithmetic,
-    arithmetic_of,
-    sweep_arithmetic,
-    window_lanes,
-)
+from tilewise.kernels.arithmetic import Arithmetic, arithmetic, arithmetic_of, window_lanes
+from tilewise.kernels.instructions import WITH_CHOICE, Form, chosen
 from tilewise.kernels.problem import Conv2d, Problem
 from tilewise.kernels.problem.iteration import (
     IterationSpace,
@@ -22,7 +17,6 @@ from tilewise.kernels.problem.iteration import (
 )
 from tilewise.kernels.schedule import Instruction, Step
 from tilewise.kernels.target.cores import is_golden_cove_server
-from tilewise.kernels.target.instructions import WITH_CHOICE, chosen
 from tilewise.kernels.target.model import Target
 
 
@@ -95,32 +89,34 @@ class Workload:
     @cached_property
     def arithmetic(self) -> Arithmetic:
         """How elements are multiplied where the reduction is neither split nor swept."""
-        return arithmetic_of(self.problem, self.target, self._fastest(split=False))
+        return arithmetic_of(self.problem, self.target, self._fastest(Form.OUTER_PRODUCT))
 
     @cached_property
     def swept_arithmetic(self) -> Arithmetic:
         """How they are where rows of B are swept."""
-        dtype, op = self.problem.element.name, self._fastest(split=False)
-        return sweep_arithmetic(dtype, self.target, op)
+        return self._arithmetic(Form.SWEEP)
 
     @cached_property
     def split_arithmetic(self) -> Arithmetic:
         """How they are where the reduction is split."""
-        dtype, op = self.problem.element.name, self._fastest(split=True)
-        return arithmetic(dtype, self.target, split=True, instruction=op)
+        return self._arithmetic(Form.SPLIT)
 
-    def instruction_steps(self, split: bool = False) -> list[Step]:
+    def _arithmetic(self, form: Form) -> Arithmetic:
+        dtype, op = self.problem.element.name, self._fastest(form)
+        return arithmetic(dtype, self.target, form, instruction=op)
+
+    def instruction_steps(self, how: Arithmetic) -> list[Step]:
         """The step that names the instruction, where processors have several for the type."""
         has_choice = self.problem.element.name in WITH_CHOICE
-        return [Instruction(self._fastest(split))] if has_choice else []
+        return [Instruction(how.instruction.name)] if has_choice else []
 
-    def _fastest(self, split: bool) -> str:
-        return chosen(self.problem.element.name, self.target, split)
+    def _fastest(self, form: Form) -> str:
+        return chosen(self.problem.element.name, self.target, form)
 
     @cached_property
     def adds_apart(self) -> bool:
         """Whether a product and its addition are two instructions; the product takes a register."""
-        return not (self.problem.element.is_float or self.arithmetic.dot)
+        return not (self.problem.element.is_float or self.arithmetic.instruction.adds)
 
     def divisions(self) -> tuple[str, ...]:
         """Ways to divide the result among the threads, as `n=2` or `m=2,n=4`; and not to."""

@@ -6,10 +6,10 @@ from tilewise.kernels.arithmetic import (
     arithmetic,
     arithmetic_of,
     must_pack,
-    sweep_arithmetic,
     window_lanes,
 )
 from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.instructions import WITH_CHOICE, Form, usable
 from tilewise.kernels.problem import DTYPES, Conv2d, Matmul, Problem
 from tilewise.kernels.problem.iteration import iteration_space
 from tilewise.kernels.schedule import (
@@ -33,7 +33,6 @@ from tilewise.kernels.schedule import (
 )
 from tilewise.kernels.steps.sweep import MOST_ROWS_OF_B
 from tilewise.kernels.target import Target
-from tilewise.kernels.target.instructions import WITH_CHOICE, usable
 
 MOST_SWEPT_ROWS = 8
 odd_sizes = st.sampled_from([1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 33, 48, 61, 64, 97])
@@ -134,7 +133,7 @@ def schedules(
     extent = space.extent(space.stream)
     op = draw(instructions(problem, target, splits))
     if splits:
-        how = arithmetic(problem.element.name, target, split=True, instruction=op)
+        how = arithmetic(problem.element.name, target, Form.SPLIT, instruction=op)
     else:
         how = arithmetic_of(problem, target, op)
     chunks = max(1, extent // how.depth)
@@ -173,7 +172,7 @@ def can_sweep(problem: Problem, target: Target) -> bool:
     """Whether rows of B can be read side by side."""
     if not isinstance(problem, Matmul) or problem.transpose_b or problem.m > MOST_SWEPT_ROWS:
         return False
-    how = sweep_arithmetic(problem.element.name, target)
+    how = arithmetic(problem.element.name, target, Form.SWEEP)
     return problem.k >= how.depth and not (problem.transpose_a and problem.m > 1)
 
 
@@ -181,7 +180,7 @@ def can_sweep(problem: Problem, target: Target) -> bool:
 def sweeps(draw: st.DrawFn, problem: Matmul, target: Target) -> Schedule:
     """A legal schedule that sweeps."""
     op = draw(instructions(problem, target, splits=False))
-    how = sweep_arithmetic(problem.element.name, target, op)
+    how = arithmetic(problem.element.name, target, Form.SWEEP, instruction=op)
     deep = how.depth
     depth = deep * draw(st.integers(1, min(problem.k, MOST_ROWS_OF_B) // deep))
     cols = target.lanes(problem.element.name) * draw(st.sampled_from([1, 2, 3, 4, 8]))

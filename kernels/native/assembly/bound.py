@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tilewise.kernels.arithmetic import Arithmetic, dot_of
+from tilewise.kernels.instructions import Instruction
 from tilewise.kernels.native.assembly.instructions import Counts
 from tilewise.kernels.native.microkernels.specs import KernelSpec
 from tilewise.kernels.target.cores import Core, core_of
@@ -40,11 +40,9 @@ class Bound:
 def bound(counts: Counts, spec: KernelSpec, cpu: str) -> Bound:
     """The least cycles that an iteration can take on a core."""
     core, declared = core_of(cpu)
-    width = counts.vector_bytes
-    is_product = spec.how.accumulator == "i32" and not spec.how.dot
-    operations = core.integer_multiply if is_product else 1
-    dot = dot_of(spec.how)
-    slots = dot.slots(core) if dot else operations
+    width, one = counts.vector_bytes, spec.how.instruction
+    slots, is_product = one.slots_on(core), one.b == "i32"
+    operations = slots if is_product else 1
     multiply = counts.multiply_adds * slots * max(1.0, width / core.multiply_add_bytes)
     wide = max(1.0, width / core.load_bytes)
     spilled_stores = max(1.0, width / core.store_bytes)
@@ -58,16 +56,15 @@ def bound(counts: Counts, spec: KernelSpec, cpu: str) -> Bound:
         "front end": delivered / core.width,
     }
     binds = max(cycles, key=lambda name: cycles[name])
-    share = cycles["multiply-adds"] / cycles[binds] * _share_of_fastest(spec.how, core)
+    share = cycles["multiply-adds"] / cycles[binds] * _share_of_fastest(one, core)
     return Bound(cycles, binds, share, float(waits), core, declared)
 
 
-def _share_of_fastest(how: Arithmetic, core: Core) -> float:
+def _share_of_fastest(one: Instruction, core: Core) -> float:
     """The rate of an instruction over that of the fastest for its type, of both it and widening."""
-    dot = dot_of(how)
-    if dot is None or how.accumulator == "i32":  # products of single i32 are slower
+    if one.c == "i32":  # products of single i32 are slower
         return 1.0
-    return min(1.0, dot.depth / dot.slots(core))
+    return min(1.0, one.k / one.slots_on(core))
 
 
 def bound_text(limit: Bound, cpu: str) -> str:

@@ -24,7 +24,6 @@ from tilewise.kernels.native.driver.parameters import (
     values_of,
 )
 from tilewise.kernels.native.driver.transform_sizes import bytes_of_transforms, sizes_of_transforms
-from tilewise.kernels.native.ir.dot_products import OFFSET
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
 from tilewise.kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU
 from tilewise.kernels.native.microkernels.outer_product_spec import OuterProductSpec, lines_of_a_row
@@ -109,7 +108,7 @@ def _elements(spec: KernelSpec) -> Elements:
         size=size_of(how.stored),
         out_size=size_of(how.accumulator),
         packed_size=size_of(how.packed),
-        packed_zero=OFFSET if how.offset else 0,
+        packed_zero=how.offset,
         word_depth=how.depth,
         word_size=size_of(how.word),
         sums_size=spec.cols * size_of(how.accumulator) if how.offset else 0,

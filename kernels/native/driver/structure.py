@@ -71,7 +71,7 @@ class Structure:
             a_transposed=strides.a.is_transposed,
             b_transposed=strides.b.is_transposed,
             joins=how.depth > 1,
-            corrects=how.offset,
+            corrects=how.offset > 0,
             bias_dims=tuple(strides.bias),
             has_quadrants=schedule.strassen is not None,
             has_strided_rows=schedule.strassen is not None and has_strided_rows(problem),

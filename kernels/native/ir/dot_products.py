@@ -1,15 +1,12 @@
 """Multiply-adds and widenings that differ by dtype, as IR."""
 
-from typing import Any
-
 from llvmlite import ir
 
-from tilewise.kernels.arithmetic import BF16_DOT, I8_DOT, I16_DOT, Arithmetic, size_of
+from tilewise.kernels.arithmetic import Arithmetic, size_of
+from tilewise.kernels.instructions import Instruction
 from tilewise.kernels.native.ir.builder import Builder
-from tilewise.kernels.native.ir.vectors import ELEMENTS, I8, I16, I32, Value, Vectors, declare
+from tilewise.kernels.native.ir.vectors import ELEMENTS, I32, Value, Vectors, declare
 
-OFFSET = 128  # what makes an i8 unsigned
-_OFFSET_BYTES = 0x80808080
 _BF16_SHIFT = 16
 _UPPER_HALF = 0xFFFF0000
 _HALVES = (0, 1)
@@ -28,35 +25,29 @@ class _BFloat(ir.Type):
         return hash("bfloat")
 
 
-def multiply_add(v: Vectors, how: Arithmetic, x: Value, y: Value, acc: Value) -> Value:
-    """The accumulators plus, lane by lane, the (dot) product of words of A and of B."""
-    if how.dot == BF16_DOT:
-        return _dot(v, how.dot, ir.VectorType(_BFloat(), 2 * v.lanes), x, y, acc)
-    if how.dot == I8_DOT:
-        return _dot(v, how.dot, ir.VectorType(I8, 4 * v.lanes), x, y, acc)
-    if how.dot == I16_DOT:
-        return _signed_pairs(v, x, y, acc)
-    return v.multiply_add(x, y, acc)
+_FACTORS = {name: e.type for name, e in ELEMENTS.items()} | {"bf16": _BFloat()}
 
 
-def _signed_pairs(v: Vectors, x: Value, y: Value, acc: Value) -> Value:
-    """The accumulators plus products of signed bytes, summed in pairs; exact."""
-    b, wide = v.builder, ir.VectorType(I16, 2 * v.lanes)
-    fn = declare(b.module, I16_DOT, v.type, (wide, wide))
-    return v.add_in_order(acc, b.call(fn, (b.sext(x, wide), b.sext(y, wide))))
+def multiply_add(v: Vectors, one: Instruction, x: Value, y: Value, acc: Value) -> Value:
+    """The accumulators plus, lane by lane, the (dot) products of x and y by an instruction."""
+    if not one.intrinsic:
+        return v.multiply_add(x, y, acc)
+    b, factors = v.builder, v.type
+    if one.k > 1:
+        factors = ir.VectorType(_FACTORS[one.widened or one.b], one.k * v.lanes)
+        x, y = (b.sext(f, factors) if one.widened else b.bitcast(f, factors) for f in (x, y))
+    given = {"x": (x, factors), "y": (y, factors), "acc": (acc, v.type)}
+    values, types = zip(*(given[name] for name in one.arguments), strict=True)
+    name = one.intrinsic.format(f"v{v.lanes}{v.element.mangled}")
+    result = b.call(declare(b.module, name, v.type, types), values)
+    return result if one.adds else v.add_in_order(acc, result)
 
 
-def column_sums(v: Vectors, word: Value, acc: Value) -> Value:
-    """The accumulators plus the sum of the four signed bytes of each lane."""
-    quads = ir.VectorType(I8, 4 * v.lanes)
-    ones = v.builder.bitcast(ir.Constant(quads, [1] * quads.count), v.type)
-    return _dot(v, I8_DOT, quads, ones, word, acc)
-
-
-def _dot(v: Vectors, name: str, factors: Any, x: Value, y: Value, acc: Value) -> Value:
-    fn = declare(v.builder.module, name, v.type, (v.type, factors, factors))
-    b = v.builder
-    return b.call(fn, (acc, b.bitcast(x, factors), b.bitcast(y, factors)))
+def column_sums(v: Vectors, one: Instruction, word: Value, acc: Value) -> Value:
+    """The accumulators plus the sum of the elements of each word."""
+    elements = ir.VectorType(_FACTORS[one.b], one.k * v.lanes)
+    ones = v.builder.bitcast(ir.Constant(elements, [1] * elements.count), v.type)
+    return multiply_add(v, one, ones, word, acc)
 
 
 def widen(builder: Builder, value: Value, stored: str, packed: str) -> Value:
@@ -96,8 +87,8 @@ def join(builder: Builder, rows: list[Value], stored: str) -> Value:
     return joined
 
 
-def add_offset(builder: Builder, value: Value) -> Value:
-    """Every byte plus 128, which turns i8 into u8; for vectors of bytes or of words."""
+def add_offset(builder: Builder, value: Value, offset: int) -> Value:
+    """Every byte plus the offset, which is its highest bit; for vectors of bytes or of words."""
     lane = value.type.element
-    constant = _OFFSET_BYTES if lane == I32 else OFFSET
+    constant = int.from_bytes([offset] * (lane.width // 8))
     return builder.xor(value, ir.Constant(value.type, [constant] * value.type.count))

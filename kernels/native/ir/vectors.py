@@ -53,6 +53,7 @@ ELEMENTS: dict[str, Element] = {
     "bf16": Element(I16, "i16", 2, True),
     "f16": Element(ir.HalfType(), "f16", 2, True),
     "i8": Element(I8, "i8", 1, False),
+    "i16": Element(I16, "i16", 2, False),
     "i64": Element(I64, "i64", 8, False),
 }
 
@@ -70,12 +71,12 @@ class Vectors:
         builder: where.
         element: of the vectors.
         lanes: elements of each.
-        fma: whether the target fuses multiply and add.
+        fma: whether `multiply_add` fuses, where the target can.
         fits: whether one of the target's registers holds a vector; LLVM makes two of a wider one.
     """
 
     def __init__(
-        self, builder: Builder, element: Element, lanes: int, fma: bool, fits: bool = True
+        self, builder: Builder, element: Element, lanes: int, fma: bool = False, fits: bool = True
     ) -> None:
         self.builder = builder
         self.element = element

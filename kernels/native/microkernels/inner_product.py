@@ -108,8 +108,8 @@ class _Emitter:
         self.fn, self.spec, self.edge = fn, spec, edge
         self.arg: Arguments[Value] = Arguments(*fn.args)
         self.builder = Builder(fn.append_basic_block("entry"))
-        self.v = Vectors(self.builder, ELEMENTS[spec.how.accumulator], spec.lanes, spec.fma)
-        self.stored = Vectors(self.builder, ELEMENTS[spec.how.stored], spec.span, spec.fma)
+        self.v = Vectors(self.builder, ELEMENTS[spec.how.accumulator], spec.lanes)
+        self.stored = Vectors(self.builder, ELEMENTS[spec.how.stored], spec.span)
         b_col = const(spec.b_col) if spec.b_col else self.arg.depth
         self.a_offsets = self._offsets(spec.rows, self.arg.rows, const(spec.a_row))
         self.b_offsets = self._offsets(spec.cols, self.arg.cols, b_col)
@@ -192,7 +192,7 @@ class _Emitter:
         for i in group.rows:
             row = self._factor("a", self.a_offsets[i], at, step, mask)
             for col in cols:
-                out[index] = multiply_add(self.v, spec.how, row, col, out[index])
+                out[index] = multiply_add(self.v, spec.how.instruction, row, col, out[index])
                 index += spec.vectors
         return out
 
@@ -207,7 +207,7 @@ class _Emitter:
         loaded = stored.load(address, mask)
         if name == self.spec.ahead and mask is None:
             stored.prefetch(self.builder.add(address, const(STREAM_AHEAD_BYTES)))
-        return loaded if how.dot else widen(self.builder, loaded, how.stored, how.accumulator)
+        return widen(self.builder, loaded, how.stored, how.instruction.b)
 
 
 def emit_pack_columns(module: ir.Module, stored: str, transposed: bool) -> ir.Function:
@@ -218,7 +218,7 @@ def emit_pack_columns(module: ir.Module, stored: str, transposed: bool) -> ir.Fu
     fn = internal_function(module, "tilewise_pack_b_panel", len(PANEL_ARGUMENTS))
     arg = dict(zip(PANEL_ARGUMENTS, fn.args, strict=True))
     b = Builder(fn.append_basic_block("entry"))
-    one = Vectors(b, ELEMENTS[stored], 1, fma=False)
+    one = Vectors(b, ELEMENTS[stored], 1)
     cols = Loop(b, (), "col")
     steps = Loop(b, (), "step")
     row, col = steps.index, cols.index

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from tilewise.kernels.arithmetic import PAIR, Arithmetic, arithmetic
+from tilewise.kernels.arithmetic import Arithmetic, arithmetic
 from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.microkernels.abi import ADD_BIAS, RELU, epilogue_flags
 from tilewise.kernels.native.strides import Strides
 from tilewise.kernels.problem import Problem
@@ -26,7 +27,6 @@ class InnerProductSpec:
         at_once: whether all elements of the tile are summed side by side, not row by row.
         ahead: which operand is prefetched; empty for neither.
         c_down: whether the rows of C are neighbours in memory, C being one column.
-        fma: whether the target fuses multiply and add.
         epilogue: which of `ADD_BIAS` and `RELU` a call may ask for, and `CEILING`.
     """
 
@@ -41,13 +41,12 @@ class InnerProductSpec:
     at_once: bool
     ahead: str
     c_down: bool
-    fma: bool = True
     epilogue: int = ADD_BIAS | RELU
 
     @property
     def span(self) -> int:
         """Elements of the reduction in one vector load."""
-        return self.lanes * (PAIR if self.how.dot else 1)
+        return self.lanes * self.how.instruction.k
 
     def steps(self, multiply_adds: int) -> int:
         """Steps of the reduction that so many vector multiply-adds take."""
@@ -83,7 +82,6 @@ def inner_product_spec(
         at_once=at_once,
         ahead="" if at_once and register.rows * register.cols > 1 else "ab"[c_rows < c_cols],
         c_down=register.cols == 1 and strides.c["m"] == 1,
-        fma=target.has_fma,
         epilogue=epilogue_flags(problem),
     )
 
@@ -91,4 +89,4 @@ def inner_product_spec(
 def split_arithmetic(problem: Problem, schedule: Schedule, target: Target) -> Arithmetic:
     """Return the arithmetic of a schedule with a split step."""
     name = schedule.instruction
-    return arithmetic(problem.element.name, target, split=True, instruction=name)
+    return arithmetic(problem.element.name, target, Form.SPLIT, instruction=name)

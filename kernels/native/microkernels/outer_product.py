@@ -140,8 +140,7 @@ def _emit(
     tile = TileOfC.begin(builder, spec, arg, cut)
     offsets = [builder.mul(index, const(spec.a_row)) for index in tile.row_index]
     words, words_of_a = (
-        Vectors(builder, ELEMENTS[name], spec.lanes, spec.fma)
-        for name in (spec.how.word, spec.how.word_of_a)
+        Vectors(builder, ELEMENTS[name], spec.lanes) for name in (spec.how.word, spec.how.word_of_a)
     )
 
     def compute(vectors: int, nothing: list[Value]) -> list[Value]:

@@ -38,7 +38,6 @@ class OuterProductSpec:
         b_row: words between steps of B: a panel's row if packed, else a row of B itself.
         b_packed: whether B is in zero-filled panels, so that loads need no mask at an edge.
         taps: whether there is a loop over filter taps.
-        fma: whether the target fuses multiply and add.
         prefetched: lines of a row of B's next block to fetch in every unrolled iteration.
         streams_ahead: whether panels of B that lie one behind the other are fetched further on.
         near_bytes: of a panel that one call reads, how far ahead it fetches to the first cache; 0
@@ -60,7 +59,6 @@ class OuterProductSpec:
     b_row: int
     b_packed: bool
     taps: bool
-    fma: bool = True
     prefetched: int = 0
     streams_ahead: bool = False
     near_bytes: int = 0
@@ -118,7 +116,6 @@ def outer_product_spec(
         b_row=strides.words.b_row,
         b_packed=schedule.packs("B"),
         taps=strides.taps.rows * strides.taps.cols > 1,
-        fma=target.has_fma,
         prefetched=_lines_fetched(problem, schedule, strides) if fetches_block else 0,
         streams_ahead=schedule.prefetches and in_panels,
         bias_rows=space.row in strides.bias,

@@ -41,7 +41,7 @@ class Strips:
         self, builder: Builder, spec: InnerProductSpec, arg: Arguments[Value], edge: bool
     ) -> None:
         self.builder, self.spec, self.arg, self.edge = builder, spec, arg, edge
-        self.v = Vectors(builder, ELEMENTS[spec.how.accumulator], spec.lanes, spec.fma)
+        self.v = Vectors(builder, ELEMENTS[spec.how.accumulator], spec.lanes)
 
     def finish(self, totals: list[Value]) -> None:
         """Add up the partial sums of each element, then C, bias and relu, and store."""
@@ -90,7 +90,7 @@ class Strips:
         b, spec = self.builder, self.spec
         count = min(end - first, spec.lanes)
         width = 1 << (count - 1).bit_length()
-        v = Vectors(b, ELEMENTS[spec.how.accumulator], width, spec.fma)
+        v = Vectors(b, ELEMENTS[spec.how.accumulator], width)
         mask = None
         if self.edge:
             mask = v.first_lanes(self.arg.rows if spec.c_down else self.arg.cols, first)

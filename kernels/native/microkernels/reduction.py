@@ -189,7 +189,7 @@ class Reduction:
             of_a.at(of_a.offset(a_step, self.a_offsets[i]), u * spec.a_step)
             for i in range(spec.rows)
         ]
-        if not spec.how.apart:
+        if not spec.how.is_narrow:
             return self._products(acc, of_a, column, row)
         size = self.tile.v.element.bytes
         for place in range(spec.how.depth):
@@ -202,11 +202,10 @@ class Reduction:
         self, acc: list[Value], of_a: Vectors, column: list[Value], row: list[Value]
     ) -> list[Value]:
         """The accumulators plus the products of what lies at each place of A with vectors of B."""
-        out: list[Value] = []
+        v, one, out = self.tile.v, self.spec.how.instruction, []
         for i, at in enumerate(column):
             factor = of_a.load_splat(at)
             out += [
-                multiply_add(self.tile.v, self.spec.how, factor, x, acc[i * len(row) + j])
-                for j, x in enumerate(row)
+                multiply_add(v, one, factor, x, acc[i * len(row) + j]) for j, x in enumerate(row)
             ]
         return out

@@ -47,7 +47,7 @@ class TileOfC:
         cls, builder: Builder, spec: OuterProductSpec, arg: Arguments[Value], cut: Cut
     ) -> "TileOfC":
         """The tile as wide as it can be."""
-        v = Vectors(builder, ELEMENTS[spec.how.accumulator], spec.lanes, spec.fma)
+        v = Vectors(builder, ELEMENTS[spec.how.accumulator], spec.lanes)
         masks: list[Value | None] = [None] * spec.vectors
         if "cols" in cut:
             masks = [v.first_lanes(arg.cols, j * spec.lanes) for j in range(spec.vectors)]

@@ -90,7 +90,7 @@ class TransformedProduct:
         transforms = TransformSpec(
             element=problem.element.name,
             lanes=spec.lanes,
-            fma=spec.fma,
+            fma=target.has_fma,
             method=method_of(problem, schedule),
             planes=problem.has_channels_first,
             depth=nest.dim(nest.k).extent % spec.lanes > 0,

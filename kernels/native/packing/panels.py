@@ -13,7 +13,6 @@ from tilewise.kernels.arithmetic import Arithmetic, size_of
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import Loop, branch
 from tilewise.kernels.native.ir.dot_products import (
-    OFFSET,
     add_offset,
     column_sums,
     join,
@@ -49,28 +48,30 @@ class _Panel:
     def __post_init__(self) -> None:
         self.builder = Builder(self.fn.append_basic_block("entry"))
         self.arg = dict(zip(PANEL_ARGUMENTS, self.fn.args, strict=True))
-        self.words = Vectors(self.builder, ELEMENTS[self.how.word], self.lanes, fma=False)
-        self.stored = Vectors(self.builder, ELEMENTS[self.how.stored], self.lanes, fma=False)
-        self.sums_of_b = self.how.offset and not self.for_a
+        self.words = Vectors(self.builder, ELEMENTS[self.how.word], self.lanes)
+        self.stored = Vectors(self.builder, ELEMENTS[self.how.stored], self.lanes)
+        self.sums_of_b = self.how.offset > 0 and not self.for_a
 
     def put(self, row: Value, words: list[Value], sums: list[Value]) -> list[Value]:
         """Store one row of words; the column sums with it added."""
         w = self.words
-        if self.how.apart and self.for_a:
+        if self.how.is_narrow and self.for_a:
             return self._put_widened(row, words, sums)
         at = w.offset(self.arg["to"], self.builder.mul(row, self.arg["to_row"]))
         if self.how.offset and self.for_a:
-            words = [add_offset(self.builder, word) for word in words]
+            words = [add_offset(self.builder, word, self.how.offset) for word in words]
         for j, word in enumerate(words):
             w.store(word, w.at(at, j * self.lanes))
         if self.sums_of_b:
-            return [column_sums(w, x, s) for x, s in zip(words, sums, strict=True)]
+            return [
+                column_sums(w, self.how.instruction, x, s) for x, s in zip(words, sums, strict=True)
+            ]
         return sums
 
     def _put_widened(self, row: Value, words: list[Value], sums: list[Value]) -> list[Value]:
         """Store one row of words of A, whose elements are widened and stay side by side."""
         b, deep, count = self.builder, self.how.depth, self.lanes
-        wide = Vectors(b, ELEMENTS[self.how.packed], count, fma=False)
+        wide = Vectors(b, ELEMENTS[self.how.packed], count)
         step = b.mul(self.arg["to_row"], const(deep))
         at = wide.offset(self.arg["to"], b.mul(row, step))
         order = [lane + count * place for lane in range(count) for place in range(deep)]
@@ -92,7 +93,7 @@ class _Panel:
         w = self.words
         for j, total in enumerate(sums):
             at = w.at(self.arg["sums"], j * self.lanes)
-            scale = ir.Constant(w.type, [-OFFSET] * self.lanes)
+            scale = ir.Constant(w.type, [-self.how.offset] * self.lanes)
             w.store(self.builder.add(w.load(at), self.builder.mul(total, scale)), at)
         self.builder.ret_void()
         return self.fn
@@ -144,7 +145,7 @@ def emit_pack_panel(
 def _joined(panel: _Panel, row: Value) -> list[Value]:
     """A whole row of words: as many vectors at a time as a word has elements, from whole loads."""
     b, how = panel.builder, panel.how
-    wide = Vectors(b, ELEMENTS[how.stored], how.depth * panel.lanes, fma=False)
+    wide = Vectors(b, ELEMENTS[how.stored], how.depth * panel.lanes)
     first = b.mul(b.mul(row, const(how.depth)), panel.arg["source_row"])
     words: list[Value] = []
     for vector in range(0, panel.vectors, how.depth):
@@ -215,7 +216,7 @@ def emit_transpose_panel(
 def _block(panel: _Panel, vector: int, start: Value, inside: Value) -> list[Value]:
     """A square block of words, transposed: one vector per step of the reduction."""
     b, how, lanes = panel.builder, panel.how, panel.lanes
-    wide = Vectors(b, ELEMENTS[how.stored], lanes * how.depth, fma=False)
+    wide = Vectors(b, ELEMENTS[how.stored], lanes * how.depth)
     existing = wide.first_lanes(inside, 0)
     rows = []
     for i in range(lanes):
@@ -241,8 +242,8 @@ def emit_copy_rows(module: ir.Module, how: Arithmetic, vector_bytes: int) -> ir.
     to, to_row, source, source_row, rows, length = fn.args
     b = Builder(fn.append_basic_block("entry"))
     lanes = vector_bytes // size_of(how.packed)
-    read = Vectors(b, ELEMENTS[how.stored], lanes, fma=False)
-    write = Vectors(b, ELEMENTS[how.packed], lanes, fma=False)
+    read = Vectors(b, ELEMENTS[how.stored], lanes)
+    write = Vectors(b, ELEMENTS[how.packed], lanes)
     rest = b.srem(length, const(lanes))
     whole = b.sub(length, rest)
     filled = b.mul(b.sdiv(b.add(rest, const(how.depth - 1)), const(how.depth)), const(how.depth))
@@ -251,7 +252,7 @@ def emit_copy_rows(module: ir.Module, how: Arithmetic, vector_bytes: int) -> ir.
     def move(at: Value, source_at: Value, to_at: Value, tail: bool) -> None:
         loaded = read.load(read.offset(source_at, at), read_tail if tail else None)
         value = widen(b, loaded, how.stored, how.packed)
-        value = add_offset(b, value) if how.offset else value
+        value = add_offset(b, value, how.offset) if how.offset else value
         write.store(value, write.offset(to_at, at), write_tail if tail else None)
 
     row = Loop(b, (), "row")

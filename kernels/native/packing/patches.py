@@ -38,8 +38,8 @@ def emit_copy_patches(module: ir.Module, how: Arithmetic, lanes: int, stride: in
     arg = dict(zip(PATCHES_ARGUMENTS, fn.args, strict=True))
     b = Builder(fn.append_basic_block("entry"))
     packed = how.packed if how.depth == 1 else how.stored
-    read = _Reader(Vectors(b, ELEMENTS[how.stored], lanes, fma=False), stride)
-    write = Vectors(b, ELEMENTS[packed], lanes, fma=False)
+    read = _Reader(Vectors(b, ELEMENTS[how.stored], lanes), stride)
+    write = Vectors(b, ELEMENTS[packed], lanes)
 
     chunk = Loop(b, (), "chunk")
     masks = read.masks(b.sub(arg["first"], chunk.index), b.sub(arg["end"], chunk.index))

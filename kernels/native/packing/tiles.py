@@ -114,7 +114,7 @@ class Planes:
         self.v, self.places = v, places
         self._count = len(places.pixels)
         self._width = min(v.lanes, 1 << (self._count - 1).bit_length(), MOST_PIXELS)
-        self._narrow = Vectors(v.builder, v.element, self._width, fma=False)
+        self._narrow = Vectors(v.builder, v.element, self._width)
         self._firsts = range(0, self._count, self._width)
         down = places.limits.lines(v.builder, len(places.lines)) if places.limits else []
         self._masks = [

@@ -2,6 +2,7 @@
 
 from tilewise.kernels.arithmetic import Arithmetic, must_pack, size_of
 from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.instructions import Form
 from tilewise.kernels.loopnest import Nest
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
 from tilewise.kernels.native.strides.lines import odd_lines
@@ -63,7 +64,7 @@ def _words(
 ) -> Words:
     """The micro-kernel's strides, from A's row and step in words and B's row in place."""
     # Rows of B in registers are then what the panels hold, and can be stored as they are.
-    as_it_lies = is_packed_by_rows(problem) and not (how.packs_b or how.split)
+    as_it_lies = is_packed_by_rows(problem) and not (how.packs_b or how.form is Form.SPLIT)
     if not schedule.packs("B"):
         return Words(*a, b_row=b)
     return Words(*a, b_row=nest.kernel.cols, filled_row=b if as_it_lies else 0)

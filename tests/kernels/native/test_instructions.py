@@ -6,6 +6,7 @@ import pytest
 
 from tests.kernels.native_case import check
 from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.instructions import WITH_CHOICE, usable
 from tilewise.kernels.native.assembly.inner_loop import inner_loop
 from tilewise.kernels.native.microbench import measure_rates, peak_gflops
 from tilewise.kernels.native.plan import plan
@@ -23,9 +24,8 @@ from tilewise.kernels.schedule import (
     with_instruction,
 )
 from tilewise.kernels.target import Target
-from tilewise.kernels.target.instructions import VDPBF16PS, WITH_CHOICE, usable
 
-FMA = "x86.avx512.fma.f32"
+FMA, VDPBF16PS = "x86.avx512.fma.f32", "x86.avx512.vdpbf16ps"
 SQUARE = "matmul:m=33,n=64,k=66,dtype={}"
 FORMS: dict[str, tuple[tuple[Step, ...], tuple[Step, ...]]] = {
     "outer": ((Stream("k", 32), Pack("B"), Pack("A")), (Register(4, 32),)),

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.instructions import NAMES
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import (
     Instruction,
@@ -27,7 +28,6 @@ from tilewise.kernels.schedule import (
     check_legal,
 )
 from tilewise.kernels.steps import STEPS
-from tilewise.kernels.target.instructions import NAMES, VDPBF16PS, VPDPBUSD, VPMADDWD
 
 MATMUL = parse_problem("matmul:m=100,n=200,k=300,dtype=f32")
 CONSTANT = parse_problem("matmul:m=100,n=200,k=300,dtype=f32,transpose_b,weights=constant")
@@ -49,6 +49,8 @@ PAIRED_PLANES = parse_problem(
     "conv2d:n=1,h=9,w=9,ci=8,co=16,kh=3,kw=3,groups=8,layout=nchw_fchw,dtype=f32"
 )
 REGISTER = Register(4, 16)
+VDPBF16PS, VPDPBUSD = "x86.avx512.vdpbf16ps", "x86.avx512.vpdpbusd"
+VPMADDWD = "x86.avx512.vpmaddwd"
 DOT = Instruction(VDPBF16PS)
 SWEPT = (Stream("k", 8), Register(100, 16), Sweep("n"))
 BATCH, SWEPT_BATCH = Tile("batch", 1), (Stream("k", 8), Register(10, 16), Sweep("n"))
@@ -72,7 +74,7 @@ FIELDS = [(kind, field.name) for kind in KINDS for field in fields(kind)]
 def some_values(kind: type[Step], name: str) -> tuple[Any, ...]:
     """Several values of a field, by the type that the class declares."""
     if kind is Instruction:
-        return NAMES[:4]
+        return tuple(NAMES)
     annotation = get_type_hints(kind)[name]
     if get_origin(annotation) is Literal:
         return get_args(annotation)

@@ -34,12 +34,12 @@ GENERATOR = [
     "kernels/oracle/reference.py",
     "kernels/oracle/tolerance.py",
     "kernels/arithmetic.py",
+    "kernels/instructions/declared.py",
     "kernels/minimal_filtering.py",
     "kernels/problem/dtypes.py",
     "kernels/problem/parse.py",
     "kernels/target/cores.py",
     "kernels/target/detect.py",
-    "kernels/target/instructions.py",
     "search/runner/child/accuracy.py",
 ]
 ENTRY_POINTS = "import " + ", ".join(

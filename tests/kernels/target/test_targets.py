@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from tilewise.kernels.errors import TargetError
+from tilewise.kernels.instructions.declared import DECLARED
 from tilewise.kernels.mlir.iree.compiler import compiled_text
 from tilewise.kernels.native.objects.features import CHECKED
 from tilewise.kernels.target import Target, TargetName, parse_target
 from tilewise.kernels.target.features import EXTENSIONS, IMPLIED, differences, implied
-from tilewise.kernels.target.instructions import DOTS
 from tilewise.kernels.target.model import LONGEST_TARGET, check_processor
 
 HIDDEN = ("amx-bf16", "amx-int8", "amx-tile", "avx512bf16", "avx512fp16")
@@ -102,7 +102,7 @@ def test_unknown_features_only_name_stored_results() -> None:
 
 
 def test_targets_name_all_that_code_may_use() -> None:
-    assert set(CHECKED) | {dot.feature for dot in DOTS.values()} <= EXTENSIONS
+    assert EXTENSIONS.issuperset({*CHECKED, *(name for one in DECLARED for name in one.features)})
 
 
 @pytest.mark.parametrize("cpu", sorted(IMPLIED.keys() - {""}))

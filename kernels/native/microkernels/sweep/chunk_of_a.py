@@ -7,7 +7,7 @@ from llvmlite import ir
 
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import Loop
-from tilewise.kernels.native.ir.dot_products import OFFSET, multiply_add, widen
+from tilewise.kernels.native.ir.dot_products import multiply_add, widen
 from tilewise.kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const
 from tilewise.kernels.native.microkernels.sweep.spec import SweepSpec
 
@@ -26,9 +26,9 @@ class ChunkOfA:
     def __init__(self, builder: Builder, spec: SweepSpec, first: Value, depth: Value) -> None:
         self.builder, self.spec, self.first, self.depth = builder, spec, first, depth
         how, lanes = spec.how, spec.lanes
-        self.words = Vectors(builder, ELEMENTS[how.word], lanes, spec.fma)
-        self.sums = Vectors(builder, ELEMENTS[how.accumulator], lanes, spec.fma)
-        self.stored = Vectors(builder, ELEMENTS[how.stored], lanes, spec.fma)
+        self.words = Vectors(builder, ELEMENTS[how.word], lanes)
+        self.sums = Vectors(builder, ELEMENTS[how.accumulator], lanes)
+        self.stored = Vectors(builder, ELEMENTS[how.stored], lanes)
         self._held: dict[tuple[int, int], Value] = {}
 
     def hold(self) -> None:
@@ -87,7 +87,7 @@ class ChunkOfA:
         return self._offset(map(self._sum_of_what_is_left, range(self.spec.rows)))
 
     def _offset(self, totals: Iterable[Value]) -> list[Value]:
-        factor = ir.Constant(self.sums.type, [-OFFSET] * self.spec.lanes)
+        factor = ir.Constant(self.sums.type, [-self.spec.how.offset] * self.spec.lanes)
         return [self.builder.mul(total, factor) for total in totals]
 
     def _sum_of_all(self, row: int) -> Value:
@@ -107,7 +107,7 @@ class ChunkOfA:
 
     def _with_sum_of(self, word: Value, total: Value) -> Value:
         ones = ir.Constant(self.words.type, [_ONES] * self.spec.lanes)
-        return multiply_add(self.sums, self.spec.how, ones, word, total)
+        return multiply_add(self.sums, self.spec.how.instruction, ones, word, total)
 
     def _at(self, row: int, step: Value) -> Value:
         return self.stored.at(self.stored.offset(self.first, step), row * self.spec.a_row)

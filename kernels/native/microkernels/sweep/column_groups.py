@@ -35,10 +35,10 @@ class ColumnGroups:
 
     def __init__(self, builder: Builder, spec: SweepSpec, arg: SweepArguments[Value]) -> None:
         self.builder, self.spec, self.arg = builder, spec, arg
-        self.sums = Vectors(builder, ELEMENTS[spec.how.accumulator], spec.lanes, spec.fma)
+        self.sums = Vectors(builder, ELEMENTS[spec.how.accumulator], spec.lanes)
         self.words = self._on_the_stack(spec.words * spec.vectors)
         self.corrections = self._on_the_stack(spec.all_rows) if spec.how.offset else None
-        row = Vectors(builder, ELEMENTS[spec.how.stored], spec.depth, spec.fma)
+        row = Vectors(builder, ELEMENTS[spec.how.stored], spec.depth)
         bytes_of_a = spec.all_rows * spec.depth * row.element.bytes
         vector_bytes = spec.lanes * self.sums.element.bytes
         self.row_of_a, self.a = row, self._on_the_stack(-(-bytes_of_a // vector_bytes))

@@ -13,7 +13,8 @@ joined to words again, which still costs less than packs that are used once.
 from dataclasses import dataclass
 from typing import Self
 
-from tilewise.kernels.arithmetic import Arithmetic, sweep_arithmetic
+from tilewise.kernels.arithmetic import Arithmetic, arithmetic
+from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.microkernels.specs import Piece
 from tilewise.kernels.native.microkernels.sweep.emit import emit_sweep
 from tilewise.kernels.native.microkernels.sweep.spec import SweepSpec, sweep_spec
@@ -42,7 +43,8 @@ class SweepKernel:
     @classmethod
     def arithmetic(cls, problem: Problem, schedule: Schedule, target: Target) -> Arithmetic:
         """Words of B that are joined as they are loaded."""
-        return sweep_arithmetic(problem.element.name, target, schedule.instruction)
+        name = schedule.instruction
+        return arithmetic(problem.element.name, target, Form.SWEEP, instruction=name)
 
     @classmethod
     def of(cls, problem: Problem, schedule: Schedule, target: Target, strides: Strides) -> Self:

@@ -25,7 +25,7 @@ class NextPages:
 
     def __init__(self, builder: Builder, spec: SweepSpec, arg: SweepArguments[Value]) -> None:
         self.builder, self.spec, self.arg = builder, spec, arg
-        self.stored = Vectors(builder, ELEMENTS[spec.how.stored], spec.lanes, spec.fma)
+        self.stored = Vectors(builder, ELEMENTS[spec.how.stored], spec.lanes)
 
     def fetch(self, b_at: Value, col: Value, lines: int) -> None:
         """The prefetches beside a group that begins at `b_at`, of so many lines of each row.

@@ -25,9 +25,9 @@ class Products:
     ) -> None:
         self.builder, self.spec, self.arg, self.a = builder, spec, arg, a
         how, lanes = spec.how, spec.lanes
-        self.v = Vectors(builder, ELEMENTS[how.accumulator], lanes, spec.fma)
-        self.stored = Vectors(builder, ELEMENTS[how.stored], lanes, spec.fma)
-        self.words = Vectors(builder, ELEMENTS[how.word], lanes, spec.fma)
+        self.v = Vectors(builder, ELEMENTS[how.accumulator], lanes)
+        self.stored = Vectors(builder, ELEMENTS[how.stored], lanes)
+        self.words = Vectors(builder, ELEMENTS[how.word], lanes)
 
     def in_order_of_words(self, sums: list[Value]) -> list[Value]:
         """The sums in the order of the words that are joined."""
@@ -103,7 +103,7 @@ class Products:
         for j, value in enumerate(joined, start=first):
             for i in range(self.spec.rows):
                 at, a = i * vectors + j, self.a.word(i, word)
-                out[at] = multiply_add(self.v, self.spec.how, value, a, out[at])
+                out[at] = multiply_add(self.v, self.spec.how.instruction, value, a, out[at])
         return out
 
     def _words_of_b(
@@ -121,11 +121,11 @@ class Products:
                 parts = [self.stored.load(self.stored.at(b_at, at), mask) for at in places]
                 yield j, [self._joined(parts)]
             return
-        wide = Vectors(self.builder, self.stored.element, deep * spec.lanes, fma=False)
+        wide = Vectors(self.builder, self.stored.element, deep * spec.lanes)
         for group in range(0, vectors, deep):
             parts = [wide.load(wide.at(b_at, row + group * spec.lanes)) for row in rows]
             if spec.how.offset:
-                parts = [add_offset(self.builder, part) for part in parts]
+                parts = [add_offset(self.builder, part, spec.how.offset) for part in parts]
             yield group, interleaved(self.builder, parts)
 
     def _row(self, place: int) -> int:
@@ -144,7 +144,7 @@ class Products:
             joined = self._joined([self.stored.load(self.stored.at(row, j * spec.lanes), mask)])
             for i in range(spec.rows):
                 at, a = i * vectors + j, self.a.alone(i, loop.index)
-                out[at] = multiply_add(self.v, spec.how, joined, a, out[at])
+                out[at] = multiply_add(self.v, spec.how.instruction, joined, a, out[at])
         return loop.close(out, self.arg.depth, 1)
 
     def _joined(self, rows: list[Value]) -> Value:
@@ -153,7 +153,7 @@ class Products:
         if how.depth == 1:
             return widen(self.builder, rows[0], how.stored, how.word)
         word = join(self.builder, rows, how.stored)
-        return add_offset(self.builder, word) if how.offset else word
+        return add_offset(self.builder, word, how.offset) if how.offset else word
 
     def _fetch_ahead(self, b_at: Value, col: Value, vectors: int) -> None:
         """Prefetch each row further on, or where the next chunk's row begins."""

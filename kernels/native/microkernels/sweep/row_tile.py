@@ -39,8 +39,8 @@ class RowTile:
     ) -> None:
         self.builder, self.spec, self.arg, self.is_whole = builder, spec, arg, is_whole
         how, lanes = spec.how, spec.lanes
-        self.v = Vectors(builder, ELEMENTS[how.accumulator], lanes, spec.fma)
-        self.stored = Vectors(builder, ELEMENTS[how.stored], lanes, spec.fma)
+        self.v = Vectors(builder, ELEMENTS[how.accumulator], lanes)
+        self.stored = Vectors(builder, ELEMENTS[how.stored], lanes)
         a = self.stored.offset(arg.a, builder.mul(row, const(spec.a_row)))
         self.c = self.v.offset(arg.c, builder.mul(row, arg.c_row))
         self.a = ChunkOfA(builder, spec, a, arg.depth)

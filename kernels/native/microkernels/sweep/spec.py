@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from tilewise.kernels.arithmetic import Arithmetic, size_of, sweep_arithmetic
+from tilewise.kernels.arithmetic import Arithmetic, arithmetic, size_of
 from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.microkernels.abi import epilogue_flags
 from tilewise.kernels.native.strides import Strides
 from tilewise.kernels.problem import Problem
@@ -31,7 +32,6 @@ class SweepSpec:
         whole: elements of the reduction that all whole chunks have; 0 where no code asks.
         a_row, b_row: elements between rows of A and of B.
         registers: vector registers of the target.
-        fma: whether the target fuses multiply and add.
         fetches_ahead: whether rows of B are prefetched further on.
         epilogue: which of `ADD_BIAS` and `RELU` a call may ask for, and `CEILING`.
     """
@@ -47,7 +47,6 @@ class SweepSpec:
     a_row: int
     b_row: int
     registers: int
-    fma: bool
     epilogue: int
     fetches_ahead: bool
 
@@ -106,7 +105,7 @@ def sweep_spec(problem: Problem, schedule: Schedule, target: Target, strides: St
             whose factors of A do not fit the registers.
     """
     register, lanes = schedule.register, target.lanes(problem.element.name)
-    how = sweep_arithmetic(problem.element.name, target, schedule.instruction)
+    how = arithmetic(problem.element.name, target, Form.SWEEP, instruction=schedule.instruction)
     depth = schedule.depth or 0
     if register.cols % lanes:
         raise LoweringError(
@@ -131,7 +130,6 @@ def sweep_spec(problem: Problem, schedule: Schedule, target: Target, strides: St
         a_row=strides.a.dims["m"],
         b_row=strides.b.stream,
         registers=target.vector_registers,
-        fma=target.has_fma,
         epilogue=epilogue_flags(problem),
         fetches_ahead=schedule.prefetches,
     )

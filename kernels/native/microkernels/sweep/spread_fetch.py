@@ -21,7 +21,7 @@ class SpreadFetch:
     def __init__(
         self, builder: Builder, spec: SweepSpec, arg: SweepArguments[Value], row: Value, col: Value
     ) -> None:
-        self.stored = Vectors(builder, ELEMENTS[spec.how.stored], spec.lanes, spec.fma)
+        self.stored = Vectors(builder, ELEMENTS[spec.how.stored], spec.lanes)
         self.builder, self.spec, size = builder, spec, self.stored.element.bytes
         tiles = -(-spec.all_rows // spec.rows)
         self.rows = -(-spec.depth // tiles)

@@ -19,7 +19,8 @@ from typing import Any, Self
 
 from llvmlite import ir
 
-from tilewise.kernels.arithmetic import Arithmetic, window_arithmetic
+from tilewise.kernels.arithmetic import Arithmetic, arithmetic
+from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import Loop, branch
 from tilewise.kernels.native.ir.vectors import Value, const, internal_function
@@ -58,7 +59,7 @@ class Window:
     @classmethod
     def arithmetic(cls, problem: Problem, schedule: Schedule, target: Target) -> Arithmetic:
         """Element by element."""
-        return window_arithmetic(problem.element.name)
+        return arithmetic(problem.element.name, target, Form.DEPTHWISE)
 
     @classmethod
     def of(cls, problem: Problem, schedule: Schedule, target: Target, strides: Strides) -> Self:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
+from tilewise.kernels.native.ir.dot_products import multiply_add
 from tilewise.kernels.native.ir.vectors import I32, Value, const
 from tilewise.kernels.native.microkernels.window.runs import Run, runs
 from tilewise.kernels.native.microkernels.window.spec import WindowSpec
@@ -107,7 +108,7 @@ class PixelTile(WindowTile[Weights]):
                 for j, factor in enumerate(read):
                     key = (tap_row * spec.across.taps + tap_col, j, vector)
                     weight = held[key] if held else self._weight(place.channel, *key)
-                    sums[at] = self.v.multiply_add(factor, weight, sums[at])
+                    sums[at] = multiply_add(self.v, spec.how.instruction, factor, weight, sums[at])
 
     def _fetch_below(self, image: Value, pixels: int) -> None:
         """Prefetch the pixels that the tile below is the first to read."""

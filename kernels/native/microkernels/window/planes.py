@@ -11,7 +11,7 @@ from functools import partial
 from llvmlite import ir
 
 from tilewise.kernels.native.ir.control import Loop
-from tilewise.kernels.native.ir.dot_products import widen
+from tilewise.kernels.native.ir.dot_products import multiply_add, widen
 from tilewise.kernels.native.ir.vectors import I32, Value, const
 from tilewise.kernels.native.microkernels.window.runs import Found, Run, runs
 from tilewise.kernels.native.microkernels.window.tile import Place, Readers, WindowTile, lanes_mask
@@ -74,7 +74,7 @@ class PlaneTile(WindowTile[list[Value]]):
                     tap = tap_row * across.taps + tap_col
                     weight = held[tap] if held else self.splat(self.stored.at(weights, tap))
                     at = line * wide + vector
-                    out[at] = self.v.multiply_add(read, weight, out[at])
+                    out[at] = multiply_add(self.v, self.spec.how.instruction, read, weight, out[at])
         return out
 
     def _pixels(self, at: Value, found: Found) -> Value:

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from tilewise.kernels.arithmetic import Arithmetic, window_arithmetic, window_lanes
+from tilewise.kernels.arithmetic import Arithmetic, arithmetic, window_lanes
 from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.microkernels.abi import epilogue_flags
 from tilewise.kernels.problem import Conv2d
 from tilewise.kernels.schedule import Schedule
@@ -54,7 +55,6 @@ class WindowSpec:
         lanes: elements of an accumulator vector.
         fits: whether one register holds such a vector.
         unit: columns of C that a whole vector has.
-        fma: whether the target fuses multiply and add.
         epilogue: which of `ADD_BIAS`, `RELU` and `CEILING` every call does.
         down, across: the image's lines, and its columns.
         inputs, outputs: channels of a group.
@@ -73,7 +73,6 @@ class WindowSpec:
     lanes: int
     fits: bool
     unit: int
-    fma: bool
     epilogue: int
     down: Axis
     across: Axis
@@ -137,11 +136,10 @@ def window_spec(problem: Conv2d, schedule: Schedule, target: Target) -> WindowSp
     planes = problem.has_channels_first
     vector = window_lanes(problem, target)
     spec = WindowSpec(
-        how=window_arithmetic(problem.element.name),
+        how=arithmetic(problem.element.name, target, Form.DEPTHWISE),
         lanes=vector.lanes,
         fits=vector.lanes <= target.lanes(problem.element.name),
         unit=vector.columns,
-        fma=target.has_fma,
         epilogue=epilogue_flags(problem),
         down=Axis(problem.h, problem.oh, problem.kh, *shared),
         across=Axis(problem.w, problem.ow, problem.kw, *shared),

@@ -51,8 +51,8 @@ class WindowTile(ABC, Generic[Held]):
     def __init__(self, builder: Builder, spec: WindowSpec, arg: WindowArguments[Value]) -> None:
         self.builder, self.spec, self.arg = builder, spec, arg
         element = ELEMENTS[spec.how.accumulator]
-        self.v = Vectors(builder, element, spec.lanes, spec.fma, spec.fits)
-        self.stored = Vectors(builder, ELEMENTS[spec.how.stored], spec.lanes, spec.fma)
+        self.v = Vectors(builder, element, spec.lanes, fits=spec.fits)
+        self.stored = Vectors(builder, ELEMENTS[spec.how.stored], spec.lanes)
 
     @abstractmethod
     def runs(self) -> list[Run]:

@@ -22,7 +22,7 @@ class Accesses:
 
     def __init__(self, program: RowProgram, vectors: Vectors, at: Value) -> None:
         self._program, self._v, self._b, self._at = program, vectors, vectors.builder, at
-        self._halves = Vectors(self._b, ELEMENTS["bf16"], vectors.lanes, fma=False)
+        self._halves = Vectors(self._b, ELEMENTS["bf16"], vectors.lanes)
         sources = range(len(program.sources))
         self._sources = [self.word(FIRST_SOURCE + 2 * i) for i in sources]
         self._tables = [self.word(FIRST_SOURCE + 2 * i + 1) for i in sources]

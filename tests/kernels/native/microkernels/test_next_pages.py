@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from llvmlite import ir
 
-from tilewise.kernels.arithmetic import size_of, sweep_arithmetic
+from tilewise.kernels.arithmetic import arithmetic, size_of
+from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.vectors import LINE_BYTES, Value, Vectors, const, internal_function
 from tilewise.kernels.native.jit.engines import Loaded
@@ -26,9 +27,10 @@ BASE = 7 * PAGE_BYTES
 def spec_of(dtype: str, depth: int, streams: int, target: Target) -> SweepSpec:
     """A sweep of one row over four chunks of rows that are three pages long."""
     return SweepSpec(
-        how=sweep_arithmetic(dtype, target), all_rows=1, rows=1, vectors=4, lanes=16, depth=depth,
+        how=arithmetic(dtype, target, Form.SWEEP),
+        all_rows=1, rows=1, vectors=4, lanes=16, depth=depth,
         streams=streams, whole=4 * depth, a_row=4 * depth, b_row=ROW // size_of(dtype),
-        registers=32, fma=True, epilogue=0, fetches_ahead=True,
+        registers=32, epilogue=0, fetches_ahead=True,
     )  # fmt: skip
 
 

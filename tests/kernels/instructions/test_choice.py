@@ -5,20 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from tilewise.kernels.instructions import WITH_CHOICE, Form, chosen, known, lacks_rates, usable
+from tilewise.kernels.instructions.measured import with_rates
 from tilewise.kernels.target import Target, detect
-from tilewise.kernels.target.instructions import (
-    VDPBF16PS,
-    VPDPBUSD,
-    VPMADDWD,
-    WITH_CHOICE,
-    chosen,
-    known,
-    lacks_rates,
-    usable,
-)
-from tilewise.kernels.target.rates import keep_rates, kept_rates, with_rates
+from tilewise.kernels.target.rates import keep_rates, kept_rates
 
 FMA, PRODUCT = "x86.avx512.fma.f32", "x86.avx512.mul.i32"
+VDPBF16PS, VPDPBUSD = "x86.avx512.vdpbf16ps", "x86.avx512.vpdpbusd"
+VPMADDWD = "x86.avx512.vpmaddwd"
 EVERYTHING = frozenset(("fma", "avx2", "avx512f", "avx512bw", "avx512vnni", "avx512bf16"))
 
 
@@ -33,7 +27,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("form", [Form.OUTER_PRODUCT, Form.SWEEP, Form.SPLIT])
 @pytest.mark.parametrize(
     ("cpu", "name"),
     [
@@ -41,15 +35,15 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         *((cpu, VDPBF16PS) for cpu in ("znver4", "znver5", "a-later-one")),
     ],
 )
-def test_without_measurements_the_table_of_cores_chooses(cpu: str, name: str, split: bool) -> None:
-    assert chosen("bf16", target(cpu), split) == name
-    assert chosen("bf16", target(cpu, EVERYTHING - {"avx512bf16"}), split) == FMA
+def test_without_measurements_the_table_of_cores_chooses(cpu: str, name: str, form: Form) -> None:
+    assert chosen("bf16", target(cpu), form) == name
+    assert chosen("bf16", target(cpu, EVERYTHING - {"avx512bf16"}), form) == FMA
 
 
 @pytest.mark.parametrize("cpu", ["emeraldrapids", "znver5", "skylake-avx512"])
 def test_bytes_are_multiplied_by_dot_products_where_there_are_some(cpu: str) -> None:
     assert chosen("i8", target(cpu)) == VPDPBUSD
-    assert chosen("i8", target(cpu), split=True) == VPMADDWD
+    assert chosen("i8", target(cpu), Form.SPLIT) == VPMADDWD
     assert chosen("i8", target(cpu, EVERYTHING - {"avx512vnni"})) == PRODUCT
 
 
@@ -58,9 +52,9 @@ def test_measured_rates_go_before_the_table(cpu: str) -> None:
     dot_first = {"vdpbf16ps": 164.0, "fma.f32": 163.0, "vpdpbusd": 9.0, "mul.i32": 10.0}
     fast, slow = target(cpu, **dot_first), target(cpu, **dot_first | {"vdpbf16ps": 82.0})
     assert (chosen("bf16", fast), chosen("bf16", slow)) == (VDPBF16PS, FMA)
-    assert chosen("bf16", slow, split=True) == FMA
+    assert chosen("bf16", slow, Form.SPLIT) == FMA
     assert chosen("i8", fast) == PRODUCT
-    assert chosen("i8", fast, split=True) == VPMADDWD, "of which nothing was measured"
+    assert chosen("i8", fast, Form.SPLIT) == VPMADDWD, "of which nothing was measured"
 
 
 def test_of_equally_fast_ones_the_one_with_most_products_is_chosen() -> None:

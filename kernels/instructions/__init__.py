@@ -1,0 +1,30 @@
+"""Instructions that multiply and add: one declaration each, and the choice among them."""
+
+from tilewise.kernels.instructions.declaration import Form, Instruction
+from tilewise.kernels.instructions.registry import (
+    NAMES,
+    WITH_CHOICE,
+    chosen,
+    instructions,
+    known,
+    lacks_rates,
+    plain,
+    register,
+    registered,
+    usable,
+)
+
+__all__ = [
+    "NAMES",
+    "WITH_CHOICE",
+    "Form",
+    "Instruction",
+    "chosen",
+    "instructions",
+    "known",
+    "lacks_rates",
+    "plain",
+    "register",
+    "registered",
+    "usable",
+]

@@ -1,0 +1,35 @@
+"""Rates of instructions, measured in a child before a search that has a choice among them."""
+
+import contextlib
+import subprocess
+from dataclasses import replace
+
+from tilewise.kernels.instructions.registry import lacks_rates
+from tilewise.kernels.system.children import child_command, child_environment
+from tilewise.kernels.target.model import Target
+from tilewise.kernels.target.processor import this_processor
+from tilewise.kernels.target.rates import kept_rates
+
+LIMIT_S = 60.0
+
+
+def with_rates(target: Target, dtype: str) -> Target:
+    """Return a target with rates for a type, measured in a child if this machine has none yet.
+
+    The target of another processor, or of other features, stays as it is, and so does one whose
+    measurement fails; the table of cores decides then.
+    """
+    here = this_processor()
+    is_here = target.cpu == here.name and target.features == frozenset(here.features)
+    if not is_here or not lacks_rates(dtype, target):
+        return target
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        subprocess.run(
+            child_command("tilewise.kernels.native.microbench"),
+            env=child_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=LIMIT_S,
+            check=True,
+        )
+    return replace(target, rates=kept_rates())

@@ -1,0 +1,129 @@
+"""The instructions that there are, and which of them a type, a target and a form have.
+
+bf16 and i8 can be multiplied in several ways: by a dot product of neighbouring elements, or widened
+and multiplied as f32 or i32. Which is faster depends on the processor, not on its features:
+`vdpbf16ps` has twice the rate of f32 FMA on Zen 5, and half of it on Emerald Rapids. So the choice
+is made by rates that were measured on the machine (`Target.rates`), or, where there are none, by
+what declarations and the table of cores say. A schedule records the choice as a step
+(`tilewise.kernels.schedule.Instruction`), so that its kernel is the same on every machine.
+"""
+
+from collections.abc import Iterator, KeysView
+from contextlib import contextmanager
+from itertools import combinations
+
+from tilewise.kernels.instructions.declaration import Form, Instruction
+from tilewise.kernels.instructions.declared import DECLARED, UNITS
+from tilewise.kernels.problem.dtypes import DTYPES
+from tilewise.kernels.target.cores import core_of
+from tilewise.kernels.target.model import Target
+
+_declared: dict[str, Instruction] = {}
+
+NAMES: KeysView[str] = _declared.keys()
+"""The names of all instructions."""
+
+WITH_CHOICE: set[str] = set()
+"""The types that some processor has several instructions for."""
+
+
+def register(*instructions: Instruction) -> None:
+    """Add instructions, which every search, kernel and stored schedule can use from now on.
+
+    Raises:
+        ValueError: a name that is taken, or that begins with no vector unit.
+    """
+    for one in instructions:
+        if one.name in _declared or one.unit not in UNITS:
+            raise ValueError(
+                f"instruction {one.name!r}: the name is taken or does not begin with one of "
+                f"{', '.join(UNITS)}; give another"
+            )
+        _declared[one.name] = one
+    _find_choices()
+
+
+@contextmanager
+def registered(*instructions: Instruction) -> Iterator[None]:
+    """Add instructions for a while."""
+    register(*instructions)
+    try:
+        yield
+    finally:
+        for one in instructions:
+            del _declared[one.name]
+        _find_choices()
+
+
+def _find_choices() -> None:
+    WITH_CHOICE.clear()
+    WITH_CHOICE.update(dtype for dtype in DTYPES if any(_have_both(dtype, form) for form in Form))
+
+
+def _have_both(dtype: str, form: Form) -> bool:
+    """Whether a processor can have two instructions for a type and a form."""
+    return any(
+        one.unit == other.unit and not (one.unless & other.features or other.unless & one.features)
+        for one, other in combinations(_fitting(dtype, form), 2)
+    )
+
+
+def known(dtype: str, split: bool) -> tuple[str, ...]:
+    """Return the instructions that some target has for a type and a form of the reduction."""
+    return tuple(one.name for one in _fitting(dtype, _form(split)))
+
+
+def usable(dtype: str, target: Target, split: bool = False) -> tuple[str, ...]:
+    """Return the instructions that a target has for a type, that with the most products first."""
+    return tuple(one.name for one in instructions(dtype, target, _form(split)))
+
+
+def plain(dtype: str, target: Target) -> str:
+    """Return the instruction that multiplies and adds single elements, widened if need be."""
+    return instructions(dtype, target, Form.DEPTHWISE)[0].name
+
+
+def instructions(dtype: str, target: Target, form: Form) -> list[Instruction]:
+    """Return what a target has for a type and a form, that with the most products first."""
+    unit = _unit(target)
+    return [
+        one
+        for one in _fitting(dtype, form)
+        if one.unit == unit and one.features <= target.features and not one.unless & target.features
+    ]
+
+
+def lacks_rates(dtype: str, target: Target) -> bool:
+    """Return whether a target has several instructions for a type that were not measured yet."""
+    forms = [usable(dtype, target, split) for split in (False, True)]
+    return any(len(names) > 1 and not dict(target.rates).keys() >= set(names) for names in forms)
+
+
+def chosen(dtype: str, target: Target, form: Form = Form.OUTER_PRODUCT) -> str:
+    """Return the fastest instruction for a type: by measured rates, else by declared slots.
+
+    Of equally fast ones, the one with the most products is chosen: its factors take less memory.
+    """
+    found, rates = instructions(dtype, target, form), dict(target.rates)
+    if not rates.keys() >= {one.name for one in found}:
+        core, _ = core_of(target.cpu)
+        rates = {one.name: one.rows * one.k / one.slots_on(core) for one in found}
+    return max((one.name for one in found), key=lambda name: rates[name])
+
+
+def _fitting(dtype: str, form: Form) -> list[Instruction]:
+    found = [one for one in _declared.values() if form in one.forms and one.takes(dtype)]
+    return sorted(found, key=lambda one: -one.rows * one.k)
+
+
+def _form(split: bool) -> Form:
+    return Form.SPLIT if split else Form.OUTER_PRODUCT
+
+
+def _unit(target: Target) -> str:
+    if target.features & {"neon", "fp-armv8"}:
+        return "arm.neon"
+    return next(unit for unit, size in UNITS.items() if size == target.vector_bytes)
+
+
+register(*DECLARED)
