@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
 from tilewise.search.records import TrialRecord
 
 
@@ -23,7 +23,7 @@ class Candidate:
     """
 
     number: int
-    schedule: Schedule
+    schedule: AnySchedule
     params: dict[str, int | str | bool]
     origin: str
     best_s: float | None = None

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
+from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.quoting import quoted
-from tilewise.kernels.schedule import Schedule
 from tilewise.search.errors import BudgetError
 
 SAMPLERS = ("surrogate", "local", "tpe", "gp", "cmaes", "random", "grid")
@@ -127,7 +127,7 @@ class TrialRecord:
     """
 
     number: int
-    schedule: Schedule
+    schedule: AnySchedule
     params: dict[str, int | str | bool]
     state: TrialState
     origin: str
@@ -216,10 +216,10 @@ class Best:
             (`tilewise.kernels.oracle.accuracy`); none if it is direct.
     """
 
-    schedule: Schedule
+    schedule: AnySchedule
     measurement: Measurement
     peak_gflops: float
-    runners_up: tuple[tuple[Schedule, Measurement], ...] = ()
+    runners_up: tuple[tuple[AnySchedule, Measurement], ...] = ()
     scratch_bytes: dict[str, int] = field(default_factory=dict)
     samples: int = 0
     placements: int = 1

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import prod
 
 from tilewise.kernels.errors import ScheduleError
-from tilewise.kernels.schedule.steps.levels import Pipeline
 from tilewise.kernels.steps import (
     Instruction,
     Interleave,
@@ -31,6 +30,11 @@ from tilewise.kernels.steps import (
 _compact = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
+def steps_hash(steps: list[StepJson]) -> str:
+    """Return the first 16 hex digits of the SHA-256 of the compact JSON; stable across runs."""
+    return hashlib.sha256(_compact(steps).encode()).hexdigest()[:16]
+
+
 @dataclass(frozen=True)
 class Schedule:
     """Steps, outermost first. Equal steps mean equal schedules, whatever made them."""
@@ -50,8 +54,8 @@ class Schedule:
 
     @property
     def hash(self) -> str:
-        """First 16 hex digits of the SHA-256 of the compact JSON; stable across runs."""
-        return hashlib.sha256(_compact(self.to_json()).encode()).hexdigest()[:16]
+        """The hash of the steps; equal schedules have equal ones."""
+        return steps_hash(self.to_json())
 
     def __str__(self) -> str:
         return "\n".join(str(step) for step in self.steps)
@@ -78,11 +82,6 @@ class Schedule:
     def jam(self) -> int:
         """Iterations of an outer loop in the register tile, 1 when none is jammed."""
         return next((s.factor for s in self.steps if isinstance(s, Jam)), 1)
-
-    @property
-    def is_for_iree(self) -> bool:
-        """Whether the steps are those of IREE's own code (`tilewise.kernels.mlir.tuning_spec`)."""
-        return any(isinstance(s, Pipeline) for s in self.steps)
 
     @property
     def writes_past_caches(self) -> bool:

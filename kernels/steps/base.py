@@ -125,7 +125,10 @@ def step_from_json(source: object) -> Step:
     name = str(values.pop("step", None))
     kind = STEPS.get(name, RETIRED.get(name))
     if kind is None:
-        raise ScheduleError(f"step {source!r}: unknown; known are {', '.join(STEPS)}")
+        known = ", ".join(STEPS)
+        raise ScheduleError(
+            f"step {source!r}: no step of a schedule for a target cpu:NAME; known are {known}"
+        )
     names = [field.name for field in fields(kind)]
     if set(values) != set(names):
         raise ScheduleError(f"step {source!r}: {kind.name} has the fields {sorted(names)}")

@@ -29,6 +29,7 @@ from tilewise.search.model.kinds_of_points import (
 from tilewise.search.space.methods.algorithms import ALGORITHM, DIRECT, EFFECTIVE, WANTED, step_of
 from tilewise.search.space.parameters import Parameter, Size
 from tilewise.search.space.points import WHOLE, Point, Value
+from tilewise.search.space.schedules import schedule_of
 from tilewise.search.space.space import Space
 from tilewise.search.space.tiles import (
     reads_in_place,
@@ -72,7 +73,7 @@ def prior_points(model: Model, most: int) -> list[Point]:
 def direct_schedules(problem: Problem, target: Target, most: int) -> list[Schedule]:
     """Up to `most` schedules of the direct method, untimed, the most promising first."""
     model = Model.shipped(Space(problem, target))
-    return [model.space.schedule(point) for point in _diverse(model, most, [DIRECT])]
+    return [schedule_of(model.space.workload, point) for point in _diverse(model, most, [DIRECT])]
 
 
 def _diverse(model: Model, most: int, algorithms: Sequence[str]) -> list[Point]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule, with_instruction
-from tilewise.kernels.steps import Step, step_from_json
+from tilewise.kernels.steps import step_from_json
 from tilewise.kernels.target.model import Target
 from tilewise.search.errors import RecordingError
 from tilewise.search.records import Solved, TrialRecord
@@ -104,16 +104,15 @@ class Recording:
         )
         parameters = {name: tuple(values) for name, values in document["parameters"].items()}
         paces = document.get("paces") or [None] * len(document["trials"])
-        trials = [
-            _trial_from_json(number, row, pace, parameters, steps, problem.flops)
-            for number, (row, pace) in enumerate(zip(document["trials"], paces, strict=True))
-        ]
+        stored = [Schedule(tuple(steps[word] for word in row[1])) for row in document["trials"]]
         # Schedules that are older than the step name their instruction now, as searches do.
-        hashes = {}
-        for index, trial in enumerate(trials):
-            named = with_instruction(problem, trial.schedule, made_for)
-            hashes[trial.schedule.hash] = named.hash
-            trials[index] = replace(trial, schedule=named)
+        named = [with_instruction(problem, schedule, made_for) for schedule in stored]
+        hashes = {old.hash: new.hash for old, new in zip(stored, named, strict=True)}
+        rows = zip(document["trials"], paces, named, strict=True)
+        trials = [
+            _trial_from_json(number, row, pace, parameters, schedule, problem.flops)
+            for number, (row, pace, schedule) in enumerate(rows)
+        ]
         return cls(
             problem,
             made_for,
@@ -146,14 +145,14 @@ def _trial_from_json(
     row: list[Any],
     pace: float | None,
     parameters: dict[str, tuple[Value, ...]],
-    steps: list[Step],
+    schedule: Schedule,
     flops: int,
 ) -> TrialRecord:
-    indices, words, origin, state, ns, rejected, compile_s, *failure = row
+    indices, _words, origin, state, ns, rejected, compile_s, *failure = row
     samples = _to_s(ns)
     return TrialRecord(
         number=number,
-        schedule=Schedule(tuple(steps[word] for word in words)),
+        schedule=schedule,
         params={
             name: values[i] for (name, values), i in zip(parameters.items(), indices, strict=True)
         },

@@ -16,8 +16,8 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Schedule
 from tilewise.search.engine.study import PRIOR, Proposal, SearchStudy
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
@@ -64,7 +64,7 @@ class RecordedSpace(Space):
         }
 
     @cached_property
-    def _schedules(self) -> dict[tuple[object, ...], Schedule]:
+    def _schedules(self) -> dict[tuple[object, ...], AnySchedule]:
         return {self._key(t.params): t.schedule for t in self.trials.values()}
 
     @cached_property
@@ -87,7 +87,7 @@ class RecordedSpace(Space):
     def _encoded(self) -> NDArray[np.float64]:
         return np.array([self.encode(point) for point in self.points])
 
-    def schedule(self, point: Point) -> Schedule:
+    def schedule(self, point: Point) -> AnySchedule:
         """The recorded schedule of a recorded point, else what the present space makes of it."""
         key = self._key(point)
         found = self._schedules.get(key)
@@ -95,7 +95,7 @@ class RecordedSpace(Space):
             found = self._schedules[key] = super().schedule(point)
         return found
 
-    def why_illegal(self, schedule: Schedule, operand: str = "") -> str | None:
+    def why_illegal(self, schedule: AnySchedule, operand: str = "") -> str | None:
         """What was not recorded cannot be had."""
         return None if schedule.hash in self.trials else "it was not recorded"
 

@@ -17,6 +17,7 @@ from tilewise.search.space.methods.algorithms import (
     channels_of,
 )
 from tilewise.search.space.points import Point, Value
+from tilewise.search.space.schedules import schedule_of
 from tilewise.search.space.space import Space
 from tilewise.search.space.tiles import tile_shape
 from tilewise.search.space.windows import count_windows
@@ -70,7 +71,7 @@ def _count_filtered(space: Space, base: Point) -> int:
             shape = tile_shape(tile)
             point = base | {ALGORITHM: algorithm, "tile": tile}
             for divided in _distinct_divisions(space, point):
-                steps = space.schedule(divided).steps
+                steps = schedule_of(space.workload, divided).steps
                 of_each = []
                 for names, operand in ((of_cols, "B"), ((WANTED,), "A")):
                     unit = shape.width if operand == "B" else shape.rows
@@ -107,7 +108,7 @@ def _distinct_outer(space: Space, base: Point) -> list[tuple[Point, int | None]]
     for choice, depth in product(space.values("parallel") or ("",), space.values("depth")):
         divided: Point = {"parallel": choice} if choice else {}
         point = base | {"depth": depth} | divided
-        schedule = space.schedule(point)
+        schedule = schedule_of(space.workload, point)
         found.setdefault(schedule, (point, schedule.depth))
     return list(found.values())
 

@@ -14,6 +14,7 @@ from math import prod
 from operator import itemgetter
 from random import Random
 
+from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Register, Schedule
 from tilewise.kernels.target.model import Target
@@ -87,7 +88,7 @@ class Space:
         """Number of points (several can mean one schedule)."""
         return prod(len(p.values) for p in self.parameters)
 
-    def schedule(self, point: Point) -> Schedule:
+    def schedule(self, point: Point) -> AnySchedule:
         """The schedule that a point means; steps without effect are left out."""
         return schedule_of(self.workload, point)
 
@@ -135,11 +136,12 @@ class Space:
         """What `part_of` has found; no more than there are tiles and divisions."""
         return {}
 
-    def why_illegal(self, schedule: Schedule, operand: str = "") -> str | None:
+    def why_illegal(self, schedule: AnySchedule, operand: str = "") -> str | None:
         """Why the caches cannot take a schedule that the problem can; None when they can.
 
         Args:
             schedule: one that this space made.
             operand: look at the pack of this one alone.
         """
+        assert isinstance(schedule, Schedule), "this space made it"
         return why_too_large(self.problem, self.target, schedule, operand)

@@ -330,7 +330,7 @@ def _instruction(problem: str, steps: Any, machine: models.Machine | None) -> st
         schedule, asked = Schedule.from_json(steps), parse_problem(problem)
     except KernelsError:
         return None
-    if schedule.instruction is not None or schedule.is_for_iree:
+    if schedule.instruction is not None:
         return schedule.instruction
     if machine is None or not is_sound(machine) or not machine.features:
         return None

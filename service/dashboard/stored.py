@@ -11,9 +11,9 @@ from sqlalchemy import Row, Select, func, select
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import KernelsError, ScheduleError
+from tilewise.kernels.mlir.tuning_spec.config import read_steps
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.quoting import quoted
-from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import parse_target
 from tilewise.kernels.target.facts import facts_text
 from tilewise.search.finals.quality import Quality
@@ -245,7 +245,7 @@ _DIGITS = 10
 def steps_text(steps: list[Json]) -> list[str]:
     """A schedule's steps, a line each; as JSON where this version does not know them."""
     try:
-        return str(Schedule.from_json(steps)).splitlines()
+        return str(read_steps(steps)).splitlines()
     except ScheduleError:
         return [json.dumps(step) for step in steps]
 

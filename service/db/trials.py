@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from tilewise.kernels.errors import KernelsError
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.mlir.tuning_spec.config import read_steps
 from tilewise.search.records import (
     Measurement,
     TrialRecord,
@@ -63,7 +63,7 @@ def record(row: models.Trial) -> TrialRecord:
     """A row as the trial that was stored, equal to it in every field."""
     return TrialRecord(
         number=row.number,
-        schedule=Schedule.from_json(row.steps),
+        schedule=read_steps(row.steps),
         params=row.params,
         state=row.state,
         origin=row.origin,

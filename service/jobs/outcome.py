@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
 from tilewise.search.records import Best, Measurement, TuneResult
 from tilewise.service.db import models
 from tilewise.service.db.base import now
@@ -40,7 +40,7 @@ class Attempt:
         failure: class of that: `unsupported` where scripts are known not to cover the schedule.
     """
 
-    schedule: Schedule
+    schedule: AnySchedule
     proof: Proven | None
     error: str = ""
     failure: str = "prover"

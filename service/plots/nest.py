@@ -45,13 +45,11 @@ class _Page:
 def drawn(
     problem: str, steps: list[dict[str, Any]], caches: Mapping[str, int] | None = None
 ) -> str:
-    """As `draw`; nothing for steps of IREE's own code, whose loops IREE's compiler makes.
+    """As `draw`; nothing for a configuration of IREE's own code, whose compiler makes the loops.
 
-    Nor for those of another version that this one does not know, or would not apply.
+    Nor for steps of another version that this one does not know, or would not apply.
     """
     try:
-        if Schedule.from_json(steps).is_for_iree:
-            return ""
         return draw(problem, steps, caches)
     except ScheduleError:
         return ""

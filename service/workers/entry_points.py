@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import Target
 from tilewise.search.helpers import Helpers, Leader
 from tilewise.search.progress import OnPhase
@@ -55,7 +55,7 @@ class Prover(Protocol):
     """`tilewise.service.workers.prover.prove`."""
 
     def __call__(
-        self, problem: Problem, schedule: Schedule, *, seed: int, seconds: float, threads: int
+        self, problem: Problem, schedule: AnySchedule, *, seed: int, seconds: float, threads: int
     ) -> "Proof":
         """Write the schedule's script, apply it, run it and time it, within so many seconds.
 

@@ -11,8 +11,8 @@ from functools import cached_property, partial
 from typing import Literal
 
 from tilewise.kernels.errors import KernelsError, LoweringError, UnsupportedError
+from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
 from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import Target, resolve
 from tilewise.search.errors import SearchError
 from tilewise.search.progress import Phase
@@ -181,13 +181,13 @@ class _Run:
         """Whether the job is bound in time."""
         return self._order.request.seconds is not None
 
-    def attempt(self, prove: Prover, schedule: Schedule, seconds: float) -> Attempt:
+    def attempt(self, prove: Prover, schedule: AnySchedule, seconds: float) -> Attempt:
         """Put one script to the proof, and tell of it."""
         attempt = self._attempt(prove, schedule, seconds)
         self._on_event(ScriptTried(attempt))
         return attempt
 
-    def _attempt(self, prove: Prover, schedule: Schedule, seconds: float) -> Attempt:
+    def _attempt(self, prove: Prover, schedule: AnySchedule, seconds: float) -> Attempt:
         try:
             proof = prove(
                 self.problem,

@@ -5,22 +5,22 @@ Both load MLIR, so they are loaded when they are needed.
 
 from typing import TYPE_CHECKING
 
+from tilewise.kernels.mlir.tuning_spec.config import AnySchedule, Configuration
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.schedule import Schedule
 
 if TYPE_CHECKING:
     from tilewise.kernels.mlir.proof.proof import Proof
 
 
 def prove(
-    problem: Problem, schedule: Schedule, *, seed: int, seconds: float, threads: int
+    problem: Problem, schedule: AnySchedule, *, seed: int, seconds: float, threads: int
 ) -> "Proof":
     """Write the schedule's script and prove it; raises what the prover does.
 
     A spec is proven on the threads of its target, since IREE runs it on them. The loops of our own
     scripts are for one thread.
     """
-    if schedule.is_for_iree:
+    if isinstance(schedule, Configuration):
         from tilewise.kernels.mlir.tuning_spec.prove import prove as prove_spec
 
         return prove_spec(problem, schedule, threads=threads, seed=seed, seconds=seconds)

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.schedule import fast_algorithm
 from tilewise.kernels.target import Target
 from tilewise.search.progress import OnPhase, Phase
 from tilewise.search.records import Best, TrialRecord, TuneResult
@@ -41,7 +42,7 @@ class Proofs:
 
     problem: Problem
     target: Target
-    attempt: Callable[[Schedule, float], Attempt]
+    attempt: Callable[[AnySchedule, float], Attempt]
     should_stop: Callable[[], bool]
     has_seconds: bool
     on_phase: OnPhase = _ignore
@@ -84,9 +85,9 @@ class Proofs:
 def with_a_script(
     problem: Problem,
     target: Target,
-    fastest: Sequence[Schedule],
+    fastest: Sequence[AnySchedule],
     trials: Sequence[TrialRecord],
-) -> list[Schedule]:
+) -> list[AnySchedule]:
     """The fastest schedules, which need not give the fastest script.
 
     Some schedules have no script: fewer products, single columns, blocks of parts that differ.
@@ -97,11 +98,11 @@ def with_a_script(
     """
     if target.kind == "iree" or any(_has_script(problem, schedule) for schedule in fastest):
         return list(fastest)
-    is_filtered = any(schedule.transforms for schedule in fastest)
+    is_filtered = any(map(_is_filtered, fastest))
     kept = fastest[: 1 if is_filtered else MOST_PROOFS - 1]
     timed = [(t.measurement.time_us, t.schedule) for t in trials if t.measurement]
     ranked = [schedule for _, schedule in sorted(timed, key=lambda pair: pair[0])]
-    nearest = [schedule for schedule in ranked if not schedule.transforms]
+    nearest = [schedule for schedule in ranked if not _is_filtered(schedule)]
     if is_filtered and not nearest:
         nearest = load(DIRECT)(problem, target, MOST_TRIED)
     able = (schedule for schedule in nearest[:MOST_TRIED] if _has_script(problem, schedule))
@@ -111,7 +112,12 @@ def with_a_script(
     return [*found, *kept] if is_filtered else [*kept, *found]
 
 
-def _has_script(problem: Problem, schedule: Schedule) -> bool:
+def _is_filtered(schedule: AnySchedule) -> bool:
+    """Whether a schedule does fewer multiplications than the direct method."""
+    return fast_algorithm(schedule.to_json()) is not None
+
+
+def _has_script(problem: Problem, schedule: AnySchedule) -> bool:
     """Whether there is a script at all, short of its proof."""
     try:
         load(EMITTER)(problem, schedule)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewise.formats import t4
 from tilewise.kernels.errors import ScheduleError
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.mlir.tuning_spec.config import read_steps
 
 Json = dict[str, Any]
 FORMATS = ("table", "json", "csv", "t4")
@@ -21,7 +21,7 @@ TRIAL_COLUMNS = (
 def steps_text(steps: list[Json]) -> str:
     """A schedule's steps, one a line; as JSON when this version does not know them."""
     try:
-        return str(Schedule.from_json(steps))
+        return str(read_steps(steps))
     except ScheduleError:
         return json.dumps(steps)
 

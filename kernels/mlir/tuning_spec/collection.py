@@ -11,6 +11,7 @@ from tilewise.kernels.errors import LoweringError, ProofError
 from tilewise.kernels.mlir.iree.compiler import compiled_text
 from tilewise.kernels.mlir.iree.module_text import module_text
 from tilewise.kernels.mlir.tuning_spec.compiled import FLAG
+from tilewise.kernels.mlir.tuning_spec.config import Configuration
 from tilewise.kernels.mlir.tuning_spec.text import (
     Entry,
     has_epilogue,
@@ -19,7 +20,6 @@ from tilewise.kernels.mlir.tuning_spec.text import (
     spec_text,
 )
 from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.kernels.schedule import Schedule
 
 _LINE = re.compile(r"// (\w+): +(.*)")
 _TOLD = ("speed", "beside")
@@ -43,11 +43,11 @@ def entry_of(script: str) -> Entry:
     known = dict(reversed(lines))
     try:
         problem = parse_problem(known["problem"])
-        schedule = Schedule.from_json(json.loads(known["steps"]))
+        config = Configuration.from_json(json.loads(known["steps"]))
     except (KeyError, ValueError) as error:
         raise ProofError(f"no spec of one problem: its header lacks {error}") from error
     told = tuple(f"{name}: {value}" for name, value in lines if name in _TOLD)
-    return Entry(problem, schedule, told)
+    return Entry(problem, config, told)
 
 
 def joined(entries: Sequence[Entry], told: Sequence[str] = ()) -> tuple[str, list[LeftOut]]:

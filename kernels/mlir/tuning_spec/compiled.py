@@ -1,4 +1,4 @@
-"""A problem compiled by IREE with the sizes of a schedule, kept for the process that runs it.
+"""A problem compiled by IREE with the sizes of a configuration, kept for the process that runs it.
 
 A spec that matches nothing is no error to IREE, and what runs then is its default. So the ops are
 looked at after the spec was asked, in the same compilation: without the mark there is no code.
@@ -12,9 +12,9 @@ from pathlib import Path
 from tilewise.kernels.errors import CompilerError, LoweringError
 from tilewise.kernels.mlir.iree.compiler import compile_module
 from tilewise.kernels.mlir.iree.module_text import module_text
+from tilewise.kernels.mlir.tuning_spec.config import Configuration
 from tilewise.kernels.mlir.tuning_spec.text import Entry, marks_in, spec_text
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.cache_folder import cache_dir, write_whole
 from tilewise.kernels.system.regular_file import read_regular
 from tilewise.kernels.system.toolchain import identity
@@ -26,16 +26,16 @@ COMPILE_LIMIT_S = 20.0
 MOST_KEPT = 512  # modules; one is some ten kilobytes
 
 
-def spec_code(problem: Problem, schedule: Schedule, target: Target) -> bytes:
-    """IREE's code of a problem with a schedule's sizes; from the cache folder where it is kept.
+def spec_code(problem: Problem, config: Configuration, target: Target) -> bytes:
+    """IREE's code of a problem with a configuration; from the cache folder where it is kept.
 
     Raises:
         UnsupportedError: no spec covers the problem.
-        ScheduleError: steps that are not those of a spec.
+        ScheduleError: the configuration is not of the problem's loops.
         LoweringError: it does not compile, or IREE did not take the sizes.
         CompilerAbsentError: IREE's compiler is not installed.
     """
-    text = spec_text([Entry(problem, schedule)])
+    text = spec_text([Entry(problem, config)])
     said = f"{identity()} {target.canonical} {problem.canonical} {text}"
     path = cache_dir() / "specs" / f"{hashlib.sha256(said.encode()).hexdigest()[:32]}.vmfb"
     with suppress(OSError):

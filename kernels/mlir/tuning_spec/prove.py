@@ -18,9 +18,9 @@ from tilewise.kernels.mlir.proof.proof import Proof
 from tilewise.kernels.mlir.proof.run_child import run_child
 from tilewise.kernels.mlir.transform.module import mlir_version
 from tilewise.kernels.mlir.tuning_spec.compiled import compile_with
+from tilewise.kernels.mlir.tuning_spec.config import Configuration
 from tilewise.kernels.mlir.tuning_spec.text import Entry, spec_text
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import detect
 
 CHILD = "tilewise.kernels.mlir.tuning_spec.child"
@@ -30,7 +30,7 @@ MODES = {"default": (), "data tiling": (DATA_TILING,)}
 
 def prove(
     problem: Problem,
-    schedule: Schedule,
+    config: Configuration,
     *,
     threads: int = 1,
     seed: int = 0,
@@ -41,7 +41,7 @@ def prove(
 
     Args:
         problem: what is computed.
-        schedule: the sizes that the spec gives.
+        config: the sizes that the spec gives.
         threads: that run it and IREE's modes, those of the target.
         seed: of the random operands.
         seconds: that all of it may take.
@@ -49,10 +49,10 @@ def prove(
 
     Raises:
         UnsupportedError: no spec covers the problem.
-        ScheduleError: steps that are not those of a spec.
+        ScheduleError: the configuration is not of the problem's loops.
     """
     until = time.monotonic() + seconds
-    script = spec_text([Entry(problem, schedule)])
+    script = spec_text([Entry(problem, config)])
     known = Proof(mlir=mlir_version(), script=script)
     begin = time.perf_counter()
     try:
@@ -82,7 +82,7 @@ def prove(
     # What the child says of the modes' speeds stands in `outline`, a line each.
     proof = Proof.of(replace(found, applied=True, compile_s=known.compile_s),
                      mlir=known.mlir, script=script)  # fmt: skip
-    told = proven_spec(problem, schedule, proof, found.outline, _target(threads))
+    told = proven_spec(problem, config, proof, found.outline, _target(threads))
     return replace(proof, script=told)
 
 
@@ -105,7 +105,7 @@ def _modes(problem: Problem, until: float) -> dict[str, bytes]:
 
 def proven_spec(
     problem: Problem,
-    schedule: Schedule,
+    config: Configuration,
     proof: Proof,
     modes: Sequence[str],
     target: str,
@@ -115,7 +115,7 @@ def proven_spec(
 
     Args:
         problem: what is computed.
-        schedule: the sizes that the spec gives.
+        config: the sizes that the spec gives.
         proof: of the spec.
         modes: speeds of IREE's own modes, a line each.
         target: where it was proven.
@@ -123,10 +123,10 @@ def proven_spec(
     """
     found = found_lines(proof, modes)
     if proof.ok and proof.interval is not None:
-        found.append(f"steps:    {json.dumps(schedule.to_json())}")
+        found.append(f"steps:    {json.dumps(config.to_json())}")
     told = [f"problem:  {problem.canonical}", *found, f"target:   {target}",
             f"mlir:     {proof.mlir}", *by_lines(by)]  # fmt: skip
-    return spec_text([Entry(problem, schedule)], told)
+    return spec_text([Entry(problem, config)], told)
 
 
 def _target(threads: int) -> str:

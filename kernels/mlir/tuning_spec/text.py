@@ -12,15 +12,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewise.kernels.mlir.tuning_spec.config import Configuration
 from tilewise.kernels.mlir.tuning_spec.form import Form, Loop, form_of
 from tilewise.kernels.mlir.tuning_spec.sizes import (
     around_config,
     compilation_info,
     outgrows_stack,
-    tiles_of,
 )
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.schedule import Schedule
 
 MARK = "tilewise.spec"
 """The attribute of an op that the spec has given its sizes: the problem of its entry."""
@@ -68,12 +67,12 @@ class Entry:
 
     Attributes:
         problem: whose op is matched.
-        schedule: the steps that give its sizes.
+        config: its sizes.
         told: lines above its matcher, such as its gain.
     """
 
     problem: Problem
-    schedule: Schedule
+    config: Configuration
     told: tuple[str, ...] = ()
 
 
@@ -87,7 +86,7 @@ def spec_text(entries: Sequence[Entry], told: Sequence[str] = ()) -> str:
 
     Raises:
         UnsupportedError: a problem has no spec.
-        ScheduleError: steps that are not those of a spec, or not of the problem's loops.
+        ScheduleError: a configuration is not of its problem's loops.
     """
     shared = Counter(matcher_key(entry.problem) for entry in entries)
     matchers = [
@@ -129,7 +128,7 @@ def marks_in(text: str) -> list[str]:
 
 def _cuts(entry: Entry) -> bool:
     """Whether the reduction is cut, so that the sums are written and read between its chunks."""
-    return bool(tiles_of(entry.schedule, "cache_reduction"))
+    return bool(entry.config.tiles_at("cache_reduction"))
 
 
 def _before(entry: Entry, is_shared: bool) -> tuple[str, ...]:
@@ -142,7 +141,7 @@ def _before(entry: Entry, is_shared: bool) -> tuple[str, ...]:
     problem = entry.problem
     if is_shared and has_epilogue(problem):
         return _EPILOGUES
-    is_large = outgrows_stack(form_of(problem), entry.schedule)
+    is_large = outgrows_stack(form_of(problem), entry.config)
     return _STORES if is_shared or is_large else ()
 
 
@@ -157,12 +156,12 @@ def _matcher(number: int, entry: Entry, before: tuple[str, ...]) -> str:
     conditions = [*_conditions(form)]
     if _cuts(entry):
         given |= {"fill": "op", "sizes": "param"}
-        conditions += _fill(form, entry.schedule)
+        conditions += _fill(form, entry.config)
     root = "root" if before else "op"
     if before:
         conditions = [*_reader(before), *conditions]
     types = ", ".join(f"!transform.any_{kind}" for kind in given.values())
-    info = compilation_info(form, entry.schedule)
+    info = compilation_info(form, entry.config)
     lines = [
         *(f"// {line}" for line in (entry.problem.canonical, *entry.told)),
         f"transform.named_sequence @match_{number}(%{root}: !transform.any_op "
@@ -189,14 +188,13 @@ def _reader(ops: tuple[str, ...]) -> list[str]:
     ]
 
 
-def _fill(form: Form, schedule: Schedule) -> list[str]:
+def _fill(form: Form, config: Configuration) -> list[str]:
     """What a matcher asks of the op's initial value, and the sizes of what is around the op."""
     return [
         "%fill = transform.get_producer_of_operand %op[2] : (!transform.any_op) -> "
         "!transform.any_op",
         'transform.match.operation_name %fill ["linalg.fill"] : !transform.any_op',
-        f"%sizes = transform.param.constant {around_config(form, schedule)} "
-        "-> !transform.any_param",
+        f"%sizes = transform.param.constant {around_config(form, config)} -> !transform.any_param",
     ]
 
 

@@ -5,7 +5,6 @@ import time
 from typing import Any
 
 from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import resolve
 from tilewise.kernels.target.model import Target
 from tilewise.search.runner.child.lowered import lower_ahead
@@ -30,7 +29,7 @@ class Compiler:
 def compiled(problem: Problem, steps: Any, target: Target) -> CompileReply:
     """Compile a schedule for whoever loads it; the seconds that it took."""
     begin = time.perf_counter()
-    lower_ahead(problem, Schedule.from_json(steps), target)
+    lower_ahead(problem, steps, target)
     return CompileReply(time.perf_counter() - begin)
 
 

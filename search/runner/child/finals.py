@@ -6,7 +6,6 @@ from statistics import median
 from typing import Any
 
 from tilewise.kernels.oracle.operands import Operands
-from tilewise.kernels.schedule import Schedule
 from tilewise.search.peers import available_peers
 from tilewise.search.peers.iree_modes import modes
 from tilewise.search.peers.variant import Variant, why_wrong
@@ -35,9 +34,7 @@ def finals(
     """
     begin = time.monotonic()
     scratch = _checked(session, schedules)
-    executables = [
-        lowered(session.problem, Schedule.from_json(steps), session.target) for steps in schedules
-    ]
+    executables = [lowered(session.problem, steps, session.target) for steps in schedules]
     peers = _right_peers(session) if with_peers else []
     cold = session.how_cold(session.call(schedules[0])) if session.cache == "cold" else None
     ours, theirs = _nothing_yet(len(schedules)), _nothing_yet(len(peers))

@@ -1,8 +1,9 @@
-"""A schedule made into code that runs: ours, or IREE's with the sizes of a tuning spec."""
+"""Steps made into code that runs: ours, or IREE's with the sizes of a tuning spec."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tilewise.kernels.mlir.tuning_spec.config import Configuration
 from tilewise.kernels.native import compile_ahead, lower
 from tilewise.kernels.oracle.operands import Array, Operands
 from tilewise.kernels.problem import Problem
@@ -82,25 +83,27 @@ class SpecCode:
         return SpecCall(made.run, {})
 
 
-def lowered(problem: Problem, schedule: Schedule, target: Target) -> Lowered:
-    """The code of a schedule.
+def lowered(problem: Problem, steps: object, target: Target) -> Lowered:
+    """The code of a schedule, or of a configuration if the target's code is IREE's.
 
     Raises:
-        ScheduleError: the schedule cannot be applied to the problem.
+        ScheduleError: the steps are not of the target's code, or cannot be applied to the problem.
         LoweringError: the target has not what it asks for, or it does not compile.
     """
     if target.kind == "cpu":
-        return lower(problem, schedule, target)
-    from tilewise.kernels.mlir.tuning_spec.compiled import spec_code
-
-    return SpecCode(problem, spec_code(problem, schedule, target), target.threads)
+        return lower(problem, Schedule.from_json(steps), target)
+    return SpecCode(problem, _spec_code(problem, steps, target), target.threads)
 
 
-def lower_ahead(problem: Problem, schedule: Schedule, target: Target) -> None:
+def lower_ahead(problem: Problem, steps: object, target: Target) -> None:
     """Compile what `lowered` will load, here or in another process; raises what that raises."""
     if target.kind == "cpu":
-        compile_ahead(problem, schedule, target)
+        compile_ahead(problem, Schedule.from_json(steps), target)
     else:
-        from tilewise.kernels.mlir.tuning_spec.compiled import spec_code
+        _spec_code(problem, steps, target)
 
-        spec_code(problem, schedule, target)
+
+def _spec_code(problem: Problem, steps: object, target: Target) -> bytes:
+    from tilewise.kernels.mlir.tuning_spec.compiled import spec_code
+
+    return spec_code(problem, Configuration.from_json(steps), target)

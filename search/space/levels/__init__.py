@@ -1,4 +1,4 @@
-"""The space of schedules that IREE lowers itself: the sizes of its levels.
+"""The space of IREE's configurations: the sizes of its levels.
 
 Face: `LevelSpace`.
 """

@@ -1,18 +1,24 @@
 """The space of a tuning spec: the sizes at each level of IREE's code generation.
 
-A point asks for tiles of about some size. Its schedule has tiles of whole vector tiles, so that
-what a workgroup gets, and what a cache holds, cuts no vector tile. Where tiles leave a remainder
-it is peeled off; masked vectors would be several times slower.
+A point asks for tiles of about some size. Its configuration has tiles of whole vector tiles, so
+that what a workgroup gets, and what a cache holds, cuts no vector tile. Where tiles leave a
+remainder it is peeled off; masked vectors would be several times slower.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from tilewise.kernels.mlir.tuning_spec.config import (
+    AnySchedule,
+    Configuration,
+    PipelineName,
+    Remainders,
+    TileSize,
+)
 from tilewise.kernels.mlir.tuning_spec.form import Form, Loop, form_of
 from tilewise.kernels.mlir.tuning_spec.sizes import STACK_BYTES, outgrows_stack
 from tilewise.kernels.mlir.tuning_spec.text import has_epilogue
-from tilewise.kernels.schedule import Schedule, Step
-from tilewise.kernels.schedule.steps.levels import Level, Pipeline, PipelineName, Remainders
 from tilewise.search.space.levels.tiles import sides, vector_tiles
 from tilewise.search.space.parameters import Choice, Parameter, Size
 from tilewise.search.space.points import WHOLE, Point
@@ -28,7 +34,7 @@ ROWS_FIRST, COLS_FIRST = "rows", "cols"
 
 @dataclass(frozen=True)
 class LevelSpace(Space):
-    """Every schedule that a search through IREE may try.
+    """Every configuration that a search through IREE may try.
 
     Raises:
         UnsupportedError: on construction, where no spec can choose the problem's sizes.
@@ -69,60 +75,61 @@ class LevelSpace(Space):
             ]
         return tuple(chosen)
 
-    def schedule(self, point: Point) -> Schedule:
-        """The schedule that a point means; levels without effect are left out."""
-        steps = [*self._distribution(point), *self._cached(point), *self._vectors(point)]
-        levels = [step for step in steps if isinstance(step, Level)]
-        return Schedule((*steps, Pipeline(self._pipeline, _remainders(self.form, levels))))
+    def schedule(self, point: Point) -> Configuration:
+        """The configuration that a point means; levels without effect are left out."""
+        tiles = (*self._distribution(point), *self._cached(point), *self._vectors(point))
+        return Configuration(tiles, self._pipeline, _remainders(self.form, tiles))
 
     @property
     def _pipeline(self) -> PipelineName:
         is_window = self.form.op == "convolution"
         return "ConvTileAndDecomposeExpert" if is_window else "DoubleTilingExpert"
 
-    def why_illegal(self, schedule: Schedule, operand: str = "") -> str | None:
+    def why_illegal(self, schedule: AnySchedule, operand: str = "") -> str | None:
         """Why IREE's stack cannot take the sums of a cut reduction with an epilogue behind them.
 
         Without one they lie in the result. What else IREE cannot do its compiler refuses.
         """
+        assert isinstance(schedule, Configuration), "this space made it"
         if has_epilogue(self.problem) and outgrows_stack(self.form, schedule):
             return f"the sums between chunks of the reduction take more than {STACK_BYTES} bytes"
         return None
 
-    def _distribution(self, point: Point) -> list[Step]:
+    def _distribution(self, point: Point) -> list[TileSize]:
         form, (high, wide) = self.form, sides(point["tile"])
         lead = [(loop, self._wanted(point, lead_name(loop), loop.extent, 1)) for loop in form.lead]
         rows = self._wanted(point, "rows", form.extent(form.rows), high)
         cols = self._wanted(point, "cols", form.extent(form.cols), wide)
         pair = [(form.rows, rows), (form.cols, cols)]
         named = [(loop.name, size) for loop, size in lead] + _ordered(pair, point["outer"])
-        return [Level("distribution", name, size) for name, size in named]
+        return [TileSize("distribution", name, size) for name, size in named]
 
-    def _cached(self, point: Point) -> list[Step]:
+    def _cached(self, point: Point) -> list[TileSize]:
         """Tiles of a workgroup's share that stay in a cache, and chunks of the reduction."""
         form, (high, wide) = self.form, sides(point["tile"])
         if form.op != "contraction":
             return []
-        steps: list[Step] = []
+        tiles: list[TileSize] = []
         share_rows = self._wanted(point, "rows", form.extent(form.rows), high)
         share_cols = self._wanted(point, "cols", form.extent(form.cols), wide)
         rows = min(share_rows, self._wanted(point, "cache_rows", share_rows, high))
         cols = min(share_cols, self._wanted(point, "cache_cols", share_cols, wide))
         if rows < share_rows or cols < share_cols:
             named = [*((loop.name, 1) for loop in form.lead), (form.rows, rows), (form.cols, cols)]
-            steps += [Level("cache_parallel", name, size) for name, size in named]
+            tiles += [TileSize("cache_parallel", name, size) for name, size in named]
         depth, whole = int(point["cache_depth"]), form.extent(form.depth)
         if depth != WHOLE and depth < whole:
-            steps.append(Level("cache_reduction", form.depth, depth))
-        return steps
+            tiles.append(TileSize("cache_reduction", form.depth, depth))
+        return tiles
 
-    def _vectors(self, point: Point) -> list[Step]:
+    def _vectors(self, point: Point) -> list[TileSize]:
         form, (high, wide) = self.form, sides(point["tile"])
         pair = _ordered([(form.rows, high), (form.cols, wide)], point["inner"])
         named = [*((loop.name, 1) for loop in form.lead), *pair]
-        steps: list[Step] = [Level("vector_common_parallel", name, size) for name, size in named]
+        tiles = [TileSize("vector_common_parallel", name, size) for name, size in named]
         depths = {loop.name: 1 for loop in form.reduction} | {form.depth: int(point["depth"])}
-        return [*steps, *(Level("vector_reduction", name, size) for name, size in depths.items())]
+        tiles += [TileSize("vector_reduction", name, size) for name, size in depths.items()]
+        return tiles
 
     @staticmethod
     def _wanted(point: Point, name: str, extent: int, unit: int) -> int:
@@ -146,11 +153,11 @@ def _ordered(pair: list[tuple[str, int]], first: object) -> list[tuple[str, int]
     return pair if first == ROWS_FIRST else pair[::-1]
 
 
-def _remainders(form: Form, levels: list[Level]) -> Remainders:
+def _remainders(form: Form, tiles: Iterable[TileSize]) -> Remainders:
     """Whether any level's tiles do not divide what the level around it gave."""
     left = {loop.name: loop.extent for loop in form.loops}
     is_even = True
-    for level in levels:
-        is_even = is_even and left[level.dim] % level.size == 0
-        left[level.dim] = level.size
+    for tile in tiles:
+        is_even = is_even and left[tile.dim] % tile.size == 0
+        left[tile.dim] = tile.size
     return "masked" if is_even else "peeled"

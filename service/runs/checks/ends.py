@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from tilewise.kernels.errors import KernelsError
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.mlir.tuning_spec.config import AnySchedule, read_steps
 from tilewise.kernels.target.features import differences
 from tilewise.search.records import TrialRecord
 from tilewise.service.db import models
@@ -151,10 +151,10 @@ def _attempt_faults(
         yield from proof_faults(work, f"{at}.proof", schedule, wire.proof)
 
 
-def _read(work: JobWork, steps: Steps) -> tuple[Schedule | None, str]:
+def _read(work: JobWork, steps: Steps) -> tuple[AnySchedule | None, str]:
     """Return the schedule of some steps, or None and why it is not one of the job's."""
     try:
-        schedule = Schedule.from_json(steps)
+        schedule = read_steps(steps)
     except KernelsError as error:
         return None, str(error)
     fault = work.steps_fault(schedule)

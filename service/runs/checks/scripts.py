@@ -13,9 +13,9 @@ from tilewise.kernels.mlir.cpu.script import emit_script
 from tilewise.kernels.mlir.proof.annotation import annotated
 from tilewise.kernels.mlir.proof.proof import FAILURES, Proof
 from tilewise.kernels.mlir.transform.module import HEADER_END
+from tilewise.kernels.mlir.tuning_spec.config import AnySchedule, Configuration
 from tilewise.kernels.mlir.tuning_spec.prove import proven_spec
 from tilewise.kernels.mlir.tuning_spec.text import Entry, spec_text
-from tilewise.kernels.schedule import Schedule
 from tilewise.service.runs.checks.work import Fault, JobWork
 from tilewise.service.runs.wire.base import MeasurementWire
 from tilewise.service.runs.wire.ends import ProofWire
@@ -42,7 +42,7 @@ def proof_of(wire: ProofWire) -> Proof:
     )
 
 
-def proof_faults(work: JobWork, at: str, schedule: Schedule, wire: ProofWire) -> Iterator[Fault]:
+def proof_faults(work: JobWork, at: str, schedule: AnySchedule, wire: ProofWire) -> Iterator[Fault]:
     """Yield what is wrong with the proof of a legal schedule."""
     if not _MLIR.fullmatch(wire.mlir):
         yield f"{at}.mlir", "is not a version of iree-base-compiler"
@@ -60,7 +60,9 @@ def proof_faults(work: JobWork, at: str, schedule: Schedule, wire: ProofWire) ->
         yield from _text_faults(work, at, schedule, wire.script)
 
 
-def _speed_faults(work: JobWork, at: str, schedule: Schedule, wire: ProofWire) -> Iterator[Fault]:
+def _speed_faults(
+    work: JobWork, at: str, schedule: AnySchedule, wire: ProofWire
+) -> Iterator[Fault]:
     if wire.gflops is None or wire.interval is None or wire.time_us is None:
         if (wire.gflops, wire.interval, wire.time_us) != (None, None, None):
             yield f"{at}.gflops", "gflops, interval and time_us are given together"
@@ -69,7 +71,7 @@ def _speed_faults(work: JobWork, at: str, schedule: Schedule, wire: ProofWire) -
     yield from work.speed_faults(at, speed, work.most_gflops(schedule))
 
 
-def _text_faults(work: JobWork, at: str, schedule: Schedule, text: str) -> Iterator[Fault]:
+def _text_faults(work: JobWork, at: str, schedule: AnySchedule, text: str) -> Iterator[Fault]:
     try:
         own = _emitted(work, schedule)
     except KernelsError as error:
@@ -81,16 +83,16 @@ def _text_faults(work: JobWork, at: str, schedule: Schedule, text: str) -> Itera
         yield f"{at}.script", "is not the script of its steps"
 
 
-def _emitted(work: JobWork, schedule: Schedule) -> str:
-    if work.target.kind == "iree":
+def _emitted(work: JobWork, schedule: AnySchedule) -> str:
+    if isinstance(schedule, Configuration):
         return spec_text([Entry(work.problem, schedule)])
     return emit_script(work.problem, schedule)
 
 
-def own_script(work: JobWork, schedule: Schedule, wire: ProofWire, by: str) -> str:
+def own_script(work: JobWork, schedule: AnySchedule, wire: ProofWire, by: str) -> str:
     """Return the script of a schedule with the outcome of a checked proof in its header."""
     proof = proof_of(wire)
-    if work.target.kind == "iree":
+    if isinstance(schedule, Configuration):
         modes = _MODE.findall((wire.script or "").partition(HEADER_END)[0])
         return proven_spec(work.problem, schedule, proof, modes, work.target.canonical, by)
     target = replace(work.target, threads=1).canonical

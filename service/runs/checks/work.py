@@ -6,6 +6,7 @@ from math import prod
 from statistics import median
 
 from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.mlir.tuning_spec.config import AnySchedule, Configuration
 from tilewise.kernels.mlir.tuning_spec.form import form_of
 from tilewise.kernels.mlir.tuning_spec.sizes import check_levels
 from tilewise.kernels.problem import Problem, parse_problem
@@ -61,10 +62,13 @@ class JobWork:
             job.toolchain.identity,
         )
 
-    def steps_fault(self, schedule: Schedule) -> str | None:
+    def steps_fault(self, schedule: AnySchedule) -> str | None:
         """Return why a schedule cannot be one of the job's; None if it can."""
+        if isinstance(schedule, Configuration) != (self.target.kind == "iree"):
+            steps = "level and pipeline" if self.target.kind == "iree" else "of a schedule"
+            return f"target {self.target.canonical} takes steps {steps} alone"
         try:
-            if self.target.kind == "iree":
+            if isinstance(schedule, Configuration):
                 check_levels(form_of(self.problem), schedule)
                 return None
             check_legal(self.problem, schedule)
@@ -76,13 +80,13 @@ class JobWork:
             )
         return None
 
-    def most_gflops(self, schedule: Schedule) -> float:
+    def most_gflops(self, schedule: AnySchedule) -> float:
         """Return the speed that no kernel of a legal schedule exceeds.
 
         Schedules that save multiplications are counted by those that they make.
         """
         saved = 1.0
-        if schedule.transforms:
+        if isinstance(schedule, Schedule) and schedule.transforms:
             made = 2 * prod(loop_nest(self.problem, schedule).extents.values())
             saved = max(1.0, self.problem.flops / made)
         return MARGIN * saved * self.most_peak_gflops
@@ -120,7 +124,7 @@ class JobWork:
             )
 
     def sample_faults(
-        self, field: str, samples: Sequence[float], schedule: Schedule
+        self, field: str, samples: Sequence[float], schedule: AnySchedule
     ) -> Iterator[Fault]:
         """Yield what is wrong with the wall times of a schedule."""
         if not samples:

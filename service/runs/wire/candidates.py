@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from tilewise.kernels.errors import KernelsError
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.mlir.tuning_spec.config import AnySchedule, read_steps
 from tilewise.search.helpers import Candidate, Exchanged, Helped
 from tilewise.search.records import LONGEST_SAMPLER, MOST_SPREAD
 from tilewise.service.runs.wire.base import LARGEST, PLAIN, Number, Params, Steps, Wire
@@ -24,9 +24,9 @@ class ControlWire(Wire):
     steps: Steps
     seconds: Seconds
 
-    def schedule(self) -> Schedule:
+    def schedule(self) -> AnySchedule:
         """Return the schedule; ScheduleError if the steps are not those of one."""
-        return Schedule.from_json(self.steps)
+        return read_steps(self.steps)
 
 
 class CandidateWire(Wire):
@@ -66,7 +66,7 @@ class CandidateWire(Wire):
         if self.control is not None:
             self.control.schedule()
             control = self.control.model_dump()
-        schedule = Schedule.from_json(self.steps)
+        schedule = read_steps(self.steps)
         params = dict(self.params)
         return Candidate(self.number, schedule, params, self.origin, self.best_s, control)
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.mlir.tuning_spec.config import AnySchedule, read_steps
 from tilewise.search.records import Best, TrialRecord, TuneResult
 from tilewise.service.host.machine import MachineInfo
 from tilewise.service.jobs.outcome import Attempt
@@ -85,9 +85,9 @@ class AttemptWire(Wire):
         said["message"] = said["message"][:LONGEST_MESSAGE]
         return cls(steps=steps, proof=ProofWire(**said))
 
-    def schedule(self) -> Schedule:
+    def schedule(self) -> AnySchedule:
         """Return the schedule; ScheduleError if the steps are not those of one."""
-        return Schedule.from_json(self.steps)
+        return read_steps(self.steps)
 
 
 class FinalistWire(Wire):
@@ -133,11 +133,10 @@ class BestWire(Wire):
     def best(self) -> Best:
         """The winner that was said."""
         runners_up = tuple(
-            (Schedule.from_json(one.steps), one.measurement.measurement())
-            for one in self.runners_up
+            (read_steps(one.steps), one.measurement.measurement()) for one in self.runners_up
         )
         return Best(
-            schedule=Schedule.from_json(self.steps),
+            schedule=read_steps(self.steps),
             measurement=self.measurement.measurement(),
             runners_up=runners_up,
             **{name: getattr(self, name) for name in _PLAIN},

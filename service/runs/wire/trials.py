@@ -5,8 +5,8 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.mlir.tuning_spec.config import read_steps
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Schedule
 from tilewise.search.records import (
     LONGEST_SAMPLER,
     Earlier,
@@ -84,7 +84,7 @@ class TrialWire(Wire):
         """The trial that was said; ScheduleError where its steps are none."""
         return TrialRecord(
             number=self.number,
-            schedule=Schedule.from_json(self.steps),
+            schedule=read_steps(self.steps),
             params=dict(self.params),
             state=self.state,
             origin=self.origin,

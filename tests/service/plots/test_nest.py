@@ -1,5 +1,8 @@
 """Loop nests as pictures: what copies and loops are called."""
 
+import pytest
+
+from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.schedule import (
     Interleave,
     Pack,
@@ -30,3 +33,11 @@ def test_streams_are_named():
     assert "tile, 4 trips" in drawn and "over 8 of k in 4 streams" in drawn
     plain = nest.draw("matmul:m=1,n=200,k=40,dtype=f32", Schedule(steps[:-1]).to_json())
     assert "streams" not in plain
+
+
+def test_a_configuration_of_irees_has_no_nest_of_ours():
+    problem = "matmul:m=64,n=96,k=40,dtype=f32"
+    steps = [{"step": "pipeline", "passes": "DoubleTilingExpert", "remainders": "masked"}]
+    assert nest.drawn(problem, steps) == ""
+    with pytest.raises(ScheduleError, match=r"'pipeline', .* no step of a schedule for a target"):
+        nest.draw(problem, steps)

@@ -27,6 +27,10 @@ from tilewise.service.runs.wire.ends import BestWire, EndWire, MachineWire
 from tilewise.service.runs.wire.trials import TrialWire
 
 OWNER = "worker-host:7:7"
+LEVELS = [
+    {"step": "level", "at": "distribution", "dim": "m", "size": 16},
+    {"step": "pipeline", "passes": "DoubleTilingExpert", "remainders": "masked"},
+]
 ILLEGAL = [{"step": "register", "rows": 4, "cols": 16, "outer": "cols"}] * 2
 BUDGET = 5
 
@@ -107,6 +111,7 @@ SPEED = {"gflops": 1e12, "interval": [1e12, 1e12], "time_us": 1.96608e-10}
         ({"number": 70}, "trial.number"),
         ({"number": BUDGET}, "trial.number"),
         ({"steps": ILLEGAL}, "trial.steps"),
+        ({"steps": LEVELS}, "trial.steps"),
         ({"steps": [{"step": "pipeline", "passes": "CPUDefault", "remainders": "masked"}]}, ""),
         ({"measurement": SPEED}, "trial.measurement.gflops"),
         ({"measurement": SPEED | {"gflops": 20.0}}, "trial.measurement.time_us"),

@@ -1,31 +1,30 @@
-"""Schedules of specs for tests: plain sizes, whatever the problem."""
+"""Configurations of specs for tests: plain sizes, whatever the problem."""
 
+from tilewise.kernels.mlir.tuning_spec.config import Configuration, LevelName, TileSize
 from tilewise.kernels.mlir.tuning_spec.form import form_of
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.schedule import Schedule
-from tilewise.kernels.schedule.steps.levels import Level, LevelName, Pipeline
 
 
-def plain(problem: Problem, *more: Level, rows: int = 8, cols: int = 32) -> Schedule:
+def plain(problem: Problem, *more: TileSize, rows: int = 8, cols: int = 32) -> Configuration:
     """A tile of vectors in whole rows and a few columns, and `more` levels."""
     form = form_of(problem)
     high, wide = min(rows, form.extent(form.rows)), min(cols, form.extent(form.cols))
     share = {form.rows: form.extent(form.rows), form.cols: min(2 * wide, form.extent(form.cols))}
     tile = {form.rows: high, form.cols: wide}
-    steps = [*_level("distribution", {loop.name: share.get(loop.name, 1)
+    tiles = [*_level("distribution", {loop.name: share.get(loop.name, 1)
                                       for loop in form.parallel}), *more]  # fmt: skip
-    steps += _level(
+    tiles += _level(
         "vector_common_parallel", {loop.name: tile.get(loop.name, 1) for loop in form.parallel}
     )
     depth = min(4, form.extent(form.depth))
-    steps += _level(
+    tiles += _level(
         "vector_reduction",
         {loop.name: depth if loop.name == form.depth else 1 for loop in form.reduction},
     )
     is_window = form.op == "convolution"
     passes = "ConvTileAndDecomposeExpert" if is_window else "DoubleTilingExpert"
-    return Schedule((*steps, Pipeline(passes, "peeled")))
+    return Configuration(tuple(tiles), passes, "peeled")
 
 
-def _level(at: LevelName, sizes: dict[str, int]) -> list[Level]:
-    return [Level(at, name, size) for name, size in sizes.items()]
+def _level(at: LevelName, sizes: dict[str, int]) -> list[TileSize]:
+    return [TileSize(at, name, size) for name, size in sizes.items()]

@@ -14,9 +14,9 @@ from tilewise.kernels.mlir.proof.proof import Proof
 from tilewise.kernels.mlir.tuning_spec import child
 from tilewise.kernels.mlir.tuning_spec import prove as proving
 from tilewise.kernels.mlir.tuning_spec.collection import entry_of, joined
+from tilewise.kernels.mlir.tuning_spec.config import TileSize
 from tilewise.kernels.mlir.tuning_spec.prove import prove
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule.steps.levels import Level
 
 pytest.importorskip("iree.runtime", reason="IREE's runtime, which runs the code, is not installed")
 
@@ -38,7 +38,7 @@ def test_a_proof_ran_compared_and_timed_beside_iree_alone() -> None:
         assert "// unproven: slower" in proof.script
     else:
         assert all(float(gain) >= 0.99 for gain in re.findall(r"gain ([\d.]+)", proof.script))
-        assert entry_of(proof.script).schedule == plain(PROBLEM)
+        assert entry_of(proof.script).config == plain(PROBLEM)
 
 
 def test_a_proof_runs_on_the_threads_of_its_target(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def test_constant_weights_are_given_to_the_module() -> None:
 
 def test_sizes_that_iree_refuses_fail_to_compile() -> None:
     problem = parse_problem("matmul:m=512,n=512,k=512,dtype=f32,bias")
-    cut = [Level("cache_parallel", "m", 256), Level("cache_reduction", "k", 64)]
+    cut = [TileSize("cache_parallel", "m", 256), TileSize("cache_reduction", "k", 64)]
     proof = prove(problem, plain(problem, *cut))
     assert (proof.failure, proof.executed) == ("apply", False)  # none but the unfused op takes them
     assert "no op matched" in proof.message

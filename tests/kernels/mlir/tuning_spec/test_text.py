@@ -1,6 +1,7 @@
 """The text of specs, and what IREE's compiler makes of it: each entry takes its op, no other."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -9,13 +10,11 @@ from tilewise.kernels.errors import LoweringError, ScheduleError, UnsupportedErr
 from tilewise.kernels.mlir.iree.compiler import compiled_text
 from tilewise.kernels.mlir.iree.module_text import module_text
 from tilewise.kernels.mlir.tuning_spec.collection import check_matched
+from tilewise.kernels.mlir.tuning_spec.config import Configuration, TileSize
 from tilewise.kernels.mlir.tuning_spec.form import check_covered, form_of
 from tilewise.kernels.mlir.tuning_spec.sizes import outgrows_stack
 from tilewise.kernels.mlir.tuning_spec.text import Entry, marks_in, matcher_key, spec_text
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Register, Schedule
-from tilewise.kernels.schedule.steps.levels import Level, Pipeline
-from tilewise.kernels.steps import Step
 
 COVERED = [
     "matmul:m=48,n=48,k=48,dtype=f32",
@@ -40,7 +39,7 @@ COVERED = [
 ]
 
 
-def entry(text: str, *more: Level) -> Entry:
+def entry(text: str, *more: TileSize) -> Entry:
     problem = parse_problem(text)
     return Entry(problem, plain(problem, *more))
 
@@ -84,39 +83,35 @@ def test_what_no_spec_can_tune_is_refused_with_the_reason(
     check_covered(problem, "cpu:znver4,threads=1")
 
 
-def test_the_order_of_a_levels_steps_is_its_interchange() -> None:
+def test_the_order_of_a_levels_tiles_is_its_interchange() -> None:
     problem = parse_problem("matmul:m=48,n=64,k=32,dtype=f32")
-    steps = (
-        Level("distribution", "n", 32),
-        Level("distribution", "m", 48),
-        Level("vector_common_parallel", "m", 8),
-        Level("vector_common_parallel", "n", 32),
-        Level("vector_reduction", "k", 2),
-        Pipeline("DoubleTilingExpert", "masked"),
+    tiles = (
+        TileSize("distribution", "n", 32),
+        TileSize("distribution", "m", 48),
+        TileSize("vector_common_parallel", "m", 8),
+        TileSize("vector_common_parallel", "n", 32),
+        TileSize("vector_reduction", "k", 2),
     )
-    text = spec_text([Entry(problem, Schedule(steps))])
+    config = Configuration(tiles, "DoubleTilingExpert", "masked")
+    text = spec_text([Entry(problem, config)])
     assert "distribution = {sizes = [48, 32, 0], interchange = [1, 0, 2]}" in text
     assert "vector_common_parallel = [8, 32, 0], vector_reduction = [0, 0, 2]" in text
     assert "peeling" not in text
-    assert Schedule.from_json(Schedule(steps).to_json()).steps == steps
 
 
 @pytest.mark.parametrize(
-    ("step", "said"),
+    ("tile", "said"),
     [
-        (Register(8, 32, "cols"), "no step of a tuning spec"),
-        (Level("distribution", "k", 8), "distribution tiles m, n"),
-        (Level("cache_reduction", "m", 8), "cache_reduction tiles k"),
-        (Level("cache_parallel", "m", 64), "m has only 48"),
-        (Level("distribution", "m", 8), "tiled twice"),
-        (Pipeline("DoubleTilingExpert", "masked"), "one pipeline step, not 2"),
+        (TileSize("distribution", "k", 8), "distribution tiles m, n"),
+        (TileSize("cache_reduction", "m", 8), "cache_reduction tiles k"),
+        (TileSize("cache_parallel", "m", 64), "m has only 48"),
+        (TileSize("distribution", "m", 8), "tiled twice"),
     ],
 )
-def test_steps_that_are_none_of_the_op_are_refused(step: Step, said: str) -> None:
+def test_tiles_of_other_loops_are_refused(tile: TileSize, said: str) -> None:
     problem = parse_problem("matmul:m=48,n=64,k=32,dtype=f32")
-    steps = (*plain(problem).steps, step)
     with pytest.raises(ScheduleError, match=said):
-        spec_text([Entry(problem, Schedule(steps))])
+        spec_text([Entry(problem, plain(problem, tile))])
 
 
 FUSED = """
@@ -145,23 +140,17 @@ def test_sums_that_the_stack_cannot_hold_are_left_to_ops_that_store_them(
 ) -> None:
     """A model that fuses something behind the op compiles, with the entry or without it."""
     cut = [
-        Level("cache_parallel", "m", size),
-        Level("cache_parallel", "n", size),
-        Level("cache_reduction", "k", 64),
+        TileSize("cache_parallel", "m", size),
+        TileSize("cache_parallel", "n", size),
+        TileSize("cache_reduction", "k", 64),
     ]
     problem = parse_problem("matmul:m=256,n=256,k=256,dtype=f32")
-    schedule = plain(problem, *cut, cols=128)
-    schedule = Schedule(
-        tuple(
-            Level("distribution", step.dim, 256)
-            if isinstance(step, Level) and step.at == "distribution"
-            else step
-            for step in schedule.steps
-        )
-    )
-    assert outgrows_stack(form_of(problem), schedule) == is_large
+    made = plain(problem, *cut, cols=128)
+    tiles = [replace(t, size=256) if t.at == "distribution" else t for t in made.tiles]
+    config = replace(made, tiles=tuple(tiles))
+    assert outgrows_stack(form_of(problem), config) == is_large
     path = tmp_path / "spec.mlir"
-    path.write_text(spec_text([Entry(problem, schedule)]))
+    path.write_text(spec_text([Entry(problem, config)]))
     flags = (f"--iree-codegen-tuning-spec-path={path}",)
     alone = compiled_text(module_text(problem), "executable-targets", flags)
     fused = compiled_text(FUSED, "executable-configurations", flags)

@@ -7,13 +7,9 @@ import pytest
 
 from tests.search.targets import NARROW, WIDE
 from tilewise.kernels.errors import UnsupportedError
+from tilewise.kernels.mlir.tuning_spec.config import Configuration
 from tilewise.kernels.mlir.tuning_spec.form import form_of
-from tilewise.kernels.mlir.tuning_spec.sizes import (
-    check_levels,
-    outgrows_stack,
-    pipeline_of,
-    tiles_of,
-)
+from tilewise.kernels.mlir.tuning_spec.sizes import check_levels, outgrows_stack
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.model.levels import LevelModel, level_starts
 from tilewise.search.records import Solved
@@ -40,10 +36,11 @@ def test_every_point_means_steps_of_the_op(text: str, target) -> None:
     points = [*level_starts(model, 10), *(space.draw(random) for _ in range(50))]
     for point in points:
         assert space.holds(point)
-        schedule = space.schedule(point)
-        check_levels(form, schedule)
+        config = space.schedule(point)
+        check_levels(form, config)
+        assert Configuration.from_json(config.to_json()) == config
         for level in ("distribution", "vector_common_parallel"):
-            assert {t.dim for t in tiles_of(schedule, level)} == {x.name for x in form.parallel}
+            assert {t.dim for t in config.tiles_at(level)} == {x.name for x in form.parallel}
         assert len(space.encode(point)) == len(space.encode(points[0]))
         assert model.log_time(point) == model.log_time(dict(point))
         assert all(space.holds(near) for near in space.neighbours(point))
@@ -52,8 +49,8 @@ def test_every_point_means_steps_of_the_op(text: str, target) -> None:
 def test_remainders_are_peeled_and_only_those() -> None:
     space = LevelSpace(parse_problem("matmul:m=512,n=512,k=512,dtype=f32"), IREE)
     even = level_starts(LevelModel.of(space), 1)[0]
-    assert pipeline_of(space.schedule(even)).remainders == "masked"
-    assert pipeline_of(space.schedule(even | {"tile": "12x32"})).remainders == "peeled"
+    assert space.schedule(even).remainders == "masked"
+    assert space.schedule(even | {"tile": "12x32"}).remainders == "peeled"
 
 
 def test_a_cut_reduction_with_an_epilogue_fits_the_stack() -> None:

@@ -1,1 +1,0 @@
-"""Steps of IREE's own schedules."""
