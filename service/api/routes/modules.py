@@ -13,12 +13,14 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query, Request
 
-from tilewise.kernels.errors import CompilerAbsentError, ModuleError, PlaceError
+from tilewise.kernels.errors import CompilerAbsentError, ModuleError, PlaceError, TargetError
 from tilewise.kernels.mlir.frontend.graph import Graph
 from tilewise.kernels.mlir.frontend.imported import Imported
 from tilewise.kernels.mlir.frontend.lone import LoneOp
 from tilewise.kernels.mlir.frontend.read import Limits, read_graph, read_module, read_op
 from tilewise.kernels.problem import Accuracy
+from tilewise.kernels.quoting import quoted
+from tilewise.kernels.target import target_kind
 from tilewise.service.api.problem_details import responses
 from tilewise.service.api.requests import TargetText
 from tilewise.service.api.schemas import ImportedView, OpScriptView, UnfinishedView
@@ -108,6 +110,8 @@ async def script_of_op(
     the same request finds the script soon. `with_payload` puts the op in front of the script, in a
     function of its own. `accuracy` is that of the searches whose schedules may be taken.
     """
+    if target_kind(target) != "cpu":
+        raise TargetError(f"target {quoted(target)}: scripts of ops are for targets cpu:NAME")
     body, kind = await request.body(), request.headers.get("content-type", "")
     key, module = await services.lanes.reads.run(partial(given, body, kind))
     lone: LoneOp | ModuleError | PlaceError = await services.modules.make(

@@ -76,6 +76,7 @@ def test_what_is_not_there_is_named(client: TestClient, tuned: int) -> None:
         assert_refused(asked(client, place=place), "place", "")
     assert_refused(asked(client, "no module"), "module", "the module was not read: ")
     assert_refused(asked(client, place="1", target="gpu:0"), "target", "")
+    assert_refused(asked(client, target="iree:host"), "target", "are for targets cpu:NAME")
 
 
 def test_that_none_proves_is_found_out_once_in_a_while(
