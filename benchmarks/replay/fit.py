@@ -5,7 +5,7 @@
 Least squares of the logarithm's errors with weights of at least zero, over the schedules
 within three times the best of each space, the fastest counting most; every space counts alike,
 and has a factor of its own. Prints the weights in cycles
-for `tilewise.search.model.weights`, and how well they rank each space: the speed of the schedule
+for `tilewise.kernels.target.costs`, and how well they rank each space: the speed of the schedule
 that the model likes best as a share of the best, and Spearman's correlation. A space that is
 left out shows how the weights do on a problem that they were not fitted to; so do, with
 `--judge`, weights that are shipped.
@@ -94,8 +94,8 @@ def main() -> int:
         used = [pair for name, pair in data.items() if name.split("/")[1] != args.without]
         weights, overlap = fit(used)
         for name, weight in zip(AMOUNTS, weights, strict=True):
-            print(f'    "{name}": {weight:.4g},')
-        print(f"overlap: {overlap:.3g}")
+            print(f"    {name}={weight:.4g},")
+        print(f"    overlap={overlap:.3g},")
     for name, (rows, times) in data.items():
         predicted = predict(rows, weights, overlap)
         share = times.min() / times[np.argmin(predicted)]

@@ -4,7 +4,7 @@ It judges what others report of machines that nobody here has measured. A measur
 """
 
 from tilewise.kernels.problem.dtypes import DTYPES
-from tilewise.kernels.target.cores import core_of, is_golden_cove_server
+from tilewise.kernels.target.cores import core_of
 
 CLOCK_GHZ = 5.5
 """Above the sustained clock of every processor in the table of cores."""
@@ -12,22 +12,16 @@ CLOCK_GHZ = 5.5
 DEPTH = {"bf16": 2, "f16": 2, "i8": 4}
 """Elements that the widest dot-product instruction sums into a lane; 1 for other types."""
 
-TILE_OPERATIONS = {"bf16": 1024, "f16": 1024, "i8": 2048}
-"""Operations of a cycle of AMX, on the servers that have it."""
-
 
 def ceiling_gflops(cpu: str, dtype: str, threads: int) -> float:
     """Return the multiply-adds of vector instructions in GFLOP/s (two operations each)."""
     core, _ = core_of(cpu)
-    element = DTYPES[dtype]
-    lanes = core.multiply_add_bytes / element.accumulator_bytes
-    operations = 2 * core.multiply_adds * lanes * DEPTH.get(dtype, 1)
-    return operations * CLOCK_GHZ * threads
+    lanes = core.multiply_adds * core.multiply_add_bytes / DTYPES[dtype].accumulator_bytes
+    return 2 * lanes * DEPTH.get(dtype, 1) * CLOCK_GHZ * threads
 
 
 def tile_ceiling_gflops(cpu: str, dtype: str, threads: int) -> float:
     """Return the ceiling of other libraries, which may use matrix instructions."""
-    vectors = ceiling_gflops(cpu, dtype, threads)
-    if not is_golden_cove_server(cpu):
-        return vectors
-    return max(vectors, TILE_OPERATIONS.get(dtype, 0) * CLOCK_GHZ * threads)
+    core, _ = core_of(cpu)
+    tiles = 2 * core.matrix_lanes * DEPTH.get(dtype, 0) * CLOCK_GHZ * threads
+    return max(ceiling_gflops(cpu, dtype, threads), tiles)

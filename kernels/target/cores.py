@@ -1,14 +1,29 @@
-"""What a core can start in one cycle, by LLVM's name of the processor: a declared table.
+"""What a core can start in one cycle, and what memory takes: a declared table by LLVM's names.
 
-It bounds the speed of a loop from its instructions alone. Sources: AMD's Software
+The first bounds the speed of a loop from its instructions alone; the second is what searches
+estimate times by. No other file decides by the name of a processor. Sources: AMD's Software
 Optimization Guides (publications 55723 and 56305 for family 17h, 56665 for 19h, 57647
 for Zen 4, 58455 for Zen 5), Intel's 64 and IA-32 Architectures Optimization Reference
 Manual (248966), Agner Fog's microarchitecture manual and instruction tables, uops.info. The slots
-of `vdpbf16ps` are measured, on Emerald Rapids and Zen 5.
+of `vdpbf16ps` are measured, on Emerald Rapids and Zen 5; for `costs`, `transforms`, `streams` and `far_l3` see
+`tilewise.kernels.target.costs`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from tilewise.kernels.target.costs import (
+    CASCADE_LAKE,
+    GOLDEN_COVE_MESH,
+    GOLDEN_COVE_TRANSFORMS,
+    STREAMS,
+    TRANSFORMS,
+    ZEN5,
+    Costs,
+    FarCache,
+    Streams,
+    Transforms,
+)
 
 
 @dataclass(frozen=True)
@@ -26,6 +41,13 @@ class Core:
         latency: cycles from a fused multiply-add to one that needs its sum.
         slots: of a multiply-add unit that instructions take, by mnemonic, where they take other
             numbers than `tilewise.kernels.instructions` declares.
+        broadcasts: elements loaded in a cycle, each to all lanes of a vector.
+        matrix_lanes: 32-bit sums that a matrix unit adds to in a cycle; 0 where there is none.
+        costs: cycles that loops, lines and packs take.
+        transforms: what transforms of operands take.
+        streams: what lines take of an operand that streams past the caches.
+        far_l3: what lines of the last cache take where it is far away; None where it is near.
+        older_model: whose name IREE compiles for where a virtual machine hides bf16.
     """
 
     multiply_adds: int
@@ -37,6 +59,13 @@ class Core:
     width: int
     latency: int = 4
     slots: Mapping[str, int] = field(default_factory=dict)
+    broadcasts: int = 2
+    matrix_lanes: int = 0
+    costs: Costs = ZEN5
+    transforms: Transforms = TRANSFORMS
+    streams: Streams = STREAMS
+    far_l3: FarCache | None = None
+    older_model: str | None = None
 
 
 _TWO_PRODUCTS = {"mul.i32": 2}  # of 16 bits, of which a 32-bit multiplication is made
@@ -47,14 +76,19 @@ _SKYLAKE_SERVER = Core(2, 64, 2, 64, 1, 64, 4, slots=_TWO_PRODUCTS)
 _SUNNY_COVE = Core(2, 32, 2, 64, 1, 64, 5, slots=_TWO_PRODUCTS)
 _SUNNY_COVE_SERVER = Core(2, 64, 2, 64, 1, 64, 5, slots=_TWO_PRODUCTS)
 _GOLDEN_COVE = Core(2, 32, 3, 32, 2, 32, 6, slots=_TWO_PRODUCTS)
-_GOLDEN_COVE_SERVER = Core(2, 64, 2, 64, 1, 64, 6, slots={**_TWO_PRODUCTS, "vdpbf16ps": 4})
+_GOLDEN_COVE_SERVER = Core(
+    2, 64, 2, 64, 1, 64, 6, slots={**_TWO_PRODUCTS, "vdpbf16ps": 4}, broadcasts=3, matrix_lanes=256,
+    transforms=GOLDEN_COVE_TRANSFORMS, far_l3=GOLDEN_COVE_MESH, older_model="icelake-server",
+)  # fmt: skip
 
-_CORES = {
+_AMD = {
     "znver1": Core(2, 16, 2, 16, 1, 16, 6, latency=5),
     "znver2": Core(2, 32, 2, 32, 1, 32, 6, latency=5),
     "znver3": Core(2, 32, 2, 32, 1, 32, 6),
     "znver4": Core(2, 32, 2, 32, 1, 32, 6),
     "znver5": Core(2, 64, 2, 64, 1, 64, 8),
+}
+_INTEL = {
     **dict.fromkeys(("haswell", "broadwell"), _HASWELL),
     "skylake": _SKYLAKE,
     **dict.fromkeys(("skylake-avx512", "cascadelake", "cooperlake"), _SKYLAKE_SERVER),
@@ -63,19 +97,16 @@ _CORES = {
     **dict.fromkeys(("alderlake", "raptorlake", "meteorlake"), _GOLDEN_COVE),
     **dict.fromkeys(("sapphirerapids", "emeraldrapids", "graniterapids"), _GOLDEN_COVE_SERVER),
 }
+_CORES = _AMD | {cpu: replace(core, costs=CASCADE_LAKE) for cpu, core in _INTEL.items()}
 DEFAULT = Core(2, 64, 2, 64, 1, 64, 4, slots=_TWO_PRODUCTS)
 """For a processor that is not in the table: two multiply-adds and two loads of any width,
 as cores have had since 2013, and the narrowest front end of those above."""
 
-
-def is_intel(cpu: str) -> bool:
-    """Whether the table has the processor, as one of Intel's."""
-    return cpu in _CORES and not cpu.startswith("znver")
-
-
-def is_golden_cove_server(cpu: str) -> bool:
-    """Whether a processor is one of Intel's servers with cores of the Golden Cove family."""
-    return _CORES.get(cpu) is _GOLDEN_COVE_SERVER
+INTEGERS_ORDERED_FOR = "znver4"
+"""Whose latencies order sums of products of integers, on every processor. By those of Sapphire
+Rapids LLVM has so many products wait that accumulators spill: 26 references to the stack in a tile
+of 6x4 of i32 by four.
+"""
 
 
 def core_of(cpu: str) -> tuple[Core, bool]:

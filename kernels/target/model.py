@@ -7,6 +7,7 @@ from typing import Literal
 from tilewise.kernels.errors import TargetError
 from tilewise.kernels.problem.dtypes import DTYPES
 from tilewise.kernels.quoting import quoted
+from tilewise.kernels.target.cores import Core, core_of
 from tilewise.kernels.target.features import (
     UNKNOWN,
     differences,
@@ -110,6 +111,11 @@ class Target:
     def canonical(self) -> str:
         """The contract's string, such as `cpu:znver4,threads=1`."""
         return self.named.canonical
+
+    @property
+    def core(self) -> Core:
+        """What the table has of its cores; of those that are not in it, the default."""
+        return core_of(self.cpu)[0]
 
     @property
     def has_fma(self) -> bool:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from math import gcd
 
 from tilewise.kernels.problem import Matmul
-from tilewise.kernels.target.cores import is_golden_cove_server
 from tilewise.search.model.kinds_of_points import division
 from tilewise.search.model.traffic import L2_WAYS, OWN_SHARE
 from tilewise.search.space.division import equal_block
@@ -29,14 +28,14 @@ WIDEST = 1.5  # times what a block of columns should have
 
 
 def fetched_points(space: Space) -> Iterator[Point]:
-    """Points that read B in place, or fetch it, the likely ones first; none on other processors.
+    """Points that read B in place, or fetch it, the likely ones first; none where L3 is near.
 
     Rows of a B that share few sets of L2 are packed, all others read in place. Of a far B the
     chunks of the reduction are outside; a near B is not cut.
     """
     workload, problem = space.workload, space.problem
-    is_known = is_golden_cove_server(space.target.cpu) and False in space.values("pack_b")
-    if not is_known or not isinstance(problem, Matmul) or problem.m < LEAST_RESULT_ROWS:
+    is_able = space.target.core.far_l3 is not None and False in space.values("pack_b")
+    if not is_able or not isinstance(problem, Matmul) or problem.m < LEAST_RESULT_ROWS:
         return
     if problem.transpose_b or workload.stored["B"].is_packed_ahead:
         return

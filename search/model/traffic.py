@@ -13,8 +13,6 @@ from tilewise.search.space.workload import Workload
 LINE_BYTES = 64
 PAGE_BYTES = 4096  # also one way of most first caches
 L2_WAYS = 16
-FETCHED = 5.0
-UNFETCHED_PER_ROW = 1.8  # 16 rows of bf16 by 11008x4096: 9.5 ms on Zen 5; fetched ahead 3.3
 OWN_SHARE = 0.75  # of a cache that is ours; the rest is for what streams by
 
 
@@ -100,7 +98,7 @@ def add_reads(
     a.add_lines(out, first_a - far_a, block_a + 2 * block_b)
     a.add_lines(out, max(0, calls * strip - first_a), again_a)
     streams = stored_b.is_packed_ahead and b_packed and stored_b.total > b.l2_bytes
-    slowed = slowed_stream(rows, bool(point.get("prefetch"))) if streams else 1.0
+    slowed = _slowed_stream(space, rows, bool(point.get("prefetch"))) if streams else 1.0
     held_b = block_b if b_packed and not streams else stored_b.total
     if _fetches_in_place(workload, point, sizes):
         held_b = 2 * block_b  # the next one beside it
@@ -108,12 +106,10 @@ def add_reads(
     b.add_lines(out, max(0, calls * panel - first_b), again_b)
 
 
-def slowed_stream(rows: int, is_fetched: bool) -> float:
-    """How many times as long a line takes of panels that were packed ahead, and are read once.
-
-    The more rows a tile has, the fewer lines are under way in the window of instructions.
-    """
-    return FETCHED if is_fetched else max(FETCHED, UNFETCHED_PER_ROW * rows)
+def _slowed_stream(space: Space, rows: int, is_fetched: bool) -> float:
+    """How many times as long a line takes of panels that were packed ahead, and are read once."""
+    streams = space.target.core.streams
+    return max(streams.fetched, 0.0 if is_fetched else streams.unfetched_row * rows)
 
 
 def add_packs(

@@ -16,7 +16,6 @@ from tilewise.kernels.problem.iteration import (
     iteration_space,
 )
 from tilewise.kernels.schedule import Instruction, Step
-from tilewise.kernels.target.cores import is_golden_cove_server
 from tilewise.kernels.target.model import Target
 
 
@@ -72,12 +71,12 @@ class Workload:
     def has_blocks_ahead(self) -> bool:
         """Whether blocks of a far B may be fetched where they lie, chunk of A after chunk of A.
 
-        A chunk of A then stays in L2 while blocks of B pass by. No trial on other processors
-        speaks for it.
+        A chunk of A then stays in L2 while blocks of B pass by. No trial where the last cache is
+        near speaks for it.
         """
         by_rows = is_packed_by_rows(self.problem) and not self.dims.patches
-        is_known = is_golden_cove_server(self.target.cpu)
-        return is_known and self.has_far_b and by_rows and not self.stored["B"].is_packed_ahead
+        is_far = self.target.core.far_l3 is not None and self.has_far_b
+        return is_far and by_rows and not self.stored["B"].is_packed_ahead
 
     @cached_property
     def lanes(self) -> int:

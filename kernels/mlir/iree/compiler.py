@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tilewise.kernels.errors import CompilerAbsentError, CompilerError
 from tilewise.kernels.system.children import child_command, child_environment, signal_name
+from tilewise.kernels.target.cores import core_of
 from tilewise.kernels.target.processor import Processor, this_processor
 
 CPU = "--iree-llvmcpu-target-cpu="
@@ -17,9 +18,7 @@ FLAGS = (
 )
 """How every module is compiled: for this processor, and with the types that it has."""
 
-WITH_BF16 = frozenset({"cooperlake", "sapphirerapids", "emeraldrapids", "graniterapids"})
-ICE_LAKE = "icelake-server"
-ICE_LAKE_HAS = frozenset(
+OLDER_HAS = frozenset(
     f"avx512{name}"
     for name in (
         "f",
@@ -35,6 +34,7 @@ ICE_LAKE_HAS = frozenset(
         "vpopcntdq",
     )
 )
+"""What a processor has to have to run code for its older model."""
 
 DATA_TILING = "--iree-opt-data-tiling"
 SHORT_VALUES = (
@@ -125,8 +125,9 @@ def older_model(here: Processor) -> str | None:
     A virtual machine may hide features of its processor, such as bf16. IREE takes them from the
     model's name, and makes vectors of them that LLVM, which knows better, cannot select.
     """
-    hides = here.name in WITH_BF16 and "avx512bf16" not in here.features
-    return ICE_LAKE if hides and ICE_LAKE_HAS.issubset(here.features) else None
+    core, _ = core_of(here.name)
+    hides = "avx512bf16" not in here.features and OLDER_HAS.issubset(here.features)
+    return core.older_model if hides else None
 
 
 def _tried(

@@ -13,6 +13,7 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.target.cores import INTEGERS_ORDERED_FOR
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 VOID = ir.VoidType()
@@ -24,11 +25,6 @@ PREFETCH_L2, PREFETCH_L1 = 2, 3
 _REGISTERS = {"x86_64": "v", "i686": "v", "aarch64": "w", "arm64": "w"}
 _REGISTER = _REGISTERS.get(llvm.get_process_triple().split("-")[0])
 """LLVM's letter for vector registers in inline assembly; None where nobody looked it up."""
-
-_ORDERED_FOR = "znver4"
-"""Whose latencies order sums of products of integers. By those of Sapphire Rapids LLVM has so many
-products wait that accumulators spill: 26 references to the stack in a tile of 6x4 of i32 by four.
-"""
 
 Value = Any  # those of llvmlite, which have no static types, or `Written` ones
 
@@ -240,9 +236,11 @@ def declare(module: ir.Module, name: str, result: Any, args: Sequence[Any]) -> V
 
 
 def _order_alike(fn: ir.Function) -> None:
-    """Have LLVM order a function's instructions as for `_ORDERED_FOR`, on every x86-64."""
+    """Have LLVM order a function's instructions as for `INTEGERS_ORDERED_FOR`, on every x86-64."""
     if _REGISTERS["x86_64"] == _REGISTER:
-        set.add(fn.attributes, f'"tune-cpu"="{_ORDERED_FOR}"')  # llvmlite checks names of its own
+        set.add(
+            fn.attributes, f'"tune-cpu"="{INTEGERS_ORDERED_FOR}"'
+        )  # llvmlite checks names of its own
 
 
 def internal_function(module: ir.Module, name: str, arguments: int) -> ir.Function:

@@ -37,15 +37,7 @@ from tilewise.kernels.native.strides import Strides
 from tilewise.kernels.problem import Conv2d, Problem
 from tilewise.kernels.schedule import Schedule, loop_nest
 from tilewise.kernels.steps.winograd import taps_of
-from tilewise.kernels.target.cores import is_golden_cove_server
 from tilewise.kernels.target.model import Target
-
-NEAR_BYTES = 4096
-"""Of a panel that one call reads from a far last cache, how far ahead it fetches to the first.
-
-On Emerald Rapids 7x7x512 in a tile of all 16 rows takes 0.83 ms with 2 to 8 KiB, and 0.87 with any
-prefetch to the second cache; 14x14x256 takes 0.50 and 0.53.
-"""
 
 
 def method_of(problem: Problem, schedule: Schedule) -> Method:
@@ -100,8 +92,8 @@ class TransformedProduct:
             relu=bool(flags & RELU),
             ceiling=ceiling_of(flags),
         )
-        near = NEAR_BYTES if _reads_panels_once(problem, schedule, target) else 0
-        spec = replace(spec, near_bytes=near * spec.streams_ahead)
+        far = target.core.far_l3 if _reads_panels_once(problem, schedule) else None
+        spec = replace(spec, near_bytes=far.near_bytes * spec.streams_ahead if far else 0)
         alone = replace(spec, taps=False, bias_rows=False, epilogue=0)
         past_caches = schedule.writes_past_caches
         if past_caches and transforms.cols:
@@ -139,11 +131,11 @@ def _of_result(spec: TransformSpec) -> Piece:
     return Piece("sums of products", (spec,), emit_transform_result, True)
 
 
-def _reads_panels_once(problem: Problem, schedule: Schedule, target: Target) -> bool:
-    """Whether a register tile has all tiles of a thread's block, where the last cache is far away.
+def _reads_panels_once(problem: Problem, schedule: Schedule) -> bool:
+    """Whether a register tile has all tiles of a thread's block.
 
     Each thread packs or reads all panels, and has a part of the tiles.
     """
     nest = loop_nest(problem, schedule)
     tiles = min(nest.enclosing(nest.row), nest.part(nest.row))
-    return is_golden_cove_server(target.cpu) and tiles <= nest.tile.rows
+    return tiles <= nest.tile.rows

@@ -22,7 +22,6 @@ from tilewise.kernels.schedule import (
 )
 from tilewise.kernels.steps.parallel import part_size
 from tilewise.kernels.steps.transformed import TILES
-from tilewise.kernels.target.cores import is_golden_cove_server
 from tilewise.search.space.division import block_steps
 from tilewise.search.space.methods.strassen import levels_of
 from tilewise.search.space.methods.winograd import has_far_result, has_large_filter, outputs_of
@@ -70,7 +69,7 @@ def tall_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
     1.08 times the best direct schedule, 13x2, which reads panels twice, at 0.97, and two calls of
     25x1 for 100 rows at no more than 10x2. No trial elsewhere speaks for it.
     """
-    if not is_golden_cove_server(workload.target.cpu) or not fetches_panels(workload):
+    if workload.target.core.far_l3 is None or not fetches_panels(workload):
         return ()
     most = workload.target.vector_registers - 2
     nests = (begin(workload.problem, step) for step in steps_of(workload))

@@ -5,7 +5,6 @@ little beside products only where all three dims are long.
 """
 
 from tilewise.kernels.steps.strassen import matrix_of, why_not_strassen
-from tilewise.kernels.target.cores import is_golden_cove_server
 from tilewise.search.space.workload import Workload
 
 Sizes = tuple[int, int, int]
@@ -21,14 +20,14 @@ and nothing beside one of 128x768x3072.
 LEAST_OF_VARIABLE: dict[int, Sizes] = {1: (1024, 2048, 2048), 2: (1024, 2048, 2048)}
 """The same where B is added up in every run: both gain 6% of 2048^3."""
 
-GOLDEN_COVE_VARIABLE: Sizes = (1024, 1024, 1024)
-"""From where one level is offered then on Golden Cove servers.
+CHEAP_VARIABLE: Sizes = (1024, 1024, 1024)
+"""From where one level is offered then by cores whose transforms are cheap.
 
 1024^3 gains 4% on Emerald Rapids in blocks of 60 groups of rows.
 """
 
 FEW_ROWS = 28
-"""Rows from which one level of constant weights is offered on Golden Cove servers.
+"""Rows from which one level of constant weights is offered where the last cache is far.
 
 There a tile of all groups of rows reads panels once
 (`tilewise.search.space.methods.algorithms.tall_tiles`): 28x1024x2048 gains 7%, 24x1024x2048
@@ -48,10 +47,10 @@ def levels_of(workload: Workload) -> tuple[int, ...]:
 
 
 def _least(workload: Workload) -> dict[int, Sizes]:
-    is_known = is_golden_cove_server(workload.target.cpu)
+    core = workload.target.core
     if not workload.problem.has_constant_weights:
-        return LEAST_OF_VARIABLE | ({1: GOLDEN_COVE_VARIABLE} if is_known else {})
-    if not is_known:
+        return LEAST_OF_VARIABLE | ({1: CHEAP_VARIABLE} if core.transforms.are_cheap else {})
+    if core.far_l3 is None:
         return LEAST
     _, cols, depth = LEAST[1]
     return LEAST | {1: (FEW_ROWS, cols, depth)}

@@ -6,7 +6,6 @@ from tilewise.kernels.problem import Conv2d
 from tilewise.kernels.schedule import Winograd, begin
 from tilewise.kernels.steps.transformed import POINT
 from tilewise.kernels.steps.winograd import taps_of, why_not_winograd
-from tilewise.kernels.target.cores import is_golden_cove_server
 from tilewise.search.space.tiles import LINE_BYTES
 from tilewise.search.space.workload import Workload
 
@@ -29,13 +28,6 @@ taps costs more than it saves from 8 channels down.
 """
 LEAST_CHANNELS_OF_STRIDED = {(3, 3): {2: 16, 3: 16}, (5, 5): {2: 16}}
 """The same of filters of stride 2, whose transforms round less than direct sums at any depth."""
-
-TIMES_L2, TIMES_L2_OF_GOLDEN_COVE = 4, 0.75
-"""Of the second cache, a filter beyond which tiles wait for it where it is not fetched ahead.
-
-On Zen 5, with 1 MiB, 28x28x128 (2.4 MB) lost 1% by fetching it, and 14x14x256 (9.4 MB) won 33%. On
-Emerald Rapids, with 2 MiB, 28x28x128 wins 8%, 28x28x112 (1.8 MB) 7%, and 56x56x96 (1.3 MB) nothing.
-"""
 
 RESULT_OF_L2 = 0.5
 """Of the second cache, a result beyond which its lines may be written past the caches.
@@ -74,6 +66,5 @@ def has_large_filter(workload: Workload) -> bool:
     points = begin(workload.problem, Winograd(max(outputs))).dim(POINT).extent
     channels = workload.stored["A" if workload.dims.image == "B" else "B"].total
     taps = prod(taps_of(workload.problem))
-    is_far = is_golden_cove_server(workload.target.cpu)
-    times = TIMES_L2_OF_GOLDEN_COVE if is_far else TIMES_L2
-    return points * channels // taps > times * workload.target.l2_bytes
+    target = workload.target
+    return points * channels // taps > target.core.transforms.fetched_from * target.l2_bytes

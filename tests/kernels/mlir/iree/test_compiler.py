@@ -69,7 +69,7 @@ def test_where_a_processor_hides_features_an_older_model_is_named_after_a_crash(
 
 
 def test_only_a_model_that_hides_bf16_and_has_the_rest_is_an_older_one() -> None:
-    has = tuple(compiler.ICE_LAKE_HAS)
+    has = tuple(compiler.OLDER_HAS)
     for cpu, features, expected in (
         ("emeraldrapids", has, "icelake-server"),
         ("emeraldrapids", (*has, "avx512bf16"), None),
