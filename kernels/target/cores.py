@@ -5,8 +5,8 @@ estimate times by. No other file decides by the name of a processor. Sources: AM
 Optimization Guides (publications 55723 and 56305 for family 17h, 56665 for 19h, 57647
 for Zen 4, 58455 for Zen 5), Intel's 64 and IA-32 Architectures Optimization Reference
 Manual (248966), Agner Fog's microarchitecture manual and instruction tables, uops.info. The slots
-of `vdpbf16ps` are measured, on Emerald Rapids and Zen 5; for `costs`, `transforms`, `streams` and `far_l3` see
-`tilewise.kernels.target.costs`.
+of `vdpbf16ps` are measured, on Emerald Rapids and Zen 5; for `costs`, `transforms`, `streams` and
+`far_l3` see `tilewise.kernels.target.costs`.
 """
 
 from collections.abc import Mapping
