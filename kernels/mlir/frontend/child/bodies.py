@@ -9,6 +9,7 @@ from iree.compiler import ir
 
 from tilewise.kernels.mlir.frontend.child.structured import Structured, element, rank
 from tilewise.kernels.mlir.frontend.child.values import Number, owner, splat
+from tilewise.kernels.quoting import quoted
 
 MOST_OPS = 64
 HUGE_FLOAT, HUGE_INTEGER = 3.4e38, 2**31 - 1
@@ -18,6 +19,13 @@ FUSED = "math.fma"
 MULTIPLICATIONS = (*_MULTIPLY, FUSED, "complex.mul", "arith.mulsi_extended",
                    "arith.mului_extended")  # fmt: skip
 _SUBTRACT = ("arith.subf", "arith.subi")
+_SIGNS = {
+    **dict.fromkeys(_ADD, "+"),
+    **dict.fromkeys(_MULTIPLY, "*"),
+    **dict.fromkeys(_SUBTRACT, "-"),
+    "arith.divf": "/",
+}
+DEEPEST = 6  # levels of an expression that a message shows
 _EXTEND = ("arith.extf", "arith.extsi")
 _MAXIMUM = ("arith.maximumf", "arith.maxnumf", "arith.maxsi")
 _MINIMUM = ("arith.minimumf", "arith.minnumf", "arith.minsi")
@@ -99,6 +107,11 @@ def reduces(op: Any) -> bool:
     return any("reduction" in str(kind) for kind in kinds)
 
 
+def sums(op: Any) -> bool:
+    """Whether the body of a linalg op adds."""
+    return any(inner.name in _ADD for inner in _inside(op.regions[0].blocks[0]))
+
+
 def multiplies(op: Any) -> bool:
     """Whether the body of a linalg op multiplies elements of two different tensors.
 
@@ -145,11 +158,29 @@ def _has_elements(value: Any) -> bool:
     return isinstance(kind, ir.ShapedType) and kind.has_rank and bool(kind.rank)
 
 
-def others_in(op: Structured) -> list[str]:
-    """The operations of a body that no sum of products has."""
-    known = (*_ADD, *_MULTIPLY, FUSED, *_EXTEND, *_SUBTRACT, "linalg.yield", "arith.constant")
-    names = (inner.name for inner in _inside(op.body))
-    return list(dict.fromkeys(name for name in names if name not in known))
+def formula(body: Expr, out: int, depth: int = DEEPEST) -> str:
+    """Return an expression as text, with `in1` for the first input and `out` for the result.
+
+    Args:
+        body: the expression.
+        out: number of the argument that is the result so far.
+        depth: levels that are written out; those below are `...`.
+    """
+    if body.name == "arg":
+        return "out" if body.value == out else f"in{int(body.value) + 1}"
+    if body.name == "const":
+        return quoted(body.value)
+    if body.name == OTHER.name or not depth:
+        return "..."
+    parts = [formula(one, out, depth - 1) for one in body.of]
+    sign = _SIGNS.get(body.name)
+    if sign is None:
+        return f"{body.name}({', '.join(parts)})"
+    bare = (None, "*") if sign in "+-" else (None,)
+    return f" {sign} ".join(
+        text if _SIGNS.get(one.name) in bare else f"({text})"
+        for one, text in zip(body.of, parts, strict=True)
+    )
 
 
 def is_multiply_add(body: Expr, out: int) -> bool:

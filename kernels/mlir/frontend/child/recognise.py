@@ -8,11 +8,15 @@ from typing import Any
 
 from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.mlir.frontend.child.bodies import (
+    MOST_OPS,
+    OTHER,
+    Expr,
     body_of,
+    formula,
     is_multiply_add,
     multiplies,
-    others_in,
     reduces,
+    sums,
 )
 from tilewise.kernels.mlir.frontend.child.endings import (
     Ending,
@@ -39,10 +43,11 @@ from tilewise.kernels.mlir.frontend.child.values import (
 from tilewise.kernels.mlir.frontend.contraction import is_contraction, matmul_layout
 from tilewise.kernels.mlir.frontend.convolution import convolution_layout
 from tilewise.kernels.mlir.frontend.imported import Arrangement, Occurrence
-from tilewise.kernels.mlir.frontend.nest import Layout, Nest, RefusedError, moves
+from tilewise.kernels.mlir.frontend.nest import Axis, Layout, Nest, RefusedError, moves
 from tilewise.kernels.problem import DTYPES, Conv2d, Matmul, Problem
 
 INPUTS = 2
+LONGEST_FORMULA = 120  # characters of one in a message
 PARTS = ("pad", "relu", "addition", "bias", "copies")
 """What a problem may take in around its op. `recognised` leaves out what its caller names."""
 ELSEWHERE = {
@@ -95,6 +100,8 @@ def recognised(
             raise RefusedError("multiplies elements that its body reads by tensor.extract")
         return None
     if not _may_be(op) and not (is_product and op.name == "linalg.generic"):
+        if _is_summed_later(op):
+            raise RefusedError("makes products that another op sums; give both as one op")
         return None
     operands = op.operand(0), op.operand(1), op.operand(len(op.inputs))
     if not operands[2].shape:
@@ -103,8 +110,9 @@ def recognised(
     if not nest.has_windows and not is_contraction(nest) and not is_product:
         return None
     dtype = _dtype(op) if is_product and len(op.inputs) == INPUTS else ""
-    if not is_multiply_add(body_of(op, knows_tensors=False), len(op.inputs)):
-        raise RefusedError(_other_body(op))
+    body = body_of(op, knows_tensors=False)
+    if not is_multiply_add(body, len(op.inputs)):
+        raise RefusedError(_other_body(op, body))
     dtype = dtype or _dtype(op)
     seen = min(_ways(op, nest, without), key=_rank)
     return _occurrence(op, seen, dtype, where, may_pad="pad" not in without), seen.ending
@@ -132,25 +140,46 @@ def _may_be(op: Structured) -> bool:
     first, second, result = op.maps[0], op.maps[1], op.maps[-1]
     if first is None or second is None or result is None or not rank(op.inputs[0]):
         return False
-    of_first, of_second, of_result = (
-        {dim for axis in axes for dim, _ in axis} for axes in (first, second, result)
-    )
-    if of_first & of_second - of_result:
-        return True
-    is_outer = bool(of_first - of_second) and bool(of_second - of_first)
-    return is_outer and of_first | of_second == of_result and _uses_result(op)
+    of_first, of_second, of_result = (_loops(axes) for axes in (first, second, result))
+    return bool(of_first & of_second - of_result) or (_is_outer(op) and _uses_result(op))
+
+
+def _loops(axes: tuple[Axis, ...]) -> set[int]:
+    """Return the loops that an operand is read or written along."""
+    return {dim for axis in axes for dim, _ in axis}
+
+
+def _is_outer(op: Structured) -> bool:
+    """Return whether each of two inputs is read along a loop of its own, all axes of the result."""
+    first, second, result = op.maps[0], op.maps[1], op.maps[-1]
+    if first is None or second is None or result is None:
+        return False
+    of_first, of_second = _loops(first), _loops(second)
+    has_own = bool(of_first - of_second) and bool(of_second - of_first)
+    return has_own and of_first | of_second == _loops(result)
+
+
+def _is_summed_later(op: Structured) -> bool:
+    """Return whether an op makes all products of a matmul, and another op adds them up."""
+    if op.name != "linalg.generic" or not multiplies(op.op) or not _is_outer(op):
+        return False
+    readers = [use.owner for use in op.result.uses]
+    return any(reduces(reader) and sums(reader) for reader in readers)
 
 
 def _uses_result(op: Structured) -> bool:
     return next(iter(op.body.arguments[-1].uses), None) is not None
 
 
-def _other_body(op: Structured) -> str:
-    if len(op.inputs) > INPUTS:
-        return "has zero points, or inputs besides the two that are multiplied"
-    others = others_in(op)
-    has = f": its body has {', '.join(others)}" if others else ""
-    return f"does not add products of its signed or floating-point inputs to its result{has}"
+def _other_body(op: Structured, body: Expr) -> str:
+    count = len(op.inputs)
+    has = f"has {count} inputs, and " if count > INPUTS else ""
+    if body == OTHER:
+        return f"{has}has a body with regions or more than {MOST_OPS} operations"
+    found = formula(body, count)
+    if len(found) > LONGEST_FORMULA:
+        found = f"{found[:LONGEST_FORMULA]}..."
+    return f"{has}computes {found}; known is out + in1 * in2 of signed integers or floats"
 
 
 def _dtype(op: Structured) -> str:

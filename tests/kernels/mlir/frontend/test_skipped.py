@@ -121,6 +121,56 @@ LOOPS = """func.func @f(%a: memref<8xf32>, %b: memref<8xf32>, %z: f32) -> f32 {
   }
   return %r : f32
 }"""
+HALVED = PRODUCT.replace("%o, %p", "%o, %q").replace(
+    "%t =", "%h = arith.constant 0.5 : f32\n    %q = arith.mulf %p, %h : f32\n    %t =", 1
+)
+DEEP = PRODUCT.replace("%o, %p", "%o, %p59").replace(
+    "%t =",
+    "%p0 = arith.mulf %p, %p : f32\n"
+    + "\n".join(f"    %p{i} = arith.mulf %p{i - 1}, %p{i - 1} : f32" for i in range(1, 60))
+    + "\n    %t =",
+)
+CHOICE = """%z = arith.constant 0.0 : f32
+    %v = arith.cmpf ogt, %x, %z : f32
+    %p = scf.if %v -> f32 {
+      %q = arith.mulf %x, %y : f32
+      scf.yield %q : f32
+    } else {
+      scf.yield %z : f32
+    }
+    %t = arith.addf %o, %p : f32
+    linalg.yield %t : f32"""
+THREE = f"""func.func @f(%a: {TYPE}, %b: {TYPE}, %s: tensor<8xf32>, %c: {TYPE}) -> {TYPE} {{
+  %r = linalg.generic {{indexing_maps = [affine_map<(m, n, k) -> (m, k)>,
+    affine_map<(m, n, k) -> (k, n)>, affine_map<(m, n, k) -> (k)>,
+    affine_map<(m, n, k) -> (m, n)>], iterator_types = ["parallel", "parallel", "reduction"]}}
+    ins(%a, %b, %s : {TYPE}, {TYPE}, tensor<8xf32>) outs(%c : {TYPE}) {{
+  ^bb0(%x: f32, %y: f32, %w: f32, %o: f32):
+    %y1 = arith.divf %y, %w : f32
+    {PRODUCT.replace("%y ", "%y1 ")}
+  }} -> {TYPE}
+  return %r : {TYPE}
+}}"""
+QUANTIZED = """func.func @f(%a: tensor<8x8xi8>, %b: tensor<8x8xi8>, %s: i32, %c: tensor<8x8xi32>)
+    -> tensor<8x8xi32> {
+  %z = arith.constant 0 : i32
+  %r = linalg.quantized_matmul ins(%a, %b, %s, %z : tensor<8x8xi8>, tensor<8x8xi8>, i32, i32)
+    outs(%c : tensor<8x8xi32>) -> tensor<8x8xi32>
+  return %r : tensor<8x8xi32>
+}"""
+SUMMED_LATER = f"""func.func @f(%a: {TYPE}, %b: {TYPE}, %c: {TYPE}) -> {TYPE} {{
+  %e = tensor.empty() : tensor<8x8x8xf32>
+  %m = linalg.generic {{indexing_maps = [affine_map<(m, k, n) -> (m, k)>,
+    affine_map<(m, k, n) -> (k, n)>, affine_map<(m, k, n) -> (m, k, n)>],
+    iterator_types = ["parallel", "parallel", "parallel"]}}
+    ins(%a, %b : {TYPE}, {TYPE}) outs(%e : tensor<8x8x8xf32>) {{
+  ^bb0(%x: f32, %y: f32, %o: f32):
+    %p = arith.mulf %x, %y : f32
+    linalg.yield %p : f32
+  }} -> tensor<8x8x8xf32>
+  %r = linalg.reduce {{arith.addf}} ins(%m : tensor<8x8x8xf32>) outs(%c : {TYPE}) dimensions = [1]
+  return %r : {TYPE}
+}}"""
 SQUARES = PRODUCT.replace("arith.mulf %x, %y", "arith.mulf %x, %x")
 
 LISTED = {
@@ -133,7 +183,24 @@ LISTED = {
     "two results of a reduction": (REDUCED, "has 2 results"),
     "two types": (generic(MIXED, kinds=typed("f32", None, "i8")), "multiplies f32 by i8"),
     "complex": (generic(COMPLEX, kinds=typed("complex<f32>")), "multiplies complex<f32>"),
-    "unsigned": (generic(UNSIGNED, kinds=typed("i8", "i32")), "its body has arith.extui"),
+    "unsigned": (
+        generic(UNSIGNED, kinds=typed("i8", "i32")),
+        "computes out + arith.extui(in1) * arith.extui(in2);",
+    ),
+    "subtracted": (
+        generic(PRODUCT.replace("arith.addf", "arith.subf")), "computes out - in1 * in2; known is",
+    ),
+    "scaled": (generic(HALVED), "computes out + (in1 * in2) * 0.5;"),
+    "divided": (generic(PRODUCT.replace("mulf", "divf")), "computes out + (in1 / in2);"),
+    "not added": (generic("%p = arith.mulf %x, %y : f32\n    linalg.yield %p : f32"),
+                  "computes in1 * in2;"),
+    "deep": (generic(DEEP), "computes out + (((((...) * (...)) * ((...) * (...)))"),
+    "regions": (generic(CHOICE), "has a body with regions"),
+    "three inputs": (THREE, "has 3 inputs, and computes out + in1 * (in2 / in3);"),
+    "zero points": (
+        QUANTIZED, "has 4 inputs, and computes out + (arith.extsi(in1) - in3) * (arith.extsi(in2) - 0);",
+    ),
+    "summed later": (SUMMED_LATER, "makes products that another op sums"),
     "sums of one input": (
         generic(b="(l, n)", loops="m, n, k, l", sums=2), "sums the first input alone",
     ),
@@ -163,7 +230,7 @@ def test_products_added_by_fma_are_a_matmul() -> None:
         read_op(generic(FMA).encode())
     other = FMA.replace("%x, %y, %o", "%x, %o, %y")
     (skipped,) = read_module(generic(other).encode()).skipped
-    assert "does not add products" in skipped.reason
+    assert "computes math.fma(in1, out, in2)" in skipped.reason
 
 
 def test_sums_of_squares_and_products_by_element_are_not_listed() -> None:
