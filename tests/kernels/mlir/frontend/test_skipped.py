@@ -198,7 +198,8 @@ LISTED = {
     "regions": (generic(CHOICE), "has a body with regions"),
     "three inputs": (THREE, "has 3 inputs, and computes out + in1 * (in2 / in3);"),
     "zero points": (
-        QUANTIZED, "has 4 inputs, and computes out + (arith.extsi(in1) - in3) * (arith.extsi(in2) - 0);",
+        QUANTIZED,
+        "has 4 inputs, and computes out + (arith.extsi(in1) - in3) * (arith.extsi(in2) - 0);",
     ),
     "summed later": (SUMMED_LATER, "makes products that another op sums"),
     "sums of one input": (
