@@ -27,7 +27,7 @@ class Verdict:
         transformed: the module itself; empty where the script did not apply.
         unscripted_us: time of the payload lowered without the script, where it was measured.
         inputs: the kind of inputs on which the error is the largest share of what is allowed;
-            empty for a problem's payload.
+            empty where a problem's reference decided.
         warnings: what MLIR warned of, each with its location.
     """
 

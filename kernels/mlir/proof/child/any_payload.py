@@ -117,6 +117,8 @@ def run_payload(
     module: Any,
     diagnostics: Diagnostics,
     stage: Callable[[str], object],
+    *,
+    is_timed: bool = True,
 ) -> dict[str, Any]:
     """Compile the module and its payload as it was, run both on the same inputs, compare, time.
 
@@ -134,7 +136,6 @@ def run_payload(
     begin = time.perf_counter()
     scripted = compiled(module)
     out: dict[str, Any] = {"compile_s": time.perf_counter() - begin}
-    plain = compiled(payload_alone(text))
     traits: list[Traits] = []
     reference = compiled(
         payload_alone(text), put_parallel_innermost, lambda one: traits.append(traits_of(one))
@@ -164,8 +165,9 @@ def run_payload(
         spiked = make_spiked(signature.arguments, request["seed"])
         worst = compared(functions, any(is_mixed(functions, one) for one in spiked))
     out |= {"executed": True, **worst.fields()}
-    if worst.difference.is_wrong:
+    if worst.difference.is_wrong or not is_timed:
         return out
+    plain = compiled(payload_alone(text))
     stage("time")
     calls = [function.bind(inputs[kinds[0]]).call for function in (scripted, plain)]
     with_script, without = time_beside(calls, request["repeat_s"])

@@ -1,11 +1,13 @@
 """The median, and the order statistics around it."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from tilewise.kernels.mlir.lowering.apply import StageError
 from tilewise.kernels.mlir.lowering.jit import Call, compile_ir
-from tilewise.kernels.mlir.proof.child.timing import summarise, time_call
+from tilewise.kernels.mlir.proof.child.timing import summarise, time_beside, time_call
 
 
 def test_interval_encloses_the_median() -> None:
@@ -24,6 +26,23 @@ def test_calls_are_warmed_up_and_repeated() -> None:
     calls: list[None] = []
     time_call(lambda: calls.append(None), seconds=0.0)
     assert len(calls) == 6
+
+
+def test_calls_are_timed_in_turns_and_warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, order = [0.0], list[str]()
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+
+    def taking(name: str, seconds: float) -> Callable[[int], object]:
+        def call(repeats: int) -> None:
+            cold = 1.0 if name not in order else 0.0
+            now[0] += cold + seconds * repeats
+            order.append(name)
+
+        return call
+
+    found = time_beside([taking("a", 2.0**-10), taking("b", 2.0**-9)], seconds=0.5)
+    assert found == [2.0**-10, 2.0**-9]
+    assert order[:6] == ["a", "b"] * 3
 
 
 def test_many_calls_are_one_entry() -> None:
