@@ -1,6 +1,7 @@
 """The service on a real PostgreSQL: its migrations and its calls."""
 
 import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -28,6 +29,7 @@ from tilewise.service.runs.sql import SqlKeeper
 from tilewise.service.workers.job_run import run_job
 
 KEY = parse_problem(PROBLEM).key
+MOST_TRIES = 20
 
 
 @pytest.fixture
@@ -150,7 +152,13 @@ def test_two_hundred_at_once_are_one_job(client):
     answers = []
 
     def post():
-        answers.append(client.post("/v1/jobs", json={"problem": PROBLEM, "trials": 4}))
+        for _ in range(MOST_TRIES):
+            answer = client.post("/v1/jobs", json={"problem": PROBLEM, "trials": 4})
+            if answer.status_code != 503:
+                break
+            # On a busy machine a request may find no free thread in time. It left nothing.
+            time.sleep(int(answer.headers["Retry-After"]))
+        answers.append(answer)
 
     threads = [threading.Thread(target=post) for _ in range(200)]
     for thread in threads:
@@ -159,6 +167,8 @@ def test_two_hundred_at_once_are_one_job(client):
         thread.join()
     assert {answer.status_code for answer in answers} == {202}
     assert {answer.json()["id"] for answer in answers} == {answers[0].json()["id"]}
+    assert len(answers) == 200
+    assert len(client.get("/v1/jobs").json()["jobs"]) == 1
 
 
 def test_tokens_workers_and_old_samples(sessions, machine, submit):
