@@ -14,7 +14,8 @@ from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.mlir.frontend.lone import LoneOp
-from tilewise.kernels.mlir.normalised.choice import MOST_PROOFS, problems_of
+from tilewise.kernels.mlir.normalised.choice import MOST_PROOFS, fitting, problems_of
+from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.typed_json import to_json
 from tilewise.service.db import models
 from tilewise.service.errors import NotFoundError
@@ -33,7 +34,8 @@ def op_source(session: Session, lone: LoneOp, asked: Asked) -> tuple[str, Origin
     """What a script depends on, as canonical JSON: the op and the schedules that are tried.
 
     The schedule of a problem's own script is tried first, since the fastest native kernel is not
-    the fastest script; then the best of each problem, and the fastest others.
+    the fastest script; then the best of each problem, and the fastest others. Of each it is what
+    the op can use (`fitting`).
 
     Returns:
         That, and of each schedule by its hash how near it is to what was asked for.
@@ -47,23 +49,27 @@ def op_source(session: Session, lone: LoneOp, asked: Asked) -> tuple[str, Origin
     except UnsupportedError as error:
         raise NotFoundError(str(error)) from error
     found = nearest.find(session, [one.key for one in problems], asked)
-    rows = [found[one.key] for one in problems if one.key in found]
-    for row in rows:
-        integrity.check_schedule(row)
-    tried = {row.hash: (row, row.steps) for row in rows}
-    for row in rows:
-        for one in islice(trials_beside(session, row, ("timed",)), MOST_PROOFS):
-            tried.setdefault(one.hash, (row, one.schedule.to_json()))
-    if not tried:
+    rows = {one: found[one.key] for one in problems if one.key in found}
+    if not rows:
         told = " or ".join(one.canonical for one in problems)
         raise NotFoundError(f"no schedule of {told} is stored for {asked.target}; tune it first")
-    proofs = shown_proofs(session, [row.id for row in rows]).values()
+    for row in rows.values():
+        integrity.check_schedule(row)
+    stored = [(one, row, Schedule.from_json(row.steps)) for one, row in rows.items()]
+    for one, row in rows.items():
+        timed = islice(trials_beside(session, row, ("timed",)), MOST_PROOFS)
+        stored += [(one, row, trial.schedule) for trial in timed]
+    proofs = shown_proofs(session, [row.id for row in rows.values()]).values()
     of_scripts = {one.script.hash for one in proofs if one.script and one.failure is None}
-    ranked = sorted(tried.items(), key=lambda one: one[0] not in of_scripts)
-    first = dict(islice(ranked, MOST_PROOFS))
+    stored.sort(key=lambda each: each[2].hash not in of_scripts)
+    tried: dict[str, tuple[models.Schedule, Schedule]] = {}
+    for one, row, schedule in stored:
+        fit = fitting(lone, one, schedule)
+        tried.setdefault(fit.hash, (row, fit))
+    first = dict(islice(tried.items(), MOST_PROOFS))
     source = {
         "op": to_json(lone),
-        "schedules": [steps for _, steps in first.values()],
+        "schedules": [schedule.to_json() for _, schedule in first.values()],
     }
     origins = {hashed: _origin(row, asked) for hashed, (row, _) in first.items()}
     return json.dumps(source, sort_keys=True), origins

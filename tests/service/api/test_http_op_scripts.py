@@ -15,6 +15,8 @@ from tests.service.api.test_http_errors import assert_problem, assert_refused
 from tests.service.api.test_http_networks import MODULE, OTHER
 from tests.service.conftest import PROBLEM
 from tests.service.results.test_tampering import edit
+from tests.tilewise.test_script_of_op import GROUPED
+from tilewise.kernels.schedule import Schedule, Tile
 from tilewise.service.api.routes import modules
 from tilewise.service.results.kernels import op_scripts
 
@@ -127,3 +129,19 @@ def test_trials_that_cannot_be_read_are_left_out(
                """UPDATE trials SET steps = '[{"step": "later"}]' WHERE number = 2"""))  # fmt: skip
     assert_problem(asked(client, place="1"), 404)
     assert given == [[fakes.schedule(n).to_json() for n in (3, 0)]]
+
+
+def test_a_schedule_of_other_loops_gives_the_op_its_register_tile(
+    client: TestClient, submit: Callable[..., int], run: Callable[..., object]
+) -> None:
+    """The loops of a script are those of pixels first, whatever the order that is stored."""
+    parsed = client.post("/v1/problems/parse", content=GROUPED, headers=TEXT).json()
+    problem = parsed["problems"][0]["problem"]
+    assert "layout=nchw_fchw" in problem
+    run(submit(problem, trials=1))
+    answer = asked(client, GROUPED)
+    assert answer.status_code == 200, answer.text
+    told = answer.json()
+    expected = Schedule((Tile("g", 1), fakes.schedule(0).register))
+    assert told["schedule"]["steps"] == expected.to_json()
+    assert (told["match"], told["stale"]) == ("exact", False)
