@@ -190,6 +190,12 @@ def _root(value: Any) -> Any:
         return _root(owner.operands[0])
     elif owner.name in ("memref.alloc", "memref.alloca", "memref.get_global"):
         return value
+    elif owner.name == "scf.if":
+        number = ir.OpResult(value).result_number
+        ends = [list(region.blocks[0].operations)[-1].operation for region in owner.regions]
+        roots = [_root(end.operands[number]) for end in ends]
+        if all(_is_inside(root, owner) for root in roots):  # inside whatever loop is around it
+            return roots[0]
     raise StageError("lower", f"cannot follow a buffer of a parallel loop: {value}")
 
 
@@ -358,6 +364,8 @@ def _make_shadows(watched: _Watched, value: Any) -> tuple[Any, Any]:
     around = owner.owner.operation if isinstance(owner, ir.Block) else None
     if around is not None and around.name != "func.func":
         return _shadows(watched, around.operands[2 + ir.BlockArgument(value).arg_number])
+    if around is None and owner.name == "scf.if":
+        raise StageError("lower", f"cannot follow a buffer of a parallel loop: {value}")
     if around is not None or owner.name not in _VIEWS:
         with ir.InsertionPoint.at_block_begin(watched.function.regions[0].blocks[0]):
             sizes = ir.DenseI32ArrayAttr.get([0, 0])

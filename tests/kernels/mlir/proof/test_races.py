@@ -143,3 +143,43 @@ func.func @f(%a: memref<8x16xf32>, %b: memref<8x16xf32>) {
         written = text.replace("BODY", body)
         for line, failure in (("%i", None), ("%three", "race")):
             assert found(script(), written.replace("LINE", line)).failure == failure, body
+
+
+BRANCHES = """
+func.func @f(%x: memref<8xf32>, %c: memref<8xf32>) {
+  %0 = arith.constant 0 : index
+  %1 = arith.constant 1 : index
+  %8 = arith.constant 8 : index
+  %k = arith.constant 0.0 : f32
+  OUTSIDE
+  scf.parallel (%i) = (%0) to (%8) step (%1) {
+    INSIDE
+    %v = memref.load %x[%i] : memref<8xf32>
+    memref.store %v, %t[%i] : memref<8xf32>
+    %w = memref.load %t[%i] : memref<8xf32>
+    memref.store %w, %c[%i] : memref<8xf32>
+  }
+  return
+}"""
+CHOSEN = """%p = memref.load %x[%0] : memref<8xf32>
+  %y = arith.cmpf ogt, %p, %k : f32
+  %t = scf.if %y -> memref<8xf32> {
+    %a = memref.alloc() : memref<8xf32>
+    scf.yield %a : memref<8xf32>
+  } else {
+    %b = memref.alloc() : memref<8xf32>
+    scf.yield %b : memref<8xf32>
+  }"""
+ARGUMENT = CHOSEN.replace("    %b = memref.alloc() : memref<8xf32>\n", "").replace("%b", "%x")
+
+
+def test_a_buffer_of_either_branch_is_followed_where_each_iteration_has_its_own() -> None:
+    inside = BRANCHES.replace("OUTSIDE", "").replace("INSIDE", CHOSEN)
+    assert found(script(), inside).failure is None
+    for text in (
+        BRANCHES.replace("INSIDE", "").replace("OUTSIDE", CHOSEN),
+        BRANCHES.replace("OUTSIDE", "").replace("INSIDE", ARGUMENT),
+    ):
+        refused = found(script(), text)
+        assert refused.failure == "lower", refused.message
+        assert "cannot follow a buffer of a parallel loop" in refused.message
