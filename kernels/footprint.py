@@ -5,7 +5,7 @@ from math import ceil, prod
 
 from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.minimal_filtering import outputs_for, tile_filtering
-from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.problem import Problem
 from tilewise.kernels.problem.iteration import iteration_space
 
 GIB = 1024**3
@@ -48,8 +48,8 @@ def working_bytes(problem: Problem) -> int:
     one tap, and what is being compared. A filter may be transformed as well, first along one side.
     Scripts pad an image ahead, and gather all patches of an nchw image ahead.
     """
-    is_conv = isinstance(problem, Conv2d)
-    copies = {"A": 2 if is_conv else 4, "B": 2 + _transformed_share(problem), "C": 5, "bias": 1}
+    has_image = bool(iteration_space(problem).image)
+    copies = {"A": 2 if has_image else 4, "B": 2 + _transformed_share(problem), "C": 5, "bias": 1}
     total = problem.bytes
     for name, shape in problem.operand_shapes.items():
         total += copies[name] * _WIDE * prod(shape)
@@ -58,14 +58,13 @@ def working_bytes(problem: Problem) -> int:
 
 def _transformed_share(problem: Problem) -> int:
     """How often minimal filtering has a value of the filter: transformed along a side, and both."""
-    if not isinstance(problem, Conv2d) or not (
-        outputs := outputs_for((problem.kh, problem.kw), problem.stride)
-    ):
+    outputs, (rows, cols) = outputs_for(problem.window, problem.stride), problem.window
+    if not outputs:
         return 0
-    filtering = tile_filtering(max(outputs), (problem.kh, problem.kw), problem.stride)
+    filtering = tile_filtering(max(outputs), problem.window, problem.stride)
     height, width = filtering.input
-    half = max(height * problem.kw, problem.kh * width)
-    return ceil((filtering.products + half) / (problem.kh * problem.kw))
+    half = max(height * cols, rows * width)
+    return ceil((filtering.products + half) / (rows * cols))
 
 
 def padded_bytes(problem: Problem) -> int:
@@ -73,15 +72,15 @@ def padded_bytes(problem: Problem) -> int:
 
     The reference of i32 cuts two halves of each tap's view, in float64.
     """
-    if not isinstance(problem, Conv2d):
+    if not iteration_space(problem).image:
         return 0
-    pixels = problem.n * problem.ci * prod(problem.padded)
-    return (3 * _WIDE + problem.element.bytes * bool(problem.pad)) * pixels
+    copies = 3 * _WIDE + problem.element.bytes * bool(problem.pad)
+    return copies * prod(problem.padded_shape)
 
 
 def patch_bytes(problem: Problem) -> int:
     """Bytes of all patches of an image that scripts gather: every tap's view of it."""
-    if not isinstance(problem, Conv2d) or not iteration_space(problem).patches:
+    space = iteration_space(problem)
+    if not space.patches:
         return 0
-    taps = problem.ci * problem.kh * problem.kw
-    return problem.n * taps * problem.oh * problem.ow * problem.element.bytes
+    return prod(map(space.extent, space.operand_dims["B"])) * problem.element.bytes

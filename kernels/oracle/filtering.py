@@ -8,12 +8,14 @@ Neural Networks, ACM TOMS 46(4), 2020), with the probabilistic constant of
 `tilewise.kernels.oracle`.
 """
 
+from math import prod
+
 import numpy as np
 
 from tilewise.kernels.minimal_filtering import Filtering, Matrix, TileFiltering, tile_filtering
 from tilewise.kernels.oracle.operands import Array, Operands, operand_type, widened
 from tilewise.kernels.oracle.tolerance import TINY, Expected, error_bound
-from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.problem import Problem
 
 
 def loosened(problem: Problem, operands: Operands, expected: Expected, output: int) -> Expected:
@@ -25,10 +27,11 @@ def loosened(problem: Problem, operands: Operands, expected: Expected, output: i
         expected: of the direct method.
         output: pixels of a tile along the filter.
     """
-    assert isinstance(problem, Conv2d) and expected.tolerance is not None
-    filtering = tile_filtering(output, (problem.kh, problem.kw), problem.stride)
+    assert expected.tolerance is not None
+    filtering = tile_filtering(output, problem.window, problem.stride)
     size = _magnitudes(problem, operands, filtering)
-    unit = error_bound(problem.ci + _roundings(filtering), problem.element.accumulator)
+    channels = problem.depth // prod(problem.window)
+    unit = error_bound(channels + _roundings(filtering), problem.element.accumulator)
     return Expected(expected.value, expected.tolerance + unit * size + TINY)
 
 
@@ -42,21 +45,24 @@ def _roundings(filtering: TileFiltering) -> int:
     return sum(2 * side.input + side.taps + 1 for side in sides if side.taps > 1)
 
 
-def _magnitudes(problem: Conv2d, operands: Operands, filtering: TileFiltering) -> Array:
+def _magnitudes(problem: Problem, operands: Operands, filtering: TileFiltering) -> Array:
     """The sums of magnitudes that each pixel of the result is made of; line of tiles by line."""
     image, weights = (
         np.abs(widened(operands[name], operand_type(problem, name))) for name in ("A", "B")
     )
+    shape = problem.operand_shapes["C"]
     if problem.has_channels_first:
         image, weights = image.transpose(0, 2, 3, 1), weights.transpose(2, 3, 1, 0)
+        shape = (shape[0], *shape[2:], shape[1])
+    images, height, width, outputs = shape
     down, across = filtering.down, filtering.across
-    tiles = -(-problem.ow // across.output)
+    tiles = -(-width // across.output)
     transformed = _both_sides(down.filter, across.filter, weights)
-    found = np.empty((problem.n, problem.oh, problem.ow, problem.co))
-    for n in range(problem.n):
-        for first in range(0, problem.oh, down.output):
-            shape = (down.input, (tiles - 1) * across.step + across.input)
-            inputs = _tiles(_band(problem, image[n], first, shape), across, tiles)
+    found = np.empty(shape)
+    for n in range(images):
+        for first in range(0, height, down.output):
+            size = (down.input, (tiles - 1) * across.step + across.input)
+            inputs = _tiles(_band(problem, image[n], first, size), across, tiles)
             products = np.einsum(
                 "ijxc,ijcf->ijxf",
                 _both_sides(down.image, across.image, inputs),
@@ -64,18 +70,19 @@ def _magnitudes(problem: Conv2d, operands: Operands, filtering: TileFiltering) -
                 optimize=True,
             )
             pixels = _both_sides(down.result, across.result, products).transpose(0, 2, 1, 3)
-            lines = pixels.reshape(down.output, tiles * across.output, problem.co)
-            last = min(first + down.output, problem.oh)
-            found[n, first:last] = lines[: last - first, : problem.ow]
+            lines = pixels.reshape(down.output, tiles * across.output, outputs)
+            last = min(first + down.output, height)
+            found[n, first:last] = lines[: last - first, :width]
     return found.transpose(0, 3, 1, 2) if problem.has_channels_first else found
 
 
-def _band(problem: Conv2d, image: Array, first: int, shape: tuple[int, int]) -> Array:
+def _band(problem: Problem, image: Array, first: int, shape: tuple[int, int]) -> Array:
     """The lines under a line of tiles from output `first` on, zero beyond the image."""
-    band = np.zeros((*shape, problem.ci))
+    height, width, channels = image.shape
+    band = np.zeros((*shape, channels))
     top, pad = first * problem.stride - problem.pad, problem.pad
-    begin, end = max(top, 0), min(top + shape[0], problem.h)
-    width = min(problem.w, shape[1] - pad)
+    begin, end = max(top, 0), min(top + shape[0], height)
+    width = min(width, shape[1] - pad)
     if begin < end and width > 0:
         band[begin - top : end - top, pad : pad + width] = image[begin:end, :width]
     return band

@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewise.kernels.oracle.operands import Array, Operands
 from tilewise.kernels.oracle.tolerance import TINY, Expected, error_bound
-from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.problem import Problem
 from tilewise.kernels.strassen import FILTER, IMAGE, PRODUCTS, RESULT
 
 ROWS = 2048
@@ -52,7 +52,7 @@ def loosened_by_quadrants(
 
 def _rows(problem: Problem, a: Array) -> Array:
     """Those of A that are multiplied: a stride leaves pixels out."""
-    step = problem.stride if isinstance(problem, Conv2d) else 1
+    step = problem.stride
     return a if step == 1 else a[:, ::step, ::step]
 
 

@@ -10,9 +10,11 @@ element by element with |A||B|.
 """
 
 from collections.abc import Callable
+from functools import singledispatch
 
 import numpy as np
 
+from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.oracle.operands import Array, Operands, operand_type, widened
 from tilewise.kernels.oracle.tolerance import TINY, Expected, error_bound
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
@@ -36,8 +38,8 @@ def _float_reference(problem: Problem, operands: Operands) -> Expected:
         value, size = value + extra, size + np.abs(extra)
     if problem.has_relu:
         value = np.clip(value, 0, problem.ceiling)
-    length = problem.flops // (2 * int(np.prod(problem.operand_shapes["C"]))) + 2
-    return Expected(value, error_bound(length, problem.element.accumulator) * size + TINY)
+    unit = error_bound(problem.depth + 2, problem.element.accumulator)
+    return Expected(value, unit * size + TINY)
 
 
 def _initial(problem: Problem, operands: Operands) -> list[Array]:
@@ -54,19 +56,28 @@ def _initial(problem: Problem, operands: Operands) -> list[Array]:
 Product = Callable[[Array, Array], Array]
 
 
+@singledispatch
 def _contract(problem: Problem, a: Array, b: Array, product: Product) -> Array:
-    if isinstance(problem, Matmul):
-        a = a.swapaxes(-1, -2) if problem.transpose_a else a
-        return product(a, b.swapaxes(-1, -2) if problem.transpose_b else b)
-    assert isinstance(problem, Conv2d)
-    if problem.layout == "nhwc_hwcf":
-        return _convolve(problem, a, b, product)
+    """The sums of products; one function for each operation."""
+    raise UnsupportedError(f"op={problem.op} has no reference", "op")
+
+
+@_contract.register
+def _multiply(problem: Matmul, a: Array, b: Array, product: Product) -> Array:
+    a = a.swapaxes(-1, -2) if problem.transpose_a else a
+    return product(a, b.swapaxes(-1, -2) if problem.transpose_b else b)
+
+
+@_contract.register
+def _convolve(problem: Conv2d, a: Array, b: Array, product: Product) -> Array:
+    if not problem.has_channels_first:
+        return _convolve_nhwc(problem, a, b, product)
     image, weights = a.transpose(0, 2, 3, 1), b.transpose(2, 3, 1, 0)
-    return _convolve(problem, image, weights, product).transpose(0, 3, 1, 2)
+    return _convolve_nhwc(problem, image, weights, product).transpose(0, 3, 1, 2)
 
 
-def _convolve(problem: Conv2d, image: Array, weights: Array, product: Product) -> Array:
-    """nhwc: sum over filter taps of (shifted image) x (tap's matrix): plain, no im2col."""
+def _convolve_nhwc(problem: Conv2d, image: Array, weights: Array, product: Product) -> Array:
+    """Sum over filter taps of (shifted image) x (tap's matrix): plain, no im2col."""
     pad, stride, dilation = problem.pad, problem.stride, problem.dilation
     padded = np.pad(image, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
     ci, co = problem.ci // problem.groups, problem.co // problem.groups

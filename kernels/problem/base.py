@@ -6,6 +6,7 @@ Validation happens on construction, so a `Problem` in hand is a sensible one.
 import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
+from math import prod
 from typing import ClassVar
 
 from tilewise.kernels.errors import ProblemError
@@ -153,6 +154,49 @@ class Problem(ABC):
         """Whether images are stored plane by plane, a channel after the other."""
 
     @property
+    def window(self) -> tuple[int, int]:
+        """Rows and columns of the filter; one of each without a filter."""
+        return 1, 1
+
+    @property
+    def stride(self) -> int:
+        """Pixels from one window to the next."""
+        return 1
+
+    @property
+    def dilation(self) -> int:
+        """Pixels from one element of a window to the next."""
+        return 1
+
+    @property
+    def pad(self) -> int:
+        """Rows and columns of zeros on each side of an image."""
+        return 0
+
+    @property
+    def groups(self) -> int:
+        """Groups of channels that are computed apart."""
+        return 1
+
+    @property
+    def padded_shape(self) -> tuple[int, ...]:
+        """The shape of `A` with the zeros around it, in the order in which it is stored."""
+        return self.operand_shapes["A"]
+
+    @property
+    def depth(self) -> int:
+        """How many products are summed to an element of the result."""
+        return self.flops // (2 * prod(self.operand_shapes["C"]))
+
+    def stored_as(self, *, channels_first: bool, pad: int) -> "Problem":
+        """The same computation on images of this layout, whose zeros but for `pad` are stored.
+
+        Raises:
+            ProblemError: the stored image is too large.
+        """
+        return self
+
+    @property
     def bytes(self) -> int:
         """Bytes of all operands and the result as they are stored, each counted once.
 
@@ -162,7 +206,5 @@ class Problem(ABC):
         element, total = self.element, 0
         for name, shape in self.operand_shapes.items():
             size = element.bytes if name in ("A", "B") else element.accumulator_bytes
-            for extent in shape:
-                size *= extent
-            total += size
+            total += size * prod(shape)
         return total

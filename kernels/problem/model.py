@@ -1,6 +1,6 @@
 """`Matmul` and `Conv2d`: frozen, validated, with flops and bytes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, get_args
 
 from tilewise.kernels.errors import ProblemError
@@ -234,6 +234,24 @@ class Conv2d(Problem):
     def padded(self) -> tuple[int, int]:
         """Height and width of the image with its padding of zeros."""
         return self.h + 2 * self.pad, self.w + 2 * self.pad
+
+    @property
+    def padded_shape(self) -> tuple[int, ...]:
+        """The shape of the image with its padding of zeros."""
+        if self.has_channels_first:
+            return self.n, self.ci, *self.padded
+        return self.n, *self.padded, self.ci
+
+    def stored_as(self, *, channels_first: bool, pad: int) -> "Conv2d":
+        """The same convolution in this layout, with all of the padding but `pad` in the image."""
+        grown = 2 * (self.pad - pad)
+        layout = "nchw_fchw" if channels_first else "nhwc_hwcf"
+        return replace(self, h=self.h + grown, w=self.w + grown, pad=pad, layout=layout)
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """Rows and columns of the filter."""
+        return self.kh, self.kw
 
     @property
     def oh(self) -> int:

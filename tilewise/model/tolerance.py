@@ -12,7 +12,7 @@ It says nothing of a model that magnifies its errors: that has to be measured in
 from collections.abc import Iterable
 from math import sqrt
 
-from tilewise.kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.problem import Problem
 
 SAFETY = 3.2
 """Of a plain sum's error: that of two levels of quadrants is 3 times as large, and one of those
@@ -31,14 +31,6 @@ def tolerance(contractions: Iterable[tuple[Problem, int]]) -> float:
     for problem, count in contractions:
         element = problem.element
         if element.is_float:
-            of_sum = _length(problem) * UNITS[element.accumulator] ** 2
+            of_sum = problem.depth * UNITS[element.accumulator] ** 2
             total += count * (of_sum + NARROW.get(element.name, 0.0) ** 2)
     return SAFETY * sqrt(total) + ELEMENTWISE
-
-
-def _length(problem: Problem) -> int:
-    """How many products each sum has."""
-    if isinstance(problem, Matmul):
-        return problem.k
-    assert isinstance(problem, Conv2d)
-    return problem.kh * problem.kw * problem.ci // problem.groups

@@ -7,7 +7,6 @@ into the compiled driver: the code, and so the speed, is that of the tuned kerne
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import prod
 from textwrap import indent
 from typing import Any
 
@@ -186,9 +185,8 @@ def _speed(tuned: Tuned | None, threads: int) -> str:
 
 def _check_text(problem: Problem, planned: Plan) -> str:
     """The self-check; floats may be off by what rounding a sum of this length allows."""
-    length = problem.flops // (2 * prod(problem.operand_shapes["C"])) + 2
     element = problem.element
-    bound = error_bound(length, element.accumulator) if element.is_float else 0.0
+    bound = error_bound(problem.depth + 2, element.accumulator) if element.is_float else 0.0
     transforms = any(copy.transforms for copy in planned.nest.copies)
     bound *= MOST_TIMES if transforms else 1.0
     return check_text(problem, bound, problem.accumulates, planned.is_ahead, transforms)
