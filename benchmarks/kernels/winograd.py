@@ -31,15 +31,15 @@ import numpy as np
 
 from benchmarks.kernels.threads import best_steps
 from tilewise.bench.machine import processor
-from tilewise.kernels.loopnest import build, count
 from tilewise.kernels.minimal_filtering import outputs_for, tile_filtering
 from tilewise.kernels.native.jit.functions import load
 from tilewise.kernels.native.microbench import peak_gflops
 from tilewise.kernels.native.plan import plan
+from tilewise.kernels.nest import count
 from tilewise.kernels.oracle.accuracy import KINDS
 from tilewise.kernels.oracle.operands import empty_aligned
 from tilewise.kernels.problem import Conv2d, Problem, parse_problem
-from tilewise.kernels.schedule import Pack, Register, Schedule, Winograd
+from tilewise.kernels.schedule import Pack, Register, Schedule, Winograd, loop_nest
 from tilewise.kernels.target import Target, resolve
 from tilewise.search.peers.screen import Bench, screen
 from tilewise.search.peers.variant import PeerAbsentError
@@ -197,13 +197,11 @@ def least_seconds(problem: Problem, schedule: Schedule, peak: float, copying: fl
     A transform reads about as many bytes as it writes, or less: what is counted are the bytes that
     lie in scratch, and of the result those of C.
     """
-    if not schedule.transforms:
+    if schedule.algorithm is None:
         return problem.flops / peak / 1e9
-    nest = build(problem, schedule)
-    counts = count(problem, nest)
-    space = nest.space
-    tiles, depth, cols = (space.extent(dim) for dim in (space.row, space.stream, space.col))
-    products = 2 * space.extent("point") * tiles * depth * cols
+    nest = loop_nest(problem, schedule)
+    counts = count(nest)
+    products = 2 * prod(nest.extents.values())
     moved = sum(counts.packed_bytes.values())
     return products / peak / 1e9 + 2 * moved / copying / 1e9
 

@@ -18,7 +18,7 @@ from tilewise.kernels.native import lower
 from tilewise.kernels.native.microbench import peak_gflops
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.schedule import Schedule, loop_nest
 from tilewise.kernels.target import resolve
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
@@ -72,7 +72,7 @@ def first_that_packs(problem: Problem) -> Schedule:
     space = Space(problem, resolve("host"))
     for point in prior_points(Model.shipped(space), PROPOSALS):
         schedule = space.schedule(point)
-        if schedule.packs("B"):
+        if loop_nest(problem, schedule).stage("B"):
             return schedule
     raise LoweringError(f"{problem}: none of the first {PROPOSALS} proposals packs B; give more m")
 

@@ -19,7 +19,7 @@ from tilewise.kernels.native.microbench import peak_gflops
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.oracle.reference import reference
 from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.kernels.schedule import Prefetch, Schedule
+from tilewise.kernels.schedule import Prefetch, Schedule, loop_nest
 from tilewise.kernels.target import resolve
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
@@ -59,7 +59,7 @@ def row(problem: Problem, rounds: int) -> str:
     target, operands = resolve("host"), make_operands(problem, 0)
     space = Space(problem, target)
     points = (space.schedule(point) for point in prior_points(Model.shipped(space), 48))
-    found = next((schedule for schedule in points if schedule.prefetches), None)
+    found = next((one for one in points if loop_nest(problem, one).fetches), None)
     if found is None:
         raise SystemExit(f"{problem}: the model proposes no prefetch; give a larger B")
     plain = Schedule(tuple(s for s in found.steps if not isinstance(s, Prefetch)))

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.loopnest import Nest
 from tilewise.kernels.native.driver.pack_printer import PACK_A_SHIFT, PACK_B_SHIFT
 from tilewise.kernels.native.driver.parameters import (
     COUNT,
@@ -21,6 +20,7 @@ from tilewise.kernels.native.driver.parameters import (
 from tilewise.kernels.native.jit.drivers import Drivers, driver_code, load_driver
 from tilewise.kernels.native.jit.functions import CompiledKernels, code_of, compile_kernels
 from tilewise.kernels.native.plan import Scratch, plan
+from tilewise.kernels.nest import Nest
 from tilewise.kernels.oracle.operands import (
     NUMPY_TYPES,
     Array,
@@ -29,7 +29,6 @@ from tilewise.kernels.oracle.operands import (
     operand_type,
 )
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.problem.iteration import is_packed_ahead
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target.model import Target
 
@@ -95,7 +94,8 @@ class Executable:
 
     def packs_ahead(self, operand: str) -> bool:
         """Whether an operand is packed once, when it is bound."""
-        return is_packed_ahead(self.problem, operand, self.nest.space)
+        stage = self.nest.stage(operand)
+        return stage is not None and stage.is_ahead
 
     def bind(self, operands: Operands, scratch: dict[str, Array] | None = None) -> Call:
         """Bind operands; without `scratch` it is allocated here. Constant weights are packed now.
@@ -123,7 +123,7 @@ class Executable:
         return [{name: int(row[at]) for name, at in places.items()} for row in call.parameters]
 
     def _addresses(self, operands: Operands, scratch: dict[str, Array]) -> Addresses[int]:
-        roles = {role: operands[self.nest.space.operand(role)] for role in ("A", "B")}
+        roles = {role: operands[self.nest.operand(role).name] for role in ("A", "B")}
         return Addresses(
             a=roles["A"].ctypes.data,
             b=roles["B"].ctypes.data,

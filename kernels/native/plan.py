@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from tilewise.kernels.loopnest import Nest, build
 from tilewise.kernels.native.driver.printer import DriverSource, print_driver
 from tilewise.kernels.native.driver.shared_structure import uniform
 from tilewise.kernels.native.driver.sizes import PanelBytes, driver_sizes, panel_bytes
@@ -11,9 +10,9 @@ from tilewise.kernels.native.microkernels.kinds import kind_of
 from tilewise.kernels.native.microkernels.specs import KernelSpec, MicroKernel
 from tilewise.kernels.native.microkernels.use import Use, use_of
 from tilewise.kernels.native.strides import strides_of
+from tilewise.kernels.nest import Fetched, Nest
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.problem.iteration import is_packed_ahead
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.schedule import Schedule, loop_nest
 from tilewise.kernels.target.model import Target
 
 
@@ -69,7 +68,7 @@ class Plan:
     @property
     def functions(self) -> tuple[str, ...]:
         """What the driver calls; the micro-kernel for cut tiles only where there are such."""
-        needs_edge = self.use.cut or self.nest.kernel.walks
+        needs_edge = self.use.cut or self.nest.is_macro
         return tuple(name for name in self.source.functions if name != "edge" or needs_edge)
 
     @property
@@ -100,13 +99,14 @@ def plan(
             with other blocks too. One that prefetches the next block of B looks at the loops that
             there are.
     """
-    nest, kind = build(problem, schedule), kind_of(problem, schedule)
-    how = kind.arithmetic(problem, schedule, target)
-    strides = strides_of(problem, schedule, nest, how)
-    kernel = kind.of(problem, schedule, target, strides)
-    looks_on = schedule.prefetches and not is_packed_ahead(problem, "B", nest.space)
+    nest = loop_nest(problem, schedule)
+    kind = kind_of(nest)
+    how = kind.arithmetic(nest, target)
+    strides = strides_of(nest, how)
+    kernel = kind.of(nest, target, strides)
+    looks_on = any(fetch.what is Fetched.NEXT_BLOCK for fetch in nest.fetches)
     loops = uniform(nest) if shares_driver and not looks_on else nest
-    source = print_driver(problem, schedule, loops, strides, how)
-    sizes = driver_sizes(problem, loops, strides, kernel.spec)
-    panels = panel_bytes(problem, loops, strides, kernel.spec)
+    source = print_driver(loops, how)
+    sizes = driver_sizes(loops, strides, kernel.spec)
+    panels = panel_bytes(loops, strides, kernel.spec)
     return Plan(nest, kernel, use_of(nest, kernel.spec.lanes), source, sizes, panels)

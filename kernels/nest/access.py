@@ -61,6 +61,10 @@ class Axis:
     terms: tuple[Term, ...]
     offset: int = 0
 
+    def indexes(self, dim: str) -> bool:
+        """Return whether a dim indexes the axis."""
+        return any(term.dim == dim for term in self.terms)
+
     def positions(self, at: Indices, order: tuple[str, ...]) -> Array:
         """Return the positions of a block, with an axis for each dim of `order`."""
         out = np.array(self.offset).reshape([1] * len(order))
@@ -127,6 +131,10 @@ class Operand:
                 total += term.scale * size
             size *= axis.size
         return total
+
+    def scale(self, dim: str) -> int:
+        """Return by how much a step along `dim` moves the axis that it indexes; 1 elsewhere."""
+        return next((t.scale for axis in self.axes for t in axis.terms if t.dim == dim), 1)
 
     def is_padded(self, lengths: Mapping[str, int]) -> bool:
         """Return whether a block of so many of each dim, from 0 on, reads outside of it."""

@@ -28,7 +28,7 @@ class Counts:
     packed_bytes: dict[str, int]
 
 
-def cut(nest: Nest) -> Iterator[tuple[Node, dict[str, Lengths]]]:
+def blocks_at(nest: Nest) -> Iterator[tuple[Node, dict[str, Lengths]]]:
     """Yield every node that is no loop with the blocks of every dim there."""
     yield from _cut(nest.body, {dim: Counter({size: 1}) for dim, size in nest.extents.items()})
 
@@ -48,22 +48,26 @@ def _cut(
         yield from _cut(node.body, blocks | {node.dim: +parts})
 
 
+def visits(nest: Nest, blocks: dict[str, Lengths]) -> int:
+    """Return how often a node with these blocks of every dim around it is executed."""
+    taps = nest.named(Role.TAP)
+    return prod(lengths.total() for dim, lengths in blocks.items() if dim not in taps)
+
+
 def count(nest: Nest) -> Counts:
     """Return the counts of one run."""
     calls, packs, sizes = 0, dict[str, int](), dict[str, int]()
     size = nest.problem.element.bytes
-    for node, blocks in cut(nest):
-        visits = prod(
-            lengths.total() for dim, lengths in blocks.items() if nest.dim(dim).role is not Role.TAP
-        )
+    for node, blocks in blocks_at(nest):
+        times = visits(nest, blocks)
         if isinstance(node, Compute):
-            calls = visits
+            calls = times
         elif isinstance(node, Stage):
-            packs[node.operand] = 0 if node.is_ahead else visits
+            packs[node.operand] = 0 if node.is_ahead else times
             elements = 0 if node.is_ahead else _elements(nest, node, blocks)
             sizes[node.operand] = elements * size
         elif isinstance(node, Store) and node.transforms:
-            packs["C"] = visits
+            packs["C"] = times
             moved = [sum(n * t for n, t in blocks[d].items()) for d in blocks if d != nest.k]
             sizes["C"] = prod(moved[:-1]) * _to_panels(nest, blocks) * size
     return Counts(calls, packs, sizes)

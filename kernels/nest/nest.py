@@ -7,6 +7,7 @@ code, transform scripts, the cost model, counts and plots read the nest alone.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from math import prod
 from typing import TypeVar
 
@@ -53,6 +54,10 @@ class Nest:
     def dim(self, name: str) -> Dim:
         """Return the dim of a name; KeyError when there is none."""
         return self._named[name]
+
+    def extent(self, name: str) -> int:
+        """Return the extent of a dim; KeyError when there is none."""
+        return self._named[name].extent
 
     @cached_property
     def _named(self) -> dict[str, Dim]:
@@ -179,6 +184,16 @@ class Nest:
         """Return the largest part of `dim` that a thread has."""
         parallel = (loop.step for loop in self.loops_of(LoopKind.PARALLEL) if loop.dim == dim)
         return next(parallel, self.dim(dim).extent)
+
+    @cached_property
+    def parts(self) -> tuple[dict[str, tuple[int, int]], ...]:
+        """Return the first and end of every parallel dim, for each thread; one {} without any."""
+        ranges = []
+        for loop in self.loops_of(LoopKind.PARALLEL):
+            extent = self.dim(loop.dim).extent
+            starts = range(0, extent, loop.step)
+            ranges.append([(loop.dim, (at, min(at + loop.step, extent))) for at in starts])
+        return tuple(dict(part) for part in product(*ranges))
 
     def enclosing(self, dim: str) -> int:
         """Return the block of `dim` that the innermost loop over it leaves, or a thread's part."""

@@ -5,27 +5,23 @@ from tilewise.kernels.oracle.operands import Operands
 from tilewise.kernels.oracle.quadrants import loosened_by_quadrants
 from tilewise.kernels.oracle.tolerance import Expected
 from tilewise.kernels.problem import Problem
+from tilewise.kernels.steps.transformed import AlgorithmStep
+
+_LOOSENED = {"winograd": loosened, "strassen": loosened_by_quadrants}
+"""By the name of the step, what is right for its rounding."""
 
 
 def expected_by(
-    problem: Problem,
-    operands: Operands,
-    expected: Expected,
-    *,
-    output: int | None,
-    levels: int | None,
+    problem: Problem, operands: Operands, expected: Expected, algorithm: AlgorithmStep | None
 ) -> Expected:
-    """What is right for a method, by what is for the direct one.
+    """Return what is right for a method, by what is for the direct one.
 
     Args:
         problem: what is computed.
         operands: of it.
         expected: of the direct method.
-        output: pixels of a tile of minimal filtering; None without it.
-        levels: of Strassen's method; None without it.
+        algorithm: the step of a schedule that does fewer multiplications; None for the direct one.
     """
-    if output is not None:
-        return loosened(problem, operands, expected, output)
-    if levels is not None:
-        return loosened_by_quadrants(problem, operands, expected, levels)
-    return expected
+    if algorithm is None:
+        return expected
+    return _LOOSENED[algorithm.name](problem, operands, expected, algorithm.size)

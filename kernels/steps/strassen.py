@@ -9,8 +9,14 @@ import numpy as np
 
 from tilewise.kernels.nest import Array, Axis, Indices, Nest, Operand, Term
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
-from tilewise.kernels.steps.base import Phase, Place, Step, register_step
-from tilewise.kernels.steps.transformed import ELEMENTS, POINT, TILES, transformed_nest
+from tilewise.kernels.steps.base import register_step
+from tilewise.kernels.steps.transformed import (
+    ELEMENTS,
+    POINT,
+    TILES,
+    AlgorithmStep,
+    transformed_nest,
+)
 from tilewise.kernels.strassen import FILTER, IMAGE, LEVELS, PRODUCTS, RESULT
 
 EVEN = 2
@@ -19,7 +25,7 @@ EVEN = 2
 
 @register_step
 @dataclass(frozen=True)
-class Strassen(Step):
+class Strassen(AlgorithmStep):
     """Compute a product of matrices from seven products of their quadrants, where eight are usual.
 
     The method is Strassen's (`tilewise.kernels.strassen`); with `levels` 2 each of the seven
@@ -53,9 +59,17 @@ class Strassen(Step):
     """
 
     name: ClassVar[str] = "strassen"
-    place: ClassVar[Place] = Place.ALGORITHM
-    phase: ClassVar[Phase] = Phase.ALGORITHM
     levels: int
+
+    @property
+    def size(self) -> int:
+        """Return the levels."""
+        return self.levels
+
+    @property
+    def label(self) -> str:
+        """Return what users read in tables."""
+        return f"strassen {self.levels}"
 
     def check(self, nest: Nest) -> None:
         """Raise unless it is a product of matrices that can be cut so often."""

@@ -4,7 +4,9 @@ The order is no part of the meaning: any nest in which the stages of B and A com
 is right, and the interpreter runs it. It is what the code generator has a template for.
 """
 
-from dataclasses import replace
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from tilewise.kernels.nest import (
     Algorithm,
@@ -20,11 +22,29 @@ from tilewise.kernels.nest import (
     Stage,
     Term,
 )
-from tilewise.kernels.steps.base import Place, Step
+from tilewise.kernels.steps.base import Phase, Place, Step
 
 POINT, TILES = "point", "t"
 ELEMENTS = ("f32", "f64")
 """Floats that are as wide as their sums: transformed operands are of the same type."""
+
+
+@dataclass(frozen=True)
+class AlgorithmStep(Step):
+    """A step that computes the same by fewer multiplications: what comes first in a schedule."""
+
+    place: ClassVar[Place] = Place.ALGORITHM
+    phase: ClassVar[Phase] = Phase.ALGORITHM
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Return the pixels of a tile, or the levels: what the rounding depends on."""
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """Return what users read in tables."""
 
 
 def transformed_nest(nest: Nest, algorithm: Algorithm, extents: dict[str, int], c: Operand) -> Nest:

@@ -15,13 +15,19 @@ from tilewise.kernels.minimal_filtering import (
 )
 from tilewise.kernels.nest import Array, Axis, Indices, Nest, Operand, Term
 from tilewise.kernels.problem import Conv2d, Problem
-from tilewise.kernels.steps.base import Phase, Place, Step, register_step
-from tilewise.kernels.steps.transformed import ELEMENTS, POINT, TILES, transformed_nest
+from tilewise.kernels.steps.base import register_step
+from tilewise.kernels.steps.transformed import (
+    ELEMENTS,
+    POINT,
+    TILES,
+    AlgorithmStep,
+    transformed_nest,
+)
 
 
 @register_step
 @dataclass(frozen=True)
-class Winograd(Step):
+class Winograd(AlgorithmStep):
     """Compute a convolution in tiles of `output` x `output` pixels, by minimal filtering.
 
     A 3x3 filter with `output` 4 takes 36 products in place of 144 for each pair of channels. The
@@ -60,9 +66,17 @@ class Winograd(Step):
     """
 
     name: ClassVar[str] = "winograd"
-    place: ClassVar[Place] = Place.ALGORITHM
-    phase: ClassVar[Phase] = Phase.ALGORITHM
     output: int
+
+    @property
+    def size(self) -> int:
+        """Return the pixels of a tile along the filter."""
+        return self.output
+
+    @property
+    def label(self) -> str:
+        """Return what users read in tables."""
+        return f"winograd F{self.output}"
 
     def check(self, nest: Nest) -> None:
         """Raise unless the convolution's filter and stride have such tiles."""
@@ -150,6 +164,11 @@ class Tiles:
     def tile(self) -> tuple[int, int]:
         """Return the pixels of a tile of the result, down and across."""
         return self.filtering.output
+
+    @property
+    def outputs(self) -> int:
+        """Return the pixels of a tile along an axis with several taps."""
+        return max(self.filtering.output)
 
     @property
     def grid(self) -> tuple[int, int]:

@@ -9,8 +9,9 @@ below that share it, if what was read in between has not driven it out.
 from math import ceil, prod
 from typing import NamedTuple
 
-from tilewise.kernels.loopnest import build
+from tilewise.kernels.nest import Loop, LoopKind
 from tilewise.kernels.problem import Conv2d
+from tilewise.kernels.schedule import loop_nest
 from tilewise.search.model.traffic import LINE_BYTES as LINE
 from tilewise.search.model.traffic import OWN_SHARE
 from tilewise.search.model.weights import AMOUNTS
@@ -98,13 +99,13 @@ def _tiles(space: Space, problem: Conv2d, tile: _Tile) -> int:
 
 def _add_calls(out: dict[str, float], space: Space, point: Point) -> int:
     """Add the calls of the micro-kernel, one for each block; the lines of a block."""
-    nest = build(space.problem, window_schedule(space.workload, point))
+    nest = loop_nest(space.problem, window_schedule(space.workload, point))
     lines = space.workload.extents["oh"]
     calls = 1
-    for loop in nest.loops:
-        if loop.kind == "tile":
-            calls *= loop.trips
-            lines = loop.step if loop.dim == "oh" else lines
+    for here in nest.visit():
+        if isinstance(here.node, Loop) and here.node.kind is LoopKind.TILE:
+            calls *= here.trips
+            lines = here.node.step if here.node.dim == "oh" else lines
     out["calls"] = float(calls)
     return lines
 

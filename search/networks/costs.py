@@ -47,8 +47,5 @@ class Costs(Protocol):
 
 
 def algorithm_of(schedule: Schedule) -> str:
-    """The name of what a schedule does."""
-    if schedule.strassen is not None:
-        return f"strassen {schedule.strassen}"
-    outputs = schedule.winograd
-    return DIRECT if outputs is None else f"winograd F{outputs}"
+    """Return the name of what a schedule does."""
+    return DIRECT if schedule.algorithm is None else schedule.algorithm.label

@@ -9,6 +9,7 @@ minimal filtering, whose columns and tiles are cut independently.
 
 from itertools import product
 
+from tilewise.kernels.schedule import loop_nest
 from tilewise.search.space.methods.algorithms import (
     ALGORITHM,
     DIRECT,
@@ -109,7 +110,8 @@ def _distinct_outer(space: Space, base: Point) -> list[tuple[Point, int | None]]
         divided: Point = {"parallel": choice} if choice else {}
         point = base | {"depth": depth} | divided
         schedule = schedule_of(space.workload, point)
-        found.setdefault(schedule, (point, schedule.depth))
+        k_block = loop_nest(space.problem, schedule).k_block
+        found.setdefault(schedule, (point, k_block.step if k_block else None))
     return list(found.values())
 
 

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from tilewise.kernels.errors import KernelsError, TargetError
 from tilewise.kernels.mlir.proof.annotation import prover_of
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Schedule, instruction_of
+from tilewise.kernels.schedule import Schedule, instruction_of, loop_nest
 from tilewise.kernels.system.toolchain import identity
 from tilewise.kernels.target import described
 from tilewise.service.api.schemas.suites import SuiteReport
@@ -327,14 +327,14 @@ def _instruction(problem: str, steps: Any, machine: models.Machine | None) -> st
     A schedule that names none takes what the machine that timed it has.
     """
     try:
-        schedule, asked = Schedule.from_json(steps), parse_problem(problem)
+        nest = loop_nest(parse_problem(problem), Schedule.from_json(steps))
     except KernelsError:
         return None
-    if schedule.instruction is not None:
-        return schedule.instruction
+    if nest.compute.instruction is not None:
+        return nest.compute.instruction
     if machine is None or not is_sound(machine) or not machine.features:
         return None
-    return instruction_of(asked, schedule, described(machine.cpu, map(str, machine.features)))
+    return instruction_of(nest, described(machine.cpu, map(str, machine.features)))
 
 
 def proof_json(proof: StoredProof) -> Json:

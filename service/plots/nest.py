@@ -4,29 +4,43 @@ This drawing and those of `tilewise.service.plots.networks` no plotting library 
 pictures are specifications.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
 from math import prod
 from typing import Any
 
 from tilewise.kernels.errors import ScheduleError
-from tilewise.kernels.loopnest import Copy, Counts, Kernel, Loop, Nest, build, count
-from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.kernels.problem.iteration import is_packed_ahead
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.nest import (
+    Compute,
+    Counts,
+    Fetch,
+    Here,
+    Loop,
+    LoopKind,
+    Nest,
+    Stage,
+    Store,
+    Tile,
+    count,
+    printed,
+    shape_of,
+)
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Schedule, loop_nest
 from tilewise.service.plots.style import COLOURS, FONT, Theme
 
 WIDTH, INDENT, OUTDENT, LINE, PAD = 640, 14, 4, 24, 8
 CELL, MOST_CELLS = 9, 32  # of the register tile's picture
 MEMORY = "memory"
 CACHES = ("l1", "l2", "l3")
-# Which colour of the category, and what a reader is told.
-KINDS = {"parallel": 1, "tile": 0, "stream": 2, "micro": 3}
-NAMES = {
-    "parallel": "threads", "tile": "tile", "stream": "K-stream",
-    "micro": "micro-tiles",
-}  # fmt: skip
+KINDS = {
+    LoopKind.PARALLEL: ("parallel", 1, "threads"),
+    LoopKind.TILE: ("tile", 0, "tile"),
+    LoopKind.K_BLOCK: ("stream", 2, "k-block"),
+    LoopKind.MICRO: ("micro", 3, "register tiles"),
+}
+"""The CSS class of a loop, its colour of the category, and what a reader is told."""
 PACK = 4
 
 
@@ -34,7 +48,6 @@ PACK = 4
 class _Page:
     """What everything is drawn with."""
 
-    problem: Problem
     nest: Nest
     counts: Counts
     caches: Mapping[str, int]
@@ -73,10 +86,11 @@ def draw(
         KernelsError: no such problem or schedule, or one that is illegal.
     """
     asked = parse_problem(problem)
-    nest = build(asked, Schedule.from_json(steps))
-    page = _Page(asked, nest, count(asked, nest), caches or {}, COLOURS[theme])
-    height = _entries(page) + PAD
-    title = escape(f"Loop nest of {problem}: " + "; ".join(_told(nest)))
+    nest = loop_nest(asked, Schedule.from_json(steps))
+    page = _Page(nest, count(nest), caches or {}, COLOURS[theme])
+    height = _nodes(page) + PAD
+    said = "; ".join(line.strip() for line in printed(nest))
+    title = escape(f"Loop nest of {problem}: {said}")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="nest" viewBox="0 0 {WIDTH} {height}" '
         f'width="{WIDTH}" height="{height}" role="img" aria-label="{title}" '
@@ -87,44 +101,50 @@ def draw(
     )
 
 
-def _told(nest: Nest) -> Iterator[str]:
-    return (line.strip() for line in str(nest).splitlines())
-
-
-def _entries(page: _Page) -> int:
-    """Draw the entries from the top; each loop's box holds all that follows it. The height."""
+def _nodes(page: _Page) -> int:
+    """Draw the nodes from the top, each loop's box around its body; return the height."""
     y = PAD
     opened: list[tuple[int, int, int, Loop]] = []
-    for entry in page.nest.entries:
-        x = PAD + INDENT * len(opened)
-        if isinstance(entry, Loop):
-            opened.append((len(page.parts), x, y, entry))
+    for here in page.nest.visit():
+        y = _close(page, opened, len(here.loops), y)
+        node, x = here.node, PAD + INDENT * len(opened)
+        if isinstance(node, Loop):
+            opened.append((len(page.parts), x, y, node))
             page.parts.append("")  # its box, as soon as its end is known
-            _loop(page, entry, x, y)
+            _loop(page, here, node, x, y)
             y += LINE
-        elif isinstance(entry, Copy):
-            _copy(page, entry, x, y)
+        elif isinstance(node, Compute):
+            y = _kernel(page, here, node, x, y)
+        elif said := _said(page, here):
+            _bar(page, x, y)
+            _text(page, x + 14, y + 16, said[0])
+            _text(page, _right(x) - 18, y + 16, said[1], is_faint=True, at_end=True)
             y += LINE + 2
-        else:
-            y = _kernel(page, entry, x, y)
-    for place, x, top, loop in reversed(opened):
+    return _close(page, opened, 0, y)
+
+
+def _close(page: _Page, opened: list[tuple[int, int, int, Loop]], depth: int, y: int) -> int:
+    """Draw the boxes of loops that end here; return where the next node begins."""
+    while len(opened) > depth:
+        place, x, top, loop = opened.pop()
         y += PAD // 2
         page.parts[place] = _box(page, loop, x, top, y)
     return y
 
 
 def _box(page: _Page, loop: Loop, x: int, top: int, bottom: int) -> str:
-    colour = page.colours["category"][KINDS[loop.kind]]
+    name, category, _ = KINDS[loop.kind]
+    colour = page.colours["category"][category]
     return (
-        f'<rect class="nest-loop nest-{loop.kind}" x="{x}" y="{top}" width="{_right(x) - x}" '
+        f'<rect class="nest-loop nest-{name}" x="{x}" y="{top}" width="{_right(x) - x}" '
         f'height="{bottom - top}" rx="4" fill="{colour}" fill-opacity="0.07" stroke="{colour}"/>'
     )
 
 
-def _loop(page: _Page, loop: Loop, x: int, y: int) -> None:
+def _loop(page: _Page, here: Here, loop: Loop, x: int, y: int) -> None:
     _text(page, x + 8, y + 16, f"for {loop.dim} in steps of {loop.step}")
-    trips = "1 trip" if loop.trips == 1 else f"{loop.trips} trips"
-    said = f"{NAMES[loop.kind]}, {trips}"
+    trips = "1 trip" if here.trips == 1 else f"{here.trips} trips"
+    said = f"{KINDS[loop.kind][2]}, {trips}"
     _text(page, _right(x) - 8, y + 16, said, is_faint=True, at_end=True)
 
 
@@ -136,59 +156,60 @@ def _bar(page: _Page, x: int, y: int) -> None:
     )
 
 
-def _copy(page: _Page, copy: Copy, x: int, y: int) -> None:
-    """A bar that says what is packed, its bytes, and how often that happens."""
-    _bar(page, x, y)
-    size = prod(copy.shape) * page.problem.element.bytes
-    fits = next((name for name in CACHES if size <= page.caches.get(name, 0)), MEMORY)
-    where = f", fits {fits.upper()}" if page.caches and fits != MEMORY else ""
-    shape = "x".join(map(str, copy.shape))
-    _text(page, x + 14, y + 16, f"{_verb(copy)} {shape}: {said_bytes(size)}{where}")
-    _text(page, _right(x) - 18, y + 16, _how_often(page, copy), is_faint=True, at_end=True)
+def _said(page: _Page, here: Here) -> tuple[str, str] | None:
+    """What a copy, a transform or a prefetch does, and how often; None for a plain store."""
+    node, nest = here.node, page.nest
+    if isinstance(node, Stage):
+        shape = shape_of(nest, here)
+        size = prod(shape) * nest.problem.element.bytes
+        fits = next((name for name in CACHES if size <= page.caches.get(name, 0)), MEMORY)
+        where = f", fits {fits.upper()}" if page.caches and fits != MEMORY else ""
+        verb = "transform" if node.transforms else "pack"
+        what = f"{verb} {node.operand} to {'x'.join(map(str, shape))}: {said_bytes(size)}{where}"
+        return what, "once, ahead" if node.is_ahead else _how_often(page, node.operand)
+    if isinstance(node, Store) and node.transforms:
+        tile = f"{here.blocks[nest.row]}x{nest.tile.cols}"
+        return f"transform products to C, of {tile} at all points", _how_often(page, "C")
+    return (
+        (f"prefetch {node.what.value} of {node.operand}", "") if isinstance(node, Fetch) else None
+    )
 
 
-def _verb(copy: Copy) -> str:
-    """What a copy does; C is transformed behind the loops that it is drawn before."""
-    if copy.operand == "C":
-        return "then transform to C"
-    return f"{'transform' if copy.transforms else 'pack'} {copy.operand} to"
-
-
-def _how_often(page: _Page, copy: Copy) -> str:
-    if is_packed_ahead(page.problem, copy.operand):
-        return "once, ahead"
-    times, total = page.counts.packs[copy.operand], page.counts.packed_bytes[copy.operand]
+def _how_often(page: _Page, operand: str) -> str:
+    times, total = page.counts.packs[operand], page.counts.packed_bytes[operand]
     return f"{times} {'time' if times == 1 else 'times'}, {said_bytes(total)} in all"
 
 
-def _kernel(page: _Page, kernel: Kernel, x: int, y: int) -> int:
+def _kernel(page: _Page, here: Here, kernel: Compute, x: int, y: int) -> int:
     """The register tile as a grid, and what runs in it; where it ends."""
-    rows = min(kernel.lines * kernel.rows, MOST_CELLS)
+    nest, tile = page.nest, page.nest.tile
+    rows = min(tile.lines * tile.rows, MOST_CELLS)
     high = max(3 * LINE - 8, rows * (CELL - 1) + 12)
     colour = page.colours["category"][0]
     page.parts.append(
         f'<rect class="nest-kernel" x="{x + 6}" y="{y + 2}" width="{_right(x) - x - 12}" '
         f'height="{high}" rx="3" fill="{colour}" fill-opacity="0.16" stroke="{colour}"/>'
     )
-    jammed = f"{kernel.lines} x " if kernel.lines > 1 else ""
-    done = "tiles" if kernel.walks else "calls"
-    told = [f"micro-kernel: {jammed}{kernel.rows} x {kernel.cols} of C in registers",
-            f"over {kernel.depth} of {page.nest.space.stream}"
-            + (f" in {kernel.streams} streams" if kernel.streams > 1 else "")
-            + (f" at each of {kernel.taps} taps" if kernel.taps > 1 else "")
+    jammed = f"{tile.lines} x " if tile.lines > 1 else ""
+    streams = nest.k_block.streams if nest.k_block else 1
+    done = "tiles" if nest.is_macro else "calls"
+    told = [f"micro-kernel: {jammed}{tile.rows} x {tile.cols} of C in registers",
+            f"over {here.blocks[nest.k]} of {nest.k}"
+            + (f" in {streams} streams" if streams > 1 else "")
+            + (f" at each of {nest.taps} taps" if nest.taps > 1 else "")
             + f", unrolled by {kernel.unroll}"
             + (f", {kernel.lanes} partial sums" if kernel.lanes > 1 else ""),
             f"{page.counts.micro_kernels} {done}"]  # fmt: skip
     for number, line in enumerate(told):
         _text(page, x + 14, y + 18 + 17 * number, line, is_faint=number > 0)
-    _grid(page, kernel, _right(x) - 18, y + 8)
+    _grid(page, tile, _right(x) - 18, y + 8)
     return y + high + 6
 
 
-def _grid(page: _Page, kernel: Kernel, right: int, top: int) -> None:
+def _grid(page: _Page, tile: Tile, right: int, top: int) -> None:
     """Rows of the tile, and its columns in bundles, so that the picture has its proportions."""
-    rows = min(kernel.lines * kernel.rows, MOST_CELLS)
-    columns = min(max(1, kernel.cols // 8), 12) if kernel.cols >= 8 else kernel.cols
+    rows = min(tile.lines * tile.rows, MOST_CELLS)
+    columns = min(max(1, tile.cols // 8), 12) if tile.cols >= 8 else tile.cols
     left = right - columns * CELL
     colour = page.colours["category"][0]
     page.parts.extend(

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tests.kernels.guarded import CANARY, GuardedArray
-from tilewise.kernels.loopnest import build, count
 from tilewise.kernels.native import executable, lower
 from tilewise.kernels.native.driver import shared_structure
 from tilewise.kernels.native.microkernels import use
+from tilewise.kernels.nest import count
 from tilewise.kernels.oracle.methods import expected_by
 from tilewise.kernels.oracle.operands import ALIGNMENT, Array, make_operands
 from tilewise.kernels.oracle.reference import reference
@@ -57,13 +57,8 @@ def check(problem: Problem, schedule: Schedule, target: Target, seed: int) -> No
 
 def _check(problem: Problem, schedule: Schedule, target: Target, seed: int) -> None:
     operands = make_operands(problem, seed)
-    expected = expected_by(
-        problem,
-        operands,
-        reference(problem, operands),
-        output=schedule.winograd,
-        levels=schedule.strassen,
-    )
+    exact = reference(problem, operands)
+    expected = expected_by(problem, operands, exact, schedule.algorithm)
     guarded = {name: GuardedArray(array) for name, array in operands.items()}
     lowered = lower(problem, schedule, target)
     counts = lowered.counted_run({name: g.array for name, g in guarded.items()})
@@ -72,6 +67,6 @@ def _check(problem: Problem, schedule: Schedule, target: Target, seed: int) -> N
     assert all(g.is_intact() for g in guarded.values())
     for name in ("A", "B"):
         assert np.array_equal(guarded[name].array, operands[name])
-    meant = count(problem, build(problem, schedule))
+    meant = count(lowered.nest)
     assert counts["micro_kernels"] == meant.micro_kernels
     assert {k: v for k, v in counts.items() if k in meant.packs} == meant.packs

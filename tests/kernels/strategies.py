@@ -31,6 +31,7 @@ from tilewise.kernels.schedule import (
     begin,
     check_legal,
 )
+from tilewise.kernels.steps import Place
 from tilewise.kernels.steps.sweep import MOST_ROWS_OF_B
 from tilewise.kernels.target import Target
 
@@ -274,7 +275,7 @@ def rearranged(draw: st.DrawFn, problem: Problem, target: Target) -> Schedule:
     stay, since some targets need them.
     """
     schedule = draw(schedules(problem, target))
-    at = schedule.steps.index(schedule.register)
+    at = [step.place for step in schedule.steps].index(Place.REGISTER)
     named = [step for step in schedule.steps if isinstance(step, Instruction)]
     before = [step for step in schedule.steps[:at] if step not in named]
     tail = (*named, *schedule.steps[at:])

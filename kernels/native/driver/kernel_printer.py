@@ -5,6 +5,7 @@ from tilewise.kernels.native.driver.parameters import RegisterTile, names_of
 from tilewise.kernels.native.driver.prefetch_printer import PrefetchPrinter
 from tilewise.kernels.native.driver.scope import Scope
 from tilewise.kernels.native.microkernels.abi import Arguments
+from tilewise.kernels.nest import Fetched, Role
 
 PANEL_BYTES = "(taps * words * register_cols * word_size + sums_size)"
 
@@ -13,7 +14,7 @@ class KernelPrinter:
     """Prints where a tile's operands lie, what it is to do, and the call."""
 
     def __init__(self, scope: Scope, packs: PackPrinter, prefetch: PrefetchPrinter) -> None:
-        self.scope, self.structure = scope, scope.structure
+        self.scope, self.nest = scope, scope.nest
         self.packs, self.prefetch = packs, prefetch
 
     def kernel(self) -> None:
@@ -21,21 +22,21 @@ class KernelPrinter:
         scope = self.scope
         self._sizes()
         self._operands()
-        if self.structure.fills:
+        if scope.fills:
             self.packs.fill_panel()
-        if self.structure.prefetches:
+        if scope.fetches(Fetched.NEXT_BLOCK):
             self.prefetch.fetch_ahead()
-        if self.structure.fetches_panels:
+        if scope.fetches(Fetched.NEXT_PANEL):
             self.prefetch.fetch_panels(PANEL_BYTES)
         arguments = self._arguments()
         scope.put(f"call_address(kernel, {', '.join(vars(arguments).values())})")
         scope.count("1")
 
     def _sizes(self) -> None:
-        scope, space = self.scope, self.structure.space
-        stream = space.stream
-        scope.put(f"rows = {scope.length(space.row)}")
-        scope.put(f"cols = {scope.length(space.col)}")
+        scope, nest = self.scope, self.nest
+        stream = nest.k
+        scope.put(f"rows = {scope.length(nest.row)}")
+        scope.put(f"cols = {scope.length(nest.col)}")
         scope.put(f"depth = {scope.length(stream)}")
         scope.put("words = (depth + word_depth - 1) // word_depth")
         scope.put(f"flags = flags_first if {scope.start[stream]} == 0 else flags_later")
@@ -50,16 +51,17 @@ class KernelPrinter:
         scope.put("kernel = full if rows == register_rows and cols == register_cols else edge")
         for name in names_of(RegisterTile):
             scope.parameter(name)
-        b_tap = "words * register_cols" if self.structure.packs_b else "b_tap_source"
-        if self.structure.is_conv:
+        b_tap = "words * register_cols" if self.nest.stage("B") else "b_tap_source"
+        if self.nest.image == "A":
             b_tap += " * depth_factor"
         scope.put(f"b_tap, beside = {b_tap}, {self._sums()}")
 
     def _arguments(self) -> Arguments[str]:
-        dims = self.structure.space.dims
-        rows, panels = self.structure.prefetches, self.structure.fetches_panels
+        scope, nest = self.scope, self.nest
+        rows, panels = scope.fetches(Fetched.NEXT_BLOCK), scope.fetches(Fetched.NEXT_PANEL)
         step = "is_left * b_stream * size" if rows else "ahead_step" if panels else "0"
-        bias = self.scope.offset("bias", tuple(d for d in self.structure.bias_dims if d in dims))
+        of_bias = (d for d in nest.scheduled if d in nest.operand("bias").dims)
+        bias = scope.offset("bias", tuple(of_bias))
         return Arguments(
             a="a_tile",
             b="b_tile",
@@ -82,32 +84,32 @@ class KernelPrinter:
 
     def _c_tile(self) -> str:
         """Elements from C's beginning to the tile."""
-        scope, space = self.scope, self.structure.space
-        rows = (*space.lead, *space.row_dims)
-        return scope.offset("c", (*rows, space.col))
+        scope, nest = self.scope, self.nest
+        rows = (*nest.named(Role.LEAD), *nest.rows)
+        return scope.offset("c", (*rows, nest.col))
 
     def _a_tile(self) -> str:
-        scope, space = self.scope, self.structure.space
-        if not self.structure.packs_a:
-            offset = scope.offset("a", (*self.structure.lead("A"), *space.row_dims))
-            return f"a + ({scope.start[space.stream]} * a_stream + {offset}) * size"
-        moving = tuple(d for d in space.row_dims if d not in space.singles)
+        scope, nest = self.scope, self.nest
+        if not nest.stage("A"):
+            offset = scope.offset("a", (*scope.lead("A"), *nest.rows))
+            return f"a + ({scope.start[nest.k]} * a_stream + {offset}) * size"
+        moving = tuple(d for d in nest.rows if not nest.dim(d).single)
         return f"a_panels + ({scope.offset('ap', moving, scope.packed_from['A'])}) * packed_size"
 
     def _b_tile(self) -> str:
-        scope, col = self.scope, self.structure.space.col
-        if not self.structure.packs_b:
+        scope, col = self.scope, self.nest.col
+        if not self.nest.stage("B"):
             return scope.b_in_place()
-        if self.structure.is_ahead:
+        if scope.is_ahead:
             return f"{self._chunk()} + {scope.start[col]} // register_cols * {PANEL_BYTES}"
         panel = f"({scope.start[col]} - {scope.packed_from['B'][col]}) // register_cols"
         return f"b_panels + {panel} * {PANEL_BYTES}"
 
     def _chunk(self) -> str:
         """Where the present chunk of panels that were packed ahead begins."""
-        scope, space = self.scope, self.structure.space
-        at, stream = "b_panels", space.stream
-        for lead in space.lead:
+        scope, nest = self.scope, self.nest
+        at, stream = "b_panels", nest.k
+        for lead in nest.named(Role.LEAD):
             at += f" + {scope.start[lead]} * batch_bytes"
         if scope.start[stream] != "0":
             at += f" + {scope.start[stream]} // {stream}_step0 * chunk_bytes"
@@ -115,6 +117,6 @@ class KernelPrinter:
 
     def _sums(self) -> str:
         """Column sums lie behind the panel that they belong to."""
-        if not self.structure.corrects:
+        if not self.scope.corrects:
             return "0"
         return "b_tile + taps * words * register_cols * word_size"

@@ -11,7 +11,7 @@ class PrefetchPrinter:
     """Prints where B's next block begins, and what each call fetches of it."""
 
     def __init__(self, scope: Scope) -> None:
-        self.scope, self.structure = scope, scope.structure
+        self.scope, self.nest = scope, scope.nest
 
     def begin_blocks(self) -> None:
         """Before the loops: no call has been made for a block."""
@@ -24,7 +24,7 @@ class PrefetchPrinter:
         would leave L2 again while rows of A and C stream through it. How many calls there are is
         what the block before had; in the first block the first calls fetch.
         """
-        scope, space = self.scope, self.structure.space
+        scope, nest = self.scope, self.nest
         *_, inner = scope.moves_b
         outer = next((loop for loop in scope.moves_b[:-1] if loop.dim != inner.dim), None)
         ahead = dict(scope.start)
@@ -38,18 +38,18 @@ class PrefetchPrinter:
             scope.put(f"elif {outer.start} + {outer.step} < {outer.end}:")
             scope.put(f"    next_{outer.dim} += {outer.step}")
             scope.put(f"    next_{inner.dim} = {inner.first}")
-        lead = scope.offset("b", self.structure.lead("B"))
+        lead = scope.offset("b", scope.lead("B"))
         scope.put(
-            f"next_block = b + ({ahead[space.stream]} * b_stream"
-            f" + {ahead[space.col]} * {scope.ensure(stride('b', space.col))} + {lead}) * size"
+            f"next_block = b + ({ahead[nest.k]} * b_stream"
+            f" + {ahead[nest.col]} * {scope.ensure(stride('b', nest.col))} + {lead}) * size"
         )
         self._count_calls()
 
     def _count_calls(self) -> None:
         """Calls until the first that fetches, of a block; and what each of them fetches."""
-        scope, space = self.scope, self.structure.space
-        depth, col = f"({scope.length(space.stream)})", space.col
-        streamed = any(at.dim == space.stream for at in scope.moves_b)
+        scope, nest = self.scope, self.nest
+        depth, col = f"({scope.length(nest.k)})", nest.col
+        streamed = any(at.dim == nest.k for at in scope.moves_b)
         parts = scope.ensure(FETCH_PARTS)
         scope.put(f"words_ahead = ({depth} + word_depth - 1) // word_depth")
         scope.put(f"rows_of_call = max({self._steps('words_ahead')} * word_depth, 1)")
@@ -62,7 +62,7 @@ class PrefetchPrinter:
 
     def fetch_ahead(self) -> None:
         """The lines of rows of B's next block that one call of the micro-kernel prefetches."""
-        scope, col = self.scope, self.structure.space.col
+        scope, col = self.scope, self.nest.col
         parts, size = scope.ensure(FETCH_PARTS), scope.ensure(FETCH_BYTES)
         scope.put("is_left = (fetching >= 0) * (fetching < fetching_calls)")
         scope.put("part = fetching // calls_of_part")

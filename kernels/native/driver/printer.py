@@ -13,19 +13,15 @@ The source is a module that Numba compiles; what the search calls is compiled wi
 from dataclasses import dataclass
 
 from tilewise.kernels.arithmetic import Arithmetic
-from tilewise.kernels.loopnest import Copy, Loop, Nest
 from tilewise.kernels.native.driver.kernel_printer import KernelPrinter
 from tilewise.kernels.native.driver.pack_printer import PackPrinter, print_prepare
 from tilewise.kernels.native.driver.parameters import BARRIER, PARTS
 from tilewise.kernels.native.driver.prefetch_printer import PrefetchPrinter
 from tilewise.kernels.native.driver.scope import Scope
-from tilewise.kernels.native.driver.structure import Structure
 from tilewise.kernels.native.driver.transform_printer import TransformPrinter
 from tilewise.kernels.native.driver.walk_printers import SweepPrinter, WindowPrinter
 from tilewise.kernels.native.microkernels.abi import FUNCTIONS
-from tilewise.kernels.native.strides import Strides
-from tilewise.kernels.problem import Problem
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.nest import Compute, Fetch, Fetched, Loop, LoopKind, Nest, Stage
 
 # Exported modules have definitions in the order of these imports: what packs call goes first.
 _HEADER = '''"""Driver printed by Tilewise; see kernels/native/driver/printer.py."""
@@ -67,27 +63,24 @@ class DriverSource:
     functions: tuple[str, ...]
 
 
-def print_driver(
-    problem: Problem, schedule: Schedule, nest: Nest, strides: Strides, how: Arithmetic
-) -> DriverSource:
-    """Print the driver for the structure of `nest`; with no size in it."""
-    scope = Scope(Structure.of(problem, schedule, nest, strides, how))
-    transforms = TransformPrinter(scope) if schedule.transforms else None
+def print_driver(nest: Nest, how: Arithmetic) -> DriverSource:
+    """Return the driver of a nest's structure, which has no size in it."""
+    scope = Scope(nest, how)
+    transforms = TransformPrinter(scope) if nest.algorithm else None
     bodies = {"driver": _body(scope, transforms)}
-    if scope.structure.is_ahead:
+    if scope.is_ahead:
         bodies["prepare"] = transforms.prepare() if transforms else print_prepare(scope)
     reads = {name: scope.read_in(body) for name, body in bodies.items()}
     functions = (_function(name, reads[name], body) for name, body in bodies.items())
-    past_caches = transforms and scope.structure.writes_past_caches
     headers = (
         _HEADER,
         _TRANSFORMS_HEADER if transforms else "",
-        _STORES_HEADER if past_caches else "",
+        _STORES_HEADER if transforms and nest.store.is_nontemporal else "",
     )
     return DriverSource(
         "".join((*headers, *functions)),
         tuple(scope.parameters),
-        scope.structure.is_ahead,
+        scope.is_ahead,
         tuple(name for name in FUNCTIONS if any(name in read for read in reads.values())),
     )
 
@@ -102,11 +95,11 @@ def _body(scope: Scope, transforms: TransformPrinter | None) -> str:
     """The nest, which several threads leave together."""
     if transforms:
         transforms.nest()
-    elif scope.structure.nest.kernel.walks:
+    elif scope.nest.is_macro:
         _print_walks(scope)
     else:
         _print_nest(scope)
-    if scope.structure.is_parallel:
+    if len(scope.nest.parts) > 1:
         scope.indent = 2
         scope.put(f"wait_for_all({BARRIER}, {PARTS})")
     return "\n".join(scope.lines) + "\n"
@@ -117,39 +110,28 @@ def _print_nest(scope: Scope) -> None:
     prefetch = PrefetchPrinter(scope)
     packs = PackPrinter(scope, prefetch)
     kernel = KernelPrinter(scope, packs, prefetch)
-    if scope.structure.fetches_panels:
+    if scope.fetches(Fetched.NEXT_PANEL):
         prefetch.begin_panels()
-    if scope.structure.prefetches:
+    if scope.fetches(Fetched.NEXT_BLOCK):
         prefetch.begin_blocks()
-    fetched_in_place = _block_in_place(scope.structure)
-    for at, entry in enumerate(scope.structure.nest.entries):
-        if at == fetched_in_place:
-            prefetch.find_next_block()
-        if isinstance(entry, Loop):
-            scope.loop(entry)
-        elif isinstance(entry, Copy):
-            packs.pack(entry.operand)
-        else:
+    fetches_in_place = scope.fetches(Fetched.NEXT_BLOCK) and not scope.nest.stage("B")
+    for here in scope.nest.visit():
+        node = here.node
+        if isinstance(node, Loop):
+            scope.loop(node)
+        elif isinstance(node, Stage):
+            packs.pack(node.operand)
+        elif isinstance(node, Compute):
             kernel.kernel()
-
-
-def _block_in_place(structure: Structure) -> int | None:
-    """The entry of the nest before which a block of B begins that is fetched, but not packed."""
-    if not structure.prefetches or structure.packs_b:
-        return None
-    moves_b = (structure.space.col, structure.space.stream)
-    return 1 + max(
-        at
-        for at, entry in enumerate(structure.nest.entries)
-        if isinstance(entry, Loop) and entry.kind in ("tile", "stream") and entry.dim in moves_b
-    )
+        elif isinstance(node, Fetch) and fetches_in_place:
+            prefetch.find_next_block()
 
 
 def _print_walks(scope: Scope) -> None:
     """Loops over blocks, and a call of the micro-kernel for each of them."""
-    walk = WindowPrinter(scope) if scope.structure.space.spans_groups else SweepPrinter(scope)
-    for loop in scope.structure.nest.loops:
-        if loop.kind == "micro":
+    walk = WindowPrinter(scope) if scope.nest.group else SweepPrinter(scope)
+    for loop in scope.nest.loops:
+        if loop.kind is LoopKind.MICRO:
             walk.walked(loop)
         else:
             walk.enter(loop)

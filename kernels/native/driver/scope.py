@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
-from tilewise.kernels.loopnest import Loop
+from tilewise.kernels.arithmetic import Arithmetic
 from tilewise.kernels.native.driver.parameters import (
     COUNT,
     REPEAT,
@@ -15,7 +15,8 @@ from tilewise.kernels.native.driver.parameters import (
     step,
     stride,
 )
-from tilewise.kernels.native.driver.structure import Structure
+from tilewise.kernels.native.strides import fills
+from tilewise.kernels.nest import Fetched, Loop, LoopKind, Nest, Role
 
 _WORD = re.compile(r"[^\W\d]\w*")
 
@@ -35,7 +36,10 @@ class Scope:
     """Prints loops, and knows where the current block of every dim starts and ends.
 
     Attributes:
-        structure: what is printed.
+        nest: what is printed; steps of its loops are run-time parameters.
+        fills: whether the micro-kernel packs panels of B in passing.
+        joins: whether a word holds several elements.
+        corrects: whether panels of B have column sums behind them.
         lines: what was printed.
         indent: the present depth.
         parameters: their names, in order.
@@ -44,26 +48,40 @@ class Scope:
         moves_b: the loops that move B's block, outermost first.
     """
 
-    def __init__(self, structure: Structure) -> None:
-        self.structure = structure
+    def __init__(self, nest: Nest, how: Arithmetic) -> None:
+        self.nest = nest
+        self.fills, self.joins, self.corrects = fills(nest, how), how.depth > 1, how.offset > 0
         self.lines: list[str] = []
         self.indent = 1
         self.put(f"for _ in range({REPEAT}):")
         self.indent += 1
-        space = structure.space
         fixed = fixed_parameters(
-            packs_image=structure.is_conv,
-            gathers=space.patches and not structure.is_conv,
-            fills=structure.fills,
-            is_parallel=structure.is_parallel,
-            writes_past_caches=structure.writes_past_caches,
+            packs_image=nest.image == "A",
+            gathers=nest.operand("B").is_gathered and not nest.group,
+            fills=self.fills,
+            is_parallel=len(nest.parts) > 1,
+            writes_past_caches=nest.store.is_nontemporal,
         )
         self.parameters = list(fixed)
-        self.start = dict.fromkeys(space.dims, "0")
-        self.end = {dim: self.parameter(extent(dim)) for dim in space.dims}
+        self.start = dict.fromkeys(nest.scheduled, "0")
+        self.end = {dim: self.parameter(extent(dim)) for dim in nest.scheduled}
         self.packed_from: dict[str, dict[str, str]] = {}
         self.moves_b: list[Move] = []
         self._levels: Counter[str] = Counter()
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether B is packed before the driver runs."""
+        stage = self.nest.stage("B")
+        return stage is not None and stage.is_ahead
+
+    def fetches(self, what: Fetched) -> bool:
+        """Whether calls prefetch the next block of B, or the panel behind their own."""
+        return any(fetch.what is what for fetch in self.nest.fetches)
+
+    def lead(self, role: str) -> tuple[str, ...]:
+        """The dims that are visited one at a time, outside of rows and columns, of an operand."""
+        return tuple(d for d in self.nest.named(Role.LEAD) if d in self.nest.operand(role).dims)
 
     def parameter(self, name: str) -> str:
         """A parameter of the driver, from now on."""
@@ -81,7 +99,7 @@ class Scope:
     def loop(self, loop: Loop) -> None:
         """Begin a loop over blocks; a parallel one has its part as parameters."""
         dim = loop.dim
-        if loop.kind == "parallel":
+        if loop.kind is LoopKind.PARALLEL:
             self.start[dim], self.end[dim] = map(self.parameter, bounds(dim))
             return
         level = self._levels[dim]
@@ -91,8 +109,7 @@ class Scope:
         self.put(f"for {start} in range({first}, {behind}, {by}):")
         self.indent += 1
         self.put(f"{end} = min({start} + {by}, {behind})")
-        space = self.structure.space
-        if "B" not in self.packed_from and dim in (space.col, space.stream):
+        if "B" not in self.packed_from and dim in (self.nest.col, self.nest.k):
             self.moves_b.append(Move(dim, start, by, first, behind))
         self.start[dim], self.end[dim] = start, end
 
@@ -124,9 +141,8 @@ class Scope:
 
     def b_in_place(self, row: str | None = None) -> str:
         """Where the first row and column of B's present block lie; or another row, if given."""
-        space = self.structure.space
-        row = row or self.start[space.stream]
-        source = self.offset("b", (*self.structure.lead("B"), space.col))
+        row = row or self.start[self.nest.k]
+        source = self.offset("b", (*self.lead("B"), self.nest.col))
         return f"b + ({row} * b_stream + {source}) * size"
 
     def count(self, what: str) -> None:

@@ -8,65 +8,79 @@ nothing beside the micro-kernels within, unless they are few and small.
 from dataclasses import replace
 from math import prod
 
-from tilewise.kernels.loopnest import Copy, Entry, Loop, Nest
-from tilewise.kernels.problem.iteration import IterationSpace
-from tilewise.kernels.schedule import Parallel, Stream, Tile
+from tilewise.kernels.nest import Fetch, Loop, LoopKind, Nest, Node, Role, Stage
 
 LEAST_WORK = 1 << 20
 """Multiply-adds. Loops of one trip cost up to 4% of 64^3 and of 32^3, and 9% of 16^3."""
 
 
 def uniform(nest: Nest) -> Nest:
-    """`nest` with a loop over blocks of each dim, in the order in which a search nests them.
+    """Return `nest` with a loop over blocks of each dim, in the order in which a search nests them.
 
-        for n0: pack B, micro-tiles        for n0: for k0: pack B, for m0: micro-tiles
+        for n0: pack B, register tiles     for n0: for k0: pack B, for m0: register tiles
 
     One in another order, with two such loops over a dim, or with little to do stays as it is. So
-    does one whose micro-kernel walks whole blocks.
+    does one of transformed operands, or whose micro-kernel has the loops over register tiles.
     """
-    if nest.kernel.walks or _work(nest.space) < LEAST_WORK:
+    if nest.is_macro or nest.algorithm or _work(nest) < LEAST_WORK:
         return nest
-    places = _places(nest.space)
-    blocks = [entry for entry in nest.entries if _name(entry)]
-    order = [places.get(_name(entry), -1) for entry in blocks]
+    outer, tiles = _around_tiles(nest)
+    places = _places(nest)
+    blocks = [node for node in outer if _name(node)]
+    order = [places.get(_name(node), -1) for node in blocks]
     if -1 in order or order != sorted(set(order)):
         return nest
-    absent = [dim for dim in _blocked(nest.space) if places[dim] not in order]
-    blocks += [_whole(nest.space, dim) for dim in absent]
-    outside = [e for e in nest.entries if isinstance(e, Loop) and e.kind == Parallel.name]
-    inside = nest.entries[len(outside) + len(order) :]
-    blocks.sort(key=lambda entry: places[_name(entry)])
-    return replace(nest, entries=(*outside, *blocks, *inside))
+    blocks += [_whole(nest, dim) for dim in _blocked(nest) if places[dim] not in order]
+    blocks.sort(key=lambda node: places[_name(node)])
+    parallel = [node for node in outer if isinstance(node, Loop) and not _name(node)]
+    fetches = [node for node in outer if isinstance(node, Fetch)]
+    return replace(nest, body=_nested([*parallel, *blocks, *fetches], tiles))
 
 
-def _work(space: IterationSpace) -> int:
+def _work(nest: Nest) -> int:
     """The multiply-adds of one visit of the dims that are visited one at a time."""
-    inside = [extent for dim, extent in space.extents if dim not in space.singles]
-    return prod(inside) * space.taps
+    return prod(dim.extent for dim in nest.dims if not dim.single)
 
 
-def _places(space: IterationSpace) -> dict[str, int]:
+def _around_tiles(nest: Nest) -> tuple[list[Node], tuple[Node, ...]]:
+    """The nodes outside of the macro-kernel, outermost first, and those from there on."""
+    outer, nodes = list[Node](), nest.body
+    while True:
+        first = nodes[0]
+        if isinstance(first, Loop) and first.kind is LoopKind.MICRO:
+            return outer, nodes
+        outer.append(first)
+        nodes = first.body if isinstance(first, Loop) else nodes[1:]
+
+
+def _nested(outer: list[Node], body: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The nodes in their order, each loop around all that follow."""
+    for node in reversed(outer):
+        body = (replace(node, body=body),) if isinstance(node, Loop) else (node, *body)
+    return body
+
+
+def _places(nest: Nest) -> dict[str, int]:
     """The order of loops over blocks, by dim, and of packs, by operand."""
-    col, stream, row = _blocked(space)
-    images = [dim for dim in space.row_dims if dim not in (row, space.row)]
-    names = [*space.lead, col, stream, "B", *images, row, "A"]
+    col, k, row = _blocked(nest)
+    images = [dim for dim in nest.rows if dim not in (row, nest.row)]
+    names = [*nest.named(Role.LEAD), col, k, "B", *images, row, "A"]
     return {name: place for place, name in enumerate(names)}
 
 
-def _blocked(space: IterationSpace) -> tuple[str, str, str]:
+def _blocked(nest: Nest) -> tuple[str, str, str]:
     """The dims that a search cuts into blocks; of an image its lines."""
-    return space.col, space.stream, "oh" if space.image == "A" else space.row
+    return nest.col, nest.k, "oh" if nest.image == "A" else nest.row
 
 
-def _name(entry: Entry) -> str:
+def _name(node: Node) -> str:
     """The dim of a loop over blocks, or the operand of a pack; empty for anything else."""
-    if isinstance(entry, Copy):
-        return entry.operand
-    if isinstance(entry, Loop) and entry.kind in (Tile.name, Stream.name):
-        return entry.dim
-    return ""
+    if isinstance(node, Stage):
+        return node.operand
+    is_block = isinstance(node, Loop) and node.kind in (LoopKind.TILE, LoopKind.K_BLOCK)
+    return node.dim if is_block else ""
 
 
-def _whole(space: IterationSpace, dim: str) -> Loop:
-    kind = Stream.name if dim == space.stream else Tile.name
-    return Loop(dim, space.extent(dim), 1, kind)
+def _whole(nest: Nest, dim: str) -> Loop:
+    kind = LoopKind.K_BLOCK if dim == nest.k else LoopKind.TILE
+    return Loop(dim, nest.extent(dim), kind)

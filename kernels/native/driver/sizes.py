@@ -5,7 +5,6 @@ from math import prod
 from typing import Literal
 
 from tilewise.kernels.arithmetic import Arithmetic, size_of
-from tilewise.kernels.loopnest import Copy, Nest
 from tilewise.kernels.native.driver.parameters import (
     STREAMS,
     Calls,
@@ -29,11 +28,9 @@ from tilewise.kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU
 from tilewise.kernels.native.microkernels.outer_product_spec import OuterProductSpec, lines_of_a_row
 from tilewise.kernels.native.microkernels.specs import KernelSpec
 from tilewise.kernels.native.microkernels.sweep.spec import SweepSpec
-from tilewise.kernels.native.strides import Strides
-from tilewise.kernels.problem import Conv2d, Problem
-from tilewise.kernels.problem.iteration import is_packed_ahead
-from tilewise.kernels.schedule import Parallel
-from tilewise.kernels.steps.transformed import POINT
+from tilewise.kernels.native.strides import Strides, is_transposed, shape_of_stage
+from tilewise.kernels.nest import Loop, LoopKind, Nest, Role
+from tilewise.kernels.problem import Conv2d
 
 
 @dataclass(frozen=True)
@@ -47,58 +44,53 @@ class PanelBytes:
     b: int
 
 
-def driver_sizes(
-    problem: Problem, nest: Nest, strides: Strides, spec: KernelSpec
-) -> dict[str, int]:
-    """Every parameter of the driver that is not an address, by name."""
+def driver_sizes(nest: Nest, strides: Strides, spec: KernelSpec) -> dict[str, int]:
+    """Return every parameter of the driver that is not an address, by name."""
+    problem, k_block = nest.problem, nest.k_block
     sizes = values_of(
         Control(),
         _elements(spec),
         _tap_loops(nest, strides, spec),
         _moves(nest, strides),
-        _panels_ahead(nest, spec) if is_packed_ahead(problem, "B", nest.space) else PanelsAhead(),
-        _calls(problem, nest, strides, spec),
-        RegisterTile(nest.kernel.rows, nest.kernel.cols),
-        _rows_ahead(problem, strides, spec),
+        _panels_ahead(nest, spec) if nest.operand("B").is_constant else PanelsAhead(),
+        _calls(nest, strides, spec),
+        RegisterTile(nest.tile.rows, nest.tile.cols),
+        _rows_ahead(nest, strides, spec),
     )
     if isinstance(problem, Conv2d):
-        sizes |= values_of(
-            _image_sizes(problem, nest, strides), _patch_sizes(problem, nest, spec.how)
-        )
-    if POINT in nest.space.dims:
-        sizes |= sizes_of_transforms(problem, nest, strides)
-    sizes |= {extent(dim): length for dim, length in nest.space.extents}
-    sizes[STREAMS] = nest.kernel.streams
+        sizes |= values_of(_image_sizes(problem, nest), _patch_sizes(problem, nest, spec.how))
+    if nest.algorithm:
+        sizes |= sizes_of_transforms(nest, strides)
+    sizes |= {extent(dim): nest.extent(dim) for dim in nest.scheduled}
+    sizes[STREAMS] = k_block.streams if k_block else 1
     return sizes | _steps(nest) | _strides(strides)
 
 
-def panel_bytes(problem: Problem, nest: Nest, strides: Strides, spec: KernelSpec) -> PanelBytes:
-    """Scratch for the panels of one thread; weights that are packed ahead lie in all of theirs."""
-    if POINT in nest.space.dims:
-        return PanelBytes(*bytes_of_transforms(problem, nest, strides))
+def panel_bytes(nest: Nest, strides: Strides, spec: KernelSpec) -> PanelBytes:
+    """Return the scratch for panels of one thread; of weights packed ahead, for all of theirs."""
+    if nest.algorithm:
+        return PanelBytes(*bytes_of_transforms(nest, strides))
     a = b = LINE_BYTES
     if isinstance(spec, SweepSpec) and spec.shares_words:
         a = _bytes_of_sums(nest, spec)
-    for copy in nest.copies:
-        if copy.operand == "A":
-            a = _bytes_of_a(copy, strides, spec.how)
-        else:
-            b = _bytes_of_b(copy, spec.how) + _raw_bytes(copy, nest, spec.how)
-    packs_b = any(copy.operand == "B" for copy in nest.copies)
-    if packs_b and is_packed_ahead(problem, "B", nest.space):
-        batches = prod(nest.space.extent(dim) for dim in nest.space.lead)
+    if shape := shape_of_stage(nest, "A"):
+        a = _bytes_of_a(nest, shape, strides, spec.how)
+    if shape := shape_of_stage(nest, "B"):
+        b = _bytes_of_b(shape, spec.how) + _raw_bytes(nest, shape, spec.how)
+    if (stage := nest.stage("B")) and stage.is_ahead:
+        batches = prod(nest.extent(dim) for dim in nest.named(Role.LEAD))
         b = batches * _panels_ahead(nest, spec).batch_bytes
     return PanelBytes(a, b)
 
 
 def _bytes_of_sums(nest: Nest, spec: SweepSpec) -> int:
     """Of all that a thread has within the loop over the reduction."""
-    part = dict(nest.space.extents)
-    for loop in nest.loops:
-        if loop.dim == nest.space.stream:
-            break
-        part[loop.dim] = min(loop.step, part[loop.dim])
-    sums = prod(part[dim] for dim in (*nest.space.lead, nest.space.row, nest.space.col))
+    within = next(
+        here.blocks
+        for here in nest.visit()
+        if isinstance(here.node, Loop) and here.node.kind is LoopKind.K_BLOCK
+    )
+    sums = prod(within[dim] for dim in (*nest.named(Role.LEAD), nest.row, nest.col))
     return max(LINE_BYTES, sums * size_of(spec.how.accumulator))
 
 
@@ -118,7 +110,7 @@ def _elements(spec: KernelSpec) -> Elements:
 def _tap_loops(nest: Nest, strides: Strides, spec: KernelSpec) -> TapLoops:
     return TapLoops(
         lanes=spec.lanes,
-        taps=nest.space.taps,
+        taps=nest.taps,
         tap_rows=strides.taps.rows,
         tap_cols=strides.taps.cols,
         depth_factor=strides.taps.depth_factor,
@@ -132,23 +124,23 @@ def _moves(nest: Nest, strides: Strides) -> Moves:
         b_tap_source=strides.taps.b_source,
         a_stream=strides.a.stream,
         b_stream=strides.b.stream,
-        a_row_source=strides.a.dims[nest.space.row],
+        a_row_source=strides.a.dims.get(nest.row, 0),
     )
 
 
-def _rows_ahead(problem: Problem, strides: Strides, spec: KernelSpec) -> RowsAhead:
+def _rows_ahead(nest: Nest, strides: Strides, spec: KernelSpec) -> RowsAhead:
     if not isinstance(spec, OuterProductSpec) or not spec.prefetched:
         return RowsAhead()
-    lines = lines_of_a_row(problem, spec.cols, strides)
+    lines = lines_of_a_row(nest.problem, spec.cols, strides)
     return RowsAhead(-(-lines // spec.prefetched), spec.prefetched * LINE_BYTES)
 
 
-def _calls(problem: Problem, nest: Nest, strides: Strides, spec: KernelSpec) -> Calls:
+def _calls(nest: Nest, strides: Strides, spec: KernelSpec) -> Calls:
     return Calls(
-        unroll=nest.kernel.unroll,
+        unroll=nest.compute.unroll,
         packed_row=strides.packed_a.row,
-        c_row=strides.c[nest.space.row],
-        flags_first=LOAD_C * problem.accumulates | spec.epilogue & ADD_BIAS,
+        c_row=strides.c.get(nest.row, 0),
+        flags_first=LOAD_C * nest.store.adds_to_c | spec.epilogue & ADD_BIAS,
         flags_later=LOAD_C,
         flags_last=spec.epilogue & RELU,
     )
@@ -169,15 +161,15 @@ def _steps(nest: Nest) -> dict[str, int]:
     steps: dict[str, int] = {}
     levels: dict[str, int] = {}
     for loop in nest.loops:
-        if loop.kind != Parallel.name:
+        if loop.kind is not LoopKind.PARALLEL:
             level = levels.get(loop.dim, 0)
             steps[step(loop.dim, level)] = loop.step
             levels[loop.dim] = level + 1
     return steps
 
 
-def _image_sizes(problem: Conv2d, nest: Nest, strides: Strides) -> ImageSizes:
-    packed = next((c.shape for c in nest.copies if c.operand == nest.space.image), (0, 0))
+def _image_sizes(problem: Conv2d, nest: Nest) -> ImageSizes:
+    packed = shape_of_stage(nest, nest.image) or (0, 0)
     return ImageSizes(
         height=problem.h,
         width=problem.w,
@@ -190,9 +182,9 @@ def _image_sizes(problem: Conv2d, nest: Nest, strides: Strides) -> ImageSizes:
 
 
 def _patch_sizes(problem: Conv2d, nest: Nest, how: Arithmetic) -> PatchSizes:
-    of_b = next((copy for copy in nest.copies if copy.operand == "B"), None)
+    of_b = shape_of_stage(nest, "B")
     return PatchSizes(
-        raw_at=_bytes_of_b(of_b, how) if of_b and _raw_bytes(of_b, nest, how) else 0,
+        raw_at=_bytes_of_b(of_b, how) if of_b and _raw_bytes(nest, of_b, how) else 0,
         out_width=problem.ow,
         height=problem.h,
         width=problem.w,
@@ -204,24 +196,22 @@ def _patch_sizes(problem: Conv2d, nest: Nest, how: Arithmetic) -> PatchSizes:
     )
 
 
-def _bytes_of_a(copy: Copy, strides: Strides, how: Arithmetic) -> int:
-    if len(copy.shape) > 2:
-        rows = copy.shape[0] * copy.shape[1]
-    else:
-        rows, depth = copy.shape
-        rows = -(-depth // how.depth) if strides.a.is_transposed else rows
+def _bytes_of_a(nest: Nest, shape: tuple[int, ...], strides: Strides, how: Arithmetic) -> int:
+    *lines, depth = shape
+    rows = -(-depth // how.depth) if is_transposed(nest, "A") else prod(lines)
     return rows * strides.packed_a.row * size_of(how.packed)
 
 
-def _bytes_of_b(copy: Copy, how: Arithmetic) -> int:
-    panels, taps, depth, cols = copy.shape
+def _bytes_of_b(shape: tuple[int, ...], how: Arithmetic) -> int:
+    panels, taps, depth, cols = shape
     return panels * _panel_bytes(taps, depth, cols, how)
 
 
-def _raw_bytes(copy: Copy, nest: Nest, how: Arithmetic) -> int:
+def _raw_bytes(nest: Nest, shape: tuple[int, ...], how: Arithmetic) -> int:
     """Of one panel of patches that is gathered before its words are joined."""
-    *_, depth, cols = copy.shape
-    return depth * cols * size_of(how.stored) if nest.space.patches and how.depth > 1 else 0
+    *_, depth, cols = shape
+    joins = nest.operand("B").is_gathered and how.depth > 1
+    return depth * cols * size_of(how.stored) if joins else 0
 
 
 def _panel_bytes(taps: int, depth: int, cols: int, how: Arithmetic) -> int:
@@ -231,8 +221,7 @@ def _panel_bytes(taps: int, depth: int, cols: int, how: Arithmetic) -> int:
 
 
 def _panels_ahead(nest: Nest, spec: KernelSpec) -> PanelsAhead:
-    space, chunk = nest.space, nest.kernel.depth
-    panels = -(-space.extent(space.col) // spec.cols)
-    chunk_bytes = panels * _panel_bytes(space.taps, chunk, spec.cols, spec.how)
-    chunks = -(-space.extent(space.stream) // chunk)
+    chunk, panels = nest.depth, -(-nest.extent(nest.col) // spec.cols)
+    chunk_bytes = panels * _panel_bytes(nest.taps, chunk, spec.cols, spec.how)
+    chunks = -(-nest.extent(nest.k) // chunk)
     return PanelsAhead(chunk_bytes, batch_bytes=chunks * chunk_bytes)

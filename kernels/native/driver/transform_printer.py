@@ -1,6 +1,5 @@
 """The nest of a schedule with the step `winograd` or `strassen`: transforms around products."""
 
-from tilewise.kernels.loopnest import Copy, Loop
 from tilewise.kernels.native.driver.pack_printer import PACKED
 from tilewise.kernels.native.driver.parameters import (
     TRANSFORMED,
@@ -16,6 +15,9 @@ from tilewise.kernels.native.driver.prefetch_printer import PrefetchPrinter
 from tilewise.kernels.native.driver.scope import Scope
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
 from tilewise.kernels.native.microkernels.abi import PAST_CACHES, TRANSFORMS, Arguments
+from tilewise.kernels.native.strides import is_of_quadrants, is_transposed
+from tilewise.kernels.nest import Compute, Fetched, Loop, Stage, Store
+from tilewise.kernels.steps.strassen import has_strided_rows
 from tilewise.kernels.steps.transformed import POINT, TILES
 
 _TILES_OF_AN_IMAGE = "tile_height, tile_width, tiles_down, tiles_across"
@@ -26,11 +28,13 @@ class TransformPrinter:
     """Prints the transforms where the nest has its copies, and the call for one tile."""
 
     def __init__(self, scope: Scope) -> None:
-        self.scope, self.structure = scope, scope.structure
-        self.col, self.depth = scope.structure.space.col, extent(scope.structure.space.stream)
+        self.scope, self.nested = scope, scope.nest
+        self.col, self.depth = scope.nest.col, extent(scope.nest.k)
+        self.quadrants = is_of_quadrants(scope.nest)
+        self.strided_rows = self.quadrants and has_strided_rows(scope.nest.problem)
         self.prefetch = PrefetchPrinter(scope)
-        own: tuple[str, ...] = () if self.structure.has_quadrants else _FILTER
-        if self.structure.has_strided_rows:
+        own: tuple[str, ...] = () if self.quadrants else _FILTER
+        if self.strided_rows:
             own = names_of(StridedRows)
         for name in (*TRANSFORMS, *names_of(TransformSizes), *names_of(Transformed), *own):
             scope.parameter(name)
@@ -40,25 +44,27 @@ class TransformPrinter:
 
     def nest(self) -> None:
         """The loops, and what is in them; C is transformed behind those that it lies in."""
-        behind = 0
-        if self.structure.fetches_panels:
+        behind, tiles, cols = 0, "", ""
+        if self.scope.fetches(Fetched.NEXT_PANEL):
             self.prefetch.begin_panels()
-        if self.structure.writes_past_caches:
+        if self.nested.store.is_nontemporal:
             aligned = f"c % {LINE_BYTES} == 0"
             self.scope.put(f"result = {PAST_CACHES} if {aligned} else transform_result")
-        for entry in self.structure.nest.entries:
-            if isinstance(entry, Loop):
-                self.scope.loop(entry)
-            elif not isinstance(entry, Copy):
+        for here in self.nested.visit():
+            node = here.node
+            if isinstance(node, Loop):
+                if node.dim == POINT:
+                    behind, tiles, cols = self.scope.indent, self._tiles(), self._cols()
+                self.scope.loop(node)
+            elif isinstance(node, Compute):
                 self._kernel()
-            elif entry.operand == "C":
-                behind, tiles, cols = self.scope.indent, self._tiles(), self._cols()
-            else:
-                self.scope.packed_from[entry.operand] = dict(self.scope.start)
-                self._image() if entry.operand == "A" else self._filter()
-        self.scope.indent = behind
-        self._result(tiles, cols)
-        if self.structure.writes_past_caches:
+            elif isinstance(node, Store):
+                self.scope.indent = behind
+                self._result(tiles, cols)
+            elif isinstance(node, Stage):
+                self.scope.packed_from[node.operand] = dict(self.scope.start)
+                self._image() if node.operand == "A" else self._filter()
+        if self.nested.store.is_nontemporal:
             self.scope.indent = 2
             self.scope.put("wait_for_stores()")
 
@@ -70,7 +76,7 @@ class TransformPrinter:
 
     def _image(self) -> None:
         scope, to, image = self.scope, "a_panels", "a"
-        if self.structure.has_strided_rows:
+        if self.strided_rows:
             scope.put(
                 f"transform_strided_rows(transform_image, {to}, {stride('ap', TILES)}, image_point,"
                 f" {self._tiles()}, {image}, image_size, row_line, row_pixel, image_pixel,"
@@ -87,7 +93,7 @@ class TransformPrinter:
         scope.count(PACKED["A"])
 
     def _filter(self) -> None:
-        if self.structure.is_ahead:
+        if self.scope.is_ahead:
             return
         scope = self.scope
         first = f"b + {scope.start[self.col]} * {scope.ensure(stride('b', self.col))} * size"
@@ -101,15 +107,16 @@ class TransformPrinter:
     def _of_weights(self, source: str, cols: str) -> str:
         """The transform of so many output channels' filters."""
         to = "b_panels, filter_panel, filter_point, register_cols"
-        quadrants = self.structure.has_quadrants
-        if self.structure.b_transposed:
-            name = "transform_turned_quadrants" if quadrants else "transform_turned_weights"
-            taps = f"tile_width, {extent(self.col)}" if quadrants else "filter_rows, filter_cols"
+        if is_transposed(self.nested, "B"):
+            name = "transform_turned_quadrants" if self.quadrants else "transform_turned_weights"
+            taps = (
+                f"tile_width, {extent(self.col)}" if self.quadrants else "filter_rows, filter_cols"
+            )
             return (
                 f"{name}(transform_filter, pack_b_panel, {to}, b_panels + turned_at, {source},"
                 f" {taps}, {cols}, {self.depth}, size)"
             )
-        line = f"{self.depth} * b_stream" if quadrants else "filter_cols * b_tap_source"
+        line = f"{self.depth} * b_stream" if self.quadrants else "filter_cols * b_tap_source"
         return (
             f"transform_weights(transform_filter, {to}, {source}, {line}, b_tap_source, b_stream,"
             f" {cols}, {self.depth}, size)"
@@ -119,7 +126,7 @@ class TransformPrinter:
         scope = self.scope
         first = scope.packed_from["A"][TILES]
         column = scope.start[self.col]
-        if not self.structure.is_ahead:
+        if not self.scope.is_ahead:
             column = f"({column} - {scope.packed_from['B'][self.col]})"
         point, tile = scope.start[POINT], f"({scope.start[TILES]} - {first})"
         scope.put(f"rows = {scope.length(TILES)}")
@@ -134,7 +141,7 @@ class TransformPrinter:
             "a": "a_tile", "b": "b_tile", "c": "c_tile", "c_row": "c_row",
             "depth": self.depth, "rows": "rows", "cols": "cols",
         }  # fmt: skip
-        if self.structure.fetches_panels:
+        if self.scope.fetches(Fetched.NEXT_PANEL):
             self.prefetch.fetch_panels("filter_point * size")
             given |= {"ahead": "ahead", "ahead_step": "ahead_step"}
         scope.put(f"call_address(kernel, {', '.join(given.values())})")
@@ -144,7 +151,7 @@ class TransformPrinter:
         scope = self.scope
         first, length = cols.split(", ")
         at = f"{first} * result_channel"
-        result = "result" if self.structure.writes_past_caches else "transform_result"
+        result = "result" if self.nested.store.is_nontemporal else "transform_result"
         scope.put(
             f"transform_products({result}, c + {at} * out_size,"
             " result_size, result_line, result_pixel, result_channel,"

@@ -2,7 +2,6 @@
 
 from math import prod
 
-from tilewise.kernels.loopnest import Nest
 from tilewise.kernels.native.driver.parameters import (
     TRANSFORMED,
     ImageSizes,
@@ -11,57 +10,58 @@ from tilewise.kernels.native.driver.parameters import (
     TransformSizes,
     values_of,
 )
-from tilewise.kernels.native.strides import Strides
+from tilewise.kernels.native.strides import Strides, is_of_quadrants, shape_of_stage
+from tilewise.kernels.nest import Nest
 from tilewise.kernels.problem import Conv2d, Problem
-from tilewise.kernels.problem.iteration import is_packed_ahead
 from tilewise.kernels.steps.strassen import has_strided_rows, matrix_of
 from tilewise.kernels.steps.transformed import POINT
-from tilewise.kernels.steps.winograd import taps_of, tiles_of
+from tilewise.kernels.steps.winograd import tiles_of
 
 
-def sizes_of_transforms(problem: Problem, nest: Nest, strides: Strides) -> dict[str, int]:
-    """The parameters of a nest whose operands are transformed, by name."""
-    sizes = values_of(_transformed(problem, nest, strides)) | {TRANSFORMED: 0}
-    if _has_quadrants(problem):
-        return sizes | values_of(*_groups_of_rows(problem, nest), *_strided_rows(problem))
+def sizes_of_transforms(nest: Nest, strides: Strides) -> dict[str, int]:
+    """Return the parameters of a nest whose operands are transformed, by name."""
+    problem = nest.problem
+    sizes = values_of(_transformed(nest, strides)) | {TRANSFORMED: 0}
+    if is_of_quadrants(nest):
+        return sizes | values_of(*_groups_of_rows(nest), *_strided_rows(problem))
     assert isinstance(problem, Conv2d)
-    return sizes | values_of(_tiles_of_pixels(problem, nest, strides))
+    return sizes | values_of(_tiles_of_pixels(problem, nest))
 
 
-def bytes_of_transforms(problem: Problem, nest: Nest, strides: Strides) -> tuple[int, int]:
-    """Tiles and products of a block; panels of the filter, and of one that is transposed first."""
-    panels, panel = _panels_of_filter(problem, nest), _bytes_of_filter_panel(problem, nest, strides)
+def bytes_of_transforms(nest: Nest, strides: Strides) -> tuple[int, int]:
+    """Return the bytes of tiles and products of a block, and those of panels of B."""
+    panels, panel = _panels_of_filter(nest), _bytes_of_filter_panel(nest, strides)
     turned = 0
     if strides.b.is_transposed:
         taps = strides.taps.rows * strides.taps.cols
-        if _has_quadrants(problem):
-            taps = prod(nest.space.tile)
-        turned = taps * nest.kernel.depth * nest.kernel.cols
-    of_tiles = sum(_bytes_of_tiles(problem, nest, strides))
-    return of_tiles, panels * panel + turned * problem.element.bytes
+        if is_of_quadrants(nest):
+            taps = prod(_tile(nest))
+        turned = taps * nest.depth * nest.tile.cols
+    of_tiles = sum(_bytes_of_tiles(nest, strides))
+    return of_tiles, panels * panel + turned * nest.problem.element.bytes
 
 
-def _has_quadrants(problem: Problem) -> bool:
-    """Whether it is quadrants that are transformed: a filter of a single tap has no tiles."""
-    return taps_of(problem) == (1, 1)
+def _tile(nest: Nest) -> tuple[int, int]:
+    assert nest.algorithm is not None
+    return nest.algorithm.tile
 
 
-def _transformed(problem: Problem, nest: Nest, strides: Strides) -> Transformed:
-    bytes_of_image, _ = _bytes_of_tiles(problem, nest, strides)
-    panels, point = _panels_of_filter(problem, nest), strides.b.dims[POINT]
+def _transformed(nest: Nest, strides: Strides) -> Transformed:
+    bytes_of_image, _ = _bytes_of_tiles(nest, strides)
+    panels, point = _panels_of_filter(nest), strides.b.dims[POINT]
     return Transformed(
         image_point=strides.packed_a.dims[POINT],
         filter_point=point,
         product_point=strides.c[POINT],
-        filter_panel=nest.space.extent(POINT) * point,
+        filter_panel=nest.extent(POINT) * point,
         products_at=bytes_of_image,
-        turned_at=panels * _bytes_of_filter_panel(problem, nest, strides),
+        turned_at=panels * _bytes_of_filter_panel(nest, strides),
     )
 
 
-def _tiles_of_pixels(problem: Conv2d, nest: Nest, strides: Strides) -> TransformSizes:
-    height, width = nest.space.tile
-    down, across = tiles_of(problem, nest.space.tile)
+def _tiles_of_pixels(problem: Conv2d, nest: Nest) -> TransformSizes:
+    height, width = _tile(nest)
+    down, across = tiles_of(problem, (height, width))
     planes = problem.has_channels_first
     ci, co = problem.ci, problem.co
     return TransformSizes(
@@ -84,16 +84,16 @@ def _tiles_of_pixels(problem: Conv2d, nest: Nest, strides: Strides) -> Transform
     )
 
 
-def _groups_of_rows(problem: Problem, nest: Nest) -> tuple[TransformSizes, ImageSizes]:
+def _groups_of_rows(nest: Nest) -> tuple[TransformSizes, ImageSizes]:
     """An image whose pixels are parts of the reduction, and of the columns."""
+    problem, (height, width) = nest.problem, _tile(nest)
     rows, cols, depth = matrix_of(problem)
-    height, width = nest.space.tile
     tiles = TransformSizes(
         tile_height=height,
         tile_width=width,
         lines_down=height,
         pixels_across=width,
-        tiles_down=nest.space.extent(nest.space.row),
+        tiles_down=nest.extent(nest.row),
         tiles_across=1,
         out_height=rows,
         out_width=width,
@@ -127,18 +127,18 @@ def _strided_rows(problem: Problem) -> tuple[StridedRows, ...]:
     return (StridedRows(problem.ow, problem.oh, row_pixel=pixel, row_line=line),)
 
 
-def _bytes_of_tiles(problem: Problem, nest: Nest, strides: Strides) -> tuple[int, int]:
+def _bytes_of_tiles(nest: Nest, strides: Strides) -> tuple[int, int]:
     """Of a block of transformed tiles, and of the products for a panel of the filter."""
-    size = nest.space.extent(POINT) * problem.element.bytes
+    size = nest.extent(POINT) * nest.problem.element.bytes
     return strides.packed_a.dims[POINT] * size, strides.c[POINT] * size
 
 
-def _panels_of_filter(problem: Problem, nest: Nest) -> int:
-    """How many lie in memory together: those of a block, or all where they are made ahead."""
-    if is_packed_ahead(problem, "B", nest.space):
-        return -(-nest.space.extent(nest.space.col) // nest.kernel.cols)
-    return next(copy.shape[0] for copy in nest.copies if copy.operand == "B")
+def _panels_of_filter(nest: Nest) -> int:
+    """How many are in memory together: those of a block, or all where they are made ahead."""
+    if nest.operand("B").is_constant:
+        return -(-nest.extent(nest.col) // nest.tile.cols)
+    return (shape_of_stage(nest, "B") or (0,))[0]
 
 
-def _bytes_of_filter_panel(problem: Problem, nest: Nest, strides: Strides) -> int:
-    return nest.space.extent(POINT) * strides.b.dims[POINT] * problem.element.bytes
+def _bytes_of_filter_panel(nest: Nest, strides: Strides) -> int:
+    return nest.extent(POINT) * strides.b.dims[POINT] * nest.problem.element.bytes

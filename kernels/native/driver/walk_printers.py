@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 
-from tilewise.kernels.loopnest import Loop
 from tilewise.kernels.native.driver.parameters import STREAMS, step, stride
 from tilewise.kernels.native.driver.scope import Scope
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
@@ -13,6 +12,7 @@ from tilewise.kernels.native.microkernels.abi import (
     SweepArguments,
     WindowArguments,
 )
+from tilewise.kernels.nest import Loop, Role
 
 
 class WalkPrinter(ABC):
@@ -25,20 +25,20 @@ class WalkPrinter(ABC):
     """
 
     def __init__(self, scope: Scope) -> None:
-        self.scope, self.structure = scope, scope.structure
+        self.scope, self.nest = scope, scope.nest
         self.tiles: list[str] = []
         self.part: dict[str, tuple[str, str]] = {}
 
     def walked(self, loop: Loop) -> None:
         """A loop over register tiles, which the micro-kernel has; images are visited alone."""
-        if loop.dim in self.structure.space.singles:
+        if self.nest.dim(loop.dim).single:
             return
         by, length = self.scope.step(loop), self.scope.length(loop.dim)
         self.tiles.append(f"(({length} + {by} - 1) // {by})")
 
     def enter(self, loop: Loop) -> None:
         """A loop over blocks or over the reduction; what lies within that waits for a chunk."""
-        if loop.dim == self.structure.space.stream:
+        if loop.dim == self.nest.k:
             start, end = self.scope.start, self.scope.end
             self.part = {dim: (start[dim], end[dim]) for dim in start}
         self.scope.loop(loop)
@@ -60,8 +60,8 @@ class WindowPrinter(WalkPrinter):
     def call(self) -> tuple[str, WindowArguments[str]]:
         """Of a window micro-kernel."""
         scope, kernel = self.scope, "full"
-        image, weights = ("a", "b") if self.structure.is_conv else ("b", "a")
-        if self.structure.writes_past_caches:
+        image, weights = ("a", "b") if self.nest.image == "A" else ("b", "a")
+        if self.nest.store.is_nontemporal:
             kernel = "kernel"
             scope.put(f"kernel = {PAST_CACHES} if c % {LINE_BYTES} == 0 else full")
         return kernel, WindowArguments(
@@ -81,8 +81,8 @@ class SweepPrinter(WalkPrinter):
 
     def call(self) -> tuple[str, SweepArguments[str]]:
         """Of a sweeping micro-kernel; the last chunk may be short, and takes another."""
-        scope, space = self.scope, self.structure.space
-        stream, col = space.stream, space.col
+        scope, nest, k_block = self.scope, self.nest, self.nest.k_block
+        stream, col = nest.k, nest.col
         chunk, start, end = step(stream, 0), scope.start[stream], f"{stream}_extent"
         scope.put(f"depth = {scope.length(stream)}")
         scope.put(f"cols = {scope.length(col)}")
@@ -91,21 +91,22 @@ class SweepPrinter(WalkPrinter):
         scope.put(f"if {scope.end[stream]} == {end}: flags |= flags_last")
         scope.put(f"kernel = full if depth == {chunk} else edge")
         row, rows = start, chunk
-        if self.structure.interleaves:
+        if k_block and k_block.streams > 1:
             streams = scope.ensure(STREAMS)
             scope.put(f"row = {start} // {streams} if depth == {chunk} else {start}")
             row, rows = "row", f"{chunk} // {streams}"
-        a = scope.offset("a", (*self.structure.lead("A"), space.row))
+        lead = nest.named(Role.LEAD)
+        a = scope.offset("a", (*scope.lead("A"), nest.row))
         scope.ensure(stride("b", col))
         return "kernel", SweepArguments(
             a=f"a + ({row} * a_stream + {a}) * size",
             b=scope.b_in_place(row),
-            c=f"c + ({scope.offset('c', (*space.lead, space.row, col))}) * out_size",
+            c=f"c + ({scope.offset('c', (*lead, nest.row, col))}) * out_size",
             bias=f"bias + ({scope.offset('bias', (col,))}) * out_size",
             c_row="c_row",
             depth="depth",
             flags="flags",
-            rows=scope.length(space.row),
+            rows=scope.length(nest.row),
             cols="cols",
             wrap=f"({rows} * b_stream - cols) * size",
             sums=f"a_panels + ({self._sums_before()}) * out_size",
@@ -113,14 +114,14 @@ class SweepPrinter(WalkPrinter):
 
     def _sums_before(self) -> str:
         """How many sums lie before those of the present block."""
-        space, scope = self.structure.space, self.scope
+        nest, scope = self.nest, self.scope
         before = "0"
-        for dim in (*space.lead, space.row):
+        for dim in (*nest.named(Role.LEAD), nest.row):
             first, end = self.part[dim]
             at = f"{scope.start[dim]} - {first}" if scope.start[dim] != first else "0"
             before = at if before == "0" else f"({before}) * ({end} - {first}) + {at}"
-        (first, end), here = self.part[space.col], scope.start[space.col]
+        (first, end), here = self.part[nest.col], scope.start[nest.col]
         before = before if before == "0" else f"({before}) * ({end} - {first})"
         if here == first:
             return before
-        return f"{before} + ({here} - {first}) * ({scope.length(space.row)})"
+        return f"{before} + ({here} - {first}) * ({scope.length(nest.row)})"

@@ -54,11 +54,11 @@ def method(schedule: Schedule, accuracy: Mapping[str, float] | None = None) -> s
         schedule: of the kernel.
         accuracy: its rms errors in those of the direct method, by the kind of operands.
     """
-    if not schedule.transforms:
+    if schedule.algorithm is None:
         return ""
-    step = "winograd" if schedule.winograd is not None else "strassen"
     lines = [
-        f"by fewer products (step {step}): it rounds otherwise than the formula does, and a NaN,",
+        f"by fewer products (step {schedule.algorithm.name}): it rounds otherwise than the formula",
+        "does, and a NaN,",
         "an infinity or an overflow spreads to neighbouring elements",
     ]
     if accuracy:

@@ -187,6 +187,6 @@ def _check_text(problem: Problem, planned: Plan) -> str:
     """The self-check; floats may be off by what rounding a sum of this length allows."""
     element = problem.element
     bound = error_bound(problem.depth + 2, element.accumulator) if element.is_float else 0.0
-    transforms = any(copy.transforms for copy in planned.nest.copies)
+    transforms = planned.nest.algorithm is not None
     bound *= MOST_TIMES if transforms else 1.0
     return check_text(problem, bound, problem.accumulates, planned.is_ahead, transforms)

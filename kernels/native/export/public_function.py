@@ -189,9 +189,9 @@ def _outputs(problem: Problem) -> dict[str, Any]:
 def _run_text(problem: Problem, planned: Plan, taken: str) -> str:
     """The call of the driver, or of the crew that runs it on its parts."""
     first, second = operand_names(problem)
-    space = planned.nest.space
+    nest = planned.nest
     names = {"A": first, "B": second}
-    a, b = names[space.operand("A")], names[space.operand("B")]
+    a, b = names[nest.operand("A").name], names[nest.operand("B").name]
     panels = f"{taken}.ctypes.data" if planned.is_ahead else "scratch[1][0]"
     addresses = Addresses(
         a=f"{a}.ctypes.data",

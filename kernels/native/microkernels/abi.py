@@ -7,7 +7,7 @@ function's name holds.
 from dataclasses import dataclass, fields
 from typing import Generic, TypeVar
 
-from tilewise.kernels.problem import Problem
+from tilewise.kernels.nest import Store
 
 CALLED_BY_ALL = ("full", "edge", "pack_a_panel", "pack_b_panel", "copy_rows")
 """What any driver may call, by the names of its parameters.
@@ -151,10 +151,10 @@ SWEEP_ARGUMENTS = tuple(field.name for field in fields(SweepArguments))
 """The names of a sweeping micro-kernel's arguments, in their order."""
 
 
-def epilogue_flags(problem: Problem) -> int:
-    """Which of `ADD_BIAS`, `RELU` and `CEILING` the problem asks for."""
-    has_ceiling = problem.ceiling is not None
-    return ADD_BIAS * problem.has_bias | RELU * problem.has_relu | CEILING * has_ceiling
+def epilogue_flags(store: Store) -> int:
+    """Return which of `ADD_BIAS`, `RELU` and `CEILING` a store asks for."""
+    has_ceiling = store.ceiling is not None
+    return ADD_BIAS * store.has_bias | RELU * store.has_relu | CEILING * has_ceiling
 
 
 def ceiling_of(epilogue: int) -> int | None:

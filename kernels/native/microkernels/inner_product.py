@@ -32,8 +32,7 @@ from tilewise.kernels.native.microkernels.specs import Piece, packs_of_a
 from tilewise.kernels.native.microkernels.use import ANYHOW, Use
 from tilewise.kernels.native.packing.panels import PANEL_ARGUMENTS
 from tilewise.kernels.native.strides import Strides
-from tilewise.kernels.problem import Problem
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.nest import Nest
 from tilewise.kernels.target.model import Target
 
 # Of a stream: 5% for f32 128x1x1408, which lies in L2; 1 to 2% for 3072x1x1024, in L3.
@@ -53,20 +52,19 @@ class InnerProduct:
     packs_transposed: bool
 
     @classmethod
-    def serves(cls, problem: Problem, schedule: Schedule) -> bool:
-        """Whether the reduction is split."""
-        return schedule.lanes > 1
+    def serves(cls, nest: Nest) -> bool:
+        """Return whether the reduction is split."""
+        return nest.compute.lanes > 1
 
     @classmethod
-    def arithmetic(cls, problem: Problem, schedule: Schedule, target: Target) -> Arithmetic:
-        """That of a split reduction."""
-        return split_arithmetic(problem, schedule, target)
+    def arithmetic(cls, nest: Nest, target: Target) -> Arithmetic:
+        """Return that of a split reduction."""
+        return split_arithmetic(nest, target)
 
     @classmethod
-    def of(cls, problem: Problem, schedule: Schedule, target: Target, strides: Strides) -> Self:
-        """The one that a schedule asks for; LoweringError for what the target has not."""
-        spec = inner_product_spec(problem, schedule, target, strides)
-        return cls(spec, strides.b.is_transposed)
+    def of(cls, nest: Nest, target: Target, strides: Strides) -> Self:
+        """Return the one that a nest asks for; LoweringError for what the target has not."""
+        return cls(inner_product_spec(nest, target, strides), strides.b.is_transposed)
 
     def pieces(self, use: Use = ANYHOW) -> dict[str, Piece]:
         """Its functions, which serve any use."""

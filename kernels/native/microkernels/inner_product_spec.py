@@ -7,8 +7,7 @@ from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.microkernels.abi import ADD_BIAS, RELU, epilogue_flags
 from tilewise.kernels.native.strides import Strides
-from tilewise.kernels.problem import Problem
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.nest import Nest
 from tilewise.kernels.target.model import Target
 
 
@@ -53,40 +52,39 @@ class InnerProductSpec:
         return multiply_adds * self.span // (self.rows * self.cols)
 
 
-def inner_product_spec(
-    problem: Problem, schedule: Schedule, target: Target, strides: Strides
-) -> InnerProductSpec:
-    """The inner-product micro-kernel that a schedule with a split step asks for.
+def inner_product_spec(nest: Nest, target: Target, strides: Strides) -> InnerProductSpec:
+    """Return the inner-product micro-kernel that a nest with a split reduction asks for.
 
     Raises:
         LoweringError: partial sums that are no whole vectors of the target.
     """
-    register, lanes = schedule.register, target.lanes(problem.element.name)
-    if schedule.lanes % lanes:
+    tile, compute, dtype = nest.tile, nest.compute, nest.problem.element.name
+    lanes = target.lanes(dtype)
+    if compute.lanes % lanes:
         raise LoweringError(
-            f"step split: lanes={schedule.lanes} is not a multiple of the "
-            f"{lanes} {problem.element.name} lanes of {target.cpu}"
+            f"step split: lanes={compute.lanes} is not a multiple of the "
+            f"{lanes} {dtype} lanes of {target.cpu}"
         )
-    sums = schedule.lanes // lanes * register.cols * register.rows
-    at_once = sums + register.cols + 1 <= target.vector_registers
-    c_rows, c_cols = problem.operand_shapes["C"][-2:]
+    sums = compute.lanes // lanes * tile.cols * tile.rows
+    at_once = sums + tile.cols + 1 <= target.vector_registers
+    is_wide = nest.extent(nest.row) < nest.extent(nest.col)
     return InnerProductSpec(
-        how=split_arithmetic(problem, schedule, target),
-        rows=register.rows,
-        cols=register.cols,
+        how=split_arithmetic(nest, target),
+        rows=tile.rows,
+        cols=tile.cols,
         lanes=lanes,
-        vectors=schedule.lanes // lanes,
-        unroll=schedule.unroll,
+        vectors=compute.lanes // lanes,
+        unroll=compute.unroll,
         a_row=strides.words.a_row,
-        b_col=0 if schedule.packs("B") else strides.b.dims["n"],
+        b_col=0 if nest.stage("B") else strides.b.dims[nest.col],
         at_once=at_once,
-        ahead="" if at_once and register.rows * register.cols > 1 else "ab"[c_rows < c_cols],
-        c_down=register.cols == 1 and strides.c["m"] == 1,
-        epilogue=epilogue_flags(problem),
+        ahead="" if at_once and tile.rows * tile.cols > 1 else "ab"[is_wide],
+        c_down=tile.cols == 1 and strides.c[nest.row] == 1,
+        epilogue=epilogue_flags(nest.store),
     )
 
 
-def split_arithmetic(problem: Problem, schedule: Schedule, target: Target) -> Arithmetic:
-    """Return the arithmetic of a schedule with a split step."""
-    name = schedule.instruction
-    return arithmetic(problem.element.name, target, Form.SPLIT, instruction=name)
+def split_arithmetic(nest: Nest, target: Target) -> Arithmetic:
+    """Return the arithmetic of a nest with a split reduction."""
+    name = nest.compute.instruction
+    return arithmetic(nest.problem.element.name, target, Form.SPLIT, instruction=name)

@@ -1,5 +1,8 @@
 """The kinds of micro-kernel that there are, and which of them a schedule asks for."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.microkernels.inner_product import InnerProduct
 from tilewise.kernels.native.microkernels.outer_product import OuterProduct
@@ -7,22 +10,38 @@ from tilewise.kernels.native.microkernels.specs import MicroKernel
 from tilewise.kernels.native.microkernels.sweep.kind import SweepKernel
 from tilewise.kernels.native.microkernels.transformed import TransformedProduct
 from tilewise.kernels.native.microkernels.window.kind import Window
-from tilewise.kernels.problem import Problem
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.nest import Nest, printed
 
-KINDS: tuple[type[MicroKernel], ...] = (
-    *(TransformedProduct, Window, SweepKernel),
-    *(InnerProduct, OuterProduct),
-)
+KINDS: list[type[MicroKernel]] = [
+    TransformedProduct,
+    Window,
+    SweepKernel,
+    InnerProduct,
+    OuterProduct,
+]
+"""In the order in which they are asked whether they serve a nest."""
 
 
-def kind_of(problem: Problem, schedule: Schedule) -> type[MicroKernel]:
-    """The kind that a schedule asks for.
+def kind_of(nest: Nest) -> type[MicroKernel]:
+    """Return the kind that a nest asks for: the first one that serves it.
 
     Raises:
         LoweringError: there is none for it.
     """
     for kind in KINDS:
-        if kind.serves(problem, schedule):
+        if kind.serves(nest):
             return kind
-    raise LoweringError(f"no micro-kernel serves this schedule:\n{schedule}")
+    raise LoweringError(
+        f"{nest.problem}: no micro-kernel serves the schedule; its nest is\n"
+        + "\n".join(printed(nest))
+    )
+
+
+@contextmanager
+def registered(kind: type[MicroKernel]) -> Iterator[None]:
+    """Add a kind, which is asked before all others, for the duration of a `with` block."""
+    KINDS.insert(0, kind)
+    try:
+        yield
+    finally:
+        KINDS.remove(kind)

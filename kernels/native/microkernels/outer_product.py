@@ -36,9 +36,7 @@ from tilewise.kernels.native.microkernels.use import ANYHOW, Cut, Use
 from tilewise.kernels.native.packing.panels import emit_pack_panel, emit_transpose_panel
 from tilewise.kernels.native.packing.patches import emit_copy_patches
 from tilewise.kernels.native.strides import Strides
-from tilewise.kernels.problem import Conv2d, Problem
-from tilewise.kernels.problem.iteration import iteration_space
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.nest import Nest
 from tilewise.kernels.target.model import Target
 
 
@@ -58,22 +56,20 @@ class OuterProduct:
     patch_stride: int
 
     @classmethod
-    def serves(cls, problem: Problem, schedule: Schedule) -> bool:
-        """Whether the reduction is in one piece."""
-        return schedule.lanes == 1 and not schedule.sweeps
+    def serves(cls, nest: Nest) -> bool:
+        """Return whether the reduction is in one piece."""
+        return nest.compute.lanes == 1 and not nest.is_macro
 
     @classmethod
-    def arithmetic(cls, problem: Problem, schedule: Schedule, target: Target) -> Arithmetic:
-        """That of words of A, each multiplied with a vector of B."""
-        return arithmetic_of(problem, target, schedule.instruction)
+    def arithmetic(cls, nest: Nest, target: Target) -> Arithmetic:
+        """Return that of words of A, each multiplied with a vector of B."""
+        return arithmetic_of(nest.problem, target, nest.compute.instruction)
 
     @classmethod
-    def of(cls, problem: Problem, schedule: Schedule, target: Target, strides: Strides) -> Self:
-        """The one that a schedule asks for; LoweringError for what the target has not."""
-        spec, patch_stride = outer_product_spec(problem, schedule, target, strides), 0
-        if isinstance(problem, Conv2d) and iteration_space(problem).patches:
-            patch_stride = problem.stride
-        return cls(spec, strides.b.is_transposed, patch_stride)
+    def of(cls, nest: Nest, target: Target, strides: Strides) -> Self:
+        """Return the one that a nest asks for; LoweringError for what the target has not."""
+        spec, b = outer_product_spec(nest, target, strides), nest.operand("B")
+        return cls(spec, strides.b.is_transposed, b.scale(nest.col) if b.is_gathered else 0)
 
     def pieces(self, use: Use = ANYHOW) -> dict[str, Piece]:
         """Its functions as they are used; where no tile is cut, `edge` takes all."""

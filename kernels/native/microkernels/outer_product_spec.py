@@ -8,9 +8,8 @@ from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
 from tilewise.kernels.native.microkernels.abi import ADD_BIAS, RELU, epilogue_flags
 from tilewise.kernels.native.strides import Strides
+from tilewise.kernels.nest import Fetched, Nest
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.problem.iteration import is_packed_ahead, iteration_space
-from tilewise.kernels.schedule import Schedule, loop_nest
 from tilewise.kernels.target.model import Target
 
 STEPS_FOR_LINE = 4
@@ -87,41 +86,37 @@ class OuterProductSpec:
         return self.rows * self.vectors + self.vectors + 1
 
 
-def outer_product_spec(
-    problem: Problem, schedule: Schedule, target: Target, strides: Strides
-) -> OuterProductSpec:
-    """The micro-kernel that a schedule without a split step asks for.
+def outer_product_spec(nest: Nest, target: Target, strides: Strides) -> OuterProductSpec:
+    """Return the outer-product micro-kernel that a nest asks for.
 
     Raises:
         LoweringError: register columns that are no whole vectors of the target.
     """
-    register, lanes = schedule.register, target.lanes(problem.element.name)
-    space = iteration_space(problem)
-    is_ahead = schedule.packs("B") and is_packed_ahead(problem, "B", space)
-    in_panels = schedule.transforms or is_ahead
-    fetches_block = schedule.prefetches and not in_panels
-    if register.cols % lanes:
+    problem, tile, compute = nest.problem, nest.tile, nest.compute
+    lanes = target.lanes(problem.element.name)
+    fetched = {fetch.what for fetch in nest.fetches}
+    if tile.cols % lanes:
         raise LoweringError(
-            f"step '{register}': cols={register.cols} is not a multiple of the "
+            f"step register: cols={tile.cols} is not a multiple of the "
             f"{lanes} {problem.element.name} lanes of {target.cpu}"
         )
     return OuterProductSpec(
-        how=arithmetic_of(problem, target, schedule.instruction),
-        rows=register.rows,
-        vectors=register.cols // lanes,
+        how=arithmetic_of(problem, target, compute.instruction),
+        rows=tile.rows,
+        vectors=tile.cols // lanes,
         lanes=lanes,
-        unroll=schedule.unroll,
+        unroll=compute.unroll,
         a_row=strides.words.a_row,
         a_step=strides.words.a_step,
         b_row=strides.words.b_row,
-        b_packed=schedule.packs("B"),
+        b_packed=nest.stage("B") is not None,
         taps=strides.taps.rows * strides.taps.cols > 1,
-        prefetched=_lines_fetched(problem, schedule, strides) if fetches_block else 0,
-        streams_ahead=schedule.prefetches and in_panels,
-        bias_rows=space.row in strides.bias,
+        prefetched=_lines_fetched(nest, strides) if Fetched.NEXT_BLOCK in fetched else 0,
+        streams_ahead=Fetched.NEXT_PANEL in fetched,
+        bias_rows=nest.row in strides.bias,
         filled_row=strides.words.filled_row,
-        spreads_c=_spreads_c(problem, schedule, target),
-        epilogue=epilogue_flags(problem),
+        spreads_c=_spreads_c(nest, target),
+        epilogue=epilogue_flags(nest.store),
     )
 
 
@@ -132,34 +127,29 @@ def lines_of_a_row(problem: Problem, cols: int, strides: Strides) -> int:
     return lines + (row % LINE_BYTES > 0)
 
 
-def _lines_fetched(problem: Problem, schedule: Schedule, strides: Strides) -> int:
-    """The fewest lines of each iteration with which a block's calls fetch the next block.
+def _lines_fetched(nest: Nest, strides: Strides) -> int:
+    """Return the fewest lines of each iteration with which a block's calls fetch the next block.
 
     Each line takes one of the few places for lines under way to the first cache, until the last
     cache has given it. A whole row at once fills them, and what the iteration reads waits.
     """
-    nest = loop_nest(problem, schedule)
     tiles = prod(-(-nest.part(dim) // nest.unit(dim)) for dim in nest.rows)
-    lines = lines_of_a_row(problem, nest.tile.cols, strides)
+    lines = lines_of_a_row(nest.problem, nest.tile.cols, strides)
     return min(lines, -(-lines * nest.compute.unroll // tiles))
 
 
-def _spreads_c(problem: Problem, schedule: Schedule, target: Target) -> bool:
-    """Whether a call has steps enough, and a step room enough, for fetching C line by line.
+def _spreads_c(nest: Nest, target: Target) -> bool:
+    """Return whether a call has steps enough, and a step room enough, to fetch C line by line.
 
-    Products of transformed operands lie in L2 anyway.
+    Products of transformed operands are in L2 anyway.
     """
-    space, how, register = (
-        iteration_space(problem),
-        arithmetic_of(problem, target, schedule.instruction),
-        schedule.register,
-    )
-    sums = register.rows * register.cols // target.lanes(problem.element.name)
-    if schedule.transforms or sums < SUMS_BESIDE_A_LINE:
+    problem, tile = nest.problem, nest.tile
+    how = arithmetic_of(problem, target, nest.compute.instruction)
+    sums = tile.rows * tile.cols // target.lanes(problem.element.name)
+    if nest.algorithm or sums < SUMS_BESIDE_A_LINE:
         return False
-    lines = register.rows * _lines_of_c(register.cols, size_of(how.accumulator))
-    steps = (schedule.depth or space.extent(space.stream)) // how.depth * space.taps
-    return steps >= STEPS_FOR_LINE * lines
+    lines = tile.rows * _lines_of_c(tile.cols, size_of(how.accumulator))
+    return nest.depth // how.depth * nest.taps >= STEPS_FOR_LINE * lines
 
 
 def _lines_of_c(cols: int, size: int) -> int:

@@ -10,8 +10,7 @@ from tilewise.kernels.arithmetic import Arithmetic, size_of
 from tilewise.kernels.native.microkernels.use import ANYHOW, Use
 from tilewise.kernels.native.packing.panels import emit_copy_rows, emit_pack_panel
 from tilewise.kernels.native.strides import Strides
-from tilewise.kernels.problem import Problem
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.nest import Nest
 from tilewise.kernels.target.model import Target
 
 
@@ -61,27 +60,27 @@ class KernelSpec(Protocol):
 
 
 class MicroKernel(Hashable, Protocol):
-    """One kind of micro-kernel; an instance is that of one schedule."""
+    """One kind of micro-kernel; an instance is that of one nest."""
 
     @property
     def spec(self) -> KernelSpec:
         """What the code depends on."""
 
     @classmethod
-    def serves(cls, problem: Problem, schedule: Schedule) -> bool:
-        """Whether the schedule asks for this kind."""
+    def serves(cls, nest: Nest) -> bool:
+        """Return whether a nest asks for this kind."""
 
     @classmethod
-    def arithmetic(cls, problem: Problem, schedule: Schedule, target: Target) -> Arithmetic:
-        """Return how a schedule multiplies and accumulates what the problem is of.
+    def arithmetic(cls, nest: Nest, target: Target) -> Arithmetic:
+        """Return how a nest multiplies and accumulates on a target.
 
         Raises:
-            LoweringError: the target lacks the instruction that the schedule names.
+            LoweringError: the target lacks the instruction that the nest names.
         """
 
     @classmethod
-    def of(cls, problem: Problem, schedule: Schedule, target: Target, strides: Strides) -> Self:
-        """The one that a schedule asks for.
+    def of(cls, nest: Nest, target: Target, strides: Strides) -> Self:
+        """Return the one that a nest asks for.
 
         Raises:
             LoweringError: it asks for what the target has not.

@@ -34,18 +34,19 @@ from tilewise.kernels.native.packing.transforms import (
     emit_transform_result,
 )
 from tilewise.kernels.native.strides import Strides
-from tilewise.kernels.problem import Conv2d, Problem
-from tilewise.kernels.schedule import Schedule, loop_nest
-from tilewise.kernels.steps.winograd import taps_of
+from tilewise.kernels.nest import Nest
+from tilewise.kernels.steps.strassen import Quadrants as QuadrantSums
+from tilewise.kernels.steps.winograd import Tiles, taps_of
 from tilewise.kernels.target.model import Target
 
 
-def method_of(problem: Problem, schedule: Schedule) -> Method:
-    """What the transforms of a schedule compute."""
-    if schedule.strassen is not None:
-        return Quadrants(schedule.strassen)
-    assert isinstance(problem, Conv2d) and schedule.winograd is not None
-    return Filtered(schedule.winograd, taps_of(problem), problem.stride)
+def method_of(nest: Nest) -> Method:
+    """Return what the transforms of a nest compute."""
+    if isinstance(nest.algorithm, QuadrantSums):
+        return Quadrants(nest.algorithm.levels)
+    assert isinstance(nest.algorithm, Tiles)
+    tiles, problem = nest.algorithm, nest.algorithm.problem
+    return Filtered(tiles.outputs, taps_of(problem), problem.stride)
 
 
 @dataclass(frozen=True)
@@ -65,37 +66,37 @@ class TransformedProduct:
     writes_past_caches: bool = False
 
     @classmethod
-    def serves(cls, problem: Problem, schedule: Schedule) -> bool:
-        """Whether the schedule has fewer products than the direct method."""
-        return schedule.transforms
+    def serves(cls, nest: Nest) -> bool:
+        """Return whether there are fewer products than by the direct method."""
+        return nest.algorithm is not None
 
     @classmethod
-    def arithmetic(cls, problem: Problem, schedule: Schedule, target: Target) -> Arithmetic:
-        """That of words of A, each multiplied with a vector of B."""
-        return arithmetic_of(problem, target)
+    def arithmetic(cls, nest: Nest, target: Target) -> Arithmetic:
+        """Return that of words of A, each multiplied with a vector of B."""
+        return arithmetic_of(nest.problem, target)
 
     @classmethod
-    def of(cls, problem: Problem, schedule: Schedule, target: Target, strides: Strides) -> Self:
-        """The one that a schedule asks for; LoweringError for what the target has not."""
-        spec = outer_product_spec(problem, schedule, target, strides)
-        flags, nest = epilogue_flags(problem), loop_nest(problem, schedule)
+    def of(cls, nest: Nest, target: Target, strides: Strides) -> Self:
+        """Return the one that a nest asks for; LoweringError for what the target has not."""
+        spec, problem = outer_product_spec(nest, target, strides), nest.problem
+        flags = epilogue_flags(nest.store)
         transforms = TransformSpec(
             element=problem.element.name,
             lanes=spec.lanes,
             fma=target.has_fma,
-            method=method_of(problem, schedule),
+            method=method_of(nest),
             planes=problem.has_channels_first,
-            depth=nest.dim(nest.k).extent % spec.lanes > 0,
-            cols=nest.dim(nest.col).extent % spec.lanes > 0,
-            adds=problem.accumulates,
+            depth=nest.extent(nest.k) % spec.lanes > 0,
+            cols=nest.extent(nest.col) % spec.lanes > 0,
+            adds=nest.store.adds_to_c,
             bias=bool(flags & ADD_BIAS),
             relu=bool(flags & RELU),
             ceiling=ceiling_of(flags),
         )
-        far = target.core.far_l3 if _reads_panels_once(problem, schedule) else None
+        far = target.core.far_l3 if _reads_panels_once(nest) else None
         spec = replace(spec, near_bytes=far.near_bytes * spec.streams_ahead if far else 0)
         alone = replace(spec, taps=False, bias_rows=False, epilogue=0)
-        past_caches = schedule.writes_past_caches
+        past_caches = nest.store.is_nontemporal
         if past_caches and transforms.cols:
             raise LoweringError(
                 f"step nontemporal: vectors of {spec.lanes} do not divide the rows of C of "
@@ -131,11 +132,10 @@ def _of_result(spec: TransformSpec) -> Piece:
     return Piece("sums of products", (spec,), emit_transform_result, True)
 
 
-def _reads_panels_once(problem: Problem, schedule: Schedule) -> bool:
-    """Whether a register tile has all tiles of a thread's block.
+def _reads_panels_once(nest: Nest) -> bool:
+    """Return whether a register tile has all tiles of a thread's block.
 
     Each thread packs or reads all panels, and has a part of the tiles.
     """
-    nest = loop_nest(problem, schedule)
     tiles = min(nest.enclosing(nest.row), nest.part(nest.row))
     return tiles <= nest.tile.rows

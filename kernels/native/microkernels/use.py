@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-from tilewise.kernels.loopnest import Copy, Kernel, Lengths, Nest, blocks_at
+from tilewise.kernels.nest import Compute, Nest, Role, Stage
+from tilewise.kernels.nest.counts import Lengths, blocks_at, visits
 
 Cut = Literal["", "rows", "cols", "rows and cols"]
 """The sides on which C cuts tiles off."""
@@ -37,13 +38,13 @@ def use_of(nest: Nest, lanes: int) -> Use:
     Of several threads one may have nothing but such tiles, and the others wait for it.
     """
     rows = cols = filling = 0.0
-    for entry, blocks in blocks_at(nest):
-        if isinstance(entry, Copy) and entry.operand == "B":
+    for node, blocks in blocks_at(nest):
+        if isinstance(node, Stage) and node.operand == "B":
             filling = float(_panels(nest, blocks))
-        elif isinstance(entry, Kernel):
-            filling /= prod(lengths.total() for lengths in blocks.values())
-            rows = _cut_share(blocks[nest.space.row], entry.rows)
-            cols = _cut_share(blocks[nest.space.col], entry.cols, lanes)
+        elif isinstance(node, Compute):
+            filling /= visits(nest, blocks)
+            rows = _cut_share(blocks[nest.row], nest.tile.rows)
+            cols = _cut_share(blocks[nest.col], nest.tile.cols, lanes)
     shares = {"edge": rows + cols - rows * cols, "filling": filling}
     is_alone = len(nest.parts) == 1
     seldom = frozenset(name for name, share in shares.items() if is_alone and share <= SELDOM)
@@ -69,10 +70,11 @@ def _cut_share(tiles: Lengths, whole: int, vector: int = 0) -> float:
 
 def _panels(nest: Nest, blocks: dict[str, Lengths]) -> int:
     """How many panels of B are packed."""
-    cols = nest.kernel.cols
+    cols = nest.tile.cols
     return prod(
         sum(-(-length // cols) * times for length, times in lengths.items())
-        if dim == nest.space.col
+        if dim == nest.col
         else lengths.total()
         for dim, lengths in blocks.items()
+        if nest.dim(dim).role is not Role.TAP
     )

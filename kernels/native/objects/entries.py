@@ -125,11 +125,11 @@ def _checks(arguments: tuple[Argument, ...], scratch_bytes: int) -> list[str]:
 def _call(interface: Interface, planned: Plan) -> str:
     """The call of the driver for `part`."""
     names = {one.operand: one.name for one in interface.arguments if one.operand}
-    space, scratch = planned.nest.space, planned.scratch
+    nest, scratch = planned.nest, planned.scratch
     b_panels = f"scratch + {interface.scratch_of_a} + part * {scratch['B'].step}"
     given = Addresses(
-        a=names[space.operand("A")],
-        b="0" if planned.is_ahead else names[space.operand("B")],
+        a=names[nest.operand("A").name],
+        b="0" if planned.is_ahead else names[nest.operand("B").name],
         c=names["C"],
         bias=names.get("bias", "0"),
         a_panels=f"scratch + part * {scratch['A'].step}",

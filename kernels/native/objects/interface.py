@@ -108,7 +108,7 @@ def scratch_of(planned: Plan, role: str) -> int:
     spec = planned.spec
     in_panels = isinstance(spec, SweepSpec) and spec.shares_words
     has_sums = role == "A" and in_panels
-    if not has_sums and not any(copy.operand == role for copy in planned.nest.copies):
+    if not has_sums and not planned.nest.stage(role):
         return 0
     return _in_lines(planned.scratch[role].total)
 

@@ -27,12 +27,11 @@ from tilewise.kernels.schedule import (
     Pack,
     Register,
     Schedule,
-    Step,
-    Strassen,
     Tile,
-    Unroll,
     Winograd,
+    loop_nest,
 )
+from tilewise.kernels.steps import Place
 from tilewise.kernels.steps.strassen import matrix_of
 from tilewise.kernels.steps.winograd import filtering_of, outputs_of
 from tilewise.kernels.target.model import Target
@@ -50,14 +49,15 @@ Errors = dict[str, float]
 
 def errors_of(problem: Problem, schedule: Schedule, target: Target) -> Errors:
     """The rms errors of a schedule in those of the direct method; empty for a direct one."""
-    if not schedule.transforms:
+    if schedule.algorithm is None:
         return {}
-    problem, register = _as_pixels(problem), schedule.register
+    algorithm, tile = schedule.algorithm, loop_nest(problem, schedule).tile
+    problem = _as_pixels(problem)
     strips = _strips(_longest(problem), target)
-    tiles = min(register.rows * max(1, -(-LEAST_TILES // register.rows)), MOST_TILES)
-    if schedule.winograd is not None:
-        height, width = filtering_of(problem, schedule.winograd).output
-        shape, cols = (_whole(LINES, height), _whole(tiles * TILE, width)), register.cols
+    tiles = min(tile.rows * max(1, -(-LEAST_TILES // tile.rows)), MOST_TILES)
+    if isinstance(algorithm, Winograd):
+        height, width = filtering_of(problem, algorithm.output).output
+        shape, cols = (_whole(LINES, height), _whole(tiles * TILE, width)), tile.cols
     else:
         shape, cols = (LINES, tiles * TILE // LINES), COLS
     part = _strip(problem, shape, min(cols, COLS))
@@ -156,9 +156,9 @@ def _strips(problem: Conv2d, target: Target) -> dict[Kind, tuple[_Strip, ...]]:
 
 def _on_a_strip(schedule: Schedule) -> Schedule:
     """The steps that decide the rounding, with nothing cut or divided."""
-    kept: list[Step] = [s for s in schedule.steps if isinstance(s, Register | Unroll)]
-    method = next(s for s in schedule.steps if isinstance(s, Winograd | Strassen))
-    return Schedule((method, Pack("B"), Pack("A"), *kept))
+    assert schedule.algorithm is not None
+    kept = [s for s in schedule.steps if s.place in (Place.REGISTER, Place.UNROLL)]
+    return Schedule((schedule.algorithm, Pack("B"), Pack("A"), *kept))
 
 
 def _part_of(operands: Operands, part: Conv2d) -> Operands:

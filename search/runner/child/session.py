@@ -13,6 +13,7 @@ from tilewise.kernels.oracle.reference import reference
 from tilewise.kernels.oracle.tolerance import Expected, compare
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Schedule, fast_algorithm
+from tilewise.kernels.steps.transformed import AlgorithmStep
 from tilewise.kernels.target import resolve
 from tilewise.search.runner.child.accuracy import Errors, check_accuracy
 from tilewise.search.runner.child.compiler import compiled
@@ -58,7 +59,7 @@ class Session:
         self.control: tuple[Any, Control] | None = None
         self.screened: dict[str, list[Timed]] = {}
         self.makers: dict[str, Maker] = {}
-        self._expected: dict[tuple[int | None, int | None], Expected] = {}
+        self._expected: dict[AlgorithmStep | None, Expected] = {}
         gc.freeze()  # what was imported stays, and need not be looked at again
 
     def call(self, steps: Any) -> BoundCall:
@@ -126,13 +127,12 @@ class Session:
         """What is right for a schedule: its method decides how far off a result may be."""
         if fast_algorithm(steps) is None:
             return self.expected
-        schedule = Schedule.from_json(steps)
-        method = output, levels = schedule.winograd, schedule.strassen
-        if method not in self._expected:
-            self._expected[method] = expected_by(
-                self.problem, self.operands, self.expected, output=output, levels=levels
+        algorithm = Schedule.from_json(steps).algorithm
+        if algorithm not in self._expected:
+            self._expected[algorithm] = expected_by(
+                self.problem, self.operands, self.expected, algorithm
             )
-        return self._expected[method]
+        return self._expected[algorithm]
 
     def check(self, run: Run, steps: Any = ()) -> tuple[float, float]:
         """Run once on poisoned (or initial) C and compare; raises what a wrong candidate is.

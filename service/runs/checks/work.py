@@ -10,7 +10,7 @@ from tilewise.kernels.mlir.tuning_spec.config import AnySchedule, Configuration
 from tilewise.kernels.mlir.tuning_spec.form import form_of
 from tilewise.kernels.mlir.tuning_spec.sizes import check_levels
 from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.kernels.schedule import Schedule, check_legal, loop_nest
+from tilewise.kernels.schedule import Schedule, loop_nest
 from tilewise.kernels.target import TargetName, parse_target
 from tilewise.kernels.target.ceiling import ceiling_gflops, tile_ceiling_gflops
 from tilewise.service.db import models
@@ -71,13 +71,11 @@ class JobWork:
             if isinstance(schedule, Configuration):
                 check_levels(form_of(self.problem), schedule)
                 return None
-            check_legal(self.problem, schedule)
+            threads = len(loop_nest(self.problem, schedule).parts)
         except KernelsError as error:
             return str(error)
-        if schedule.threads > self.target.threads:
-            return (
-                f"the schedule has {schedule.threads} threads; the target has {self.target.threads}"
-            )
+        if threads > self.target.threads:
+            return f"the schedule has {threads} threads; the target has {self.target.threads}"
         return None
 
     def most_gflops(self, schedule: AnySchedule) -> float:
@@ -86,7 +84,7 @@ class JobWork:
         Schedules that save multiplications are counted by those that they make.
         """
         saved = 1.0
-        if isinstance(schedule, Schedule) and schedule.transforms:
+        if isinstance(schedule, Schedule) and schedule.algorithm:
             made = 2 * prod(loop_nest(self.problem, schedule).extents.values())
             saved = max(1.0, self.problem.flops / made)
         return MARGIN * saved * self.most_peak_gflops

@@ -6,16 +6,26 @@ from llvmlite import ir
 
 from tests.kernels.native_case import TARGETS, check
 from tilewise.kernels.arithmetic import arithmetic_of, must_pack
-from tilewise.kernels.loopnest import build
 from tilewise.kernels.native import lower
 from tilewise.kernels.native.microkernels.outer_product_spec import OuterProductSpec
 from tilewise.kernels.native.plan import plan
+from tilewise.kernels.native.strides import shape_of_stage
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.oracle.reference import reference
 from tilewise.kernels.oracle.tolerance import compare
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.problem.iteration import iteration_space
-from tilewise.kernels.schedule import Pack, Prefetch, Register, Schedule, Step, Stream, Tile, Unroll
+from tilewise.kernels.schedule import (
+    Pack,
+    Prefetch,
+    Register,
+    Schedule,
+    Step,
+    Stream,
+    Tile,
+    Unroll,
+    loop_nest,
+)
 from tilewise.kernels.target import Target
 
 
@@ -42,10 +52,10 @@ def test_the_first_tile_of_rows_leaves_every_panel_packed(
     scratch = {name: np.full(size + 64, 0xA7, np.uint8) for name, size in sizes.items()}
     aligned = {name: raw[-raw.ctypes.data % 64 :][: sizes[name]] for name, raw in scratch.items()}
     executable.bind(operands, aligned)()
-    (last,) = [c for c in build(problem, schedule).copies if c.operand == "B"]
-    panels, taps, _, cols = last.shape
+    nest = loop_nest(problem, schedule)
+    panels, taps, _, cols = shape_of_stage(nest, "B")
     rows = operands["B"].reshape(taps, -1, operands["B"].shape[-1])
-    depth = schedule.depth or rows.shape[1]
+    depth = nest.depth
     start = (rows.shape[1] - 1) // depth * depth  # of the last chunk, which is what is left
     first = (rows.shape[2] - 1) // (panels * cols) * panels * cols
     block = rows[:, start:, first:]

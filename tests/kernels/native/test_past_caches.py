@@ -43,7 +43,7 @@ def poisoned(problem: Problem, offset: int) -> Operands:
 
 
 def expected(problem: Problem, operands: Operands) -> Array:
-    return expected_by(problem, operands, reference(problem, operands), output=4, levels=None)
+    return expected_by(problem, operands, reference(problem, operands), Winograd(4))
 
 
 @pytest.mark.parametrize("offset", [0, 1])

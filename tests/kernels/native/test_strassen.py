@@ -11,9 +11,9 @@ from tests.kernels.native.export.test_export import run_alone
 from tests.kernels.native_case import TARGETS, check
 from tests.kernels.strategies import is_legal
 from tilewise.kernels.errors import ScheduleError
-from tilewise.kernels.loopnest import build
 from tilewise.kernels.native import lower
 from tilewise.kernels.native.export.module import export
+from tilewise.kernels.nest import printed
 from tilewise.kernels.oracle.methods import expected_by
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.oracle.reference import reference
@@ -31,6 +31,7 @@ from tilewise.kernels.schedule import (
     Tile,
     Unroll,
     begin,
+    loop_nest,
 )
 from tilewise.kernels.steps.strassen import matrix_of
 from tilewise.kernels.target import Target
@@ -117,7 +118,7 @@ def test_the_bound_finds_a_wrong_element(levels: int, host: Target) -> None:
     """The bound is wider than the direct method's, and still narrower than any mistake."""
     operands = make_operands(SMALL, 3)
     exact = reference(SMALL, operands)
-    expected = expected_by(SMALL, operands, exact, output=None, levels=levels)
+    expected = expected_by(SMALL, operands, exact, Strassen(levels))
     assert exact.tolerance is not None and expected.tolerance is not None
     assert (expected.tolerance > exact.tolerance).all()
     lower(SMALL, by_quadrants(levels), host).run(operands)
@@ -184,18 +185,18 @@ def test_sums_within_are_at_most_36_times_as_large(levels: int, host: Target) ->
 
 
 def test_the_nest_is_that_of_the_docstring() -> None:
-    nest = build(Matmul(m=120, n=256, k=64, dtype="f32"), Schedule((
+    nest = loop_nest(Matmul(m=120, n=256, k=64, dtype="f32"), Schedule((
         Strassen(1), Pack("B"), Tile("t", 28), Pack("A"), Register(7, 64), Unroll(2),
     )))  # fmt: skip
-    assert str(nest).splitlines() == [
-        "transform B to 2x7x32x64",
-        "for t step 28  # tile, 3 trips",
-        "  transform A to 7x28x32",
-        "  for n step 64  # micro, 2 trips",
-        "    for point step 1  # micro, 7 trips",
-        "      for t step 7  # micro, 4 trips",
-        "        micro-kernel 7x64 over 32, unrolled 2",
-        "    transform 7x28x64 to C",
+    assert list(printed(nest)) == [
+        "transform B to panels 2x7x32x64",
+        "for t step 28:  # tile, 3 trips",
+        "  transform A to points 7x28x32",
+        "  for n step 64:  # micro, 2 trips",
+        "    for point step 1:  # micro, 7 trips",
+        "      for t step 7:  # micro, 4 trips",
+        "        C += A * B  # 7x64 over 32, unrolled 2",
+        "    transform products to C",
     ]
 
 
@@ -221,21 +222,21 @@ def test_the_nest_is_that_of_the_docstring() -> None:
 )  # fmt: skip
 def test_refusals_say_why(text: str, levels: int, why: str) -> None:
     with pytest.raises(ScheduleError, match=why):
-        build(parse_problem(text), by_quadrants(levels))
+        loop_nest(parse_problem(text), by_quadrants(levels))
 
 
 @pytest.mark.parametrize(
     ("steps", "why"),
     [
-        ((Strassen(1), Pack("A"), Register(2, 16)), "the step pack operand=B is expected"),
-        ((Pack("B"), Strassen(1), Pack("A"), Register(2, 16)), "the step strassen is expected"),
-        ((Strassen(1), Strassen(1), *STEPS), "the step pack operand=B is expected"),
-        ((Strassen(1), Stream("k", 8), *STEPS), "pack operand=B is expected"),
+        ((Strassen(1), Pack("A"), Register(2, 16)), "add pack operand=B"),
+        ((Pack("B"), Strassen(1), Pack("A"), Register(2, 16)), "in the order an algorithm"),
+        ((Strassen(1), Strassen(1), *STEPS), "in the order an algorithm"),
+        ((Strassen(1), Stream("k", 8), *STEPS), "has no place beside strassen"),
     ],
 )
 def test_steps_have_an_order(steps: tuple[Step, ...], why: str) -> None:
     with pytest.raises(ScheduleError, match=why):
-        build(SMALL, Schedule(steps))
+        loop_nest(SMALL, Schedule(steps))
 
 
 @pytest.mark.parametrize("weights", ["variable", "constant"])

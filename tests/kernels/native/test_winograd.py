@@ -12,9 +12,9 @@ from tests.cases import cases
 from tests.kernels.native_case import TARGETS, check
 from tests.kernels.strategies import is_legal
 from tilewise.kernels.errors import ScheduleError
-from tilewise.kernels.loopnest import build, count
 from tilewise.kernels.minimal_filtering import SIDES, STRIDES, outputs_for
 from tilewise.kernels.native import lower
+from tilewise.kernels.nest import count, printed
 from tilewise.kernels.oracle.filtering import loosened
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.oracle.reference import reference
@@ -32,6 +32,7 @@ from tilewise.kernels.schedule import (
     Unroll,
     Winograd,
     begin,
+    loop_nest,
 )
 from tilewise.kernels.steps.winograd import filtering_of, outputs_of
 from tilewise.kernels.target import Target
@@ -224,18 +225,18 @@ def test_relu_keeps_a_nan(host: Target) -> None:
 def test_the_nest_and_its_counts() -> None:
     problem = parse_problem("conv2d:n=1,h=56,w=56,ci=64,co=100,kh=3,kw=3,pad=1,dtype=f32")
     steps = (Winograd(4), Pack("B"), Tile("t", 28), Pack("A"), Register(7, 64), Unroll(2))
-    nest = build(problem, Schedule(steps))
-    assert str(nest) == (
-        "transform B to 2x36x64x64\n"
-        "for t step 28  # tile, 7 trips\n"
-        "  transform A to 36x28x64\n"
-        "  for co step 64  # micro, 2 trips\n"
-        "    for point step 1  # micro, 36 trips\n"
-        "      for t step 7  # micro, 4 trips\n"
-        "        micro-kernel 7x64 over 64, unrolled 2\n"
-        "    transform 36x28x64 to C"
-    )
-    counts = count(problem, nest)
+    nest = loop_nest(problem, Schedule(steps))
+    assert list(printed(nest)) == [
+        "transform B to panels 2x36x64x64",
+        "for t step 28:  # tile, 7 trips",
+        "  transform A to points 36x28x64",
+        "  for co step 64:  # micro, 2 trips",
+        "    for point step 1:  # micro, 36 trips",
+        "      for t step 7:  # micro, 4 trips",
+        "        C += A * B  # 7x64 over 64, unrolled 2",
+        "    transform products to C",
+    ]
+    counts = count(nest)
     assert counts.micro_kernels == 7 * 2 * 36 * 4
     assert counts.packs == {"B": 1, "A": 7, "C": 14}
     assert counts.packed_bytes == {
@@ -264,25 +265,25 @@ PLAIN = "conv2d:n=1,h=9,w=9,ci=8,co=32,{}dtype=f32"
 )
 def test_what_cannot_be_filtered_is_refused(text: str, why: str) -> None:
     with pytest.raises(ScheduleError, match=why):
-        build(parse_problem(text), tiled(4))
+        loop_nest(parse_problem(text), tiled(4))
 
 
 @pytest.mark.parametrize(
     ("steps", "why"),
     [
         ((Winograd(6), *STEPS), "output of a 3x3 filter is one of 2, 3, 4"),
-        ((Winograd(2), Winograd(4), *STEPS), "pack operand=B is expected"),
-        ((*STEPS[:1], Winograd(4), *STEPS[1:]), "the step winograd is expected"),
-        ((Winograd(4), *STEPS[1:]), "pack operand=B is expected"),
-        ((Winograd(4), Pack("B"), Register(4, 32)), "pack operand=A is expected"),
+        ((Winograd(2), Winograd(4), *STEPS), "in the order an algorithm"),
+        ((*STEPS[:1], Winograd(4), *STEPS[1:]), "in the order an algorithm"),
+        ((Winograd(4), *STEPS[1:]), "add pack operand=B"),
+        ((Winograd(4), Pack("B"), Register(4, 32)), "add pack operand=A"),
         ((Winograd(4), Pack("B"), Prefetch("B"), *STEPS[1:]), "was transformed ahead"),
-        ((Winograd(4), Pack("B"), Pack("A"), Register(4, 32, "rows")), "register outer=cols"),
+        ((Winograd(4), Pack("B"), Pack("A"), Register(4, 32, "rows")), "give outer=cols"),
         ((Winograd(4), Pack("B"), Tile("t", 6), Pack("A"), Register(4, 32)), "not a multiple"),
-        ((Parallel("t", 2), Winograd(4), *STEPS), "the step winograd is expected"),
-        ((Winograd(4), Parallel("point", 2), *STEPS), "pack operand=B is expected"),
-        ((Winograd(4), *STEPS, Nontemporal(), Unroll(2)), "behind the register step come"),
+        ((Parallel("t", 2), Winograd(4), *STEPS), "in the order an algorithm"),
+        ((Winograd(4), Parallel("point", 2), *STEPS), "has no place beside winograd"),
+        ((Winograd(4), *STEPS, Nontemporal(), Unroll(2)), "in the order an algorithm"),
     ],
 )
 def test_steps_in_another_order_are_refused(steps: tuple[Step, ...], why: str) -> None:
     with pytest.raises(ScheduleError, match=why):
-        build(SMALL, Schedule(steps))
+        loop_nest(SMALL, Schedule(steps))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests.search.replies import finals_reply, in_turn, trial_reply
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.schedule import Register, Schedule
 from tilewise.kernels.target import Target
 from tilewise.search.engine.tune import tune
 from tilewise.search.records import TuneRequest
@@ -15,6 +15,11 @@ from tilewise.search.timing.pace import WORTH
 TARGET = Target("fake", vector_bytes=64, vector_registers=32, l1_bytes=48 << 10,
                 l2_bytes=1 << 20, l3_bytes=32 << 20)  # fmt: skip
 SQUARE = parse_problem("matmul:m=512,n=512,k=512,dtype=f32")
+
+
+def register_of(schedule: Schedule) -> Register:
+    """The register step of a schedule."""
+    return next(step for step in schedule.steps if isinstance(step, Register))
 
 
 class FakeRunner:
@@ -47,7 +52,7 @@ class FakeRunner:
     def trial(self, steps, best_s, control=None):
         schedule = Schedule.from_json(steps)
         self.hashes.append(schedule.hash)
-        if schedule.register.rows == self.failing_rows:
+        if register_of(schedule).rows == self.failing_rows:
             raise CandidateFailureError("crash", "SIGSEGV")
         seconds = self.seconds(schedule)
         pruned = best_s is not None and seconds > 1.25 * best_s
@@ -56,7 +61,7 @@ class FakeRunner:
 
     @staticmethod
     def seconds(schedule: Schedule) -> float:
-        register = schedule.register
+        register = register_of(schedule)
         return 1e-3 * (1 + abs(register.rows - 7) + abs(register.cols - 48) / 16)
 
     def finals(self, schedules, rounds, peers, placements=1, budget_s=None):

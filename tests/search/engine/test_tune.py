@@ -6,7 +6,7 @@ import pytest
 from optuna.samplers import RandomSampler
 
 from tests.brief import FINALS_S
-from tests.search.engine.fakes import SQUARE, TARGET, FakeRunner, Long, run
+from tests.search.engine.fakes import SQUARE, TARGET, FakeRunner, Long, register_of, run
 from tests.search.engine.faults import propose_rows
 from tests.search.replies import finals_reply, in_turn
 from tests.search.runner import faulty_child
@@ -72,7 +72,7 @@ def test_a_failure_costs_one_trial_and_is_kept_with_its_class() -> None:
     assert {(t.failure, t.message) for t in failed} == {("crash", "SIGSEGV")}
     assert len(result.trials) == 40
     assert result.best is not None
-    assert result.best.schedule.register.rows != 6
+    assert register_of(result.best.schedule).rows != 6
 
 
 def test_stored_trials_count_and_are_not_timed_again() -> None:

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from tests.kernels.strategies import problems
 from tests.search.targets import NARROW, SQUARE, WIDE
-from tilewise.kernels.loopnest import build, count
+from tilewise.kernels.nest import count
 from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import loop_nest
 from tilewise.search.model.analytical import Model, amounts
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.space import Space
@@ -41,9 +42,9 @@ def test_the_model_knows_what_a_dilated_filter_packs_of_an_image() -> None:
         space = Space(parse_problem(f"conv2d:{text}"), WIDE)
         point = {p.name: p.values[0] for p in space.parameters}
         point |= {"pack_a": True, "cols": 0, "image_rows": 2}
-        nest = build(space.problem, space.schedule(point))
+        nest = loop_nest(space.problem, space.schedule(point))
         modelled.append(amounts(space, point)["packed_a"])
-        counted.append(count(space.problem, nest).packed_bytes["A"])
+        counted.append(count(nest).packed_bytes["A"])
     assert modelled[1] / modelled[0] == pytest.approx(counted[1] / counted[0], rel=0.1)
 
 

@@ -4,8 +4,9 @@ from math import gcd
 import pytest
 
 from tests.search.targets import FAR, WIDE
+from tilewise.kernels.nest import LoopKind
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Prefetch, Stream, Tile
+from tilewise.kernels.schedule import Prefetch, Stream, Tile, loop_nest
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.fetched_points import fetched_points, rows_in_l2
 from tilewise.search.model.prior import prior_points
@@ -27,12 +28,13 @@ def test_a_search_for_a_far_b_begins_with_blocks_that_are_fetched_ahead(
     space = Space(parse_problem(text), FAR)
     first = prior_points(Model.shipped(space), 1)[0]
     schedule = space.schedule(first)
-    assert schedule.prefetches and schedule.register.outer == "rows"
-    assert schedule.packs("B") == packs
+    nest = loop_nest(space.problem, schedule)
+    assert nest.fetches and nest.loops_of(LoopKind.MICRO)[-1].dim == nest.col
+    assert (nest.stage("B") is not None) == packs
     kinds = [type(step) for step in schedule.steps]
     assert kinds.index(Stream) < kinds.index(Tile) < kinds.index(Prefetch)
-    assert schedule.depth is not None
-    assert packs or 2 * schedule.depth <= rows_in_l2(space)
+    assert nest.k_block is not None
+    assert packs or 2 * nest.k_block.step <= rows_in_l2(space)
 
 
 def test_rows_in_l2_are_fewer_where_they_share_sets() -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tests.kernels.strategies import problems
 from tests.search.targets import NARROW, WIDE
 from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import loop_nest
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.space import Space
@@ -50,8 +51,8 @@ def test_panels_packed_ahead_are_streamed_beside_all_rows_first(dtype: str) -> N
 def test_lines_of_small_images_stream_panels_packed_ahead(text: str, is_first: bool) -> None:
     space = Space(parse_problem(f"conv2d:n=1,{text},dtype=f32"), WIDE)
     first = prior_points(Model.shipped(space), 1)[0]
-    schedule = space.schedule(first)
-    is_streamed = first["tile"] == "7x2" and schedule.prefetches and schedule.depth == 256
+    nest = loop_nest(space.problem, space.schedule(first))
+    is_streamed = first["tile"] == "7x2" and bool(nest.fetches) and nest.depth == 256
     assert is_streamed == is_first
 
 
@@ -126,9 +127,10 @@ def test_tiles_of_all_rows_join_whole_vectors_first(rows: int) -> None:
 @pytest.mark.parametrize(("n", "is_fetched"), [(22016, True), (2048, False)])
 def test_rows_longer_than_a_page_are_also_fetched_ahead(n: int, is_fetched: bool) -> None:
     space = Space(parse_problem(f"matmul:m=1,n={n},k=4096,dtype=i8"), DOTS)
-    schedules = [space.schedule(point) for point in prior_points(Model.shipped(space), 6)]
-    swept = [schedule for schedule in schedules if schedule.sweeps]
-    assert any(schedule.prefetches and schedule.depth == 32 for schedule in swept) == is_fetched
+    points = prior_points(Model.shipped(space), 6)
+    nests = [loop_nest(space.problem, space.schedule(point)) for point in points]
+    swept = [nest for nest in nests if nest.is_sweep]
+    assert any(nest.fetches and nest.depth == 32 for nest in swept) == is_fetched
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.kernels.strategies import problems
 from tests.search.targets import NARROW, WIDE
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import check_legal
+from tilewise.kernels.schedule import check_legal, loop_nest
 from tilewise.kernels.target import Target
 from tilewise.search.samplers.grid import GridSampler
 from tilewise.search.space.space import Space
@@ -75,6 +75,8 @@ def test_schedules_name_the_instruction_that_was_measured_to_be_fastest(
     assert space.workload.arithmetic.depth == depth
     random = Random(5)
     drawn = [space.schedule(space.draw(random)) for _ in range(20)]
-    assert {schedule.instruction for schedule in drawn} == {op}
+    nests = [loop_nest(space.problem, schedule) for schedule in drawn]
+    assert {nest.compute.instruction for nest in nests} == {op}
     wide = Space(parse_problem(f"matmul:{shape},dtype=f32"), has_both)
-    assert wide.schedule(wide.draw(random)).instruction is None, "there is one way alone"
+    plain = loop_nest(wide.problem, wide.schedule(wide.draw(random)))
+    assert plain.compute.instruction is None, "there is one way alone"

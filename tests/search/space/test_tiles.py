@@ -3,7 +3,7 @@ import pytest
 from tests.search.targets import NARROW, SQUARE, WIDE
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.schedule import Pack, Schedule, Split, loop_nest
 from tilewise.kernels.target import Target
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
@@ -49,7 +49,7 @@ NARROW_RESULTS = [
 
 
 def splits(schedule: Schedule) -> bool:
-    return schedule.lanes > 1
+    return any(isinstance(step, Split) for step in schedule.steps)
 
 
 @pytest.mark.parametrize("text", NARROW_RESULTS)
@@ -110,7 +110,7 @@ def test_few_rows_may_read_both_factors_along_the_reduction(text: str, target: T
     found = [space.schedule(point) for point in prior_points(Model.shipped(space), 16)]
     kinds = [splits(schedule) for schedule in found]
     assert any(kinds) and not all(kinds)
-    assert not any(schedule.packs("B") for schedule in found if splits(schedule))
+    assert not any(Pack("B") in schedule.steps for schedule in found if splits(schedule))
 
 
 @pytest.mark.parametrize("target", [WIDE, NARROW, WIDE.with_threads(2)], ids=str)
@@ -131,15 +131,16 @@ def test_results_of_few_rows_are_offered_sweeps(text: str, target: Target) -> No
     offered = swept_tiles(space.workload)
     assert offered and set(offered) <= set(space.values("tile"))
     first = [space.schedule(p) for p in prior_points(Model.shipped(space), 16)]
-    assert any(schedule.sweeps for schedule in first)
-    assert not all(schedule.sweeps for schedule in first)
+    swept = [loop_nest(problem, schedule).is_sweep for schedule in first]
+    assert any(swept) and not all(swept)
     for tile in offered:
         shape = tile_shape(tile)
         assert shape.rows <= problem.m and not shape.is_plain
         point = {p.name: p.values[0] for p in space.parameters} | {"tile": tile}
         schedule = space.schedule(point)
-        assert schedule.sweeps and schedule.depth == shape.swept
-        assert schedule.streams == shape.streams
+        nest = loop_nest(problem, schedule)
+        assert nest.is_sweep and nest.k_block is not None
+        assert (nest.k_block.step, nest.k_block.streams) == (shape.swept, shape.streams)
         plan(problem, schedule, target)
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.service import fakes, statements
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import instruction_of
+from tilewise.kernels.schedule import instruction_of, loop_nest
 from tilewise.kernels.target import described, resolve
 from tilewise.search.space.census import count_schedules
 from tilewise.search.space.space import Space
@@ -27,7 +27,7 @@ def test_the_result_has_the_form_of_the_contract(client, machine, tuned):
         "hash": best.hash,
         "steps": best.to_json(),
         "instruction": instruction_of(
-            parse_problem(PROBLEM), best, described(machine.cpu, machine.features)
+            loop_nest(parse_problem(PROBLEM), best), described(machine.cpu, machine.features)
         ),
         "quality": "good",
         "grade": "proven",

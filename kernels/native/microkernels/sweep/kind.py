@@ -20,8 +20,7 @@ from tilewise.kernels.native.microkernels.sweep.emit import emit_sweep
 from tilewise.kernels.native.microkernels.sweep.spec import SweepSpec, sweep_spec
 from tilewise.kernels.native.microkernels.use import ANYHOW, Use
 from tilewise.kernels.native.strides import Strides
-from tilewise.kernels.problem import Problem
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.nest import Nest
 from tilewise.kernels.target.model import Target
 
 
@@ -36,20 +35,20 @@ class SweepKernel:
     spec: SweepSpec
 
     @classmethod
-    def serves(cls, problem: Problem, schedule: Schedule) -> bool:
-        """Whether columns are swept."""
-        return schedule.sweeps
+    def serves(cls, nest: Nest) -> bool:
+        """Return whether columns are swept."""
+        return nest.is_sweep
 
     @classmethod
-    def arithmetic(cls, problem: Problem, schedule: Schedule, target: Target) -> Arithmetic:
-        """Words of B that are joined as they are loaded."""
-        name = schedule.instruction
-        return arithmetic(problem.element.name, target, Form.SWEEP, instruction=name)
+    def arithmetic(cls, nest: Nest, target: Target) -> Arithmetic:
+        """Return that of words of B that are joined as they are loaded."""
+        name = nest.compute.instruction
+        return arithmetic(nest.problem.element.name, target, Form.SWEEP, instruction=name)
 
     @classmethod
-    def of(cls, problem: Problem, schedule: Schedule, target: Target, strides: Strides) -> Self:
-        """The one that a schedule asks for; LoweringError for what the target has not."""
-        return cls(sweep_spec(problem, schedule, target, strides))
+    def of(cls, nest: Nest, target: Target, strides: Strides) -> Self:
+        """Return the one that a nest asks for; LoweringError for what the target has not."""
+        return cls(sweep_spec(nest, target, strides))
 
     def pieces(self, use: Use = ANYHOW) -> dict[str, Piece]:
         """For whole chunks, and for what is left of the reduction."""

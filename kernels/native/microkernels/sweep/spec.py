@@ -7,8 +7,7 @@ from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.microkernels.abi import epilogue_flags
 from tilewise.kernels.native.strides import Strides
-from tilewise.kernels.problem import Problem
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.nest import Nest
 from tilewise.kernels.target.model import Target
 
 MOST_SHARING_ROWS = 64
@@ -96,42 +95,44 @@ class SweepSpec:
         return multiply_adds // (self.rows * self.vectors)
 
 
-def sweep_spec(problem: Problem, schedule: Schedule, target: Target, strides: Strides) -> SweepSpec:
-    """The sweeping micro-kernel that a schedule asks for.
+def sweep_spec(nest: Nest, target: Target, strides: Strides) -> SweepSpec:
+    """Return the sweeping micro-kernel that a nest asks for.
 
     Raises:
         LoweringError: columns that are no whole vectors of the target, or a depth that is no
             whole number of the words that are multiplied at once; several streams of joined words
             whose factors of A do not fit the registers.
     """
-    register, lanes = schedule.register, target.lanes(problem.element.name)
-    how = arithmetic(problem.element.name, target, Form.SWEEP, instruction=schedule.instruction)
-    depth = schedule.depth or 0
-    if register.cols % lanes:
+    problem, tile, k_block = nest.problem, nest.tile, nest.k_block
+    assert k_block is not None
+    dtype, depth = problem.element.name, k_block.step
+    lanes = target.lanes(dtype)
+    how = arithmetic(dtype, target, Form.SWEEP, instruction=nest.compute.instruction)
+    if tile.cols % lanes:
         raise LoweringError(
-            f"step '{register}': cols={register.cols} is not a multiple of the "
-            f"{lanes} {problem.element.name} lanes of {target.cpu}"
+            f"step register: cols={tile.cols} is not a multiple of the "
+            f"{lanes} {dtype} lanes of {target.cpu}"
         )
     if depth % how.depth:
         raise LoweringError(
             f"{problem}: sweeping {depth} rows of B is no multiple of the {how.depth} elements "
             "that are multiplied at once"
         )
-    whole = problem.operand_shapes["B"][-2] // depth * depth
+    whole = nest.extent(nest.k) // depth * depth
     spec = SweepSpec(
         how=how,
-        all_rows=problem.operand_shapes["C"][-2],
-        rows=register.rows,
-        vectors=register.cols // lanes,
+        all_rows=nest.extent(nest.row),
+        rows=tile.rows,
+        vectors=tile.cols // lanes,
         lanes=lanes,
         depth=depth,
-        streams=schedule.streams,
-        whole=whole if schedule.streams > 1 or how.offset else 0,
-        a_row=strides.a.dims["m"],
+        streams=k_block.streams,
+        whole=whole if k_block.streams > 1 or how.offset else 0,
+        a_row=strides.a.dims[nest.row],
         b_row=strides.b.stream,
         registers=target.vector_registers,
-        epilogue=epilogue_flags(problem),
-        fetches_ahead=schedule.prefetches,
+        epilogue=epilogue_flags(nest.store),
+        fetches_ahead=bool(nest.fetches),
     )
     if spec.streams > 1 and how.depth > 1 and not spec.holds_a:
         raise LoweringError(

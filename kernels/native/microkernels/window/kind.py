@@ -33,9 +33,7 @@ from tilewise.kernels.native.microkernels.window.runs import Run
 from tilewise.kernels.native.microkernels.window.spec import WindowSpec, window_spec
 from tilewise.kernels.native.microkernels.window.tile import Place, WindowTile
 from tilewise.kernels.native.strides import Strides
-from tilewise.kernels.problem import Conv2d, Problem
-from tilewise.kernels.problem.iteration import iteration_space
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.nest import Nest
 from tilewise.kernels.target.model import Target
 
 
@@ -52,20 +50,19 @@ class Window:
     writes_past_caches: bool
 
     @classmethod
-    def serves(cls, problem: Problem, schedule: Schedule) -> bool:
-        """Whether columns span groups, or are pixels of one channel."""
-        return iteration_space(problem).spans_groups
+    def serves(cls, nest: Nest) -> bool:
+        """Return whether columns span groups, or are pixels of one channel."""
+        return nest.group > 0
 
     @classmethod
-    def arithmetic(cls, problem: Problem, schedule: Schedule, target: Target) -> Arithmetic:
-        """Element by element."""
-        return arithmetic(problem.element.name, target, Form.DEPTHWISE)
+    def arithmetic(cls, nest: Nest, target: Target) -> Arithmetic:
+        """Return that of single elements."""
+        return arithmetic(nest.problem.element.name, target, Form.DEPTHWISE)
 
     @classmethod
-    def of(cls, problem: Problem, schedule: Schedule, target: Target, strides: Strides) -> Self:
-        """The one that a schedule asks for; LoweringError for what the target has not."""
-        assert isinstance(problem, Conv2d)
-        return cls(window_spec(problem, schedule, target), schedule.writes_past_caches)
+    def of(cls, nest: Nest, target: Target, strides: Strides) -> Self:
+        """Return the one that a nest asks for; LoweringError for what the target has not."""
+        return cls(window_spec(nest, target), nest.store.is_nontemporal)
 
     def pieces(self, use: Use = ANYHOW) -> dict[str, Piece]:
         """Its function, and the one that writes past the caches."""

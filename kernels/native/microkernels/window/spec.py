@@ -6,8 +6,8 @@ from tilewise.kernels.arithmetic import Arithmetic, arithmetic, window_lanes
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.microkernels.abi import epilogue_flags
+from tilewise.kernels.nest import LoopKind, Nest
 from tilewise.kernels.problem import Conv2d
-from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target.model import Target
 
 
@@ -125,14 +125,16 @@ class WindowSpec:
         return multiply_adds // self.sums
 
 
-def window_spec(problem: Conv2d, schedule: Schedule, target: Target) -> WindowSpec:
-    """The window micro-kernel that a schedule asks for.
+def window_spec(nest: Nest, target: Target) -> WindowSpec:
+    """Return the window micro-kernel that a nest asks for.
 
     Raises:
         LoweringError: register columns that are no whole vectors of the target, or a result that
             is to be written past the caches and has vectors that are not whole.
     """
-    register, shared = schedule.register, (problem.stride, problem.dilation, problem.pad)
+    problem, tile = nest.problem, nest.tile
+    assert isinstance(problem, Conv2d)
+    shared = (problem.stride, problem.dilation, problem.pad)
     planes = problem.has_channels_first
     vector = window_lanes(problem, target)
     spec = WindowSpec(
@@ -140,7 +142,7 @@ def window_spec(problem: Conv2d, schedule: Schedule, target: Target) -> WindowSp
         lanes=vector.lanes,
         fits=vector.lanes <= target.lanes(problem.element.name),
         unit=vector.columns,
-        epilogue=epilogue_flags(problem),
+        epilogue=epilogue_flags(nest.store),
         down=Axis(problem.h, problem.oh, problem.kh, *shared),
         across=Axis(problem.w, problem.ow, problem.kw, *shared),
         inputs=problem.ci // problem.groups,
@@ -148,20 +150,20 @@ def window_spec(problem: Conv2d, schedule: Schedule, target: Target) -> WindowSp
         image_channels=problem.ci,
         channels=problem.co,
         planes=planes,
-        lines=register.rows if planes else schedule.jam,
-        pixels=1 if planes else register.rows,
+        lines=tile.rows if planes else tile.lines,
+        pixels=1 if planes else tile.rows,
         vectors=1,
         registers=target.vector_registers,
-        cols_outside=register.outer == "cols",
-        fetches_ahead=schedule.prefetches,
+        cols_outside=nest.loops_of(LoopKind.MICRO)[0].dim == nest.col,
+        fetches_ahead=bool(nest.fetches),
     )
-    vectors, rest = divmod(register.cols, spec.unit)
+    vectors, rest = divmod(tile.cols, spec.unit)
     if rest:
         raise LoweringError(
-            f"step '{register}': cols={register.cols} is not a multiple of the {spec.unit} "
+            f"step register: cols={tile.cols} is not a multiple of the {spec.unit} "
             f"{problem.element.name} elements that a vector of {target.cpu} holds here"
         )
-    if schedule.writes_past_caches and not spec.has_whole_vectors:
+    if nest.store.is_nontemporal and not spec.has_whole_vectors:
         raise LoweringError(
             f"step nontemporal: vectors of {spec.lanes} do not divide the rows of C of {problem}; "
             "drop the step"

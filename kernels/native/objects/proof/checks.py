@@ -50,9 +50,7 @@ class Trial:
         """One on random operands."""
         operands = make_operands(problem, seed)
         expected = reference(problem, operands)
-        expected = expected_by(
-            problem, operands, expected, output=schedule.winograd, levels=schedule.strassen
-        )
+        expected = expected_by(problem, operands, expected, schedule.algorithm)
         return cls(problem, loaded, operands, expected)
 
     def checks(self) -> Iterator[Callable[[], Found | None]]:

@@ -122,7 +122,7 @@ def test_drivers_give_functions_as_many_arguments_as_they_take(
     for call in calls(ast.parse(planned.source.text)):
         name = ast.unparse(call.args[0])
         taken = GIVEN["full" if name == "kernel" else name]
-        if planned.nest.kernel.walks:
-            is_window = planned.nest.space.spans_groups
+        if planned.nest.is_macro:
+            is_window = planned.nest.group > 0
             taken = WINDOW_ARGUMENTS if is_window else SWEEP_ARGUMENTS
         assert len(call.args) - 1 == len(taken)

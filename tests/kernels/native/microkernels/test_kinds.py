@@ -16,7 +16,7 @@ from tilewise.kernels.native.microkernels.sweep.kind import SweepKernel
 from tilewise.kernels.native.microkernels.window.kind import Window
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Pack, Register, Schedule, Split, Stream, Sweep
+from tilewise.kernels.schedule import Pack, Register, Schedule, Split, Stream, Sweep, loop_nest
 from tilewise.kernels.target import Target
 
 PROBLEM = parse_problem("matmul:m=32,n=48,k=64,dtype=f32")
@@ -33,15 +33,16 @@ def schedules(host: Target) -> dict[type, Schedule]:
 
 def test_every_kind_serves_its_schedules_and_no_other(host: Target) -> None:
     for kind, schedule in schedules(host).items():
-        assert kind_of(PROBLEM, schedule) is kind
-        assert [other for other in KINDS if other.serves(PROBLEM, schedule)] == [kind]
+        assert kind_of(loop_nest(PROBLEM, schedule)) is kind
+        assert [other for other in KINDS if other.serves(loop_nest(PROBLEM, schedule))] == [kind]
 
 
 def test_groups_of_few_channels_have_a_kind_of_their_own(host: Target) -> None:
     depthwise = parse_problem("conv2d:n=1,h=9,w=9,ci=8,co=8,kh=3,kw=3,groups=8,dtype=f32")
     schedule = Schedule((Register(4, host.lanes("f32")),))
-    assert kind_of(depthwise, schedule) is Window
-    assert kind_of(parse_problem(str(depthwise).replace(",groups=8", "")), schedule) is OuterProduct
+    assert kind_of(loop_nest(depthwise, schedule)) is Window
+    plain = parse_problem(str(depthwise).replace(",groups=8", ""))
+    assert kind_of(loop_nest(plain, schedule)) is OuterProduct
 
 
 def test_a_schedule_that_no_kind_serves_is_refused(
@@ -49,9 +50,9 @@ def test_a_schedule_that_no_kind_serves_is_refused(
 ) -> None:
     found = schedules(host)
     monkeypatch.setattr(kinds, "KINDS", (InnerProduct,))
-    assert kind_of(PROBLEM, found[InnerProduct]) is InnerProduct
+    assert kind_of(loop_nest(PROBLEM, found[InnerProduct])) is InnerProduct
     with pytest.raises(LoweringError, match="no micro-kernel serves"):
-        kind_of(PROBLEM, found[OuterProduct])
+        kind_of(loop_nest(PROBLEM, found[OuterProduct]))
 
 
 def test_pieces_are_what_a_driver_may_call_and_are_equal_where_their_code_is(

@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.kernels.strategies import problems, schedules
-from tilewise.kernels.loopnest import Loop, Nest, build
 from tilewise.kernels.native.microkernels.use import Use, use_of
 from tilewise.kernels.native.plan import plan
+from tilewise.kernels.nest import Loop, Nest
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import (
     Pack,
@@ -20,6 +20,7 @@ from tilewise.kernels.schedule import (
     Stream,
     Tile,
     Unroll,
+    loop_nest,
 )
 from tilewise.kernels.target import Target
 
@@ -32,7 +33,7 @@ def tiles(nest: Nest) -> Counter[tuple[int, int]]:
 
     def walk(loops: list[Loop], ranges: dict[str, tuple[int, int]]) -> None:
         if not loops:
-            rows, cols = (ranges[d] for d in (nest.space.row, nest.space.col))
+            rows, cols = (ranges[d] for d in (nest.row, nest.col))
             found[rows[1] - rows[0], cols[1] - cols[0]] += 1
             return
         loop, *inner = loops
@@ -40,10 +41,10 @@ def tiles(nest: Nest) -> Counter[tuple[int, int]]:
         for at in range(first, end, loop.step):
             walk(inner, ranges | {loop.dim: (at, min(at + loop.step, end))})
 
-    both = (nest.space.row, nest.space.col)
+    both = (nest.row, nest.col)
     walk(
         [loop for loop in nest.loops if loop.dim in both],
-        {dim: (0, extent) for dim, extent in nest.space.extents},
+        {dim: (0, extent) for dim, extent in nest.extents.items()},
     )
     return found
 
@@ -54,15 +55,15 @@ def tiles(nest: Nest) -> Counter[tuple[int, int]]:
 @given(st.data())
 def test_what_is_cut_is_what_a_walk_over_all_tiles_meets(host: Target, data: st.DataObject) -> None:
     problem = data.draw(problems)
-    nest = build(problem, data.draw(schedules(problem, host)))
-    rows = any(r != nest.kernel.rows for r, _ in tiles(nest))
-    cols = any(c != nest.kernel.cols for _, c in tiles(nest))
+    nest = loop_nest(problem, data.draw(schedules(problem, host)))
+    rows = any(r != nest.tile.rows for r, _ in tiles(nest))
+    cols = any(c != nest.tile.cols for _, c in tiles(nest))
     sides = [side for side, is_cut in (("rows", rows), ("cols", cols)) if is_cut]
     assert use_of(nest, LANES).cut == " and ".join(sides)
 
 
 def use(text: str, *steps: object) -> Use:
-    return use_of(build(parse_problem(f"matmul:{text},dtype=f32"), Schedule(steps)), LANES)
+    return use_of(loop_nest(parse_problem(f"matmul:{text},dtype=f32"), Schedule(steps)), LANES)
 
 
 @pytest.mark.parametrize(
@@ -91,9 +92,9 @@ def test_no_filter_row_or_chunk_changes_how_often_a_panel_is_filled() -> None:
     problem = parse_problem("conv2d:n=2,h=12,w=12,ci=8,co=64,kh=3,kw=3,dtype=f32")
     steps = (Stream("ci", 4), Pack("B"), Tile("n", 1), Register(5, 32))
     # 2 images of 10 lines of 2 tiles: 40 calls for one that fills.
-    assert "filling" in use_of(build(problem, Schedule(steps)), LANES).seldom
+    assert "filling" in use_of(loop_nest(problem, Schedule(steps)), LANES).seldom
     one = parse_problem("conv2d:n=1,h=6,w=12,ci=8,co=64,kh=3,kw=3,dtype=f32")
-    assert "filling" not in use_of(build(one, Schedule(steps)), LANES).seldom
+    assert "filling" not in use_of(loop_nest(one, Schedule(steps)), LANES).seldom
 
 
 def code(host: Target, m: int, unroll: int, *, fetches: bool = False) -> dict[str, int]:

@@ -8,16 +8,25 @@ import numpy as np
 import pytest
 
 from tilewise.kernels.errors import ScheduleError, TargetError
-from tilewise.kernels.loopnest import build
 from tilewise.kernels.native import lower
 from tilewise.kernels.native.microbench import bandwidth_gbs, peak_gflops
 from tilewise.kernels.native.threads.crew import _CREWS, SPINS, crew
 from tilewise.kernels.native.threads.pinning import pin, usable_processors
+from tilewise.kernels.nest import printed
 from tilewise.kernels.oracle.operands import make_operands, poison
 from tilewise.kernels.oracle.reference import reference
 from tilewise.kernels.oracle.tolerance import compare
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Pack, Parallel, Register, Schedule, Stream, Tile, Unroll
+from tilewise.kernels.schedule import (
+    Pack,
+    Parallel,
+    Register,
+    Schedule,
+    Stream,
+    Tile,
+    Unroll,
+    loop_nest,
+)
 from tilewise.kernels.target import Target, resolve
 
 PROBLEM = parse_problem("matmul:m=70,n=150,k=50,dtype=f32,bias")
@@ -41,12 +50,12 @@ def run_and_compare(schedule: Schedule, host: Target, calls: int = 1, pause_s: f
 
 
 def test_parts_are_whole_register_tiles_and_cover_the_result() -> None:
-    nest = build(PROBLEM, Schedule((Parallel("m", 3), Parallel("n", 2), *GOTO)))
+    nest = loop_nest(PROBLEM, Schedule((Parallel("m", 3), Parallel("n", 2), *GOTO)))
     rows, cols = [0, 24, 48], [0, 96]
     expected = [{"m": (m, min(m + 24, 70)), "n": (n, min(n + 96, 150))} for m in rows for n in cols]
     assert list(nest.parts) == expected
-    assert "for m step 24  # parallel, 3 trips" in str(nest)
-    assert build(PROBLEM, Schedule(GOTO)).parts == ({},)
+    assert "for m step 24:  # parallel, 3 trips" in "\n".join(printed(nest))
+    assert loop_nest(PROBLEM, Schedule(GOTO)).parts == ({},)
 
 
 @pytest.mark.parametrize(
@@ -60,14 +69,14 @@ def test_parts_are_whole_register_tiles_and_cover_the_result() -> None:
 )
 def test_parts_that_make_no_sense_are_refused(step: Parallel, message: str) -> None:
     with pytest.raises(ScheduleError, match=message):
-        build(PROBLEM, Schedule((step, *GOTO)))
+        loop_nest(PROBLEM, Schedule((step, *GOTO)))
 
 
 def test_parallel_steps_come_first_and_divide_a_dim_once() -> None:
     with pytest.raises(ScheduleError, match="before all others"):
-        build(PROBLEM, Schedule((GOTO[0], Parallel("m", 2), *GOTO[1:])))
+        loop_nest(PROBLEM, Schedule((GOTO[0], Parallel("m", 2), *GOTO[1:])))
     with pytest.raises(ScheduleError, match="m is divided once"):
-        build(PROBLEM, Schedule((Parallel("m", 2), Parallel("m", 3), *GOTO)))
+        loop_nest(PROBLEM, Schedule((Parallel("m", 2), Parallel("m", 3), *GOTO)))
 
 
 @pytest.mark.parametrize("threads", [2, 3, 4])

@@ -9,7 +9,7 @@ import pytest
 from tests.search.targets import FAR, NARROW, WIDE
 from tilewise.kernels.minimal_filtering import outputs_for
 from tilewise.kernels.problem import Conv2d, parse_problem
-from tilewise.kernels.schedule import Parallel, Winograd, check_legal
+from tilewise.kernels.schedule import Parallel, Prefetch, Winograd, check_legal, loop_nest
 from tilewise.kernels.target import Target
 from tilewise.search.space.methods.algorithms import ALGORITHM, PAST_CACHES, WANTED
 from tilewise.search.space.methods.winograd import LEAST_CHANNELS, LEAST_CHANNELS_OF_STRIDED
@@ -87,8 +87,8 @@ def test_every_point_is_a_legal_schedule(
         check_legal(problem, schedule)
         name = str(point[ALGORITHM])
         wanted = None if name == "direct" else int(name.removeprefix("winograd"))
-        assert schedule.winograd == wanted
-        assert schedule.threads <= threads
+        assert schedule.algorithm == (wanted and Winograd(wanted))
+        assert len(loop_nest(problem, schedule).parts) <= threads
         seen.add(type(schedule.steps[0]))
     assert Winograd in seen
 
@@ -128,8 +128,7 @@ def test_a_large_filter_is_fetched_where_it_was_transformed_ahead(layout: str) -
         point = {p.name: p.values[-1] for p in space.parameters}
         point |= {ALGORITHM: "winograd4", "prefetch": True}
         schedule = space.schedule(point)
-        check_legal(space.problem, schedule)
-        assert schedule.prefetches == is_fetched
+        assert bool(loop_nest(space.problem, schedule).fetches) == is_fetched
         direct = space.schedule(point | {ALGORITHM: "direct"})
         check_legal(space.problem, direct)
 
@@ -142,7 +141,7 @@ def test_a_filter_just_beyond_l2_is_fetched_where_the_last_cache_is_far(
     space = Space(changed(ci=ci, co=ci, weights="constant"), target)
     point = {p.name: p.values[-1] for p in space.parameters}
     schedule = space.schedule(point | {ALGORITHM: "winograd4", "prefetch": True})
-    assert schedule.prefetches == is_fetched
+    assert (Prefetch("B") in schedule.steps) == is_fetched
 
 
 def test_a_result_beyond_l2_may_be_written_past_the_caches() -> None:
@@ -152,9 +151,9 @@ def test_a_result_beyond_l2_may_be_written_past_the_caches() -> None:
     point = {p.name: p.values[-1] for p in space.parameters}
     for algorithm, value in product(("winograd2", "winograd4"), (False, True)):
         schedule = space.schedule(point | {ALGORITHM: algorithm, PAST_CACHES: value})
-        check_legal(space.problem, schedule)
-        assert schedule.writes_past_caches == value
-    assert not space.schedule(point | {ALGORITHM: "direct"}).writes_past_caches
+        assert loop_nest(space.problem, schedule).store.is_nontemporal == value
+    direct = space.schedule(point | {ALGORITHM: "direct"})
+    assert not loop_nest(space.problem, direct).store.is_nontemporal
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.service.cluster import tuners
 from tests.service.cluster.injected import faults
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.schedule import Schedule, loop_nest
 from tilewise.search.runner.child import __main__ as child
 from tilewise.search.runner.child import lowered
 
@@ -19,7 +19,7 @@ lower, trial = lowered.lower, child.trial
 
 def lower_or_loop(problem: Any, schedule: Schedule, target: Any) -> Any:
     """Code of a schedule, unless its generation has no end."""
-    while schedule.register.rows == faults.LOOP_IN_CODE_GENERATION:
+    while loop_nest(problem, schedule).tile.rows == faults.LOOP_IN_CODE_GENERATION:
         pass
     return lower(problem, schedule, target)
 

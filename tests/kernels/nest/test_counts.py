@@ -1,8 +1,17 @@
 import pytest
 
-from tilewise.kernels.loopnest import Copy, Loop, build, count
+from tilewise.kernels.nest import LoopKind, Nest, Stage, count, printed, shape_of
 from tilewise.kernels.problem import Conv2d, parse_problem
-from tilewise.kernels.schedule import Pack, Register, Schedule, Split, Stream, Tile, Unroll
+from tilewise.kernels.schedule import (
+    Pack,
+    Register,
+    Schedule,
+    Split,
+    Stream,
+    Tile,
+    Unroll,
+    loop_nest,
+)
 
 GOTO = Schedule(
     (
@@ -19,21 +28,28 @@ ODD = parse_problem("matmul:m=1000,n=999,k=1001,dtype=f32")
 CONV = parse_problem("conv2d:n=5,h=82,w=102,ci=128,co=128,kh=3,kw=3,pad=1,dtype=f32")
 
 
+def stages(nest: Nest) -> list[tuple[str, tuple[int, ...]]]:
+    """The operands that are staged, with the shapes of their largest blocks."""
+    visited = [here for here in nest.visit() if isinstance(here.node, Stage)]
+    return [(here.node.operand, shape_of(nest, here)) for here in visited]
+
+
 def test_printed_nest() -> None:
-    assert str(build(ODD, GOTO)) == (
-        "for n step 480  # tile, 3 trips\n"
-        "  for k step 501  # stream, 2 trips\n"
-        "    pack B to 10x1x501x48\n"
-        "    for m step 96  # tile, 11 trips\n"
-        "      pack A to 96x501\n"
-        "      for n step 48  # micro, 10 trips\n"
-        "        for m step 8  # micro, 12 trips\n"
-        "          micro-kernel 8x48 over 501, unrolled 4"
+    assert "\n".join(printed(loop_nest(ODD, GOTO))) == (
+        "for n step 480:  # tile, 3 trips\n"
+        "  for k step 501:  # k-block, 2 trips\n"
+        "    pack B to panels 10x1x501x48\n"
+        "    for m step 96:  # tile, 11 trips\n"
+        "      pack A to rows 96x501\n"
+        "      for n step 48:  # micro, 10 trips\n"
+        "        for m step 8:  # micro, 12 trips\n"
+        "          C += A * B  # 8x48 over 501, unrolled 4\n"
+        "          store C"
     )
 
 
 def test_counts_with_remainders_everywhere() -> None:
-    counts = count(ODD, build(ODD, GOTO))
+    counts = count(loop_nest(ODD, GOTO))
     panels, tiles = 21, 125  # of 48 columns and 8 rows; 960 and 992 are whole
     assert counts.micro_kernels == panels * tiles * 2
     assert counts.packs == {"B": 3 * 2, "A": 3 * 2 * 11}
@@ -44,9 +60,9 @@ def test_convolution_packs_the_halo() -> None:
     schedule = Schedule(
         (Tile("co", 64), Pack("B"), Tile("n", 1), Tile("oh", 4), Pack("A"), Register(10, 32))
     )
-    nest = build(CONV, schedule)
-    assert [c.shape for c in nest.copies] == [(2, 9, 128, 32), (6, 104, 128)]
-    counts = count(CONV, nest)
+    nest = loop_nest(CONV, schedule)
+    assert stages(nest) == [("B", (2, 9, 128, 32)), ("A", (6, 104, 128))]
+    counts = count(nest)
     assert counts.packs == {"B": 2, "A": 2 * 5 * 21}
     # 82 output rows in blocks of 4 (the last of 2) read two halo rows each.
     assert counts.packed_bytes["A"] == 4 * 2 * 5 * (82 + 21 * 2) * 104 * 128
@@ -76,11 +92,11 @@ def test_what_packs_of_an_image_write_is_what_their_outputs_read(
     text = f"n=3,h=40,w=50,ci=6,co=32,kh={taps},kw=3,stride={stride},dilation={dilation},pad=2"
     problem = parse_problem(f"conv2d:{text},dtype=f32")
     steps = (Stream("ci", 4), Tile("n", 1), Tile("oh", 9), Tile("oh", 4), Tile("ow", 10), Pack("A"))
-    nest = build(problem, Schedule((*steps, Register(5, 16))))
+    nest = loop_nest(problem, Schedule((*steps, Register(5, 16))))
     down = [lines_under(block, taps, problem) for block in blocks(problem.oh, 9, 4)]
     across = [lines_under(block, 3, problem) for block in blocks(problem.ow, 10)]
-    assert nest.copies == (Copy("A", (max(down), max(across), 4)),)
-    counts = count(problem, nest)
+    assert stages(nest) == [("A", (max(down), max(across), 4))]
+    counts = count(nest)
     assert counts.packed_bytes == {"A": 3 * sum(down) * sum(across) * problem.ci * 4}
     assert counts.packs == {"A": 2 * 3 * len(down) * len(across)}
 
@@ -92,17 +108,18 @@ def test_nchw_packs_patches_of_one_image_at_a_time() -> None:
     schedule = Schedule(
         (Stream("k", 20), Pack("A"), Tile("n", 1), Pack("B"), Register(4, 16), Unroll(2))
     )
-    nest = build(problem, schedule)
-    assert str(nest) == (
-        "for k step 20  # stream, 3 trips\n"
-        "  pack A to 10x20\n"
-        "  for n step 1  # tile, 5 trips\n"
-        "    pack B to 5x1x20x16\n"
-        "    for p step 16  # micro, 5 trips\n"
-        "      for co step 4  # micro, 3 trips\n"
-        "        micro-kernel 4x16 over 20, unrolled 2"
+    nest = loop_nest(problem, schedule)
+    assert "\n".join(printed(nest)) == (
+        "for k step 20:  # k-block, 3 trips\n"
+        "  pack A to rows 10x20\n"
+        "  for n step 1:  # tile, 5 trips\n"
+        "    pack B to panels 5x1x20x16\n"
+        "    for p step 16:  # micro, 5 trips\n"
+        "      for co step 4:  # micro, 3 trips\n"
+        "        C += A * B  # 4x16 over 20, unrolled 2\n"
+        "        store C"
     )
-    counts = count(problem, nest)
+    counts = count(nest)
     assert counts.packs == {"A": 3, "B": 3 * 5}
     assert counts.packed_bytes == {"A": 10 * 54 * 4, "B": 5 * 80 * 54 * 4}
     assert counts.micro_kernels == 3 * 5 * 5 * 3
@@ -111,24 +128,25 @@ def test_nchw_packs_patches_of_one_image_at_a_time() -> None:
 @pytest.mark.parametrize("outer", ["rows", "cols"])
 def test_outer_says_which_micro_loop_comes_first(outer: str) -> None:
     schedule = Schedule((Register(8, 48, outer),))
-    micro = [e.dim for e in build(ODD, schedule).loops]
+    micro = [e.dim for e in loop_nest(ODD, schedule).loops]
     assert micro == (["n", "m"] if outer == "cols" else ["m", "n"])
 
 
 def test_size_one_everywhere() -> None:
     problem = parse_problem("matmul:m=1,n=1,k=1,dtype=f32")
-    nest = build(problem, Schedule((Pack("B"), Register(1, 16))))
-    assert count(problem, nest).micro_kernels == 1
-    assert nest.entries[0] == Copy("B", (1, 1, 1, 16))
-    assert nest.loops == (Loop("n", 16, 1, "micro"), Loop("m", 1, 1, "micro"))
+    nest = loop_nest(problem, Schedule((Pack("B"), Register(1, 16))))
+    assert count(nest).micro_kernels == 1
+    assert stages(nest) == [("B", (1, 1, 1, 16))]
+    assert [(loop.dim, loop.step) for loop in nest.loops_of(LoopKind.MICRO)] == [
+        ("n", 16),
+        ("m", 1),
+    ]
 
 
 def test_a_split_reduction_packs_columns_and_counts_alike() -> None:
     problem = parse_problem("matmul:m=10,n=3,k=100,dtype=f32")
     steps = (Stream("k", 50), Pack("B"), Register(4, 2))
-    nest = build(problem, Schedule((*steps, Split("k", 32), Unroll(2))))
-    assert nest.copies == (Copy("B", (2, 1, 2, 50)),)
-    assert str(nest).splitlines()[-1].strip() == (
-        "micro-kernel 4x2 over 50 in 32 partial sums, unrolled 2"
-    )
-    assert count(problem, nest) == count(problem, build(problem, Schedule(steps)))
+    nest = loop_nest(problem, Schedule((*steps, Split("k", 32), Unroll(2))))
+    assert stages(nest) == [("B", (2, 1, 2, 50))]
+    assert "  C += A * B  # 4x2 over 50 in 32 partial sums, unrolled 2" in "\n".join(printed(nest))
+    assert count(nest) == count(loop_nest(problem, Schedule(steps)))

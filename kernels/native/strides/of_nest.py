@@ -1,0 +1,184 @@
+"""The strides of a loop nest, from the accesses of its operands and the layouts of its stages."""
+
+from tilewise.kernels.arithmetic import Arithmetic, must_pack, size_of
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.ir.vectors import LINE_BYTES
+from tilewise.kernels.native.strides.lines import odd_lines
+from tilewise.kernels.native.strides.records import Operand, PackedRows, Strides, Taps, Words
+from tilewise.kernels.nest import Layout, Nest, Role, Stage, shape_of
+from tilewise.kernels.nest import Operand as Access
+
+
+def strides_of(nest: Nest, how: Arithmetic) -> Strides:
+    """Return the strides of a nest.
+
+    Raises:
+        LoweringError: an operand that the arithmetic cannot read in place is not packed, or the
+            reduction is cut where no word ends.
+    """
+    _check_packs(nest, how)
+    if nest.algorithm:
+        return _transformed(nest, how)
+    if nest.group:
+        return _across_groups(nest)
+    a, b = _in_place(nest, "A", nest.rows), _in_place(nest, "B", (nest.col,))
+    packed = _packed_a(nest, how)
+    return Strides(
+        a,
+        b,
+        c=_moves(nest, nest.operand("C"), (*nest.rows, nest.col)),
+        bias=_moves(nest, nest.operand("bias"), (nest.row, nest.col)),
+        packed_a=packed,
+        words=_words(nest, how, packed, b),
+        taps=_taps(nest, how, packed) if nest.image == "A" else Taps(),
+    )
+
+
+def shape_of_stage(nest: Nest, role: str) -> tuple[int, ...] | None:
+    """Return the shape of an operand's largest staged block; None where it is read in place."""
+    for here in nest.visit():
+        if isinstance(here.node, Stage) and here.node.operand == role:
+            return shape_of(nest, here)
+    return None
+
+
+def _check_packs(nest: Nest, how: Arithmetic) -> None:
+    """Schedules that no space made may leave out a pack: no legality check knows the target."""
+    for role in sorted(must_pack(nest.problem, how)):
+        if not nest.stage(role):
+            raise LoweringError(
+                f"{nest.problem}: {role} cannot be read in place on this target; "
+                f"add the step pack operand={role}"
+            )
+    if nest.depth != nest.extent(nest.k) and nest.depth % how.depth:
+        raise LoweringError(
+            f"{nest.problem}: a chunk of depth {nest.depth} is no multiple of the {how.depth} "
+            "elements that are multiplied at once"
+        )
+
+
+def _in_place(nest: Nest, role: str, dims: tuple[str, ...]) -> Operand:
+    """A factor in place; gathered patches have no strides but those between images."""
+    access = nest.operand(role)
+    moves, along_k = _moves(nest, access, dims), access.stride(nest.k) or 0
+    return Operand(moves, along_k, is_transposed(nest, role))
+
+
+def _moves(nest: Nest, access: Access, dims: tuple[str, ...]) -> dict[str, int]:
+    """What a step along each of some dims, or of those visited alone, moves an operand by."""
+    named = [dim for dim in (*nest.named(Role.LEAD), *dims) if dim in access.dims]
+    return {dim: access.stride(dim) or 0 for dim in named}
+
+
+def _across_groups(nest: Nest) -> Strides:
+    """Whole images and results; the micro-kernel knows what is within them."""
+    moves = {role: _moves(nest, nest.operand(role), ("n",)) for role in (nest.image, "C")}
+    a, b = (Operand(moves.get(role, {}), stream=0) for role in ("A", "B"))
+    return Strides(a, b, moves["C"], {}, PackedRows({}, 0), Words(0, 0, 0))
+
+
+def _packed_a(nest: Nest, how: Arithmetic) -> PackedRows:
+    """A in its stage, or what it would be there."""
+    stage, a = nest.stage("A"), nest.operand("A")
+    if stage and stage.layout is Layout.IMAGE:
+        width = (shape_of_stage(nest, "A") or (0, 0))[1]
+        pixel = -(-nest.depth // how.depth) * how.depth
+        line = a.scale("oh") * width * pixel
+        return PackedRows({"oh": line, "ow": a.scale("ow") * pixel}, row=pixel)
+    if not a.is_contiguous(nest.k):
+        return PackedRows({nest.row: how.depth}, row=_packed_column(nest, how))
+    row = odd_lines(nest.depth, size_of(how.packed))
+    return PackedRows({nest.row: row}, row)
+
+
+def _packed_column(nest: Nest, how: Arithmetic) -> int:
+    """Packed elements between steps of the reduction of a transposed A."""
+    rows = (shape_of_stage(nest, "A") or (0,))[0]
+    word, lanes = how.depth * size_of(how.packed), LINE_BYTES // size_of(how.word)
+    return odd_lines(-(-rows // lanes) * lanes, word) * how.depth
+
+
+def _words(nest: Nest, how: Arithmetic, packed: PackedRows, b: Operand) -> Words:
+    """The micro-kernel's strides: of A's row and step in words, and of B's row in place."""
+    a = nest.operand("A")
+    if not a.is_contiguous(nest.k):
+        step = packed.row // how.depth if nest.stage("A") else a.stride(nest.k) or 0
+        in_words = (1, step)
+    else:
+        row = packed.dims[nest.row] if nest.stage("A") else a.stride(nest.row) or 0
+        in_words = (row // how.depth, 1)
+    if not nest.stage("B"):
+        return Words(*in_words, b_row=b.stream)
+    return Words(*in_words, b_row=nest.tile.cols, filled_row=b.stream if fills(nest, how) else 0)
+
+
+def fills(nest: Nest, how: Arithmetic) -> bool:
+    """Return whether a panel of B is packed while its first tile of rows is computed.
+
+    Rows of B in registers are then what the panels hold, and can be stored as they are.
+    """
+    b = nest.operand("B")
+    by_rows = b.is_contiguous(nest.col) and not b.is_gathered and not b.is_constant
+    is_plain = not how.packs_b and nest.compute.lanes == 1 and not nest.algorithm
+    return nest.stage("B") is not None and by_rows and is_plain
+
+
+def _taps(nest: Nest, how: Arithmetic, packed: PackedRows) -> Taps:
+    """The filter's taps; (kw, ci) that are contiguous fold into one reduction."""
+    a = nest.operand("A")
+    (down, across), depth = nest.named(Role.TAP), nest.extent(nest.k)
+    line, pixel = a.stride(down) or 0, a.stride(across) or 0
+    if nest.stage("A"):
+        width = (shape_of_stage(nest, "A") or (0, 0))[1]
+        pixel = a.scale(across) * packed.row
+        line = a.scale(down) * width * packed.row
+        folds = a.scale(across) == 1
+    else:
+        folds = pixel == depth
+    folds = folds and nest.depth == depth
+    return Taps(
+        rows=nest.extent(down),
+        cols=1 if folds else nest.extent(across),
+        depth_factor=nest.extent(across) if folds else 1,
+        a_row=line // how.depth,
+        a_col=pixel // how.depth,
+        b_source=nest.operand("B").stride(across) or 0,
+    )
+
+
+def _taps_of_stored(nest: Nest, b: Access) -> Taps:
+    """The taps that are transformed; of quadrants a tap is a part of the columns."""
+    if is_of_quadrants(nest):
+        return Taps(b_source=nest.extent(nest.col))
+    rows, cols = (next(x.size for x in b.axes if x.indexes(dim)) for dim in ("kh", "kw"))
+    return Taps(rows=rows, cols=cols, b_source=b.stride("kw") or 0)
+
+
+def is_transposed(nest: Nest, role: str) -> bool:
+    """Return whether the reduction is not the contiguous dim of A, or is that of B, as stored."""
+    stored = nest.algorithm.stored(role) if nest.algorithm else nest.operand(role)
+    return not nest.group and not stored.is_contiguous(nest.k if role == "A" else nest.col)
+
+
+def is_of_quadrants(nest: Nest) -> bool:
+    """Return whether the products are of sums of quadrants."""
+    return nest.algorithm is not None and nest.algorithm.name == "strassen"
+
+
+def _transformed(nest: Nest, how: Arithmetic) -> Strides:
+    """Packed A are transformed tiles, C are the products of the points, B is as it is stored."""
+    assert nest.algorithm is not None
+    points, row_dim = nest.named(Role.POINT)[0], nest.row
+    _, tiles, depth = shape_of_stage(nest, "A") or (0, 0, 0)
+    size, cols = size_of(how.packed), nest.tile.cols
+    row, stored = odd_lines(depth, size), nest.algorithm.stored("B")
+    moves = {nest.col: stored.stride(nest.col) or 0, points: odd_lines(depth * cols, size)}
+    return Strides(
+        a=Operand({row_dim: 0}, stream=1),
+        b=Operand(moves, stored.stride(nest.k) or 0, is_transposed(nest, "B")),
+        c={row_dim: cols, points: odd_lines(tiles * cols, size)},
+        bias={nest.col: 1},
+        packed_a=PackedRows({row_dim: row, points: odd_lines(tiles * row, size)}, row),
+        words=Words(row, 1, b_row=cols),
+        taps=_taps_of_stored(nest, stored),
+    )
