@@ -102,6 +102,9 @@ DEFAULT = Core(2, 64, 2, 64, 1, 64, 4, slots=_TWO_PRODUCTS)
 """For a processor that is not in the table: two multiply-adds and two loads of any width,
 as cores have had since 2013, and the narrowest front end of those above."""
 
+LINE_BYTES = 64
+"""Of a cache line, on every processor in the table."""
+
 INTEGERS_ORDERED_FOR = "znver4"
 """Whose latencies order sums of products of integers, on every processor. By those of Sapphire
 Rapids LLVM has so many products wait that accumulators spill: 26 references to the stack in a tile

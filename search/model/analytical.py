@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import ceil, log, prod
 from operator import itemgetter, mul
 
+from tilewise.kernels.target.cores import LINE_BYTES
 from tilewise.search.model.computing import (
     FMA_LATENCY,
     FMA_UNITS,
@@ -22,7 +23,7 @@ from tilewise.search.model.computing import (
     add_computing,
 )
 from tilewise.search.model.sizes import sizes_of
-from tilewise.search.model.traffic import LINE_BYTES, add_packs, add_reads
+from tilewise.search.model.traffic import add_packs, add_reads
 from tilewise.search.model.transformed import transformed_amounts
 from tilewise.search.model.weights import AMOUNTS, READS, UNHIDDEN, Weights, shipped
 from tilewise.search.model.windows import window_amounts

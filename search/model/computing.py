@@ -6,6 +6,8 @@ from typing import NamedTuple
 from tilewise.search.space.tiles import TileShape
 from tilewise.search.space.workload import Workload
 
+# The units of the amounts that weights were fitted to, on all processors: other numbers for a core
+# would need other weights. What a core can start in a cycle is in `tilewise.kernels.target.cores`.
 FMA_UNITS = 2  # multiply-adds begun in a cycle
 FMA_LATENCY = 4  # cycles from a multiply-add's begin to its end
 ADD_LATENCY = 1  # cycles; where products are added apart, only sums of integers wait for each other

@@ -5,12 +5,12 @@ from math import gcd
 from typing import NamedTuple
 
 from tilewise.kernels.problem import Conv2d
+from tilewise.kernels.target.cores import LINE_BYTES
 from tilewise.search.model.sizes import Sizes
 from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
 from tilewise.search.space.workload import Workload
 
-LINE_BYTES = 64
 PAGE_BYTES = 4096  # also one way of most first caches
 L2_WAYS = 16
 OWN_SHARE = 0.75  # of a cache that is ours; the rest is for what streams by

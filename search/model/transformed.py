@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tilewise.kernels.schedule import Register, Strassen, Winograd, begin
 from tilewise.kernels.steps.transformed import POINT
-from tilewise.kernels.target.cores import Core
+from tilewise.kernels.target.cores import LINE_BYTES, Core
 from tilewise.kernels.target.costs import FarCache, Streams
 from tilewise.search.model.computing import (
     FMA_LATENCY,
@@ -20,7 +20,7 @@ from tilewise.search.model.computing import (
     Calls,
     add_computing,
 )
-from tilewise.search.model.traffic import LINE_BYTES, OWN_SHARE
+from tilewise.search.model.traffic import OWN_SHARE
 from tilewise.search.model.weights import AMOUNTS
 from tilewise.search.space.division import equal_block
 from tilewise.search.space.methods.algorithms import (

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from tilewise.kernels.nest import Loop, LoopKind
 from tilewise.kernels.problem import Conv2d
 from tilewise.kernels.schedule import loop_nest
-from tilewise.search.model.traffic import LINE_BYTES as LINE
+from tilewise.kernels.target.cores import LINE_BYTES as LINE
+from tilewise.search.model.computing import FMA_LATENCY, FMA_UNITS, LOADS_PER_CYCLE
 from tilewise.search.model.traffic import OWN_SHARE
 from tilewise.search.model.weights import AMOUNTS
 from tilewise.search.space.points import Point
@@ -20,8 +21,7 @@ from tilewise.search.space.space import Space
 from tilewise.search.space.tiles import tile_shape
 from tilewise.search.space.windows import jammed_lines, window_schedule
 
-FMA_UNITS, LOADS_PER_CYCLE, STORES_PER_CYCLE = 2, 2, 1
-FMA_LATENCY = 4
+STORES_PER_CYCLE = 1
 HELD = 1  # registers beside sums and filter
 
 

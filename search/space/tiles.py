@@ -19,13 +19,12 @@ from tilewise.kernels.problem.iteration import is_packed_by_rows
 from tilewise.kernels.schedule import Winograd, begin
 from tilewise.kernels.steps.transformed import TILES
 from tilewise.kernels.steps.winograd import outputs_of, why_not_winograd
+from tilewise.kernels.target.cores import LINE_BYTES
 from tilewise.search.space.points import Value
 from tilewise.search.space.workload import Workload
 
-LINE_BYTES = 64
 MAX_TILE_ROWS = 16
 MAX_TILE_VECTORS = 6
-MIN_ACCUMULATORS = 8  # vectors of C that hide the latency of a multiply-add
 
 SPLIT_TILE_SIZES = (1, 2, 4, 8, 16)  # rows or columns of C
 SPLIT_TILE_VECTORS = (1, 2, 4, 8)  # accumulators of each element of C
@@ -39,7 +38,7 @@ SHARED_SUMS = 0.5  # of the registers, where tiles share joined words: the other
 SWEPT_GROUPS = (1, 2)  # cache lines of each row that are read at once, if registers hold them
 MAX_SWEPT_ROWS = 32  # of the result
 MAX_SWEPT_AHEAD = 8  # of one whose B could be packed ahead
-MIN_CHAINS = 8  # multiply-adds under way that hide their latency
+MIN_CHAINS = 8  # multiply-adds under way, each of a vector of sums, that hide their latency
 MAX_THIN_ROWS = 4  # rows of C up to which a B that lies along the reduction is a stream
 MAX_ROWS_IN_PLACE = 128  # and up to which packing it can cost more than adding up partial sums
 IN_PLACE_SIZES = (2, 3, 4, 6, 8)  # rows or columns of tiles that serve several of both
@@ -104,7 +103,7 @@ def register_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
     rows, of_b = _rows(workload), workload.arithmetic.multiply_adds
     vectors = -(-workload.extents[workload.dims.col] // workload.lanes)
     max_rows, max_vectors = min(MAX_TILE_ROWS, rows), min(MAX_TILE_VECTORS, vectors)
-    least = min(MIN_ACCUMULATORS, max_rows * max_vectors)
+    least = min(MIN_CHAINS, max_rows * max_vectors)
     return tuple(
         (tall, wide)
         for wide in range(1, max_vectors + 1)

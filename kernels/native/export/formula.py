@@ -58,8 +58,7 @@ def method(schedule: Schedule, accuracy: Mapping[str, float] | None = None) -> s
         return ""
     lines = [
         f"by fewer products (step {schedule.algorithm.name}): it rounds otherwise than the formula",
-        "does, and a NaN,",
-        "an infinity or an overflow spreads to neighbouring elements",
+        "does, and a NaN, an infinity or an overflow spreads to neighbouring elements",
     ]
     if accuracy:
         kind = max(accuracy, key=lambda name: accuracy[name])

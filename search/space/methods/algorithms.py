@@ -27,7 +27,7 @@ from tilewise.search.space.methods.strassen import levels_of
 from tilewise.search.space.methods.winograd import has_far_result, has_large_filter, outputs_of
 from tilewise.search.space.parameters import Choice, Parameter, Size
 from tilewise.search.space.points import WHOLE, Point, Value
-from tilewise.search.space.tiles import MIN_ACCUMULATORS, tile_shape
+from tilewise.search.space.tiles import MIN_CHAINS, tile_shape
 from tilewise.search.space.workload import Workload
 
 DIRECT, ALGORITHM, WANTED = "direct", "algorithm", "tiles"
@@ -74,7 +74,7 @@ def tall_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
     most = workload.target.vector_registers - 2
     nests = (begin(workload.problem, step) for step in steps_of(workload))
     rows = sorted({nest.dim(TILES).extent for nest in nests})
-    return tuple((tall, 1) for tall in rows if MIN_ACCUMULATORS <= tall <= most)
+    return tuple((tall, 1) for tall in rows if MIN_CHAINS <= tall <= most)
 
 
 def steps_of(workload: Workload) -> tuple[Winograd | Strassen, ...]:

@@ -6,7 +6,7 @@ from tilewise.kernels.problem import Conv2d
 from tilewise.kernels.schedule import Winograd, begin
 from tilewise.kernels.steps.transformed import POINT
 from tilewise.kernels.steps.winograd import taps_of, why_not_winograd
-from tilewise.search.space.tiles import LINE_BYTES
+from tilewise.kernels.target.cores import LINE_BYTES
 from tilewise.search.space.workload import Workload
 
 LEAST_CHANNELS = {
