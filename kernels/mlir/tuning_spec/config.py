@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.schedule.model import Schedule, steps_hash
 from tilewise.kernels.steps import StepJson
+from tilewise.kernels.system import typed_json
 
 LevelName = Literal[
     "distribution",
@@ -19,12 +20,6 @@ PipelineName = Literal["DoubleTilingExpert", "ConvTileAndDecomposeExpert"]
 Remainders = Literal["masked", "peeled"]
 
 LEVEL, PIPELINE = "level", "pipeline"
-_FIELDS = {LEVEL: ("at", "dim", "size"), PIPELINE: ("passes", "remainders")}
-_WORDS: dict[str, tuple[str, ...]] = {
-    "at": LEVELS,
-    "passes": get_args(PipelineName),
-    "remainders": get_args(Remainders),
-}
 
 
 @dataclass(frozen=True)
@@ -70,19 +65,17 @@ class Configuration:
         ]
 
     @classmethod
-    def from_json(cls, source: object) -> "Configuration":
-        """Read an array of steps.
-
-        Raises:
-            ScheduleError: names the step that is not one of a configuration, or its field.
-        """
-        if not isinstance(source, list | tuple):
-            raise ScheduleError(f"a configuration is an array of steps, not {source!r:.40}")
-        steps = [_fields_of(step) for step in source]
-        if [at for at, (name, _) in enumerate(steps) if name == PIPELINE] != [len(steps) - 1]:
-            raise ScheduleError("a configuration has one pipeline step, which is its last step")
-        tiles = tuple(TileSize(**values) for name, values in steps if name == LEVEL)
-        return cls(tiles, **steps[-1][1])
+    def from_json(cls, source: Any) -> "Configuration":
+        """Read an array of steps; ScheduleError when it is none of a configuration."""
+        names = _names(source)
+        if names[-1:] != [PIPELINE] or set(names[:-1]) - {LEVEL}:
+            found = ", ".join(names) or "none"
+            raise ScheduleError(f"a tuning spec takes steps level, then one pipeline; not {found}")
+        parts = [{k: v for k, v in step.items() if k != "step"} for step in source]
+        try:
+            return typed_json.from_json(cls, {"tiles": parts[:-1], **parts[-1]})
+        except ValueError as error:
+            raise ScheduleError(str(error)) from error
 
     @property
     def hash(self) -> str:
@@ -92,26 +85,6 @@ class Configuration:
     def __str__(self) -> str:
         pipeline = f"{PIPELINE} passes={self.passes} remainders={self.remainders}"
         return "\n".join([*map(str, self.tiles), pipeline])
-
-
-def _fields_of(step: object) -> tuple[str, dict[str, Any]]:
-    """Return the name of a step and its fields, once they are known to be right."""
-    values = dict(step) if isinstance(step, dict) else {}
-    name = str(values.pop("step", None))
-    if name not in _FIELDS:
-        raise ScheduleError(f"step {step!r}: no step of a tuning spec; give level and pipeline")
-    if set(values) != set(_FIELDS[name]):
-        raise ScheduleError(f"step {step!r}: {name} has the fields {sorted(_FIELDS[name])}")
-    for field, value in values.items():
-        if field == "dim":
-            if not isinstance(value, str):
-                raise ScheduleError(f"step {step!r}: dim is a name")
-        elif field == "size":
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ScheduleError(f"step {step!r}: size is a whole number of at least 1")
-        elif value not in _WORDS[field]:
-            raise ScheduleError(f"step {step!r}: {field} is one of {_WORDS[field]}")
-    return name, values
 
 
 AnySchedule = Schedule | Configuration
@@ -124,8 +97,12 @@ def read_steps(source: object) -> AnySchedule:
     Raises:
         ScheduleError: it is neither a schedule nor a configuration.
     """
+    if {LEVEL, PIPELINE}.isdisjoint(_names(source)):
+        return Schedule.from_json(source)
+    return Configuration.from_json(source)
+
+
+def _names(source: object) -> list[str]:
+    """Return the names of steps, `None` for what has no name."""
     steps = source if isinstance(source, list | tuple) else ()
-    names = [step.get("step") for step in steps if isinstance(step, dict)]
-    if LEVEL in names or PIPELINE in names:
-        return Configuration.from_json(source)
-    return Schedule.from_json(source)
+    return [str(step.get("step")) if isinstance(step, dict) else "None" for step in steps]

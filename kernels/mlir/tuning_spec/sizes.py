@@ -63,8 +63,8 @@ def check_levels(form: Form, config: Configuration) -> None:
             raise ScheduleError(f"step {tile}: {tile.at} tiles {', '.join(names)}")
         if (tile.at, tile.dim) in seen:
             raise ScheduleError(f"step {tile}: {tile.dim} is tiled twice at this level")
-        if tile.size > form.extent(tile.dim):
-            raise ScheduleError(f"step {tile}: {tile.dim} has only {form.extent(tile.dim)}")
+        if not 1 <= tile.size <= form.extent(tile.dim):
+            raise ScheduleError(f"step {tile}: give a size of 1 to {form.extent(tile.dim)}")
         seen.add((tile.at, tile.dim))
 
 

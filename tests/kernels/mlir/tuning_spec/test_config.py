@@ -35,20 +35,21 @@ def test_each_step_is_a_line() -> None:
 @pytest.mark.parametrize(
     ("steps", "said"),
     [
-        ([ROWS], "one pipeline step, which is its last step"),
-        ([PIPELINE, ROWS], "one pipeline step, which is its last step"),
-        ([PIPELINE, PIPELINE], "one pipeline step, which is its last step"),
-        ([ROWS, Unroll(4).to_json(), PIPELINE], "'unroll', .* no step of a tuning spec"),
-        ([ROWS | {"parts": 2}, PIPELINE], r"level has the fields \['at', 'dim', 'size'\]"),
-        ([ROWS | {"at": "l2"}, PIPELINE], "at is one of .*'distribution'"),
-        ([ROWS | {"at": ["l2"]}, PIPELINE], "at is one of .*'distribution'"),
-        ([ROWS | {"dim": 3}, PIPELINE], "dim is a name"),
-        ([ROWS | {"size": 0}, PIPELINE], "size is a whole number of at least 1"),
-        ([ROWS | {"size": True}, PIPELINE], "size is a whole number of at least 1"),
-        ([PIPELINE | {"passes": "CPUDefault"}], "passes is one of .*'DoubleTilingExpert'"),
+        ([ROWS], "level, then one pipeline; not level"),
+        ([PIPELINE, ROWS], "not pipeline, level"),
+        ([PIPELINE, PIPELINE], "not pipeline, pipeline"),
+        ([ROWS, Unroll(4).to_json(), PIPELINE], "not level, unroll, pipeline"),
+        ([ROWS, "k", PIPELINE], "not level, None, pipeline"),
+        ([ROWS | {"parts": 2}, PIPELINE], r"tiles\[0\] has the fields .*'parts'"),
+        ([ROWS | {"at": "l2"}, PIPELINE], "at is 'l2', not one of distribution, "),
+        ([ROWS | {"at": ["l2"]}, PIPELINE], "not one of distribution, "),
+        ([ROWS, ROWS | {"dim": 3}, PIPELINE], r"tiles\[1\].dim is 3, not of type str"),
+        ([ROWS | {"size": True}, PIPELINE], "size is True, not of type int"),
+        ([PIPELINE | {"passes": "CPUDefault"}], "passes is 'CPUDefault', not one of Double"),
+        ([ROWS, PIPELINE | {"tiles": 2}], "tiles is 2, not of type list"),
     ],
 )
-def test_what_is_none_says_which_step_and_field(steps: list[Any], said: str) -> None:
+def test_what_is_none_says_which_field(steps: list[Any], said: str) -> None:
     with pytest.raises(ScheduleError, match=said):
         read_steps(steps)
 

@@ -104,7 +104,8 @@ def test_the_order_of_a_levels_tiles_is_its_interchange() -> None:
     [
         (TileSize("distribution", "k", 8), "distribution tiles m, n"),
         (TileSize("cache_reduction", "m", 8), "cache_reduction tiles k"),
-        (TileSize("cache_parallel", "m", 64), "m has only 48"),
+        (TileSize("cache_parallel", "m", 0), "give a size of 1 to 48"),
+        (TileSize("cache_parallel", "m", 64), "give a size of 1 to 48"),
         (TileSize("distribution", "m", 8), "tiled twice"),
     ],
 )
