@@ -77,8 +77,9 @@ def _name(node: Node) -> str:
     """The dim of a loop over blocks, or the operand of a pack; empty for anything else."""
     if isinstance(node, Stage):
         return node.operand
-    is_block = isinstance(node, Loop) and node.kind in (LoopKind.TILE, LoopKind.K_BLOCK)
-    return node.dim if is_block else ""
+    if isinstance(node, Loop) and node.kind in (LoopKind.TILE, LoopKind.K_BLOCK):
+        return node.dim
+    return ""
 
 
 def _whole(nest: Nest, dim: str) -> Loop:
