@@ -48,7 +48,7 @@ def working_bytes(problem: Problem) -> int:
     one tap, and what is being compared. A filter may be transformed as well, first along one side.
     Scripts pad an image ahead, and gather all patches of an nchw image ahead.
     """
-    has_image = bool(iteration_space(problem).image)
+    has_image = bool(problem.spatial_axes)
     copies = {"A": 2 if has_image else 4, "B": 2 + _transformed_share(problem), "C": 5, "bias": 1}
     total = problem.bytes
     for name, shape in problem.operand_shapes.items():
@@ -72,7 +72,7 @@ def padded_bytes(problem: Problem) -> int:
 
     The reference of i32 cuts two halves of each tap's view, in float64.
     """
-    if not iteration_space(problem).image:
+    if not problem.spatial_axes:
         return 0
     copies = 3 * _WIDE + problem.element.bytes * bool(problem.pad)
     return copies * prod(problem.padded_shape)

@@ -7,7 +7,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from math import prod
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
 from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.problem.dtypes import DTYPES, DType
@@ -15,17 +15,41 @@ from tilewise.kernels.quoting import quoted
 
 LARGEST_DIM = 2**31 - 1
 JsonValue = str | int | bool
+_CEILINGS = {"none": None, "relu": None, "relu6": 6}
+Accuracy = Literal["standard", "strict"]
+"""How a result may be rounded; `Conv2d` says what each allows."""
+ACCURACIES: tuple[Accuracy, ...] = get_args(Accuracy)
+
+
+class SharedKeys:
+    """Keys of every operation. Each declares them as fields, where its canonical string has them.
+
+    This is no dataclass, whose fields would come before all others.
+    """
+
+    dtype: str
+    init: str
+    bias: bool
+    epilogue: str
+    weights: str
+    accuracy: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem(ABC):
-    """What both operations share: canonical string, key, and derived sizes.
+class Problem(SharedKeys, ABC):
+    """What all operations share: canonical string, key, and derived sizes.
 
     Field order is the canonical key order; a field at its default is left out.
     """
 
     op: ClassVar[str]
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {}
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        "dtype": tuple(DTYPES),
+        "init": ("zero", "accumulate"),
+        "epilogue": tuple(_CEILINGS),
+        "weights": ("variable", "constant"),
+        "accuracy": ACCURACIES,
+    }
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -65,11 +89,7 @@ class Problem(ABC):
     @property
     def element(self) -> DType:
         """The input's element type."""
-        return DTYPES[self._dtype_name]
-
-    @property
-    @abstractmethod
-    def _dtype_name(self) -> str: ...
+        return DTYPES[self.dtype]
 
     def to_json(self) -> dict[str, JsonValue]:
         """The JSON form: `op` and every key that is not at its default."""
@@ -109,49 +129,49 @@ class Problem(ABC):
         """Shapes of `A` (or the image), `B` (or the filter), `C`, and `bias` where there is one."""
 
     @property
-    @abstractmethod
     def accumulates(self) -> bool:
         """Whether the result is added to what C holds, instead of taking its place."""
+        return self.init == "accumulate"
 
     @property
-    @abstractmethod
     def has_bias(self) -> bool:
         """Whether `bias` is added to the sums, one value per column or output channel."""
+        return self.bias
 
     @property
-    @abstractmethod
     def has_relu(self) -> bool:
         """Whether the result is cut off below zero."""
+        return self.epilogue != "none"
 
     @property
-    @abstractmethod
     def ceiling(self) -> int | None:
         """What the result is cut off above, after relu; None for no limit."""
+        return _CEILINGS[self.epilogue]
 
     @property
-    @abstractmethod
     def has_constant_weights(self) -> bool:
         """Whether B (the filter) stays what it is from one run to the next."""
+        return self.weights == "constant"
 
     @property
-    @abstractmethod
     def is_strict(self) -> bool:
         """Whether only direct methods may compute it, whose rounding every user expects."""
+        return self.accuracy == "strict"
 
     @property
-    @abstractmethod
     def has_transposed_a(self) -> bool:
         """Whether A is stored with the reduction first."""
+        return False
 
     @property
-    @abstractmethod
     def has_transposed_b(self) -> bool:
         """Whether B is stored with the reduction last."""
+        return False
 
     @property
-    @abstractmethod
     def has_channels_first(self) -> bool:
         """Whether images are stored plane by plane, a channel after the other."""
+        return False
 
     @property
     def window(self) -> tuple[int, int]:
@@ -179,9 +199,15 @@ class Problem(ABC):
         return 1
 
     @property
+    def spatial_axes(self) -> tuple[int, ...]:
+        """The axes of rows and columns in the shapes of image and result; none without an image."""
+        return ()
+
+    @property
     def padded_shape(self) -> tuple[int, ...]:
         """The shape of `A` with the zeros around it, in the order in which it is stored."""
-        return self.operand_shapes["A"]
+        axes, shape = self.spatial_axes, self.operand_shapes["A"]
+        return tuple(size + 2 * self.pad * (axis in axes) for axis, size in enumerate(shape))
 
     @property
     def depth(self) -> int:

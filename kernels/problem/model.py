@@ -1,19 +1,10 @@
 """`Matmul` and `Conv2d`: frozen, validated, with flops and bytes."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar
 
 from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.problem.base import Problem
-from tilewise.kernels.problem.dtypes import DTYPES
-
-_INITS = ("zero", "accumulate")
-_CEILINGS = {"none": None, "relu": None, "relu6": 6}
-_EPILOGUES = tuple(_CEILINGS)
-_WEIGHTS = ("variable", "constant")
-Accuracy = Literal["standard", "strict"]
-"""How a result may be rounded; `Conv2d` says what each allows."""
-ACCURACIES: tuple[Accuracy, ...] = get_args(Accuracy)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,13 +16,6 @@ class Matmul(Problem):
     """
 
     op: ClassVar[str] = "matmul"
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        "dtype": tuple(DTYPES),
-        "init": _INITS,
-        "epilogue": _EPILOGUES,
-        "weights": _WEIGHTS,
-        "accuracy": ACCURACIES,
-    }
 
     batch: int = 1
     m: int
@@ -47,40 +31,6 @@ class Matmul(Problem):
     accuracy: str = "standard"
 
     @property
-    def _dtype_name(self) -> str:
-        return self.dtype
-
-    @property
-    def accumulates(self) -> bool:
-        """Whether `init` is `accumulate`."""
-        return self.init == "accumulate"
-
-    @property
-    def has_bias(self) -> bool:
-        """Whether `bias` is added."""
-        return self.bias
-
-    @property
-    def has_relu(self) -> bool:
-        """Whether the epilogue is `relu` or `relu6`."""
-        return self.epilogue != "none"
-
-    @property
-    def ceiling(self) -> int | None:
-        """6 where the epilogue is `relu6`."""
-        return _CEILINGS[self.epilogue]
-
-    @property
-    def has_constant_weights(self) -> bool:
-        """Whether B may be packed once for many runs."""
-        return self.weights == "constant"
-
-    @property
-    def is_strict(self) -> bool:
-        """Whether only direct methods may compute it."""
-        return self.accuracy == "strict"
-
-    @property
     def has_transposed_a(self) -> bool:
         """Whether A is [k,m]."""
         return self.transpose_a
@@ -89,11 +39,6 @@ class Matmul(Problem):
     def has_transposed_b(self) -> bool:
         """Whether B is [n,k]."""
         return self.transpose_b
-
-    @property
-    def has_channels_first(self) -> bool:
-        """Never: a matmul has no channels."""
-        return False
 
     @property
     def flops(self) -> int:
@@ -129,12 +74,8 @@ class Conv2d(Problem):
 
     op: ClassVar[str] = "conv2d"
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        **Problem.choices,
         "layout": ("nhwc_hwcf", "nchw_fchw"),
-        "dtype": tuple(DTYPES),
-        "init": _INITS,
-        "epilogue": _EPILOGUES,
-        "weights": _WEIGHTS,
-        "accuracy": ACCURACIES,
     }
 
     n: int
@@ -182,50 +123,6 @@ class Conv2d(Problem):
                 )
 
     @property
-    def _dtype_name(self) -> str:
-        return self.dtype
-
-    @property
-    def accumulates(self) -> bool:
-        """Whether `init` is `accumulate`."""
-        return self.init == "accumulate"
-
-    @property
-    def has_bias(self) -> bool:
-        """Whether `bias` is added."""
-        return self.bias
-
-    @property
-    def has_relu(self) -> bool:
-        """Whether the epilogue is `relu` or `relu6`."""
-        return self.epilogue != "none"
-
-    @property
-    def ceiling(self) -> int | None:
-        """6 where the epilogue is `relu6`."""
-        return _CEILINGS[self.epilogue]
-
-    @property
-    def has_constant_weights(self) -> bool:
-        """Whether B may be packed once for many runs."""
-        return self.weights == "constant"
-
-    @property
-    def is_strict(self) -> bool:
-        """Whether only direct methods may compute it."""
-        return self.accuracy == "strict"
-
-    @property
-    def has_transposed_a(self) -> bool:
-        """Never: an image's channels are the reduction, wherever they lie."""
-        return False
-
-    @property
-    def has_transposed_b(self) -> bool:
-        """Never."""
-        return False
-
-    @property
     def has_channels_first(self) -> bool:
         """Whether the layout is `nchw_fchw`."""
         return self.layout == "nchw_fchw"
@@ -236,11 +133,9 @@ class Conv2d(Problem):
         return self.h + 2 * self.pad, self.w + 2 * self.pad
 
     @property
-    def padded_shape(self) -> tuple[int, ...]:
-        """The shape of the image with its padding of zeros."""
-        if self.has_channels_first:
-            return self.n, self.ci, *self.padded
-        return self.n, *self.padded, self.ci
+    def spatial_axes(self) -> tuple[int, ...]:
+        """The axes of rows and columns in the shapes of image and result."""
+        return (2, 3) if self.has_channels_first else (1, 2)
 
     def stored_as(self, *, channels_first: bool, pad: int) -> "Conv2d":
         """The same convolution in this layout, with all of the padding but `pad` in the image."""

@@ -6,8 +6,8 @@ from dataclasses import MISSING, fields
 from typing import Any, cast
 
 from tilewise.kernels.errors import ProblemError
-from tilewise.kernels.problem.base import Problem
-from tilewise.kernels.problem.model import Accuracy, Conv2d, Matmul
+from tilewise.kernels.problem.base import Accuracy, Problem
+from tilewise.kernels.problem.model import Conv2d, Matmul
 from tilewise.kernels.quoting import quoted, suggestion
 
 OPERATIONS: dict[str, type[Problem]] = {cls.op: cls for cls in (Matmul, Conv2d)}
