@@ -59,7 +59,7 @@ Product = Callable[[Array, Array], Array]
 @singledispatch
 def _contract(problem: Problem, a: Array, b: Array, product: Product) -> Array:
     """The sums of products; one function for each operation."""
-    raise UnsupportedError(f"op={problem.op} has no reference", "op")
+    raise UnsupportedError(f"op={problem.op} has no reference; give a matmul or a conv2d", "op")
 
 
 @_contract.register

@@ -2,7 +2,7 @@
 
 from tilewise.kernels.mlir.payload.contraction import gathers_patches
 from tilewise.kernels.mlir.payload.split_lines import splits_lines
-from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.problem import Problem
 from tilewise.kernels.problem.iteration import IterationSpace, iteration_space
 
 _WIDENED = {
@@ -25,24 +25,24 @@ def notes(problem: Problem) -> tuple[str, ...]:
     if problem.has_transposed_a:
         found.append("pack A copies blocks of the transposed A as they lie, [depth, rows]")
     space = iteration_space(problem)
-    if isinstance(problem, Conv2d) and space.spans_groups:
+    if space.spans_groups:
         found += _across_groups(problem, space)
-    elif isinstance(problem, Conv2d) and space.extent(space.col) == 1:
+    elif space.image and space.extent(space.col) == 1:
         found.append(
             "each group has one channel and so one column: the loops multiply scalars, "
             "no vector runs along the groups"
         )
-    if isinstance(problem, Conv2d) and space.patches:
+    if space.patches:
         found.append(
             "the image's patches are gathered ahead, in a pass of their own; pack B copies them"
         )
     return tuple(found)
 
 
-def _across_groups(problem: Conv2d, space: IterationSpace) -> list[str]:
+def _across_groups(problem: Problem, space: IterationSpace) -> list[str]:
     found = []
-    has_several = max(space.group, space.extent(space.stream)) > 1
-    many_inputs = problem.ci > problem.groups
+    many_inputs = space.extent(space.stream) > 1
+    has_several = many_inputs or space.group > 1
     if gathers_patches(problem):
         where = "ahead, in a pass of their own" if many_inputs else "plane by plane"
         found.append(

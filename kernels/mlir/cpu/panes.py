@@ -8,7 +8,7 @@ leaves out the taps that are not there.
 from dataclasses import dataclass, replace
 
 from tilewise.kernels.mlir.payload.split_lines import SplitLines, splits_lines
-from tilewise.kernels.problem import Conv2d
+from tilewise.kernels.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,15 @@ class Axis:
         )
 
 
-def axes(problem: Conv2d) -> dict[str, Axis]:
+def axes(problem: Problem) -> dict[str, Axis]:
     """By the dim of the result, where its outputs find their taps."""
-    down, across = (problem.dilation * (taps - 1) for taps in (problem.kh, problem.kw))
+    down, across = (problem.dilation * (taps - 1) for taps in problem.window)
     if splits_lines(problem):
         across = SplitLines.of(problem).reach
+    height, width = (problem.operand_shapes["A"][axis] for axis in problem.spatial_axes)
     return {
-        f"o{axis}": Axis(extent, problem.stride, reach, problem.pad)
-        for axis, extent, reach in (("h", problem.h, down), ("w", problem.w, across))
+        "oh": Axis(height, problem.stride, down, problem.pad),
+        "ow": Axis(width, problem.stride, across, problem.pad),
     }
 
 

@@ -24,7 +24,7 @@ from tilewise.kernels.mlir.transform.sequences import (
     named_sequence,
 )
 from tilewise.kernels.mlir.transform.writer import ANY, Writer
-from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.problem import Problem
 from tilewise.kernels.problem.iteration import iteration_space
 from tilewise.kernels.schedule import Schedule
 
@@ -77,7 +77,7 @@ def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> st
         )
     shape = form(problem)
     _check_vectors(problem, schedule, shape)
-    if isinstance(problem, Conv2d) and shape.space.spans_groups:
+    if shape.space.spans_groups:
         return _assembled(problem, schedule, str(nest), *_windows(problem, schedule, shape))
     return _assembled(problem, schedule, str(nest), *_products(schedule, shape))
 
@@ -166,7 +166,7 @@ def _products(
     return _main(shape, writer.lines, kernel.multiplies_apart), shared
 
 
-def _windows(problem: Conv2d, schedule: Schedule, shape: Form) -> tuple[str, list[str]]:
+def _windows(problem: Problem, schedule: Schedule, shape: Form) -> tuple[str, list[str]]:
     """The main sequence of a convolution of few channels in a group, and those it includes."""
     planned = schedule
     if not shape.spreads_channels:

@@ -5,6 +5,8 @@ allocate. Constant weights are a parameter of the module, as a model's are: IREE
 packs them once, when the module is loaded.
 """
 
+from functools import singledispatch
+
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
 
@@ -76,12 +78,9 @@ def _initial(problem: Problem) -> list[str]:
     ]
 
 
+@singledispatch
 def _contraction(problem: Problem) -> list[str]:
-    if isinstance(problem, Matmul):
-        return [_apply(problem, *_product(problem), "%A", tensor_type(problem, "A"), "%B",
-                       tensor_type(problem, "B"))]  # fmt: skip
-    if isinstance(problem, Conv2d):
-        return _convolution(problem)
+    """The lines that make %product; one function for each operation."""
     raise UnsupportedError(f"op={problem.op} has no module of IREE's; give a matmul or a conv2d")
 
 
@@ -96,16 +95,20 @@ def _apply(
     )
 
 
-def _product(problem: Matmul) -> tuple[str, str]:
-    """The op and its indexing maps, which say what is transposed."""
+@_contraction.register
+def _product(problem: Matmul) -> list[str]:
+    """A named op, whose indexing maps say what is transposed."""
     lead = "z, " if problem.batch > 1 else ""
     a = "k, m" if problem.transpose_a else "m, k"
     b = "n, k" if problem.transpose_b else "k, n"
     maps = ", ".join(f"affine_map<({lead}m, n, k) -> ({lead}{at})>" for at in (a, b, "m, n"))
     op = "linalg.batch_matmul" if problem.batch > 1 else "linalg.matmul"
-    return op, f"indexing_maps = [{maps}]" if problem.transpose_a or problem.transpose_b else ""
+    attributes = f"indexing_maps = [{maps}]" if problem.transpose_a or problem.transpose_b else ""
+    a_type, b_type = tensor_type(problem, "A"), tensor_type(problem, "B")
+    return [_apply(problem, op, attributes, "%A", a_type, "%B", b_type)]
 
 
+@_contraction.register
 def _convolution(problem: Conv2d) -> list[str]:
     nhwc = problem.layout == "nhwc_hwcf"
     attributes = (
@@ -197,10 +200,8 @@ def _padded(problem: Conv2d) -> tuple[list[str], str, str]:
     shape, plain = problem.operand_shapes["A"], tensor_type(problem, "A")
     if not problem.pad:
         return [], "%A", plain
-    spatial = (1, 2) if problem.layout == "nhwc_hwcf" else (2, 3)
-    by = [problem.pad if axis in spatial else 0 for axis in range(len(shape))]
-    grown = tuple(size + 2 * extra for size, extra in zip(shape, by, strict=True))
-    wide = _tensor(grown, problem.dtype)
+    by = [problem.pad if axis in problem.spatial_axes else 0 for axis in range(len(shape))]
+    wide = _tensor(problem.padded_shape, problem.dtype)
     lines = [
         f"%padded = tensor.pad %A low{by} high{by} {{",
         "^bb0(%i: index, %j: index, %k: index, %l: index):",

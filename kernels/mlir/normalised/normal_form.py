@@ -19,11 +19,9 @@ from tilewise.kernels.mlir.normalised.packing import Packing, Reading, packing
 from tilewise.kernels.mlir.normalised.parts import Parts, convolution_parts, product_parts
 from tilewise.kernels.mlir.payload.contraction import contraction
 from tilewise.kernels.mlir.payload.form import Form
-from tilewise.kernels.problem import Conv2d, Problem, parse_problem
-from tilewise.kernels.problem.iteration import IterationSpace, has_few_in_a_group
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.problem.iteration import IterationSpace, iteration_space
 from tilewise.kernels.schedule import Schedule
-
-PIXELS_FIRST = "nhwc_hwcf"
 
 
 @dataclass(frozen=True)
@@ -58,12 +56,11 @@ def schedulable(lone: LoneOp) -> Problem:
         UnsupportedError: there is none; the message says why.
     """
     problem = parse_problem(lone.found.problem)
-    if not isinstance(problem, Conv2d):
-        return problem
-    pixels_first = replace(problem, layout=PIXELS_FIRST)
-    if has_few_in_a_group(pixels_first) and not is_of_problem(lone):
+    pixels_first = problem.stored_as(channels_first=False, pad=problem.pad)
+    space = iteration_space(pixels_first)
+    if space.spans_groups and not is_of_problem(lone):
         raise UnsupportedError(
-            f"{lone.found.where}: groups of {problem.ci // problem.groups} channels have no script "
+            f"{lone.found.where}: groups of {space.extent(space.stream)} channels have no script "
             f"on an op of a module; tilewise script {lone.within.problem} has one on an op of its "
             "own",
             "place",
@@ -78,7 +75,7 @@ def is_of_problem(lone: LoneOp) -> bool:
     op with a name says by it how its operands are indexed.
     """
     problem = parse_problem(lone.found.problem)
-    if not isinstance(problem, Conv2d) or not has_few_in_a_group(problem):
+    if not iteration_space(problem).spans_groups:
         return False
     return not (op := contraction(problem)).is_generic and lone.found.op == op.op
 
@@ -94,10 +91,8 @@ def normal_form(lone: LoneOp, schedule: Schedule) -> NormalForm:
     inputs = lone.nest.a, lone.nest.b
     nest = Nest(lone.nest.extents, inputs[numbers[0]], inputs[numbers[1]], lone.nest.c)
     _check_method(problem, schedule)
-    if isinstance(problem, Conv2d):
-        parts = convolution_parts(nest, lone.found)
-    else:
-        parts = product_parts(nest, lone.found)
+    parts_of = convolution_parts if problem.spatial_axes else product_parts
+    parts = parts_of(nest, lone.found)
     packed = packing(nest, parts, _reading(problem, parts, schedule))
     kept = sorted(parts.order)
     return NormalForm(
@@ -113,7 +108,7 @@ def normal_form(lone: LoneOp, schedule: Schedule) -> NormalForm:
 
 
 def _check_method(problem: Problem, schedule: Schedule) -> None:
-    is_split = isinstance(problem, Conv2d) and schedule.lanes > 1
+    is_split = bool(problem.spatial_axes) and schedule.lanes > 1
     if schedule.transforms or is_split:
         step = "split" if is_split else schedule.steps[0].name
         raise UnsupportedError(
@@ -135,23 +130,17 @@ def _reading(problem: Problem, parts: Parts, schedule: Schedule) -> Reading:
 
 def _space(nest: Nest, parts: Parts, problem: Problem) -> IterationSpace:
     """The dims by their parts: visited alone, rows, the column, the reduction."""
-    rows: tuple[str, ...]
-    if isinstance(problem, Conv2d):
-        rows, col, stream, taps = ("n", "oh", "ow"), "co", "ci", problem.kh * problem.kw
-    else:
-        rows, col, stream, taps = ("m",), "n", "k", 1
+    space = iteration_space(problem)
     extents = {parts.names[dim]: nest.extents[dim] for dim in parts.order}
-    for name in (*rows, col, stream):
+    for name in (*space.row_dims, space.col, space.stream):
         extents.setdefault(name, 1)
-    around = (name for name in parts.told(parts.rows) if name not in rows)
-    return IterationSpace(
+    around = (name for name in parts.told(parts.rows) if name not in space.row_dims)
+    return replace(
+        space,
         extents=tuple(extents.items()),
-        row_dims=(*around, *rows),
-        col=col,
-        stream=stream,
-        taps=taps,
+        row_dims=(*around, *space.row_dims),
         lead=parts.told(parts.alone),
-        image="A" if isinstance(problem, Conv2d) else "",
+        group=0,
     )
 
 
@@ -166,7 +155,6 @@ def _form(
     element, kind = problem.element, "f" if problem.element.is_float else "i"
     a, b, c = (parts.told(dims) for dims in packed.operands)
     taps = {parts.names[dim]: lone.nest.extents[dim] for dim in parts.taps}
-    is_convolution = isinstance(problem, Conv2d)
     return Form(
         space=space,
         op=lone.found.op,
@@ -184,13 +172,7 @@ def _form(
         widens=element.name != element.accumulator,
         accumulator_bytes=element.accumulator_bytes,
         rows_apart=_has_gaps(problem, (a, c), space),
-        pads_image=False,
-        gathers_lines=False,
-        pads_lines=False,
-        splits_lines=False,
-        pads_parts=False,
-        pads_taps=False,
-        image_operand=numbers[0] if is_convolution else 0,
+        image_operand=numbers[0] if space.image else 0,
         group_extents={"f": 1},
         starts_from_fill=lone.starts_from_fill,
         operands=numbers,
@@ -202,9 +184,8 @@ def _has_gaps(
     problem: Problem, operands: tuple[tuple[str, ...], ...], space: IterationSpace
 ) -> bool:
     """Whether others lie between neighbouring rows in A or the result, or between A's depth."""
-    strides = isinstance(problem, Conv2d) and problem.stride > 1
     of_tile = {space.row, space.stream}
-    return strides or any(of_tile & set(names[:-2]) for names in operands)
+    return problem.stride > 1 or any(of_tile & set(names[:-2]) for names in operands)
 
 
 def _panels_first(

@@ -5,7 +5,9 @@ over views of the operands in which every dim of the schedule is a dim.
 """
 
 from dataclasses import dataclass
+from functools import singledispatch
 
+from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.mlir.payload.reshape import Shape
 from tilewise.kernels.mlir.payload.split_lines import TAPS, SplitLines, splits_lines
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
@@ -41,28 +43,17 @@ class Contraction:
         return self.op == "linalg.generic"
 
 
+@singledispatch
 def contraction(problem: Problem) -> Contraction:
-    """The contraction of `problem`."""
-    if isinstance(problem, Matmul):
-        return _matmul(problem)
-    assert isinstance(problem, Conv2d)
-    if iteration_space(problem).spans_groups:
-        return _across_groups(problem)
-    if problem.layout == "nchw_fchw":
-        return _nchw(problem)
-    return _grouped(problem) if problem.groups > 1 else _nhwc(problem)
+    """The contraction of `problem`; one function for each operation."""
+    raise UnsupportedError(f"op={problem.op} has no payload; give a matmul or a conv2d", "op")
 
 
-def gathers_patches(problem: Conv2d) -> bool:
+def gathers_patches(problem: Problem) -> bool:
     """Whether pixels are gathered first, of patches or of lines: vectors want neighbours."""
     space = iteration_space(problem)
     strides = space.spans_groups and problem.has_channels_first and problem.stride > 1
     return space.patches or (strides and not splits_lines(problem))
-
-
-def padded_image(problem: Conv2d) -> Shape:
-    """The shape of the image with its zero padding, in the problem's layout."""
-    return _image(problem, problem.h + 2 * problem.pad, problem.w + 2 * problem.pad)
 
 
 def read_image(problem: Conv2d) -> Shape:
@@ -72,15 +63,12 @@ def read_image(problem: Conv2d) -> Shape:
         (outputs - 1) * problem.stride + problem.dilation * (taps - 1) + 1
         for outputs, taps in extents
     )
-    return _image(problem, h, w)
-
-
-def _image(problem: Conv2d, h: int, w: int) -> Shape:
-    if problem.layout == "nchw_fchw":
+    if problem.has_channels_first:
         return problem.n, problem.ci, h, w
     return problem.n, h, w, problem.ci
 
 
+@contraction.register
 def _matmul(problem: Matmul) -> Contraction:
     """A single row of a transposed A lies as it would otherwise, and is seen that way.
 
@@ -105,6 +93,15 @@ def _matmul(problem: Matmul) -> Contraction:
         options = f" indexing_maps = [{indexed}]"
     op = "linalg.batch_matmul" if lead else "linalg.matmul"
     return Contraction(op, dims, (first, second, third), (a, b, c), options)
+
+
+@contraction.register
+def _convolution(problem: Conv2d) -> Contraction:
+    if iteration_space(problem).spans_groups:
+        return _across_groups(problem)
+    if problem.has_channels_first:
+        return _nchw(problem)
+    return _grouped(problem) if problem.groups > 1 else _nhwc(problem)
 
 
 def _nhwc(problem: Conv2d) -> Contraction:

@@ -8,7 +8,7 @@ to C: a script cuts that op into panes, and each reads its part of the sums.
 
 from tilewise.kernels.mlir.payload.contraction import Contraction, affine_map, words
 from tilewise.kernels.mlir.payload.reshape import reshape, tensor
-from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.problem import Problem
 from tilewise.kernels.problem.iteration import iteration_space
 
 
@@ -19,7 +19,7 @@ def has_epilogue(problem: Problem) -> bool:
 
 def bias_dims(problem: Problem, op: Contraction) -> tuple[str, ...]:
     """The dims of the contraction that the bias has; none without a bias."""
-    channels = ("g", "co", "f") if isinstance(problem, Conv2d) else ("n",)
+    channels = ("g", "co", "f") if problem.spatial_axes else ("n",)
     return tuple(d for d in op.result_dims if d in channels) if problem.has_bias else ()
 
 
@@ -78,4 +78,4 @@ def _elementwise(problem: Problem, op: Contraction, target: str) -> list[str]:
 
 def writes_apart(problem: Problem) -> bool:
     """Whether the sums are a tensor of their own, and the last op writes them to C."""
-    return isinstance(problem, Conv2d) and iteration_space(problem).spans_groups
+    return iteration_space(problem).spans_groups

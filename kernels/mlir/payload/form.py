@@ -12,7 +12,7 @@ from tilewise.kernels.mlir.payload.split_lines import (
     splits_lines,
 )
 from tilewise.kernels.mlir.payload.spread import spreads_channels
-from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.problem import Problem
 from tilewise.kernels.problem.iteration import IterationSpace, iteration_space
 
 
@@ -71,15 +71,15 @@ class Form:
     widens: bool
     accumulator_bytes: int
     rows_apart: bool
-    pads_image: bool
-    gathers_lines: bool
-    pads_lines: bool
-    splits_lines: bool
-    pads_parts: bool
-    pads_taps: bool
     image_operand: int
     group_extents: dict[str, int]
     starts_from_fill: bool
+    pads_image: bool = False
+    gathers_lines: bool = False
+    pads_lines: bool = False
+    splits_lines: bool = False
+    pads_parts: bool = False
+    pads_taps: bool = False
     operands: tuple[int, int] = (0, 1)
     multiplies_columns_first: bool = False
     spreads_channels: bool = False
@@ -120,8 +120,9 @@ def form(problem: Problem) -> Form:
     """The form of `problem`."""
     space, element, op = _script_space(problem), problem.element, contraction(problem)
     kind = "f" if element.is_float else "i"
-    image = problem if isinstance(problem, Conv2d) and space.image == "A" else None
-    split = problem if isinstance(problem, Conv2d) and splits_lines(problem) else None
+    splits, spreads = splits_lines(problem), spreads_channels(problem)
+    gathers = _gathers_lines(problem, space)
+    pads = problem.pad > 0 and not _may_copy_nothing(problem)
     return Form(
         space=space,
         op=op.op,
@@ -138,17 +139,17 @@ def form(problem: Problem) -> Form:
         zero=f"{'0.0' if element.is_float else '0'} : {element.name}",
         widens=element.name != element.accumulator,
         accumulator_bytes=element.accumulator_bytes,
-        rows_apart=image is not None and (image.stride > 1 or image.groups > 1),
+        rows_apart=space.image == "A" and (problem.stride > 1 or problem.groups > 1),
         pads_image=_pads_image(problem, space),
-        gathers_lines=_gathers_lines(problem, space),
-        pads_lines=_pads_lines(problem, space),
-        splits_lines=split is not None,
-        pads_parts=split is not None and pads_split_lines(split),
-        pads_taps=split is not None and pads_taps(split),
+        gathers_lines=gathers,
+        pads_lines=pads and (gathers or spreads),
+        splits_lines=splits,
+        pads_parts=splits and pads_split_lines(problem),
+        pads_taps=splits and pads_taps(problem),
         image_operand=int(space.image == "B"),
         group_extents={"f": iteration_space(problem).group or 1},
         starts_from_fill=not problem.accumulates,
-        spreads_channels=_spreads_channels(problem),
+        spreads_channels=spreads,
     )
 
 
@@ -158,7 +159,7 @@ def _script_space(problem: Problem) -> IterationSpace:
     Where channels are spread over lanes, it counts them, as the schedule does.
     """
     space = iteration_space(problem)
-    if not space.spans_groups or _spreads_channels(problem):
+    if not space.spans_groups or spreads_channels(problem):
         return space
     extents = tuple((d, e // space.group if d == "co" else e) for d, e in space.extents)
     return replace(space, extents=extents, group=1)
@@ -166,37 +167,23 @@ def _script_space(problem: Problem) -> IterationSpace:
 
 def _tap_extents(problem: Problem, space: IterationSpace) -> dict[str, int]:
     """The filter's rows and columns, where they are dims of their own."""
-    has_taps = space.image == "A" or space.spans_groups
-    if not isinstance(problem, Conv2d) or not has_taps:
+    if not (space.image == "A" or space.spans_groups):
         return {}
+    kh, kw = problem.window
     if splits_lines(problem):
         split = SplitLines.of(problem)
-        return {"kh": problem.kh, **dict(zip(TAPS, (split.turns, split.stride), strict=True))}
-    return {"kh": problem.kh, "kw": problem.kw}
+        return {"kh": kh, **dict(zip(TAPS, (split.turns, split.stride), strict=True))}
+    return {"kh": kh, "kw": kw}
 
 
 def _gathers_lines(problem: Problem, space: IterationSpace) -> bool:
     """Whether pixels of a line that vectors read are apart, and of one channel of a group."""
-    if not isinstance(problem, Conv2d) or not space.spans_groups:
-        return False
-    return gathers_patches(problem) and problem.ci == problem.groups
-
-
-def _pads_lines(problem: Problem, space: IterationSpace) -> bool:
-    """Whether lines that an op of its own gathers, or spreads, are of an image with padding."""
-    if not isinstance(problem, Conv2d) or not problem.pad or _may_copy_nothing(problem):
-        return False
-    return _gathers_lines(problem, space) or spreads_channels(problem)
-
-
-def _spreads_channels(problem: Problem) -> bool:
-    """Whether the pixels that the op reads are spread over the channels of groups."""
-    return isinstance(problem, Conv2d) and spreads_channels(problem)
+    return space.spans_groups and gathers_patches(problem) and space.extent(space.stream) == 1
 
 
 def _pads_image(problem: Problem, space: IterationSpace) -> bool:
     """Whether there is padding, and nothing but a slice between it and the op."""
-    if not isinstance(problem, Conv2d) or not problem.pad:
+    if not problem.pad:
         return False
     if space.spans_groups:
         moves = (spreads_channels, splits_lines, gathers_patches, _may_copy_nothing)
@@ -204,11 +191,11 @@ def _pads_image(problem: Problem, space: IterationSpace) -> bool:
     return space.image == "A" and problem.groups == 1
 
 
-def _may_copy_nothing(problem: Conv2d) -> bool:
+def _may_copy_nothing(problem: Problem) -> bool:
     """Whether a script would copy pixels of a tile all of which may lie beside the image."""
     copies = problem.has_channels_first or spreads_channels(problem)
-    reach = problem.dilation * (min(problem.kh, problem.kw) - 1) + 1
-    return (copies or problem.kh == problem.kw == 1) and reach <= problem.pad
+    reach = problem.dilation * (min(problem.window) - 1) + 1
+    return (copies or problem.window == (1, 1)) and reach <= problem.pad
 
 
 def _panels_first(space: IterationSpace, order: list[str]) -> tuple[int, ...]:

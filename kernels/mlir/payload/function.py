@@ -6,12 +6,13 @@ is written to, so that bufferisation copies neither. Narrow operands are widened
 type of C by the contraction itself, element by element.
 """
 
+from functools import singledispatch
+
 from tilewise.kernels.mlir.payload.contraction import (
     Contraction,
     affine_map,
     contraction,
     gathers_patches,
-    padded_image,
     pixels,
     read_image,
     words,
@@ -112,25 +113,31 @@ def _inputs(problem: Problem, op: Contraction) -> tuple[tuple[str, str], list[st
     space, lines, values = iteration_space(problem), list[str](), list[str]()
     for role, seen in zip(("A", "B"), op.shapes[:2], strict=True):
         operand = space.operand(role)
-        value, shape = f"%{operand}", problem.operand_shapes[operand]
-        if isinstance(problem, Conv2d) and splits_lines(problem):
-            split = split_image(problem) if operand == "A" else split_filter(problem, seen)
-            made, value, shape = split
-            lines += made
-        elif isinstance(problem, Conv2d) and operand == "A" and spreads_channels(problem):
-            made, value, shape = spread_image(problem, read_image(problem), seen)
-            lines += made
-        elif isinstance(problem, Conv2d) and operand == "A" and has_grouped_planes(problem):
-            planes = (*seen[:-2], problem.h, problem.w)
-            made, value = grouped_image(problem, planes, seen)
-            lines, shape = [*lines, *made], seen
-        elif isinstance(problem, Conv2d) and operand == "A":
-            made, value, shape = _image(problem)
-            lines += made
+        made, value, shape = _prepared(problem, operand, seen)
         view = reshape(value, f"%{role}_view", shape, seen, problem.element.name)
-        lines += view
+        lines += [*made, *view]
         values.append(f"%{role}_view" if view else value)
     return (values[0], values[1]), lines
+
+
+@singledispatch
+def _prepared(problem: Problem, operand: str, seen: Shape) -> tuple[list[str], str, Shape]:
+    """Lines that prepare an operand for a view as `seen`; the value and its shape."""
+    return [], f"%{operand}", problem.operand_shapes[operand]
+
+
+@_prepared.register
+def _of_convolution(problem: Conv2d, operand: str, seen: Shape) -> tuple[list[str], str, Shape]:
+    if splits_lines(problem):
+        return split_image(problem) if operand == "A" else split_filter(problem, seen)
+    if operand == "B":
+        return [], "%B", problem.operand_shapes["B"]
+    if spreads_channels(problem):
+        return spread_image(problem, read_image(problem), seen)
+    if has_grouped_planes(problem):
+        planes = (*seen[:-2], problem.h, problem.w)
+        return *grouped_image(problem, planes, seen), seen
+    return _image(problem)
 
 
 def _image(problem: Conv2d) -> tuple[list[str], str, Shape]:
@@ -138,7 +145,7 @@ def _image(problem: Conv2d) -> tuple[list[str], str, Shape]:
     lines, value, shape = list[str](), "%A", problem.operand_shapes["A"]
     if problem.pad:
         lines += _padded(problem)
-        value, shape = "%padded", padded_image(problem)
+        value, shape = "%padded", problem.padded_shape
     if shape != read_image(problem):  # where oh or ow is 1, MLIR wants it as large as the taps
         lines += cropped(value, shape, read_image(problem), problem.dtype)
         value, shape = "%cropped", read_image(problem)
@@ -149,17 +156,15 @@ def _image(problem: Conv2d) -> tuple[list[str], str, Shape]:
 
 
 def _padded(problem: Conv2d) -> list[str]:
-    axes = (0, 0, problem.pad, problem.pad)
-    if problem.layout == "nhwc_hwcf":
-        axes = (0, problem.pad, problem.pad, 0)
+    axes = [problem.pad if axis in problem.spatial_axes else 0 for axis in range(4)]
     widens = problem.element.accumulator != problem.dtype
     constant = f"%blank = arith.constant {_blank(problem)} : {problem.dtype}"
     return [
         *([constant] if widens else []),
-        f"%padded = tensor.pad %A low{list(axes)} high{list(axes)} {{",
+        f"%padded = tensor.pad %A low{axes} high{axes} {{",
         "^bb0(%i: index, %y: index, %x: index, %c: index):",
         f"  tensor.yield {'%blank' if widens else '%zero'} : {problem.dtype}",
-        f"}} : {_tensor(problem, 'A')} to {tensor(padded_image(problem), problem.dtype)}",
+        f"}} : {_tensor(problem, 'A')} to {tensor(problem.padded_shape, problem.dtype)}",
     ]
 
 

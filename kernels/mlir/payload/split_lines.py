@@ -9,7 +9,7 @@ tap k = s turn + tap finds its pixel in plane `tap`, `turn` pixels after that of
 from dataclasses import dataclass
 
 from tilewise.kernels.mlir.payload.reshape import Shape, reshape, tensor
-from tilewise.kernels.problem import Conv2d
+from tilewise.kernels.problem import Problem
 from tilewise.kernels.problem.iteration import iteration_space
 
 TAPS = ("turn", "tap")
@@ -36,22 +36,22 @@ class SplitLines:
     read: Shape
 
     @classmethod
-    def of(cls, problem: Conv2d) -> "SplitLines":
+    def of(cls, problem: Problem) -> "SplitLines":
         """Those of a problem that `splits_lines`."""
-        stride = problem.stride
+        (*planes, height, width), (*_, oh, ow) = (problem.operand_shapes[name] for name in "AC")
+        stride, (kh, kw) = problem.stride, problem.window
         lead = -problem.pad % stride
         low = (problem.pad + lead) // stride
-        turns = -(-(lead + problem.kw) // stride)
-        pixels = problem.ow - 1 + turns
-        lines = (problem.oh - 1) * stride + problem.kh
-        planes = (problem.n, problem.ci)
-        whole = max(pixels, low + problem.w // stride)
+        turns = -(-(lead + kw) // stride)
+        pixels = ow - 1 + turns
+        lines = (oh - 1) * stride + kh
+        whole = max(pixels, low + width // stride)
         return cls(
             stride,
             lead,
             turns,
             low,
-            (*planes, problem.h + 2 * problem.pad, stride, whole),
+            (*planes, height + 2 * problem.pad, stride, whole),
             (*planes, lines, stride, pixels),
         )
 
@@ -61,7 +61,7 @@ class SplitLines:
         return self.turns * self.stride - 1 - self.lead
 
 
-def splits_lines(problem: Conv2d) -> bool:
+def splits_lines(problem: Problem) -> bool:
     """Whether lines are parted: those whose vectors would read pixels that lie apart.
 
     That takes whole strides, taps in a row, groups of one channel of the image, and outputs that
@@ -69,30 +69,31 @@ def splits_lines(problem: Conv2d) -> bool:
     """
     space = iteration_space(problem)
     strides = space.spans_groups and problem.has_channels_first and problem.stride > 1
-    is_regular = problem.dilation == 1 and problem.w % problem.stride == 0
-    finds_pixels = problem.pad < min(problem.kh, problem.kw)
-    return strides and is_regular and finds_pixels and problem.ci == problem.groups
+    width = problem.operand_shapes["A"][-1]
+    is_regular = problem.dilation == 1 and width % problem.stride == 0
+    finds_pixels = problem.pad < min(problem.window)
+    return strides and is_regular and finds_pixels and space.extent(space.stream) == 1
 
 
-def pads_split_lines(problem: Conv2d) -> bool:
+def pads_split_lines(problem: Problem) -> bool:
     """Whether there are zeros around the parts."""
     return SplitLines.of(problem).padded != _parts(problem)
 
 
-def pads_taps(problem: Conv2d) -> bool:
+def pads_taps(problem: Problem) -> bool:
     """Whether there are zeros around the taps of a line of the filter."""
     split = SplitLines.of(problem)
-    return split.turns * split.stride != problem.kw
+    return split.turns * split.stride != problem.window[1]
 
 
-def _parts(problem: Conv2d) -> Shape:
-    stride = problem.stride
-    return problem.n, problem.ci, problem.h, stride, problem.w // stride
+def _parts(problem: Problem) -> Shape:
+    (*lines, width), stride = problem.operand_shapes["A"], problem.stride
+    return *lines, stride, width // stride
 
 
-def split_image(problem: Conv2d) -> tuple[list[str], str, Shape]:
+def split_image(problem: Problem) -> tuple[list[str], str, Shape]:
     """Lines that part %A and pad the parts; the value and its shape."""
-    split, parts, dtype = SplitLines.of(problem), _parts(problem), problem.dtype
+    split, parts, dtype = SplitLines.of(problem), _parts(problem), problem.element.name
     pairs = (*parts[:3], parts[4], parts[3])
     kinds = [tensor(shape, dtype) for shape in (pairs, parts)]
     lines = [
@@ -112,10 +113,10 @@ def split_image(problem: Conv2d) -> tuple[list[str], str, Shape]:
     return lines, value, split.read
 
 
-def split_filter(problem: Conv2d, seen: Shape) -> tuple[list[str], str, Shape]:
+def split_filter(problem: Problem, seen: Shape) -> tuple[list[str], str, Shape]:
     """Lines that pad the taps of %B's lines; the value and its shape, for a view as `seen`."""
-    split, dtype = SplitLines.of(problem), problem.dtype
-    stored = (*seen[:-2], problem.kw)
+    split, dtype = SplitLines.of(problem), problem.element.name
+    stored = (*seen[:-2], problem.window[1])
     whole = (*seen[:-2], split.turns * split.stride)
     lines = reshape("%B", "%taps", problem.operand_shapes["B"], stored, dtype)
     value = "%taps" if lines else "%B"
@@ -125,9 +126,9 @@ def split_filter(problem: Conv2d, seen: Shape) -> tuple[list[str], str, Shape]:
     return [*lines, *padded(value, "%turns", stored, whole, low, _zero(problem))], "%turns", whole
 
 
-def _zero(problem: Conv2d) -> str:
+def _zero(problem: Problem) -> str:
     """The element of zeros, as an attribute."""
-    return f"{'0.0' if problem.element.is_float else '0'} : {problem.dtype}"
+    return f"{'0.0' if problem.element.is_float else '0'} : {problem.element.name}"
 
 
 def padded(value: str, name: str, shape: Shape, whole: Shape, low: Shape, zero: str) -> list[str]:

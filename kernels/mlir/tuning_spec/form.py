@@ -6,6 +6,7 @@ of each problem is held by the proofs: a matcher that is wrong about it matches 
 """
 
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Literal
 
 from tilewise.kernels.errors import UnsupportedError
@@ -91,13 +92,16 @@ def form_of(problem: Problem) -> Form:
             "entry serves both",
             "init",
         )
-    if isinstance(problem, Matmul):
-        return _matmul(problem)
-    if isinstance(problem, Conv2d):
-        return _convolution(problem)
+    return _form(problem)
+
+
+@singledispatch
+def _form(problem: Problem) -> Form:
+    """`form_of` by operation."""
     raise UnsupportedError(f"op={problem.op} has no tuning spec; give a matmul or a conv2d")
 
 
+@_form.register
 def _matmul(problem: Matmul) -> Form:
     lead = (Loop("batch", problem.batch),) if problem.batch > 1 else ()
     names = tuple(loop.name for loop in lead)
@@ -115,6 +119,7 @@ def _matmul(problem: Matmul) -> Form:
     )
 
 
+@_form.register
 def _convolution(problem: Conv2d) -> Form:
     if problem.groups > 1:
         raise UnsupportedError(

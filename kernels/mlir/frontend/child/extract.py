@@ -13,7 +13,7 @@ from tilewise.kernels.mlir.frontend.child.values import owner, splat
 from tilewise.kernels.mlir.frontend.imported import Occurrence
 from tilewise.kernels.mlir.frontend.lone import LoneOp
 from tilewise.kernels.mlir.frontend.nest import Nest, RefusedError
-from tilewise.kernels.problem import Conv2d, parse_problem
+from tilewise.kernels.problem import parse_problem
 
 MOST_NAMED = 8  # places that an error lists
 
@@ -96,8 +96,7 @@ def _has_groups(within: Occurrence) -> bool:
     No problem has groups and starts from another tensor, so that a bias is left out with what else
     is around the op.
     """
-    problem = parse_problem(within.problem)
-    return isinstance(problem, Conv2d) and problem.groups > 1
+    return parse_problem(within.problem).groups > 1
 
 
 def _alone(op: Structured, starts_from_fill: bool) -> Any:
