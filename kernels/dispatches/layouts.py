@@ -7,19 +7,17 @@ transposes it when a module is loaded.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tilewise.kernels.dispatches.patterns.graph import tensor_type
 from tilewise.kernels.dispatches.turned import transposed
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.oracle.operands import operand_type
-from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.problem import Problem
 
-_IMAGES = {"nchw_fchw": (0, 2, 3, 1), "nhwc_hwcf": (0, 3, 1, 2)}
-"""Axes of an image of each layout, in the order of the other one."""
-_FILTERS = {"nchw_fchw": (2, 3, 1, 0), "nhwc_hwcf": (3, 2, 0, 1)}
-_ROWS = {"nchw_fchw": 2, "nhwc_hwcf": 1}
-"""The first of an image's two axes that have zeros around."""
+_IMAGES = {True: (0, 2, 3, 1), False: (0, 3, 1, 2)}
+"""Axes of an image with channels first, or last, in the order of the other layout."""
+_FILTERS = {True: (2, 3, 1, 0), False: (3, 2, 0, 1)}
 
 
 @dataclass
@@ -45,10 +43,10 @@ def check_layouts(found: Problem, problem: Problem) -> None:
     Raises:
         UnsupportedError: names both problems.
     """
-    if found == problem:
-        return
-    are_images = isinstance(found, Conv2d) and isinstance(problem, Conv2d)
-    if not are_images or not _is_laid_otherwise(found, problem):
+    has_more_zeros = problem.pad > found.pad
+    if has_more_zeros or problem != found.stored_as(
+        channels_first=problem.has_channels_first, pad=problem.pad
+    ):
         raise UnsupportedError(f"{problem} computes {found} in no layout of an image")
 
 
@@ -66,20 +64,19 @@ def laid(
     made = Laid({name: f"%{name}" for name in names}, dict(types))
     if found == problem:
         return made
-    assert isinstance(found, Conv2d)
-    assert isinstance(problem, Conv2d)
-    turns = found.layout != problem.layout
+    turns = found.has_channels_first != problem.has_channels_first
     for name in ("A", "B", "C"):
         shape, element = found.operand_shapes[name], operand_type(found, name)
         if name not in names:
             continue
         value = _reshaped(made, f"%{name}", types[name], tensor_type(shape, element))
         if turns:
-            axes = (_FILTERS if name == "B" else _IMAGES)[found.layout]
+            axes = (_FILTERS if name == "B" else _IMAGES)[found.has_channels_first]
             value, shape = _turned(made, value, shape, element, axes)
         if name == "A" and found.pad != problem.pad:
-            pad, rows = found.pad - problem.pad, _ROWS[problem.layout]
-            value, shape = _padded(made, value, shape, element, pad, rows)
+            around = [found.pad - problem.pad if axis in problem.spatial_axes else 0
+                      for axis in range(len(shape))]  # fmt: skip
+            value, shape = _padded(made, value, shape, element, around)
         made.values[name], made.types[name] = value, tensor_type(shape, element)
     shape, element = problem.operand_shapes["C"], operand_type(problem, "C")
     made.types["C"] = tensor_type(shape, element)
@@ -90,25 +87,11 @@ def given_back(found: Problem, problem: Problem, value: str, type_: str) -> tupl
     """What lays a kernel's result as its op's, of a type; the lines and the value."""
     if found == problem:
         return [], value
-    assert isinstance(found, Conv2d)
-    assert isinstance(problem, Conv2d)
     made = Laid({}, {})
     shape, element = problem.operand_shapes["C"], operand_type(problem, "C")
-    if found.layout != problem.layout:
-        value, shape = _turned(made, value, shape, element, _IMAGES[problem.layout])
+    if found.has_channels_first != problem.has_channels_first:
+        value, shape = _turned(made, value, shape, element, _IMAGES[problem.has_channels_first])
     return made.lines, _reshaped(made, value, tensor_type(shape, element), type_)
-
-
-def _is_laid_otherwise(found: Problem, problem: Problem) -> bool:
-    """Whether a kernel's problem is an op's, with some of the op's zeros as a part of the image."""
-    assert isinstance(found, Conv2d)
-    assert isinstance(problem, Conv2d)
-    more = found.pad - problem.pad
-    if more < 0 or min(problem.h, problem.w) <= 2 * more:
-        return False
-    plain = replace(problem, layout=found.layout, pad=found.pad,
-                    h=problem.h - 2 * more, w=problem.w - 2 * more)  # fmt: skip
-    return plain.canonical == found.canonical
 
 
 def _reshaped(made: Laid, value: str, given: str, wanted: str) -> str:
@@ -130,10 +113,9 @@ def _turned(
 
 
 def _padded(
-    made: Laid, value: str, shape: tuple[int, ...], element: str, pad: int, first: int
+    made: Laid, value: str, shape: tuple[int, ...], element: str, around: list[int]
 ) -> tuple[str, tuple[int, ...]]:
     name = _name(made, value)
-    around = [pad if axis in (first, first + 1) else 0 for axis in range(len(shape))]
     wide = tuple(size + 2 * more for size, more in zip(shape, around, strict=True))
     given, wanted = tensor_type(shape, element), tensor_type(wide, element)
     zero = "0" if element.startswith("i") else "0.0"

@@ -7,15 +7,13 @@ from typing import Literal
 from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.mlir.frontend.graph import Graph, Node, Size, Use
 from tilewise.kernels.mlir.frontend.imported import Arrangement, Occurrence
-from tilewise.kernels.problem import Conv2d, Problem, parse_problem
+from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.search.networks.layouts import Layout, ordered, plain
 
 Layouts = Literal["model", "all"]
 """Which layouts are tried: those that the model has, or all that kernels can do."""
-_OTHER = {"nhwc_hwcf": "nchw_fchw", "nchw_fchw": "nhwc_hwcf"}
-_MOVED = {"nhwc_hwcf": (0, 3, 1, 2), "nchw_fchw": (0, 2, 3, 1)}
-"""Axes of an image of each layout in the order of the other one."""
-_WINDOWS = {"nhwc_hwcf": (1, 2), "nchw_fchw": (2, 3)}
+_MOVED = {False: (0, 3, 1, 2), True: (0, 2, 3, 1)}
+"""Axes of an image with channels last, or first, in the order of the other layout."""
 
 
 @dataclass(frozen=True)
@@ -112,32 +110,32 @@ def _moved(node: Node, graph: Graph) -> Iterator[Variant]:
     """A convolution's variants: with the halo in place, channels elsewhere, and both."""
     assert node.found is not None
     found, problem = node.found, parse_problem(node.found.problem)
-    if not isinstance(problem, Conv2d) or not _has_images(node, graph):
+    if not problem.spatial_axes or not _has_images(node, graph):
         return
     ways = [(problem, found)]
     if problem.has_constant_weights:  # else the filter would be transposed in each run
-        axes = _MOVED[problem.layout]
+        is_first, pad = problem.has_channels_first, problem.pad
+        axes = _MOVED[is_first]
         other = replace(found, a=_reordered(found.a, axes), c=_reordered(found.c, axes))
-        ways.append((replace(problem, layout=_OTHER[problem.layout]), other))
+        ways.append((problem.stored_as(channels_first=not is_first, pad=pad), other))
     for way, at in ways:
         yield _as_found(node, graph, way, at)
         if way.pad:
             yield from _with_halo(node, graph, way, at)
 
 
-def _with_halo(node: Node, graph: Graph, problem: Conv2d, found: Occurrence) -> Iterator[Variant]:
+def _with_halo(node: Node, graph: Graph, problem: Problem, found: Occurrence) -> Iterator[Variant]:
     """The variant that reads an image whose zeros are in memory."""
-    pad = problem.pad
     try:
-        padded = replace(problem, h=problem.h + 2 * pad, w=problem.w + 2 * pad, pad=0)
+        padded = problem.stored_as(channels_first=problem.has_channels_first, pad=0)
     except ProblemError:  # the sizes have limits
         return
-    around = tuple(sorted(found.a.axes[i] for i in _WINDOWS[problem.layout]))
-    if 1 in (problem.h, problem.w):  # a layout has no place for an axis of one element
-        return
+    around = tuple(sorted(found.a.axes[i] for i in problem.spatial_axes))
+    if any(problem.operand_shapes["A"][i] == 1 for i in problem.spatial_axes):
+        return  # a layout has no place for an axis of one element
     variant = _as_found(node, graph, padded, found)
     reads = tuple(
-        replace(layout, halo=pad, around=around) if use.role == "A" else layout
+        replace(layout, halo=problem.pad, around=around) if use.role == "A" else layout
         for use, layout in zip(node.reads, variant.reads, strict=True)
     )
     yield replace(variant, reads=reads)

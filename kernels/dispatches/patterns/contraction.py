@@ -1,5 +1,7 @@
 """The product or the convolution of a problem, in a spelling."""
 
+from functools import singledispatch
+
 from tilewise.kernels.dispatches.patterns.graph import Graph, Value, dims
 from tilewise.kernels.dispatches.patterns.spelling import Spelling
 from tilewise.kernels.errors import UnsupportedError
@@ -9,16 +11,15 @@ from tilewise.kernels.problem import Conv2d, Matmul, Problem
 TO_NHWC, TO_HWCF, TO_NCHW = "d0, d3, d1, d2", "d3, d2, d0, d1", "d0, d2, d3, d1"
 
 
-def contraction(graph: Graph, spelling: Spelling, problem: Problem, init: Value) -> Value:
+@singledispatch
+def contraction(problem: Problem, graph: Graph, spelling: Spelling, init: Value) -> Value:
     """The op that adds up products to `init`; operands are `%A` and `%B`.
+
+    There is one function for each operation.
 
     Raises:
         UnsupportedError: the operation is not one of ours.
     """
-    if isinstance(problem, Matmul):
-        return _product(graph, spelling, problem, init)
-    if isinstance(problem, Conv2d):
-        return _convolution(graph, spelling, problem, init)
     raise UnsupportedError(f"op={problem.op} has no dispatch; give a matmul or a conv2d")
 
 
@@ -32,7 +33,8 @@ def turns_layout(spelling: Spelling, problem: Problem) -> bool:
     return spelling.transposes == "generic" and problem.has_channels_first
 
 
-def _product(graph: Graph, spelling: Spelling, problem: Matmul, init: Value) -> Value:
+@contraction.register
+def _product(problem: Matmul, graph: Graph, spelling: Spelling, init: Value) -> Value:
     a, b = operand(problem, "A"), operand(problem, "B")
     stored = problem.transpose_a, problem.transpose_b
     if spelling.transposes != "maps":
@@ -78,7 +80,8 @@ def copied(graph: Graph, value: Value, reads: str, shape: tuple[int, ...]) -> Va
     return graph.generic(maps, (value,), out, (f"linalg.yield %in0 : {value.element}",))
 
 
-def _convolution(graph: Graph, spelling: Spelling, problem: Conv2d, init: Value) -> Value:
+@contraction.register
+def _convolution(problem: Conv2d, graph: Graph, spelling: Spelling, init: Value) -> Value:
     image, filters = operand(problem, "A"), operand(problem, "B")
     turned = turns_layout(spelling, problem)
     nhwc = turned or not problem.has_channels_first

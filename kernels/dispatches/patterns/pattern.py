@@ -16,7 +16,7 @@ from tilewise.kernels.dispatches.patterns.graph import Graph, Value
 from tilewise.kernels.dispatches.patterns.inner import Inner
 from tilewise.kernels.dispatches.patterns.spelling import OF_RELU6, SPELLINGS, Spelling
 from tilewise.kernels.oracle.operands import operand_type
-from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.problem import Problem
 
 Side = Literal["left", "right"]
 
@@ -82,7 +82,7 @@ def patterns(problem: Problem) -> tuple[Pattern, ...]:
         UnsupportedError: the operation is not one of ours.
     """
     found: dict[str, Pattern] = {}
-    is_residual = isinstance(problem, Conv2d) and problem.accumulates
+    is_residual = problem.accumulates and problem.spatial_axes
     sides: tuple[Side | None, ...] = (None, "left", "right") if is_residual else (None,)
     spellings = SPELLINGS if problem.ceiling is None else (*SPELLINGS, *OF_RELU6)
     for spelling, side in product(spellings, sides):
@@ -111,7 +111,7 @@ def pattern(problem: Problem, spelling: Spelling, side: Side | None = None) -> P
         init, bias = bias_as_init(graph, problem, bias), None
     if init is None:
         init = graph.zeros(_result_shape(problem, spelling), operand_type(problem, "C"))
-    sums = contraction(graph, spelling, problem, init)
+    sums = contraction(problem, graph, spelling, init)
     if turns_layout(spelling, problem):
         sums = copied(graph, sums, TO_NCHW, problem.operand_shapes["C"])
     addition = None if side is None or held is None else Addition(held, side == "left")

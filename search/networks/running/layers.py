@@ -14,7 +14,7 @@ from tilewise.kernels.native.driver.parameters import Addresses, names_of
 from tilewise.kernels.native.executable import Call as Bound
 from tilewise.kernels.native.programs.steps import Kernel, Step
 from tilewise.kernels.oracle.operands import NUMPY_TYPES, Operands, operand_type
-from tilewise.kernels.problem import Conv2d, Problem, parse_problem
+from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target.model import Target
 from tilewise.search.errors import NetworkError
@@ -28,10 +28,10 @@ from tilewise.search.networks.running.works import Address, Call, Memory, Work, 
 
 Array = NDArray[Any]
 _TURNED = {
-    "B": {"nchw_fchw": (3, 2, 0, 1), "nhwc_hwcf": (2, 3, 1, 0)},
-    "C": {"nchw_fchw": (0, 3, 1, 2), "nhwc_hwcf": (0, 2, 3, 1)},
+    "B": {True: (3, 2, 0, 1), False: (2, 3, 1, 0)},
+    "C": {True: (0, 3, 1, 2), False: (0, 2, 3, 1)},
 }
-"""Axes of a filter and of an image of the other layout, in the order of each."""
+"""Axes of a filter and of an image of the other layout, for channels first and last."""
 
 
 @dataclass
@@ -97,12 +97,13 @@ class Layers:
         """Constant operands as the kernel reads them."""
         problem, found = executable.problem, self.plan.nodes[number].found
         assert found is not None
-        own = parse_problem(found.problem)
+        is_first = problem.has_channels_first
+        is_turned = parse_problem(found.problem).has_channels_first != is_first
         constants = {role: self.weights[number, role] for role in ("A", "B", "C", "bias")
                      if (number, role) in self.weights}  # fmt: skip
         for role in ("B", "C"):
-            if isinstance(problem, Conv2d) and _is_turned(problem, own) and role in constants:
-                turned = constants[role].transpose(_TURNED[role][problem.layout])
+            if is_turned and role in constants:
+                turned = constants[role].transpose(_TURNED[role][is_first])
                 constants[role] = np.ascontiguousarray(turned)
         return constants
 
@@ -152,11 +153,6 @@ class Layers:
             for layout in (tensor.layout, plain(tensor.shape))
         ]
         return len(readers) > 1 or buffer in outside
-
-
-def _is_turned(problem: Conv2d, own: Problem) -> bool:
-    """Whether a convolution has its axes in another order than the model's own."""
-    return isinstance(own, Conv2d) and own.layout != problem.layout
 
 
 @dataclass(frozen=True)
