@@ -1,41 +1,18 @@
 """What a kernel computes, as a line that its users read."""
 
 from collections.abc import Mapping
+from functools import singledispatch
 
+from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
 from tilewise.kernels.schedule import Schedule
 
 
 def formula(problem: Problem) -> str:
     """The result in one line, with the sum's index and all that is added to it."""
-    if isinstance(problem, Conv2d):
-        rows, cols = "y*stride + i*dilation - pad", "x*stride + j*dilation - pad"
-        if problem.layout == "nhwc_hwcf":
-            image, weights, result = (
-                f"image[n, {rows}, {cols}, c]",
-                "weights[i, j, c, f]",
-                "out[n, y, x, f]",
-            )
-        else:
-            image, weights, result = (
-                f"image[n, c, {rows}, {cols}]",
-                "weights[f, c, i, j]",
-                "out[n, f, y, x]",
-            )
-        terms = f"sum over i, j, c of\n    {image}\n    * {weights}"
-        where = (
-            f"stride={problem.stride}, dilation={problem.dilation}, pad={problem.pad} (zeros), "
-            f"groups={problem.groups}, layout {problem.layout}"
-        )
-    else:
-        assert isinstance(problem, Matmul)
-        left = "a[k, i]" if problem.transpose_a else "a[i, k]"
-        right = "b[j, k]" if problem.transpose_b else "b[k, j]"
-        terms, where, result = f"sum over k of {left} * {right}", "", "out[i, j]"
-        if problem.batch > 1:
-            where = f"for each of {problem.batch} along the first axis"
+    result, terms, bias, where = _sum(problem)
     if problem.has_bias:
-        terms += " + bias[f]" if isinstance(problem, Conv2d) else " + bias[j]"
+        terms += f" + {bias}"
     if problem.accumulates:
         terms = f"{result} + {terms}"
     if problem.has_relu:
@@ -45,6 +22,34 @@ def formula(problem: Problem) -> str:
     if not problem.element.is_float:
         where = ", ".join(filter(None, [where, "modulo 2**32"]))
     return f"{result} = {terms}" + (f"\n{where}" if where else "")
+
+
+@singledispatch
+def _sum(problem: Problem) -> tuple[str, str, str, str]:
+    """The result, the sum, the bias, and what else there is to say; one function an operation."""
+    raise UnsupportedError(f"op={problem.op} has no formula; give a matmul or a conv2d", "op")
+
+
+@_sum.register
+def _of_matmul(problem: Matmul) -> tuple[str, str, str, str]:
+    left = "a[k, i]" if problem.transpose_a else "a[i, k]"
+    right = "b[j, k]" if problem.transpose_b else "b[k, j]"
+    where = f"for each of {problem.batch} along the first axis" if problem.batch > 1 else ""
+    return "out[i, j]", f"sum over k of {left} * {right}", "bias[j]", where
+
+
+@_sum.register
+def _of_convolution(problem: Conv2d) -> tuple[str, str, str, str]:
+    pixel = "y*stride + i*dilation - pad, x*stride + j*dilation - pad"
+    if problem.has_channels_first:
+        image, weights, result = f"image[n, c, {pixel}]", "weights[f, c, i, j]", "out[n, f, y, x]"
+    else:
+        image, weights, result = f"image[n, {pixel}, c]", "weights[i, j, c, f]", "out[n, y, x, f]"
+    where = (
+        f"stride={problem.stride}, dilation={problem.dilation}, pad={problem.pad} (zeros), "
+        f"groups={problem.groups}, layout {problem.layout}"
+    )
+    return result, f"sum over i, j, c of\n    {image}\n    * {weights}", "bias[f]", where
 
 
 def method(schedule: Schedule, accuracy: Mapping[str, float] | None = None) -> str:

@@ -4,7 +4,7 @@ from typing import Any
 
 from tilewise.kernels.native.driver.parameters import Addresses
 from tilewise.kernels.native.plan import Plan
-from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.problem import Problem
 
 _PUBLIC = '''
 def {op}({first}, {second}, out=None, bias=None):
@@ -101,7 +101,7 @@ def pack({second}):
 
 def operand_names(problem: Problem) -> tuple[str, str]:
     """What the public function calls A and B of the problem."""
-    return ("image", "weights") if isinstance(problem, Conv2d) else ("a", "b")
+    return ("image", "weights") if problem.spatial_axes else ("a", "b")
 
 
 def call_text(problem: Problem, planned: Plan) -> str:

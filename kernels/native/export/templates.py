@@ -3,6 +3,9 @@
 Templates for `str.format`; `tilewise.kernels.native.export.module` puts them together.
 """
 
+from functools import singledispatch
+
+from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.oracle.operands import operand_limit
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
 
@@ -226,15 +229,24 @@ def check_text(
     return "\n\n\n".join(part.strip() for part in parts)
 
 
+@singledispatch
 def _contract_text(problem: Problem) -> str:
-    if isinstance(problem, Matmul):
-        swapped = "np.swapaxes({}, -1, -2)"
-        return _MATMUL.format(
-            a=swapped.format("a") if problem.transpose_a else "a",
-            b=swapped.format("b") if problem.transpose_b else "b",
-        )
-    assert isinstance(problem, Conv2d)
-    is_nhwc = problem.layout == "nhwc_hwcf"
+    """The function `_contract`, which sums products; one function for each operation."""
+    raise UnsupportedError(f"op={problem.op} has no self-check; give a matmul or a conv2d", "op")
+
+
+@_contract_text.register
+def _of_matmul(problem: Matmul) -> str:
+    swapped = "np.swapaxes({}, -1, -2)"
+    return _MATMUL.format(
+        a=swapped.format("a") if problem.transpose_a else "a",
+        b=swapped.format("b") if problem.transpose_b else "b",
+    )
+
+
+@_contract_text.register
+def _of_convolution(problem: Conv2d) -> str:
+    is_nhwc = not problem.has_channels_first
     turned = "image, weights = image.transpose(0, 2, 3, 1), weights.transpose(2, 3, 1, 0)"
     return _CONV2D.format(
         to_nhwc="" if is_nhwc else f"    {turned}\n",
