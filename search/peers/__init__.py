@@ -6,7 +6,7 @@ Importing this loads none of them.
 from importlib.util import find_spec
 
 from tilewise.kernels.oracle.operands import Operands
-from tilewise.kernels.problem import Matmul, Problem
+from tilewise.kernels.problem import Problem
 from tilewise.search.peers import openblas
 from tilewise.search.peers.variant import PeerAbsentError, Variant
 from tilewise.search.records import OWN
@@ -36,10 +36,8 @@ def available_peers(problem: Problem, operands: Operands, threads: int) -> list[
     A bias, an epilogue or an accumulating init would cost it passes that the problem does
     not ask for; `tilewise bench` shows those with every peer.
     """
-    plain = isinstance(problem, Matmul) and not (
-        problem.bias or problem.epilogue != "none" or problem.init != "zero"
-    )
-    if not plain:
+    adds = problem.has_bias or problem.has_relu or problem.accumulates
+    if adds or problem.spatial_axes:
         return []
     try:
         return openblas.variants(problem, operands, threads)

@@ -7,6 +7,7 @@ that PyTorch itself would hold them in, and, when they are constant, as oneDNN p
 """
 
 from collections.abc import Callable, Iterator
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -35,13 +36,7 @@ def variants(problem: Problem, operands: Operands, threads: int) -> list[Variant
         raise PeerAbsentError("torch is not installed; install tilewise[peers]") from error
     torch.set_num_threads(threads)
     tensors = {name: tensor(array, problem, name) for name, array in operands.items()}
-    if isinstance(problem, Matmul):
-        ways = _matmul(problem, tensors)
-    elif isinstance(problem, Conv2d):
-        ways = _convolution(problem, tensors)
-    else:
-        raise PeerAbsentError(f"PyTorch is not asked for {problem.op}")
-    return [_variant(problem, name, compute) for name, compute in ways]
+    return [_variant(problem, name, compute) for name, compute in _ways(problem, tensors)]
 
 
 def version() -> str:
@@ -76,7 +71,7 @@ def _variant(problem: Problem, name: str, compute: Callable[[], Tensor]) -> Vari
 
     def result() -> Array:
         (found,) = last
-        if isinstance(problem, Conv2d) and problem.layout == "nhwc_hwcf":
+        if problem.spatial_axes and not problem.has_channels_first:
             found = found.permute(0, 2, 3, 1)
         wide = found.float() if found.dtype in (torch.bfloat16, torch.float16) else found
         array: Array = wide.numpy()
@@ -86,6 +81,13 @@ def _variant(problem: Problem, name: str, compute: Callable[[], Tensor]) -> Vari
     return Variant("onednn", name, run, result, problem.element.name if narrow else None)
 
 
+@singledispatch
+def _ways(problem: Problem, t: dict[str, Tensor]) -> Iterator[Way]:
+    """The ways on tensors; one function for each operation."""
+    raise PeerAbsentError(f"PyTorch is not asked for {problem.op}")
+
+
+@_ways.register
 def _matmul(problem: Matmul, t: dict[str, Tensor]) -> Iterator[Way]:
     a = t["A"].transpose(-1, -2) if problem.transpose_a else t["A"]
     b = t["B"].transpose(-1, -2) if problem.transpose_b else t["B"]
@@ -215,6 +217,7 @@ def _linear(
     return compute
 
 
+@_ways.register
 def _convolution(problem: Conv2d, t: dict[str, Tensor]) -> Iterator[Way]:
     if not problem.element.is_float:
         raise PeerAbsentError(f"PyTorch has no {problem.dtype} convolution on a processor")

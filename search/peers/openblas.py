@@ -1,6 +1,7 @@
 """OpenBLAS: the one that NumPy carries, through `np.matmul` into the problem's own C."""
 
 from collections.abc import Callable
+from functools import singledispatch
 
 import numpy as np
 
@@ -73,15 +74,25 @@ def _require_threads(threads: int, family: str | None) -> None:
             raise PeerAbsentError(f"this OpenBLAS takes {count} threads, not {threads}")
 
 
+@singledispatch
 def _matrices(problem: Problem, operands: Operands) -> tuple[Array, Array, Array]:
-    """A, B and C as BLAS sees them: views, no copies."""
+    """A, B and C as BLAS sees them: views, no copies; one function for each operation."""
+    raise PeerAbsentError(f"BLAS has no {problem.op}")
+
+
+@_matrices.register
+def _of_matmul(problem: Matmul, operands: Operands) -> tuple[Array, Array, Array]:
     a, b, c = (operands[name] for name in "ABC")
-    if isinstance(problem, Matmul):
-        a = a.swapaxes(-1, -2) if problem.transpose_a else a
-        return a, b.swapaxes(-1, -2) if problem.transpose_b else b, c
-    if not isinstance(problem, Conv2d) or not _is_product(problem):
+    a = a.swapaxes(-1, -2) if problem.transpose_a else a
+    return a, b.swapaxes(-1, -2) if problem.transpose_b else b, c
+
+
+@_matrices.register
+def _of_convolution(problem: Conv2d, operands: Operands) -> tuple[Array, Array, Array]:
+    a, b, c = (operands[name] for name in "ABC")
+    if not _is_product(problem):
         raise PeerAbsentError("BLAS has no convolution")
-    if problem.layout == "nhwc_hwcf":
+    if not problem.has_channels_first:
         return a.reshape(-1, problem.ci), b.reshape(problem.ci, -1), c.reshape(-1, problem.co)
     pixels = problem.h * problem.w
     image, result = (x.reshape(problem.n, -1, pixels) for x in (a, c))

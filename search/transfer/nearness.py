@@ -15,7 +15,7 @@ from collections import Counter
 from dataclasses import fields
 from math import log2, sqrt
 
-from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.problem import Problem
 from tilewise.kernels.problem.iteration import iteration_space
 from tilewise.kernels.target.model import parse_target
 from tilewise.search.records import Earlier, Solved
@@ -67,11 +67,8 @@ def distance(space: Space, other: Earlier | Solved) -> float | None:
 
 def _groups(problem: Problem) -> tuple[int, ...]:
     """What of its groups decides: their number, or, where columns span them, what each has."""
-    if not isinstance(problem, Conv2d):
-        return ()
-    if not iteration_space(problem).spans_groups:
-        return (problem.groups,)
-    return (0, problem.ci // problem.groups, problem.co // problem.groups)
+    space = iteration_space(problem)
+    return (0, space.extent(space.stream), space.group) if space.spans_groups else (problem.groups,)
 
 
 def doublings(here: Problem, there: Problem) -> float:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewise.kernels.minimal_filtering import tile_filtering
 from tilewise.kernels.native import lower
 from tilewise.kernels.oracle.accuracy import (
     DRAWS,
@@ -32,8 +33,7 @@ from tilewise.kernels.schedule import (
     loop_nest,
 )
 from tilewise.kernels.steps import Place
-from tilewise.kernels.steps.strassen import matrix_of
-from tilewise.kernels.steps.winograd import filtering_of, outputs_of
+from tilewise.kernels.steps.winograd import outputs_of
 from tilewise.kernels.target.model import Target
 from tilewise.search.runner.failures import CandidateFailureError
 
@@ -51,12 +51,12 @@ def errors_of(problem: Problem, schedule: Schedule, target: Target) -> Errors:
     """The rms errors of a schedule in those of the direct method; empty for a direct one."""
     if schedule.algorithm is None:
         return {}
-    algorithm, tile = schedule.algorithm, loop_nest(problem, schedule).tile
-    problem = _as_pixels(problem)
+    tile = loop_nest(problem, schedule).tile
     strips = _strips(_longest(problem), target)
     tiles = min(tile.rows * max(1, -(-LEAST_TILES // tile.rows)), MOST_TILES)
-    if isinstance(algorithm, Winograd):
-        height, width = filtering_of(problem, algorithm.output).output
+    if isinstance(schedule.algorithm, Winograd):
+        filtering = tile_filtering(schedule.algorithm.output, problem.window, problem.stride)
+        height, width = filtering.output
         shape, cols = (_whole(LINES, height), _whole(tiles * TILE, width)), tile.cols
     else:
         shape, cols = (LINES, tiles * TILE // LINES), COLS
@@ -74,7 +74,7 @@ def errors_of(problem: Problem, schedule: Schedule, target: Target) -> Errors:
 
 def direct_errors(problem: Problem, target: Target) -> Errors:
     """The rms errors of the direct method, as shares of the result's root mean square."""
-    strips = _strips(_longest(_as_pixels(problem)), target)
+    strips = _strips(_longest(problem), target)
     return {
         kind: over_draws([one.direct / rms_error(np.zeros(()), one.exact) for one in draws])
         for kind, draws in strips.items()
@@ -103,15 +103,7 @@ class _Strip:
     direct: float
 
 
-def _as_pixels(problem: Problem) -> Conv2d:
-    """A convolution of single pixels for a matmul: its rows are pixels, their values channels."""
-    if isinstance(problem, Conv2d):
-        return problem
-    rows, cols, depth = matrix_of(problem)
-    return Conv2d(n=1, h=1, w=rows, ci=depth, co=cols, kh=1, kw=1, dtype=problem.element.name)
-
-
-def _longest(problem: Conv2d) -> Conv2d:
+def _longest(problem: Problem) -> Conv2d:
     """The strip that every other one is a part of."""
     highest = max((LINES, *outputs_of(problem)))
     return _strip(problem, (highest, MOST_TILES * TILE), COLS)
@@ -122,19 +114,22 @@ def _whole(pixels: int, tile: int) -> int:
     return max(1, pixels // tile) * tile
 
 
-def _strip(problem: Conv2d, shape: tuple[int, int], co: int) -> Conv2d:
-    """So many lines and pixels of a result within an image: no padding, so no tile is cut."""
-    lines, pixels = shape
+def _strip(problem: Problem, shape: tuple[int, int], co: int) -> Conv2d:
+    """So many lines and pixels of a result within an image: no padding, so no tile is cut.
+
+    Of a matmul the rows are pixels, and their values channels.
+    """
+    (lines, pixels), (kh, kw) = shape, problem.window
     return Conv2d(
         n=1,
-        h=(lines - 1) * problem.stride + problem.kh,
-        w=(pixels - 1) * problem.stride + problem.kw,
-        ci=problem.ci,
+        h=(lines - 1) * problem.stride + kh,
+        w=(pixels - 1) * problem.stride + kw,
+        ci=problem.depth // (kh * kw),
         co=co,
-        kh=problem.kh,
-        kw=problem.kw,
+        kh=kh,
+        kw=kw,
         stride=problem.stride,
-        dtype=problem.dtype,
+        dtype=problem.element.name,
     )
 
 

@@ -1,6 +1,7 @@
 """What boxes and tables say of a plan's parts."""
 
 from collections.abc import Sequence
+from functools import singledispatch
 
 from tilewise.kernels.durations import duration
 from tilewise.kernels.mlir.frontend.graph import Size
@@ -31,29 +32,41 @@ def told_fused(fused: Sequence[str]) -> tuple[str, ...]:
     return tuple(FUSED.get(name, name) for name in fused)
 
 
+def extents(problem: Problem) -> str:
+    """How large a problem is, and of which type."""
+    return f"{_sizes(problem)} {problem.element.name}"
+
+
+@singledispatch
+def _sizes(problem: Problem) -> str:
+    return problem.canonical.partition(":")[2].partition(",dtype")[0].replace(",", " ")
+
+
+@_sizes.register
+def _of_matmul(problem: Matmul) -> str:
+    lead = f"{problem.batch} of " if problem.batch > 1 else ""
+    return f"{lead}m={problem.m} n={problem.n} k={problem.k}"
+
+
+@_sizes.register
+def _of_convolution(problem: Conv2d) -> str:
+    lead = f"{problem.n}x" if problem.n > 1 else ""
+    read, made = ((problem.h, problem.w, problem.ci), (problem.oh, problem.ow, problem.co))
+    return " to ".join(lead + "x".join(map(str, shape)) for shape in (read, made))
+
+
+@singledispatch
 def title(problem: Problem) -> str:
     """What a problem does, without its extents."""
-    if isinstance(problem, Conv2d):
-        return _convolution(problem)
-    if isinstance(problem, Matmul) and problem.batch > 1:
-        return "batch matmul"
     return problem.op
 
 
-def extents(problem: Problem) -> str:
-    """How large a problem is, and of which type."""
-    if isinstance(problem, Conv2d):
-        lead = f"{problem.n}x" if problem.n > 1 else ""
-        read, made = ((problem.h, problem.w, problem.ci), (problem.oh, problem.ow, problem.co))
-        told = " to ".join(lead + "x".join(map(str, shape)) for shape in (read, made))
-    elif isinstance(problem, Matmul):
-        lead = f"{problem.batch} of " if problem.batch > 1 else ""
-        told = f"{lead}m={problem.m} n={problem.n} k={problem.k}"
-    else:
-        told = problem.canonical.partition(":")[2].partition(",dtype")[0].replace(",", " ")
-    return f"{told} {problem.element.name}"
+@title.register
+def _matmul(problem: Matmul) -> str:
+    return "batch matmul" if problem.batch > 1 else problem.op
 
 
+@title.register
 def _convolution(problem: Conv2d) -> str:
     is_depthwise = problem.groups == problem.ci > 1
     parts = [
