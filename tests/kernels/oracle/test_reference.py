@@ -84,3 +84,25 @@ def test_a_nan_is_never_within_tolerance() -> None:
     result[1, 1] = np.nan
     error, tolerance = compare(problem, result, reference(problem, operands))
     assert not error <= tolerance
+
+
+@pytest.mark.parametrize("pad", [0, 1, 2])
+@pytest.mark.parametrize("groups", [1, 3])
+def test_a_convolution_stored_otherwise_has_the_same_result(groups: int, pad: int) -> None:
+    text = f"conv2d:n=2,h=5,w=6,ci=3,co=6,kh=3,kw=2,pad=2,groups={groups},stride=2,dtype=i32,bias"
+    problem = parse_problem(text)
+    other = problem.stored_as(channels_first=True, pad=pad)
+    operands = make_operands(problem, 1)
+    image, weights = operands["A"].transpose(0, 3, 1, 2), operands["B"].transpose(3, 2, 0, 1)
+    zeros = [
+        (problem.pad - pad,) * 2 if axis in other.spatial_axes else (0, 0) for axis in range(4)
+    ]
+    stored = {**operands, "A": np.pad(image, zeros), "B": weights}
+    assert {name: stored[name].shape for name in "AB"} == {
+        name: other.operand_shapes[name] for name in "AB"
+    }
+    assert other.padded_shape == (2, 3, 9, 10)
+    assert other.depth == 3 * 2 * 3 // groups
+    expected = reference(problem, operands).value.transpose(0, 3, 1, 2)
+    assert np.array_equal(reference(other, stored).value, expected)
+    assert other.stored_as(channels_first=False, pad=2) == problem
