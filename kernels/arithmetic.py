@@ -110,40 +110,25 @@ class Arithmetic:
         return self.widens or (self.depth > 1 and self.form is not Form.SWEEP)
 
 
-def arithmetic_of(problem: Problem, target: Target, instruction: str | None = None) -> Arithmetic:
-    """That of a problem whose reduction is not split: where B's panels lie decides as well.
-
-    Raises:
-        LoweringError: the target lacks the instruction.
-    """
-    element = problem.element
-    bytes_of_b = prod(problem.operand_shapes["B"]) * element.accumulator_bytes
-    few_rows = isinstance(problem, Matmul) and problem.m <= FEW_ROWS
-    seldom_used = few_rows or is_packed_ahead(problem, "B")
-    is_far = seldom_used and bytes_of_b > target.l2_bytes
-    return arithmetic(element.name, target, is_far=is_far, instruction=instruction)
-
-
-def arithmetic(
-    dtype: str,
+def arithmetic_of(
+    problem: Problem,
     target: Target,
     form: Form = Form.OUTER_PRODUCT,
-    is_far: bool = False,
     instruction: str | None = None,
 ) -> Arithmetic:
-    """The arithmetic for a problem's dtype on a target.
+    """Return how a form of micro-kernel multiplies and accumulates what a problem is of.
 
     Args:
-        dtype: of the operands.
+        problem: what is computed; where B's panels lie decides whether they are narrow.
         target: where.
         form: of micro-kernel.
-        is_far: whether B comes from beyond the second cache, packed ahead or for few rows.
         instruction: of `tilewise.kernels.instructions`; by default the one of the target with the
             most products, as in schedules that were stored before they had a step for it.
 
     Raises:
         LoweringError: the target lacks the instruction.
     """
+    dtype = problem.element.name
     found = {one.name: one for one in instructions(dtype, target, form)}
     name = instruction or next(iter(found))
     if name not in found:
@@ -151,9 +136,17 @@ def arithmetic(
             f"step 'instruction op={name}': {target.cpu} has {', '.join(found)} for dtype={dtype}"
             "; tune again for this target"
         )
-    one = found[name]
-    may_be_narrow = dtype in _NARROW and one.b != dtype and target.vector_bytes == WHOLE_BYTES
-    return Arithmetic(dtype, one, form, is_narrow=is_far and may_be_narrow)
+    may_be_narrow = form is Form.OUTER_PRODUCT and target.vector_bytes == WHOLE_BYTES
+    widens = dtype in _NARROW and found[name].b != dtype
+    is_narrow = may_be_narrow and widens and _is_far(problem, target)
+    return Arithmetic(dtype, found[name], form, is_narrow)
+
+
+def _is_far(problem: Problem, target: Target) -> bool:
+    """Whether B comes from beyond the second cache, packed ahead or for few rows."""
+    few_rows = isinstance(problem, Matmul) and problem.m <= FEW_ROWS
+    bytes_of_b = prod(problem.operand_shapes["B"]) * problem.element.accumulator_bytes
+    return (few_rows or is_packed_ahead(problem, "B")) and bytes_of_b > target.l2_bytes
 
 
 class WindowLanes(NamedTuple):

@@ -10,7 +10,6 @@ what declarations and the table of cores say. A schedule records the choice as a
 
 from collections.abc import Iterator, KeysView
 from contextlib import contextmanager
-from itertools import combinations
 
 from tilewise.kernels.instructions.declaration import Form, Instruction
 from tilewise.kernels.instructions.declared import DECLARED, UNITS
@@ -56,16 +55,15 @@ def registered(*instructions: Instruction) -> Iterator[None]:
 
 
 def _find_choices() -> None:
+    """Find types with instructions of several names in one form, none of which replaces another."""
+    several = {
+        dtype
+        for dtype in DTYPES
+        for form in Form
+        if len({one.mnemonic for one in _fitting(dtype, form) if not one.unless}) > 1
+    }
     WITH_CHOICE.clear()
-    WITH_CHOICE.update(dtype for dtype in DTYPES if any(_have_both(dtype, form) for form in Form))
-
-
-def _have_both(dtype: str, form: Form) -> bool:
-    """Whether a processor can have two instructions for a type and a form."""
-    return any(
-        one.unit == other.unit and not (one.unless & other.features or other.unless & one.features)
-        for one, other in combinations(_fitting(dtype, form), 2)
-    )
+    WITH_CHOICE.update(several)
 
 
 def known(dtype: str, split: bool) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from tilewise.kernels.arithmetic import arithmetic_of
 from tilewise.kernels.native.driver.printer import DriverSource, print_driver
 from tilewise.kernels.native.driver.shared_structure import uniform
 from tilewise.kernels.native.driver.sizes import PanelBytes, driver_sizes, panel_bytes
@@ -101,9 +102,9 @@ def plan(
     """
     nest = loop_nest(problem, schedule)
     kind = kind_of(nest)
-    how = kind.arithmetic(nest, target)
+    how = arithmetic_of(nest.problem, target, kind.form, nest.compute.instruction)
     strides = strides_of(nest, how)
-    kernel = kind.of(nest, target, strides)
+    kernel = kind.of(nest, target, strides, how)
     looks_on = any(fetch.what is Fetched.NEXT_BLOCK for fetch in nest.fetches)
     loops = uniform(nest) if shares_driver and not looks_on else nest
     source = print_driver(loops, how)

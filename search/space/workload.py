@@ -6,7 +6,7 @@ from itertools import combinations
 from math import prod
 from typing import NamedTuple
 
-from tilewise.kernels.arithmetic import Arithmetic, arithmetic, arithmetic_of, window_lanes
+from tilewise.kernels.arithmetic import Arithmetic, arithmetic_of, window_lanes
 from tilewise.kernels.instructions import WITH_CHOICE, Form, chosen
 from tilewise.kernels.problem import Conv2d, Problem
 from tilewise.kernels.problem.iteration import (
@@ -88,29 +88,26 @@ class Workload:
     @cached_property
     def arithmetic(self) -> Arithmetic:
         """How elements are multiplied where the reduction is neither split nor swept."""
-        return arithmetic_of(self.problem, self.target, self._fastest(Form.OUTER_PRODUCT))
+        return self._fastest(Form.OUTER_PRODUCT)
 
     @cached_property
     def swept_arithmetic(self) -> Arithmetic:
         """How they are where rows of B are swept."""
-        return self._arithmetic(Form.SWEEP)
+        return self._fastest(Form.SWEEP)
 
     @cached_property
     def split_arithmetic(self) -> Arithmetic:
         """How they are where the reduction is split."""
-        return self._arithmetic(Form.SPLIT)
+        return self._fastest(Form.SPLIT)
 
-    def _arithmetic(self, form: Form) -> Arithmetic:
-        dtype, op = self.problem.element.name, self._fastest(form)
-        return arithmetic(dtype, self.target, form, instruction=op)
+    def _fastest(self, form: Form) -> Arithmetic:
+        op = chosen(self.problem.element.name, self.target, form)
+        return arithmetic_of(self.problem, self.target, form, op)
 
     def instruction_steps(self, how: Arithmetic) -> list[Step]:
         """The step that names the instruction, where processors have several for the type."""
         has_choice = self.problem.element.name in WITH_CHOICE
         return [Instruction(how.instruction.name)] if has_choice else []
-
-    def _fastest(self, form: Form) -> str:
-        return chosen(self.problem.element.name, self.target, form)
 
     @cached_property
     def adds_apart(self) -> bool:

@@ -3,7 +3,6 @@
 from hypothesis import strategies as st
 
 from tilewise.kernels.arithmetic import (
-    arithmetic,
     arithmetic_of,
     must_pack,
     window_lanes,
@@ -134,9 +133,9 @@ def schedules(
     extent = space.extent(space.stream)
     op = draw(instructions(problem, target, splits))
     if splits:
-        how = arithmetic(problem.element.name, target, Form.SPLIT, instruction=op)
+        how = arithmetic_of(problem, target, Form.SPLIT, op)
     else:
-        how = arithmetic_of(problem, target, op)
+        how = arithmetic_of(problem, target, instruction=op)
     chunks = max(1, extent // how.depth)
     if extent > how.depth and draw(st.booleans()):
         steps.append(Stream(space.stream, how.depth * draw(st.integers(1, chunks))))
@@ -173,7 +172,7 @@ def can_sweep(problem: Problem, target: Target) -> bool:
     """Whether rows of B can be read side by side."""
     if not isinstance(problem, Matmul) or problem.transpose_b or problem.m > MOST_SWEPT_ROWS:
         return False
-    how = arithmetic(problem.element.name, target, Form.SWEEP)
+    how = arithmetic_of(problem, target, Form.SWEEP)
     return problem.k >= how.depth and not (problem.transpose_a and problem.m > 1)
 
 
@@ -181,7 +180,7 @@ def can_sweep(problem: Problem, target: Target) -> bool:
 def sweeps(draw: st.DrawFn, problem: Matmul, target: Target) -> Schedule:
     """A legal schedule that sweeps."""
     op = draw(instructions(problem, target, splits=False))
-    how = arithmetic(problem.element.name, target, Form.SWEEP, instruction=op)
+    how = arithmetic_of(problem, target, Form.SWEEP, op)
     deep = how.depth
     depth = deep * draw(st.integers(1, min(problem.k, MOST_ROWS_OF_B) // deep))
     cols = target.lanes(problem.element.name) * draw(st.sampled_from([1, 2, 3, 4, 8]))

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewise.kernels.instructions import Instruction
 from tilewise.kernels.native.export.driver_source import driver_text
 from tilewise.kernels.native.export.formula import formula, method
 from tilewise.kernels.native.export.helpers import helpers_text
@@ -34,10 +35,6 @@ from tilewise.kernels.system.toolchain import identity
 from tilewise.kernels.target.model import Target
 
 _WIDTH_FEATURES = {64: ("avx512f",), 32: ("avx2",)}
-_INTRINSIC_FEATURES = {
-    "llvm.x86.avx512.vpdp": "avx512vnni",
-    "llvm.x86.avx512bf16": "avx512bf16",
-}
 _IMPORTS = {
     "from numba import njit, types",
     "from numba.core.cgutils import ir",
@@ -94,7 +91,7 @@ def export(
     """
     planned = plan(problem, schedule, target, shares_driver=False)
     kernel = kernel_text(planned.kernel, planned.use)
-    needs = needed_features(kernel.text, target)
+    needs = needed_features(kernel.text, planned.spec.how.instruction, target)
     names = "".join(f'    "{name}",\n' for name in kernel.functions.values())
     imports, helpers = helpers_text(planned)
     parts = [
@@ -122,15 +119,13 @@ def export(
     return "\n\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
 
 
-def needed_features(text: str, target: Target) -> tuple[str, ...]:
-    """The features of the target that the IR is written for, by LLVM's names.
+def needed_features(text: str, one: Instruction, target: Target) -> tuple[str, ...]:
+    """The features of the target that IR with an instruction is written for, by LLVM's names.
 
     Without them it would not compile, or run many times slower.
     """
     needs = set(_WIDTH_FEATURES.get(target.vector_bytes, ("neon",)))
-    needs |= {feature for name, feature in _INTRINSIC_FEATURES.items() if name in text}
-    if "llvm.fma." in text:
-        needs.add("fma")
+    needs |= one.features
     if "x half>" in text:
         needs.add("f16c")
     if target.vector_bytes == 64 and ("x i8>" in text or "x i16>" in text):

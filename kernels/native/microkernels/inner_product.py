@@ -12,11 +12,12 @@ that caches beyond the first deliver fastest: 85 against 76 GFLOP/s for f32 128x
 """
 
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from llvmlite import ir
 
 from tilewise.kernels.arithmetic import Arithmetic
+from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import Loop, branch
 from tilewise.kernels.native.ir.dot_products import multiply_add, widen
@@ -25,7 +26,6 @@ from tilewise.kernels.native.microkernels.abi import ARGUMENTS, Arguments
 from tilewise.kernels.native.microkernels.inner_product_spec import (
     InnerProductSpec,
     inner_product_spec,
-    split_arithmetic,
 )
 from tilewise.kernels.native.microkernels.partial_sums import Strips
 from tilewise.kernels.native.microkernels.specs import Piece, packs_of_a
@@ -51,20 +51,17 @@ class InnerProduct:
     spec: InnerProductSpec
     packs_transposed: bool
 
+    form: ClassVar[Form] = Form.SPLIT
+
     @classmethod
     def serves(cls, nest: Nest) -> bool:
         """Return whether the reduction is split."""
         return nest.compute.lanes > 1
 
     @classmethod
-    def arithmetic(cls, nest: Nest, target: Target) -> Arithmetic:
-        """Return that of a split reduction."""
-        return split_arithmetic(nest, target)
-
-    @classmethod
-    def of(cls, nest: Nest, target: Target, strides: Strides) -> Self:
+    def of(cls, nest: Nest, target: Target, strides: Strides, how: Arithmetic) -> Self:
         """Return the one that a nest asks for; LoweringError for what the target has not."""
-        return cls(inner_product_spec(nest, target, strides), strides.b.is_transposed)
+        return cls(inner_product_spec(nest, target, strides, how), strides.b.is_transposed)
 
     def pieces(self, use: Use = ANYHOW) -> dict[str, Piece]:
         """Its functions, which serve any use."""

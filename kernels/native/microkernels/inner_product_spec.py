@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from tilewise.kernels.arithmetic import Arithmetic, arithmetic
+from tilewise.kernels.arithmetic import Arithmetic
 from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.microkernels.abi import ADD_BIAS, RELU, epilogue_flags
 from tilewise.kernels.native.strides import Strides
 from tilewise.kernels.nest import Nest
@@ -52,7 +51,9 @@ class InnerProductSpec:
         return multiply_adds * self.span // (self.rows * self.cols)
 
 
-def inner_product_spec(nest: Nest, target: Target, strides: Strides) -> InnerProductSpec:
+def inner_product_spec(
+    nest: Nest, target: Target, strides: Strides, how: Arithmetic
+) -> InnerProductSpec:
     """Return the inner-product micro-kernel that a nest with a split reduction asks for.
 
     Raises:
@@ -69,7 +70,7 @@ def inner_product_spec(nest: Nest, target: Target, strides: Strides) -> InnerPro
     at_once = sums + tile.cols + 1 <= target.vector_registers
     is_wide = nest.extent(nest.row) < nest.extent(nest.col)
     return InnerProductSpec(
-        how=split_arithmetic(nest, target),
+        how=how,
         rows=tile.rows,
         cols=tile.cols,
         lanes=lanes,
@@ -82,9 +83,3 @@ def inner_product_spec(nest: Nest, target: Target, strides: Strides) -> InnerPro
         c_down=tile.cols == 1 and strides.c[nest.row] == 1,
         epilogue=epilogue_flags(nest.store),
     )
-
-
-def split_arithmetic(nest: Nest, target: Target) -> Arithmetic:
-    """Return the arithmetic of a nest with a split reduction."""
-    name = nest.compute.instruction
-    return arithmetic(nest.problem.element.name, target, Form.SPLIT, instruction=name)

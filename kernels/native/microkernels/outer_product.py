@@ -16,11 +16,12 @@ ARMv8 Multi-Cores, SC 2021). That needs words that are packed as they lie.
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Self
+from typing import ClassVar, Self
 
 from llvmlite import ir
 
-from tilewise.kernels.arithmetic import Arithmetic, arithmetic_of
+from tilewise.kernels.arithmetic import Arithmetic
+from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import branch
 from tilewise.kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const, internal_function
@@ -55,20 +56,17 @@ class OuterProduct:
     packs_transposed: bool
     patch_stride: int
 
+    form: ClassVar[Form] = Form.OUTER_PRODUCT
+
     @classmethod
     def serves(cls, nest: Nest) -> bool:
         """Return whether the reduction is in one piece."""
         return nest.compute.lanes == 1 and not nest.is_macro
 
     @classmethod
-    def arithmetic(cls, nest: Nest, target: Target) -> Arithmetic:
-        """Return that of words of A, each multiplied with a vector of B."""
-        return arithmetic_of(nest.problem, target, nest.compute.instruction)
-
-    @classmethod
-    def of(cls, nest: Nest, target: Target, strides: Strides) -> Self:
+    def of(cls, nest: Nest, target: Target, strides: Strides, how: Arithmetic) -> Self:
         """Return the one that a nest asks for; LoweringError for what the target has not."""
-        spec, b = outer_product_spec(nest, target, strides), nest.operand("B")
+        spec, b = outer_product_spec(nest, target, strides, how), nest.operand("B")
         return cls(spec, strides.b.is_transposed, b.scale(nest.col) if b.is_gathered else 0)
 
     def pieces(self, use: Use = ANYHOW) -> dict[str, Piece]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import prod
 
-from tilewise.kernels.arithmetic import Arithmetic, arithmetic_of, size_of
+from tilewise.kernels.arithmetic import Arithmetic, size_of
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
 from tilewise.kernels.native.microkernels.abi import ADD_BIAS, RELU, epilogue_flags
@@ -86,7 +86,9 @@ class OuterProductSpec:
         return self.rows * self.vectors + self.vectors + 1
 
 
-def outer_product_spec(nest: Nest, target: Target, strides: Strides) -> OuterProductSpec:
+def outer_product_spec(
+    nest: Nest, target: Target, strides: Strides, how: Arithmetic
+) -> OuterProductSpec:
     """Return the outer-product micro-kernel that a nest asks for.
 
     Raises:
@@ -101,7 +103,7 @@ def outer_product_spec(nest: Nest, target: Target, strides: Strides) -> OuterPro
             f"{lanes} {problem.element.name} lanes of {target.cpu}"
         )
     return OuterProductSpec(
-        how=arithmetic_of(problem, target, compute.instruction),
+        how=how,
         rows=tile.rows,
         vectors=tile.cols // lanes,
         lanes=lanes,
@@ -115,7 +117,7 @@ def outer_product_spec(nest: Nest, target: Target, strides: Strides) -> OuterPro
         streams_ahead=Fetched.NEXT_PANEL in fetched,
         bias_rows=nest.row in strides.bias,
         filled_row=strides.words.filled_row,
-        spreads_c=_spreads_c(nest, target),
+        spreads_c=_spreads_c(nest, how, lanes),
         epilogue=epilogue_flags(nest.store),
     )
 
@@ -138,14 +140,13 @@ def _lines_fetched(nest: Nest, strides: Strides) -> int:
     return min(lines, -(-lines * nest.compute.unroll // tiles))
 
 
-def _spreads_c(nest: Nest, target: Target) -> bool:
+def _spreads_c(nest: Nest, how: Arithmetic, lanes: int) -> bool:
     """Return whether a call has steps enough, and a step room enough, to fetch C line by line.
 
     Products of transformed operands are in L2 anyway.
     """
-    problem, tile = nest.problem, nest.tile
-    how = arithmetic_of(problem, target, nest.compute.instruction)
-    sums = tile.rows * tile.cols // target.lanes(problem.element.name)
+    tile = nest.tile
+    sums = tile.rows * tile.cols // lanes
     if nest.algorithm or sums < SUMS_BESIDE_A_LINE:
         return False
     lines = tile.rows * _lines_of_c(tile.cols, size_of(how.accumulator))

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from llvmlite import ir
 
 from tilewise.kernels.arithmetic import Arithmetic, size_of
+from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.microkernels.use import ANYHOW, Use
 from tilewise.kernels.native.packing.panels import emit_copy_rows, emit_pack_panel
 from tilewise.kernels.native.strides import Strides
@@ -62,6 +63,8 @@ class KernelSpec(Protocol):
 class MicroKernel(Hashable, Protocol):
     """One kind of micro-kernel; an instance is that of one nest."""
 
+    form: ClassVar[Form]
+
     @property
     def spec(self) -> KernelSpec:
         """What the code depends on."""
@@ -71,15 +74,7 @@ class MicroKernel(Hashable, Protocol):
         """Return whether a nest asks for this kind."""
 
     @classmethod
-    def arithmetic(cls, nest: Nest, target: Target) -> Arithmetic:
-        """Return how a nest multiplies and accumulates on a target.
-
-        Raises:
-            LoweringError: the target lacks the instruction that the nest names.
-        """
-
-    @classmethod
-    def of(cls, nest: Nest, target: Target, strides: Strides) -> Self:
+    def of(cls, nest: Nest, target: Target, strides: Strides, how: Arithmetic) -> Self:
         """Return the one that a nest asks for.
 
         Raises:

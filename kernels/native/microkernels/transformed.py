@@ -6,10 +6,11 @@ bias and relu are the transform's of the result.
 """
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
-from tilewise.kernels.arithmetic import Arithmetic, arithmetic_of
+from tilewise.kernels.arithmetic import Arithmetic
 from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.microkernels.abi import (
     ADD_BIAS,
     PAST_CACHES,
@@ -65,20 +66,17 @@ class TransformedProduct:
     turns: bool
     writes_past_caches: bool = False
 
+    form: ClassVar[Form] = Form.OUTER_PRODUCT
+
     @classmethod
     def serves(cls, nest: Nest) -> bool:
         """Return whether there are fewer products than by the direct method."""
         return nest.algorithm is not None
 
     @classmethod
-    def arithmetic(cls, nest: Nest, target: Target) -> Arithmetic:
-        """Return that of words of A, each multiplied with a vector of B."""
-        return arithmetic_of(nest.problem, target)
-
-    @classmethod
-    def of(cls, nest: Nest, target: Target, strides: Strides) -> Self:
+    def of(cls, nest: Nest, target: Target, strides: Strides, how: Arithmetic) -> Self:
         """Return the one that a nest asks for; LoweringError for what the target has not."""
-        spec, problem = outer_product_spec(nest, target, strides), nest.problem
+        spec, problem = outer_product_spec(nest, target, strides, how), nest.problem
         flags = epilogue_flags(nest.store)
         transforms = TransformSpec(
             element=problem.element.name,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.cases import cases
 from tests.kernels.native_case import TARGETS, check
 from tests.kernels.strategies import can_split, matmuls, problems, schedules
-from tilewise.kernels.arithmetic import arithmetic
+from tilewise.kernels.arithmetic import arithmetic_of
 from tilewise.kernels.errors import LoweringError, ScheduleError
 from tilewise.kernels.native import lower
 from tilewise.kernels.native.plan import plan
@@ -165,7 +165,7 @@ def test_bf16_is_planned_to_read_a_in_place_where_pairs_fit(host: Target) -> Non
 
 
 def test_bf16_reads_a_in_place_where_pairs_fit(host: Target) -> None:
-    if arithmetic("bf16", host).instruction.k == 1:
+    if arithmetic_of(BF16_IN_PLACE[0], host).instruction.k == 1:
         pytest.skip(f"{host.cpu} has no instruction that multiplies bf16 pairs")
     check(*BF16_IN_PLACE, host, 2)
 

@@ -11,9 +11,9 @@ joined to words again, which still costs less than packs that are used once.
 """
 
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
-from tilewise.kernels.arithmetic import Arithmetic, arithmetic
+from tilewise.kernels.arithmetic import Arithmetic
 from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.microkernels.specs import Piece
 from tilewise.kernels.native.microkernels.sweep.emit import emit_sweep
@@ -34,21 +34,17 @@ class SweepKernel:
 
     spec: SweepSpec
 
+    form: ClassVar[Form] = Form.SWEEP
+
     @classmethod
     def serves(cls, nest: Nest) -> bool:
         """Return whether columns are swept."""
         return nest.is_sweep
 
     @classmethod
-    def arithmetic(cls, nest: Nest, target: Target) -> Arithmetic:
-        """Return that of words of B that are joined as they are loaded."""
-        name = nest.compute.instruction
-        return arithmetic(nest.problem.element.name, target, Form.SWEEP, instruction=name)
-
-    @classmethod
-    def of(cls, nest: Nest, target: Target, strides: Strides) -> Self:
+    def of(cls, nest: Nest, target: Target, strides: Strides, how: Arithmetic) -> Self:
         """Return the one that a nest asks for; LoweringError for what the target has not."""
-        return cls(sweep_spec(nest, target, strides))
+        return cls(sweep_spec(nest, target, strides, how))
 
     def pieces(self, use: Use = ANYHOW) -> dict[str, Piece]:
         """For whole chunks, and for what is left of the reduction."""

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from tilewise.kernels.arithmetic import Arithmetic, arithmetic, size_of
+from tilewise.kernels.arithmetic import Arithmetic, size_of
 from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.microkernels.abi import epilogue_flags
 from tilewise.kernels.native.strides import Strides
 from tilewise.kernels.nest import Nest
@@ -95,7 +94,7 @@ class SweepSpec:
         return multiply_adds // (self.rows * self.vectors)
 
 
-def sweep_spec(nest: Nest, target: Target, strides: Strides) -> SweepSpec:
+def sweep_spec(nest: Nest, target: Target, strides: Strides, how: Arithmetic) -> SweepSpec:
     """Return the sweeping micro-kernel that a nest asks for.
 
     Raises:
@@ -107,7 +106,6 @@ def sweep_spec(nest: Nest, target: Target, strides: Strides) -> SweepSpec:
     assert k_block is not None
     dtype, depth = problem.element.name, k_block.step
     lanes = target.lanes(dtype)
-    how = arithmetic(dtype, target, Form.SWEEP, instruction=nest.compute.instruction)
     if tile.cols % lanes:
         raise LoweringError(
             f"step register: cols={tile.cols} is not a multiple of the "

@@ -15,11 +15,11 @@ what it costs. The image is read in place, padding is never read, and nothing is
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from llvmlite import ir
 
-from tilewise.kernels.arithmetic import Arithmetic, arithmetic
+from tilewise.kernels.arithmetic import Arithmetic
 from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import Loop, branch
@@ -49,20 +49,17 @@ class Window:
     spec: WindowSpec
     writes_past_caches: bool
 
+    form: ClassVar[Form] = Form.DEPTHWISE
+
     @classmethod
     def serves(cls, nest: Nest) -> bool:
         """Return whether columns span groups, or are pixels of one channel."""
         return nest.group > 0
 
     @classmethod
-    def arithmetic(cls, nest: Nest, target: Target) -> Arithmetic:
-        """Return that of single elements."""
-        return arithmetic(nest.problem.element.name, target, Form.DEPTHWISE)
-
-    @classmethod
-    def of(cls, nest: Nest, target: Target, strides: Strides) -> Self:
+    def of(cls, nest: Nest, target: Target, strides: Strides, how: Arithmetic) -> Self:
         """Return the one that a nest asks for; LoweringError for what the target has not."""
-        return cls(window_spec(nest, target), nest.store.is_nontemporal)
+        return cls(window_spec(nest, target, how), nest.store.is_nontemporal)
 
     def pieces(self, use: Use = ANYHOW) -> dict[str, Piece]:
         """Its function, and the one that writes past the caches."""

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from tilewise.kernels.arithmetic import Arithmetic, arithmetic, window_lanes
+from tilewise.kernels.arithmetic import Arithmetic, window_lanes
 from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.microkernels.abi import epilogue_flags
 from tilewise.kernels.nest import LoopKind, Nest
 from tilewise.kernels.problem import Conv2d
@@ -125,7 +124,7 @@ class WindowSpec:
         return multiply_adds // self.sums
 
 
-def window_spec(nest: Nest, target: Target) -> WindowSpec:
+def window_spec(nest: Nest, target: Target, how: Arithmetic) -> WindowSpec:
     """Return the window micro-kernel that a nest asks for.
 
     Raises:
@@ -138,7 +137,7 @@ def window_spec(nest: Nest, target: Target) -> WindowSpec:
     planes = problem.has_channels_first
     vector = window_lanes(problem, target)
     spec = WindowSpec(
-        how=arithmetic(problem.element.name, target, Form.DEPTHWISE),
+        how=how,
         lanes=vector.lanes,
         fits=vector.lanes <= target.lanes(problem.element.name),
         unit=vector.columns,

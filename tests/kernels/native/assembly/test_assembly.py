@@ -6,7 +6,7 @@ from dataclasses import replace
 import llvmlite.binding as llvm
 import pytest
 
-from tilewise.kernels.arithmetic import arithmetic
+from tilewise.kernels.arithmetic import arithmetic_of
 from tilewise.kernels.native.assembly.bound import bound
 from tilewise.kernels.native.assembly.inner_loop import hottest_loop, inner_loop, render
 from tilewise.kernels.native.assembly.instructions import count_other, count_x86, parse
@@ -17,7 +17,7 @@ from tilewise.kernels.target import Target
 from tilewise.kernels.target.cores import DEFAULT, core_of
 
 SPEC = OuterProductSpec(
-    how=arithmetic("f32", Target("any")),
+    how=arithmetic_of(parse_problem("matmul:m=64,n=64,k=64,dtype=f32"), Target("any")),
     rows=8,
     vectors=3,
     lanes=16,
@@ -224,6 +224,7 @@ def test_a_slow_instruction_is_bound_to_its_share_of_the_peak(
     one = parse("\tvdpbf16ps\t%zmm0, %zmm1, %zmm2")
     assert one is not None
     counts = count_x86([one, one], uses_frame_pointer=False)
-    found = bound(counts, replace(SPEC, how=arithmetic("bf16", target)), cpu)
+    how = arithmetic_of(parse_problem("matmul:m=64,n=64,k=64,dtype=bf16"), target)
+    found = bound(counts, replace(SPEC, how=how), cpu)
     assert found.cycles["multiply-adds"] == cycles
     assert found.peak_share == share

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from llvmlite import ir
 
-from tilewise.kernels.arithmetic import arithmetic, size_of
+from tilewise.kernels.arithmetic import arithmetic_of, size_of
 from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.vectors import LINE_BYTES, Value, Vectors, const, internal_function
@@ -17,6 +17,7 @@ from tilewise.kernels.native.jit.object_code import compile_module
 from tilewise.kernels.native.microkernels.abi import SWEEP_ARGUMENTS, SweepArguments
 from tilewise.kernels.native.microkernels.sweep.next_pages import FIRST_LINES, NextPages
 from tilewise.kernels.native.microkernels.sweep.spec import PAGE_BYTES, SweepSpec
+from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import Target
 
 PAGES = 3  # of a row
@@ -26,8 +27,9 @@ BASE = 7 * PAGE_BYTES
 
 def spec_of(dtype: str, depth: int, streams: int, target: Target) -> SweepSpec:
     """A sweep of one row over four chunks of rows that are three pages long."""
+    problem = parse_problem(f"matmul:m=1,n=64,k=64,dtype={dtype}")
     return SweepSpec(
-        how=arithmetic(dtype, target, Form.SWEEP),
+        how=arithmetic_of(problem, target, Form.SWEEP),
         all_rows=1, rows=1, vectors=4, lanes=16, depth=depth,
         streams=streams, whole=4 * depth, a_row=4 * depth, b_row=ROW // size_of(dtype),
         registers=32, epilogue=0, fetches_ahead=True,
