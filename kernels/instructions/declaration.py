@@ -5,6 +5,7 @@ types, what it means in NumPy, the LLVM intrinsic, what it needs of a processor,
 which forms of micro-kernel can use it. Exo's `@instr` and tinygrad's `TensorCore` are the model.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -54,6 +55,7 @@ class Instruction:
         intrinsic: LLVM's, with `{}` for the type of the accumulators; empty for LLVM's own product.
         arguments: of the intrinsic, in their order. Without `acc` the product is added by a second
             instruction.
+        assembly: a pattern of what LLVM prints for it; empty for the mnemonic of its name.
         widened: the integer type to which factors are extended in registers; empty for none.
         features: LLVM's names of the extensions that it needs.
         unless: of those that have a better one for the same.
@@ -71,6 +73,7 @@ class Instruction:
     meaning: Meaning = field(repr=False)
     intrinsic: str = ""
     arguments: tuple[str, ...] = ("acc", "x", "y")
+    assembly: str = field(default="", repr=False)
     widened: str = ""
     features: frozenset[str] = field(default=frozenset(), repr=False)
     unless: frozenset[str] = field(default=frozenset(), repr=False)
@@ -86,6 +89,10 @@ class Instruction:
     def mnemonic(self) -> str:
         """The name within the unit."""
         return self.name.removeprefix(f"{self.unit}.")
+
+    def is_printed_as(self, mnemonic: str) -> bool:
+        """Whether it has a mnemonic in assembly."""
+        return re.fullmatch(self.assembly or self.mnemonic, mnemonic) is not None
 
     @property
     def adds(self) -> bool:

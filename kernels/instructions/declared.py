@@ -11,6 +11,12 @@ UNITS = {"x86.avx512": 64, "x86.avx2": 32, "x86.sse2": 16, "arm.neon": 16}
 """Bytes of a vector of each unit, by the first part of an instruction's name."""
 
 _WORDS_OF_B = frozenset({Form.OUTER_PRODUCT, Form.SWEEP})
+_ASSEMBLY = {
+    "fma.x86": r"vf(m|nm)(add|sub)(132|213|231)p[sdh]",
+    "fma.arm": "fmla",
+    "mul.x86": r"v?mulp[sd]|v?pmull[dwq]|v?pmaddwd|vpdpwssd",  # the last two of widened i8
+    "mul.arm": "mla",
+}
 _FMA = frozenset({"fma"})  # NEON always has it
 
 
@@ -25,6 +31,7 @@ def _plain(name: str, dtype: str) -> tuple[Instruction, ...]:
             fused if is_fused else rounded if is_float else wrapping,
             intrinsic="llvm.fma.{}" if is_fused else "",
             arguments=("x", "y", "acc") if is_fused else ("x", "y"),
+            assembly=_ASSEMBLY[f"{name}.{unit[:3]}"],
             features=_FMA if is_fused and unit != "arm.neon" else frozenset(),
             unless=_FMA if is_float and not is_fused else frozenset(),
         )
@@ -59,6 +66,7 @@ DECLARED = (
         wrapping,
         intrinsic="llvm.x86.avx512.pmaddw.d.512",
         arguments=("x", "y"),
+        assembly="vpmaddwd|vpdpwssd",  # which adds, too
         widened="i16",
         features=frozenset({"avx512bw"}),
         forms=frozenset({Form.SPLIT}),

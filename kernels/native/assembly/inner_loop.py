@@ -110,11 +110,11 @@ def assembly(kernel: MicroKernel) -> str:
 def hottest_loop(text: str, spec: KernelSpec, cpu: str, is_x86: bool) -> InnerLoop:
     """The innermost loop of the full micro-kernel with the most multiply-adds."""
     lines = _body(text)
-    has_frame = any(_FRAME_POINTER.match(line) for line in lines)
+    has_frame, one = any(map(_FRAME_POINTER.match, lines)), spec.how.instruction
     best: tuple[Counts, list[str]] | None = None
     for loop in _innermost(lines):
         parsed = [i for i in map(parse, loop) if i is not None]
-        counts = count_x86(parsed, has_frame) if is_x86 else count_other(parsed)
+        counts = count_x86(parsed, one, has_frame) if is_x86 else count_other(parsed, one)
         if best is None or counts.multiply_adds > best[0].multiply_adds:
             best = counts, loop
     if best is None or not best[0].multiply_adds:

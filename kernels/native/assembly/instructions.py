@@ -8,16 +8,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewise.kernels.instructions import declaration
+
 REGISTER_BYTES = {"x": 16, "y": 32, "z": 64}
 
 _VECTOR = re.compile(r"%([xyz])mm\d+")
 _SPLIT = re.compile(r",\s*(?![^(]*\))")
-_FUSED = re.compile(r"vf(m|nm)(add|sub)(132|213|231)p[sdh]|vdpbf16ps|vpdp\w+")
-_MULTIPLY = re.compile(r"v?mulp[sdh]|v?pmull[dwq]|v?pmaddwd")
 _ADD = re.compile(r"v?addp[sdh]|v?padd[dwq]")
 _NO_ACCESS = ("lea", "nop", "prefetch")
 _ONLY_READS = ("cmp", "test", "vucomis", "ucomis", "bt")
-_ARM_MULTIPLY_ADD = re.compile(r"fmla|mla|bfdot|bfmlal\w*|sdot|fmlal\w*")
 
 
 @dataclass(frozen=True)
@@ -100,22 +99,25 @@ def parse(line: str) -> Instruction | None:
     return Instruction(name, tuple(_SPLIT.split(rest.strip())) if rest.strip() else ())
 
 
-def count_x86(loop: Sequence[Instruction], uses_frame_pointer: bool) -> Counts:
+def count_x86(
+    loop: Sequence[Instruction], one: declaration.Instruction, uses_frame_pointer: bool
+) -> Counts:
     """Count a loop.
 
     Args:
         loop: its instructions.
+        one: the instruction that multiplies.
         uses_frame_pointer: whether rbp points into the stack; else it is one register of many.
     """
     stack = re.compile(r"\(%r(sp|bp)\b" if uses_frame_pointer else r"\(%rsp\b")
     accessing = [i for i in loop if i.reads_memory or i.writes_memory]
     reads = [i for i in accessing if i.reads_memory]
     spills = [i for i in accessing if stack.search(i.memory or "")]
-    multiply_adds = [i for i in loop if _FUSED.fullmatch(i.name) or _MULTIPLY.fullmatch(i.name)]
+    multiply_adds = [i for i in loop if one.is_printed_as(i.name)]
     vector_loads = [i for i in reads if i.vector_bytes and not i.is_broadcast]
     prefetches = sum(i.name.startswith("prefetch") for i in loop)
-    is_fused = any(_FUSED.fullmatch(i.name) for i in loop)
-    sums = [i for i in loop if (_FUSED if is_fused else _ADD).fullmatch(i.name)]
+    # LLVM may have merged the additions of products.
+    sums = [i for i in loop if _ADD.fullmatch(i.name) and not one.adds] or multiply_adds
     return Counts(
         multiply_adds=len(multiply_adds),
         vector_loads=len(vector_loads),
@@ -130,13 +132,13 @@ def count_x86(loop: Sequence[Instruction], uses_frame_pointer: bool) -> Counts:
     )
 
 
-def count_other(loop: Sequence[Instruction]) -> Counts:
+def count_other(loop: Sequence[Instruction], one: declaration.Instruction) -> Counts:
     """What can be told of a loop in AArch64 assembly; the rest is 0."""
     texts = [", ".join(i.operands) for i in loop]
     loads = [i for i in loop if re.match(r"ld(r|p|ur|1)\b", i.name)]
     stack = [t for t in texts if re.search(r"\[(sp|x29)\b", t)]
     return Counts(
-        multiply_adds=sum(bool(_ARM_MULTIPLY_ADD.fullmatch(i.name)) for i in loop),
+        multiply_adds=sum(one.is_printed_as(i.name) for i in loop),
         vector_loads=sum(bool(re.match(r"[qv{]", i.operands[0])) for i in loads),
         broadcasts=sum(i.name in ("dup", "ld1r") for i in loop),
         other_loads=sum(not re.match(r"[qv{]", i.operands[0]) for i in loads),

@@ -17,6 +17,7 @@ from tilewise.kernels.instructions import (
     registered,
     usable,
 )
+from tilewise.kernels.native.assembly.inner_loop import inner_loop
 from tilewise.kernels.native.jit.ir_text import kernel_text
 from tilewise.kernels.native.microbench import multiplier
 from tilewise.kernels.native.plan import plan
@@ -29,7 +30,7 @@ from tilewise.search.space.workload import Workload
 def another(dtype: str, form: Form, host: Target) -> Instruction:
     """What the host has with the most products, by another name; floats by another intrinsic."""
     best = instructions(dtype, host, form)[0]
-    mine = replace(best, name=f"{best.unit}.mine")
+    mine = replace(best, name=f"{best.unit}.mine", assembly=best.assembly or best.mnemonic)
     return replace(mine, intrinsic="llvm.fmuladd.{}") if best.intrinsic == "llvm.fma.{}" else mine
 
 
@@ -48,6 +49,7 @@ def test_a_kernel_is_compiled_with_it(dtype: str, form: str, host: Target) -> No
         assert plan(problem, named, host).spec.how.instruction == mine
         text = kernel_text(plan(problem, named, host).kernel).text
         assert mine.intrinsic.split("{")[0] in text
+        assert inner_loop(problem, named, host).counts.multiply_adds
         check(problem, named, host, 2)
 
 

@@ -7,6 +7,7 @@ import llvmlite.binding as llvm
 import pytest
 
 from tilewise.kernels.arithmetic import arithmetic_of
+from tilewise.kernels.instructions.declared import DECLARED
 from tilewise.kernels.native.assembly.bound import bound
 from tilewise.kernels.native.assembly.inner_loop import hottest_loop, inner_loop, render
 from tilewise.kernels.native.assembly.instructions import count_other, count_x86, parse
@@ -16,8 +17,9 @@ from tilewise.kernels.schedule import Pack, Register, Schedule, Split, Unroll
 from tilewise.kernels.target import Target
 from tilewise.kernels.target.cores import DEFAULT, core_of
 
+SQUARE = parse_problem("matmul:m=64,n=64,k=64,dtype=f32")
 SPEC = OuterProductSpec(
-    how=arithmetic_of(parse_problem("matmul:m=64,n=64,k=64,dtype=f32"), Target("any")),
+    how=arithmetic_of(SQUARE, Target("any", features=frozenset({"fma"}), vector_bytes=64)),
     rows=8,
     vectors=3,
     lanes=16,
@@ -159,16 +161,18 @@ def test_rbp_is_the_stack_only_where_it_is_the_frame_pointer() -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("name", "declared"),
     [
-        *("vdpbf16ps", "vpdpbusd", "vpmaddwd", "vpmulld"),
-        *("vfmadd213pd", "vmulps", "vfmadd231ph"),
+        *((name, name) for name in ("vdpbf16ps", "vpdpbusd", "vpmaddwd")),
+        *(("vfmadd213pd", "fma.f64"), ("vfmadd231ph", "fma.f32")),
+        *(("vpmulld", "mul.i32"), ("vmulps", "mul.f32")),
     ],
 )
-def test_every_kind_of_multiply_add_counts(name: str) -> None:
-    one = parse(f"\t{name}\t%zmm1, %zmm2, %zmm3")
-    assert one is not None
-    assert count_x86([one], uses_frame_pointer=False).multiply_adds == 1
+def test_every_kind_of_multiply_add_counts(name: str, declared: str) -> None:
+    parsed = parse(f"\t{name}\t%zmm1, %zmm2, %zmm3")
+    (one,) = (one for one in DECLARED if one.name == f"x86.avx512.{declared}")
+    assert parsed is not None
+    assert count_x86([parsed], one, uses_frame_pointer=False).multiply_adds == 1
 
 
 @pytest.mark.parametrize(
@@ -179,7 +183,7 @@ def test_the_bound_follows_the_core(cpu: str, multiply: float, loads: float) -> 
     lines = ["vmovups\t(%rsi), %zmm0"] * 3 + ["vbroadcastss\t(%rdi), %zmm1"] * 8
     lines += [f"vfmadd231ps\t%zmm0, %zmm1, %zmm{i + 2}" for i in range(24)]
     parsed = [i for i in map(parse, lines) if i is not None]
-    found = bound(count_x86(parsed, uses_frame_pointer=False), SPEC, cpu)
+    found = bound(count_x86(parsed, SPEC.how.instruction, uses_frame_pointer=False), SPEC, cpu)
     assert found.declared
     assert found.cycles["multiply-adds"] == multiply
     assert found.cycles["loads"] == loads
@@ -189,7 +193,7 @@ def test_the_bound_follows_the_core(cpu: str, multiply: float, loads: float) -> 
 def test_few_accumulators_wait_for_their_sums() -> None:
     lines = ["vfmadd231ps\t(%rdi){1to16}, %zmm1, %zmm2"] * 4
     parsed = [i for i in map(parse, lines) if i is not None]
-    found = bound(count_x86(parsed, uses_frame_pointer=False), SPEC, "znver5")
+    found = bound(count_x86(parsed, SPEC.how.instruction, uses_frame_pointer=False), SPEC, "znver5")
     assert found.latency == 16.0
     assert (found.binds, found.peak_share) == ("multiply-adds", 1.0)
     text = listing(*lines)
@@ -205,11 +209,12 @@ def test_an_unknown_processor_gets_the_default() -> None:
 def test_other_processors_get_counts_without_a_bound() -> None:
     lines = ["ld1r\t{v1.4s}, [x0]", "ldr\tq0, [x1], #16", "fmla\tv2.4s, v0.4s, v1.4s"]
     lines += ["str\tq3, [sp, #16]", "b.lt\t.LBB0_1"]
-    counts = count_other([i for i in map(parse, lines) if i is not None])
+    neon = replace(SPEC, how=arithmetic_of(SQUARE, Target("any", features=frozenset({"neon"}))))
+    counts = count_other([i for i in map(parse, lines) if i is not None], neon.how.instruction)
     assert (counts.multiply_adds, counts.broadcasts, counts.stores) == (1, 1, 1)
     assert (counts.vector_loads, counts.stack_references, counts.instructions) == (1, 1, 5)
     text = "\n".join(["tilewise_kernel_full_0:", ".LBB0_1:", *(f"\t{line}" for line in lines)])
-    found = hottest_loop(text, SPEC, "neoverse-v2", is_x86=False)
+    found = hottest_loop(text, neon, "neoverse-v2", is_x86=False)
     assert found.bound is None
     assert "neoverse-v2 is not x86" in render(found)
 
@@ -223,8 +228,8 @@ def test_a_slow_instruction_is_bound_to_its_share_of_the_peak(
     target = Target("any", features=frozenset({"avx512bf16"}), vector_bytes=64)
     one = parse("\tvdpbf16ps\t%zmm0, %zmm1, %zmm2")
     assert one is not None
-    counts = count_x86([one, one], uses_frame_pointer=False)
     how = arithmetic_of(parse_problem("matmul:m=64,n=64,k=64,dtype=bf16"), target)
+    counts = count_x86([one, one], how.instruction, uses_frame_pointer=False)
     found = bound(counts, replace(SPEC, how=how), cpu)
     assert found.cycles["multiply-adds"] == cycles
     assert found.peak_share == share
