@@ -59,10 +59,12 @@ def schedulable(lone: LoneOp) -> Problem:
     pixels_first = problem.stored_as(channels_first=False, pad=problem.pad)
     space = iteration_space(pixels_first)
     if space.spans_groups and not is_of_problem(lone):
+        own = contraction(problem)
+        named = "" if own.is_generic else f"{own.op}, or "
         raise UnsupportedError(
-            f"{lone.found.where}: groups of {space.extent(space.stream)} channels have no script "
-            f"on an op of a module; tilewise script {lone.within.problem} has one on an op of its "
-            "own",
+            f"{lone.found.where}: no script for this op with so few channels in a group "
+            f"({space.extent(space.stream)}); use {named}tilewise script {lone.within.problem}, "
+            "which is of an op of its own",
             "place",
         )
     return pixels_first

@@ -207,10 +207,32 @@ def test_a_depthwise_op_in_the_order_of_its_problem_proves() -> None:
     assert whole.index("func.func @kernel") < whole.index("@__transform_main")
 
 
+SPELLED = """
+func.func @f(%x: tensor<1x9x8x32xf32>, %w: tensor<3x3x32xf32>) -> tensor<1x7x6x32xf32> {
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<1x7x6x32xf32>
+  %s = linalg.fill ins(%z : f32) outs(%e : tensor<1x7x6x32xf32>) -> tensor<1x7x6x32xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(h, w, c, y, x) -> (0, h + y, w + x, c)>,
+      affine_map<(h, w, c, y, x) -> (y, x, c)>, affine_map<(h, w, c, y, x) -> (0, h, w, c)>],
+      iterator_types = ["parallel", "parallel", "parallel", "reduction", "reduction"]}
+      ins(%x, %w : tensor<1x9x8x32xf32>, tensor<3x3x32xf32>) outs(%s : tensor<1x7x6x32xf32>) {
+  ^bb0(%a: f32, %b: f32, %c: f32):
+    %p = arith.mulf %a, %b : f32
+    %t = arith.addf %c, %p : f32
+    linalg.yield %t : f32
+  } -> tensor<1x7x6x32xf32>
+  return %r : tensor<1x7x6x32xf32>
+}"""
+
+
 def test_groups_of_few_channels_in_another_order_are_refused() -> None:
     lone = depthwise("depthwise_conv_2d_nchw_chw", "1x24x9x9", "24x3x3", "1x24x4x4")
-    with pytest.raises(UnsupportedError, match="groups of 1 channels"):
+    with pytest.raises(UnsupportedError) as refused:
         schedulable(lone)
+    told = str(refused.value)
+    assert "no script for this op with so few channels in a group (1); use tilewise script" in told
+    with pytest.raises(UnsupportedError, match=r"use linalg\.depthwise_conv_2d_nhwc_hwc, or"):
+        schedulable(read_op(SPELLED.encode()))
 
 
 def test_a_wrong_result_is_no_proof() -> None:
