@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tilewise.kernels.quoting import quoted
 from tilewise.service.api.access import browsers
 from tilewise.service.api.access.caller import ANYONE, CALLER, NOBODY, Caller
 from tilewise.service.api.access.cookie import token_in
@@ -123,7 +124,7 @@ class Gate:
             return answer_to(scope["path"], error)
 
     def _misdirected(self, scope: Scope, sent: "_Sent") -> Response | None:
-        """Refuse a body of two lengths, and what a web page could have sent."""
+        """Refuse a body of two lengths or compressed, and what a web page could have sent."""
         rules, path = self._rules, scope["path"]
         if sent.length is not None and sent.encoding is not None:
             # Whoever is in between may see another end of the body (RFC 9112, section 6.1).
@@ -132,6 +133,13 @@ class Gate:
                 HTTPStatus.BAD_REQUEST,
                 "a request has either Content-Length or Transfer-Encoding; send one of them",
                 headers={"Connection": "close"},
+            )
+        if sent.coding.strip().lower() not in ("", "identity"):
+            return problem_response(
+                path,
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+                f"the body is sent with Content-Encoding: {quoted(sent.coding)}; send it plain",
+                headers={"Accept-Encoding": "identity"},
             )
         is_named = not rules.needs_token or rules.allowed_hosts
         if is_named and not browsers.is_allowed_host(sent.host, rules.allowed_hosts):
@@ -218,6 +226,7 @@ class _Sent:
     accept: str = ""
     length: str | None = None
     encoding: str | None = None
+    coding: str = ""
 
     @property
     def has_cookie(self) -> bool:
@@ -248,6 +257,7 @@ _DECIDING = {
     b"accept": "accept",
     b"content-length": "length",
     b"transfer-encoding": "encoding",
+    b"content-encoding": "coding",
 }
 
 

@@ -1,6 +1,7 @@
 """What only bytes on a connection show: malformed bodies, two lengths, redirects, memory."""
 
 import asyncio
+import gzip
 import http.client
 import json
 import logging
@@ -79,6 +80,19 @@ def test_a_request_of_two_lengths_is_refused_and_its_connection_closed(port):
     answer = exchange(port, head.encode() + b"0\r\n\r\n" + smuggled.encode())
     assert answer.startswith(b"HTTP/1.1 400") and answer.count(b"HTTP/1.1") == 1
     assert b"Content-Length or Transfer-Encoding" in answer
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/problems/parse"])
+def test_a_compressed_body_is_refused_by_its_header(port, path):
+    body = gzip.compress(b"{}")
+    with closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
+        headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+        connection.request("POST", path, body, headers)
+        answer = connection.getresponse()
+        assert answer.status == 415
+        assert b"Content-Encoding: 'gzip'; send it plain" in answer.read()
+        connection.request("POST", path, b"{}", headers | {"Content-Encoding": "identity"})
+        assert connection.getresponse().status == 401, "the body is taken, and no token is shown"
 
 
 @pytest.mark.parametrize("path", ["//x/", "//evil.test/", "/v1/jobs/", "/sign-in/", "/healthz/"])
