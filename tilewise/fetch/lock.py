@@ -125,10 +125,14 @@ class Lock:
             entries = [from_json(Entry, one, tolerant=True) for one in found.get("file", [])]
         except (ValueError, TypeError) as error:
             raise BadInputError(f"{name} is no lock file: {error}") from error
+        paths = set[str]()
         for entry in entries:
             fault = _fault(entry)
+            if entry.path in paths:
+                fault = f"{entry.path} has two blocks; delete the one that a merge left"
             if fault is not None:
                 raise BadInputError(f"{name} is no lock file: {fault}")
+            paths.add(entry.path)
         folder = found.get("folder", "")
         if not isinstance(folder, str):
             raise BadInputError(f"{name} is no lock file: folder={folder!r} is no name")

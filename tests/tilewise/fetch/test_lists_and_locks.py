@@ -161,6 +161,14 @@ def test_what_is_no_lock_file(text, said):
     assert said in str(caught.value) and "tilewise.lock" in str(caught.value)
 
 
+def test_two_blocks_of_one_file_are_refused():
+    """Which of them holds would not show in a diff."""
+    text = Lock.of([entry("f")]).render()
+    block = text[text.index("[[file]]") :]
+    with pytest.raises(BadInputError, match="is no lock file: f has two blocks"):
+        Lock.parse(text + block.replace("1" * 64, "2" * 64), "tilewise.lock")
+
+
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", ".hidden", "", "a/b", "."])
 def test_no_lock_file_leads_out_of_its_folder(path):
     with pytest.raises(BadInputError, match="is no file's name"):
