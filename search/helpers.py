@@ -24,7 +24,7 @@ class Candidate:
 
     number: int
     schedule: AnySchedule
-    params: dict[str, int | str | bool]
+    params: dict[str, Any]
     origin: str
     best_s: float | None = None
     control: dict[str, Any] | None = None

@@ -6,7 +6,7 @@ Nothing here imports numba or optuna, so that the service and the client stay li
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
 from tilewise.kernels.problem import Problem
@@ -128,7 +128,7 @@ class TrialRecord:
 
     number: int
     schedule: AnySchedule
-    params: dict[str, int | str | bool]
+    params: dict[str, Any]
     state: TrialState
     origin: str
     failure: FailureClass | None = None
@@ -142,7 +142,7 @@ class TrialRecord:
     takes_over: bool = False
 
 
-TimedPoint = tuple[dict[str, int | str | bool], float]
+TimedPoint = tuple[dict[str, Any], float]
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,8 @@ from tilewise.search.model.transformed import transformed_amounts
 from tilewise.search.model.weights import AMOUNTS, READS, UNHIDDEN, Weights, shipped
 from tilewise.search.model.windows import window_amounts
 from tilewise.search.space.methods.algorithms import step_of
-from tilewise.search.space.points import Point
+from tilewise.search.space.points import Point, TilePoint
 from tilewise.search.space.space import Space
-from tilewise.search.space.tiles import TileShape, tile_shape
 from tilewise.search.space.workload import Workload
 
 SHUFFLES_PER_CYCLE = 2
@@ -75,14 +74,14 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
     cut off; cache lines of C, and of A and B by the cache they come from, packed or as rows
     of the operand; lines that packs copy.
     """
-    workload, shape = space.workload, tile_shape(point["tile"])
+    workload, shape = space.workload, point["tile"]
     if workload.dims.spans_groups:
         return window_amounts(space, point)
     if (method := step_of(point)) is not None:
         return transformed_amounts(space, point, method)
-    if shape.split:
+    if shape.kind == "split":
         return _split_amounts(workload, shape, int(point["unroll"]))
-    if shape.swept:
+    if shape.kind == "sweep":
         return _swept_amounts(workload, shape)
     tile = shape.rows, shape.cols(workload.lanes)
     sizes = sizes_of(space, point, *tile)
@@ -105,9 +104,9 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
     return {name: amount * lead for name, amount in out.items()}
 
 
-def _split_amounts(workload: Workload, shape: TileShape, unroll: int) -> dict[str, float]:
+def _split_amounts(workload: Workload, shape: TilePoint, unroll: int) -> dict[str, float]:
     """The amounts of a split tile, which reads both factors along the reduction."""
-    rows, cols, vectors, *_ = shape
+    rows, cols, vectors = shape.rows, shape.vectors, shape.partial_sums
     dims, extents = workload.dims, workload.extents
     calls = ceil(extents[dims.row] / rows) * ceil(extents[dims.col] / cols)
     steps = calls * ceil(extents[dims.stream] / (vectors * workload.lanes))
@@ -120,7 +119,7 @@ def _split_amounts(workload: Workload, shape: TileShape, unroll: int) -> dict[st
     return out
 
 
-def _swept_amounts(workload: Workload, shape: TileShape) -> dict[str, float]:
+def _swept_amounts(workload: Workload, shape: TilePoint) -> dict[str, float]:
     """The amounts of a swept tile: for every chunk C is visited once, and B for each tile of rows.
 
     A visit of B loads its rows and joins them to words, and loads A's words for every vector of the
@@ -131,20 +130,20 @@ def _swept_amounts(workload: Workload, shape: TileShape) -> dict[str, float]:
     dims, extents, out = workload.dims, workload.extents, dict.fromkeys(AMOUNTS, 0.0)
     vectors, chunks = (
         ceil(extents[dims.col] / workload.lanes),
-        ceil(extents[dims.stream] / shape.swept),
+        ceil(extents[dims.stream] / shape.depth),
     )
     rows, deep = extents[dims.row], workload.swept_arithmetic.depth
-    words, tiles = shape.swept / deep, ceil(rows / shape.rows)
-    in_whole_vectors = shape.width % deep == 0
+    words, tiles = shape.depth / deep, ceil(rows / shape.rows)
+    in_whole_vectors = shape.vectors % deep == 0
     is_shared = in_whole_vectors and deep > 1 and tiles > 1 and shape.streams == 1
     visits = 1 if is_shared else tiles
-    loads = visits * shape.swept + tiles * shape.rows * words / shape.width
+    loads = visits * shape.depth + tiles * shape.rows * words / shape.vectors
     if is_shared:
         loads += (1 + tiles) * words
     joins = visits * words * (deep - 1) * (1 if in_whole_vectors else JOINS_ALONE)
     visit = rows * (words / FMA_UNITS + 1) + loads / LOADS_PER_CYCLE + joins / SHUFFLES_PER_CYCLE
     out["multiply_adds"] = chunks * vectors * visit
     out["calls"] = float(chunks)
-    if shape.swept > shape.streams and workload.has_far_b:
+    if shape.depth > shape.streams and workload.has_far_b:
         out["b_rows_from_l3"] = float(visits * extents[dims.stream] * MISSED_AT_BEGIN)
     return out

@@ -3,7 +3,7 @@
 from math import log2
 from typing import NamedTuple
 
-from tilewise.search.space.tiles import TileShape
+from tilewise.search.space.points import TilePoint
 from tilewise.search.space.workload import Workload
 
 # The units of the amounts that weights were fitted to, on all processors: other numbers for a core
@@ -33,10 +33,10 @@ class Calls(NamedTuple):
 
 
 def add_computing(
-    out: dict[str, float], workload: Workload, shape: TileShape, work: Calls, unroll: int
+    out: dict[str, float], workload: Workload, shape: TilePoint, work: Calls, unroll: int
 ) -> None:
     """Add the amounts of a tile's calls."""
-    rows, vectors, adds_apart = shape.rows, shape.width, workload.adds_apart
+    rows, vectors, adds_apart = shape.rows, shape.vectors, workload.adds_apart
     latency = ADD_LATENCY if adds_apart else FMA_LATENCY
     how = workload.arithmetic
     of_word = how.multiply_adds  # for each of which an element of A is loaded; B's are widened

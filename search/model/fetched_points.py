@@ -12,9 +12,8 @@ from tilewise.search.model.kinds_of_points import division
 from tilewise.search.model.traffic import L2_WAYS, OWN_SHARE
 from tilewise.search.space.division import equal_block
 from tilewise.search.space.parameters import Size
-from tilewise.search.space.points import WHOLE, Point, Value
+from tilewise.search.space.points import WHOLE, Point, TilePoint, Value
 from tilewise.search.space.space import Space
-from tilewise.search.space.tiles import TileShape, tile_shape
 
 LEAST_SUMS, LEAST_ROWS, MOST_ROWS = 24, 6, 9  # of tiles that load little for what they multiply
 LEAST_RESULT_ROWS = 9  # fewer are swept
@@ -63,10 +62,10 @@ def fetched_points(space: Space) -> Iterator[Point]:
         yield from (way | {"tile": tile} for tile in tiles if _is_cut(space, way, tile))
 
 
-def _is_cut(space: Space, point: Point, tile: Value) -> bool:
+def _is_cut(space: Space, point: Point, tile: TilePoint) -> bool:
     """Whether equal blocks of columns can be about as wide as wanted: 43 panels cannot be cut."""
-    width = tile_shape(tile).cols(space.workload.lanes)
-    cols = space.part_of(point, tile_shape(tile).rows, width)[space.workload.dims.col]
+    width = tile.cols(space.workload.lanes)
+    cols = space.part_of(point, tile.rows, width)[space.workload.dims.col]
     wanted = point["cols"]
     return wanted == WHOLE or equal_block(cols, int(wanted), width) <= WIDEST * int(wanted)
 
@@ -78,24 +77,23 @@ def rows_in_l2(space: Space) -> int:
     return max(1, int(OWN_SHARE * L2_WAYS * sets))
 
 
-def _tiles(space: Space) -> list[Value]:
+def _tiles(space: Space) -> list[TilePoint]:
     """Register tiles that load little, those first that pad the result least."""
     dims, lanes = space.workload.dims, space.workload.lanes
     rows, cols = dims.extent(dims.row), dims.extent(dims.col)
 
-    def padded(shape: TileShape) -> float:
-        whole, rest = divmod(cols, width := shape.width * lanes)
+    def padded(tile: TilePoint) -> float:
+        whole, rest = divmod(cols, width := tile.vectors * lanes)
         last = 0 if not rest else lanes if rest <= lanes else width
-        return -(-rows // shape.rows) * shape.rows * (whole * width + last)
+        return -(-rows // tile.rows) * tile.rows * (whole * width + last)
 
-    shapes = {value: tile_shape(value) for value in space.values("tile")}
     able = [
-        value
-        for value, shape in shapes.items()
-        if shape.is_plain and LEAST_ROWS <= shape.rows <= MOST_ROWS
-        if shape.rows * shape.width >= LEAST_SUMS
+        tile
+        for tile in space.values("tile")
+        if tile.kind == "outer" and LEAST_ROWS <= tile.rows <= MOST_ROWS
+        if tile.rows * tile.vectors >= LEAST_SUMS
     ]
-    return sorted(able, key=lambda value: padded(shapes[value]))
+    return sorted(able, key=padded)
 
 
 def _nearest(space: Space, name: str, wanted: int) -> Value:

@@ -11,21 +11,18 @@ from tilewise.kernels.problem import Conv2d, Matmul
 from tilewise.search.model.traffic import OWN_SHARE, PAGE_BYTES
 from tilewise.search.space.methods.algorithms import ALGORITHM, DIRECT, WANTED
 from tilewise.search.space.parameters import Size
-from tilewise.search.space.points import WHOLE, Point, Value
+from tilewise.search.space.points import WHOLE, Point, TilePoint, Value
 from tilewise.search.space.space import Space
 from tilewise.search.space.tiles import (
     DEEPEST_SWEPT,
     MAX_TILE_ROWS,
     SPLIT_TILE_VECTORS,
-    SWEPT_MARK,
-    SplitTile,
-    TileShape,
+    fits,
     joins_for_few_rows,
     may_share_words,
     reads_in_place,
     rows_sharing,
     split_tiles,
-    tile_shape,
 )
 
 MAX_SPLIT_POINTS = 8  # points of split tiles that are proposed
@@ -36,7 +33,7 @@ SWEPT_AT_ONCE = 8  # rows of a result up to which registers hold all, for a wide
 WIDENED_AT_ONCE = 4  # and up to which a sweep widens B as fast as a pack that many rows share
 LONG_STREAM = 32  # vectors of a row, from where caches deliver one row at a time best
 SHORT_ROWS = 1024  # elements of rows of which a tile reads several
-JOINED_ROWS, JOINED_TILE = 4, "{}x4"  # a line of i8, and two of bf16
+JOINED_ROWS, JOINED_VECTORS = 4, 4  # a line of i8, and two of bf16
 JOINED_COLS, JOINED_DEPTHS = 256, (64, 96)
 STREAMED_VECTORS = (1, 2)  # of tiles of all rows, beside panels that were packed ahead
 LINES_VECTORS = (2, 3)  # of tiles of a line of a small image, beside such panels
@@ -52,8 +49,8 @@ def split_points(space: Space) -> Iterator[Point]:
     registers, workload = space.target.vector_registers, space.workload
     is_long = workload.dims.extent(workload.dims.stream) >= LONG_STREAM * workload.lanes
 
-    def rank(tile: SplitTile) -> tuple[bool, int]:
-        return tile.fits(registers) == is_long, -tile.rows * tile.cols
+    def rank(tile: TilePoint) -> tuple[bool, int]:
+        return fits(tile, registers) == is_long, -tile.rows * tile.vectors
 
     base: Point = {p.name: p.values[0] for p in space.parameters}
     base |= dict.fromkeys(("depth", "cols", "rows"), WHOLE)
@@ -62,9 +59,9 @@ def split_points(space: Space) -> Iterator[Point]:
         yield from _points_in_place(space, base)
         return
     for tile in sorted(split_tiles(workload), key=rank):
-        wanted = 1 if tile.vectors >= max(SPLIT_TILE_VECTORS) else 2
+        wanted = 1 if tile.partial_sums >= max(SPLIT_TILE_VECTORS) else 2
         unroll = wanted if wanted in space.values("unroll") else 1
-        yield base | {"tile": str(tile), "unroll": unroll}
+        yield base | {"tile": tile, "unroll": unroll}
 
 
 def _points_in_place(space: Space, base: Point) -> Iterator[Point]:
@@ -72,15 +69,15 @@ def _points_in_place(space: Space, base: Point) -> Iterator[Point]:
     dims = space.workload.dims
     rows, cols = dims.extent(dims.row), dims.extent(dims.col)
 
-    def slots(tile: SplitTile) -> float:
-        computed = -(-rows // tile.rows) * -(-cols // tile.cols)
-        return computed * (tile.rows * tile.cols + tile.rows + tile.cols)
+    def slots(tile: TilePoint) -> float:
+        computed = -(-rows // tile.rows) * -(-cols // tile.vectors)
+        return computed * (tile.rows * tile.vectors + tile.rows + tile.vectors)
 
     depth = _nearest(space, "depth", SHORT_ROWS)  # of rows that stay in the first cache
     for tile in sorted(split_tiles(space.workload), key=slots)[: MAX_SPLIT_POINTS // 2]:
         unroll = 2 if 2 in space.values("unroll") else 1
         for chunk in dict.fromkeys((WHOLE, depth)):
-            yield base | {"tile": str(tile), "unroll": unroll, "depth": chunk}
+            yield base | {"tile": tile, "unroll": unroll, "depth": chunk}
 
 
 def streamed_points(space: Space) -> list[Point]:
@@ -107,7 +104,7 @@ def streamed_points(space: Space) -> list[Point]:
         vectors = LINES_VECTORS
         base |= {"depth": _nearest(space, "depth", LINES_DEPTH), "unroll": LINES_UNROLL}
         base |= {ALGORITHM: DIRECT} if ALGORITHM in base else {}
-    tiles = [f"{rows}x{width}" for width in vectors]
+    tiles = [TilePoint(rows, width) for width in vectors]
     return [base | {"tile": tile} for tile in tiles if tile in space.values("tile")]
 
 
@@ -120,7 +117,8 @@ def joined_points(space: Space) -> list[Point]:
     workload = space.workload
     if not joins_for_few_rows(workload):
         return []
-    tile = JOINED_TILE.format(rows := min(JOINED_ROWS, workload.dims.extent(workload.dims.row)))
+    rows = min(JOINED_ROWS, workload.dims.extent(workload.dims.row))
+    tile = TilePoint(rows, JOINED_VECTORS)
     tiles = -(-workload.dims.extent(workload.dims.row) // rows)
     base: Point = {p.name: p.values[0] for p in space.parameters} | {"rows": WHOLE}
     base |= division(space) | {"prefetch": True, "pack_a": True, "pack_b": True, "tile": tile}
@@ -135,7 +133,7 @@ def swept_points(space: Space) -> list[Point]:
     base: Point = {p.name: p.values[0] for p in space.parameters}
     base |= dict.fromkeys(("depth", "cols", "rows"), WHOLE)
     base |= division(space)
-    return [base | {"tile": tile} for tile in space.values("tile") if tile_shape(tile).swept]
+    return [base | {"tile": tile} for tile in space.values("tile") if tile.kind == "sweep"]
 
 
 def sharing_words(space: Space, swept: Sequence[Point]) -> list[Point]:
@@ -148,19 +146,19 @@ def sharing_words(space: Space, swept: Sequence[Point]) -> list[Point]:
     workload, deepest = space.workload, DEEPEST_SWEPT
     rows = workload.dims.extent(workload.dims.row)
 
-    def is_sharing(shape: TileShape) -> bool:
-        return may_share_words(workload, shape.width) and shape.rows < rows and shape.streams == 1
+    def is_sharing(tile: TilePoint) -> bool:
+        return may_share_words(workload, tile.vectors) and tile.rows < rows and tile.streams == 1
 
-    shapes = [s for s in (tile_shape(point["tile"]) for point in swept) if is_sharing(s)]
-    narrowest = min((shape.width for shape in shapes), default=0)
-    if not shapes or rows <= rows_sharing(workload, narrowest):
+    sharing = [point["tile"] for point in swept if is_sharing(point["tile"])]
+    narrowest = min((tile.vectors for tile in sharing), default=0)
+    if not sharing or rows <= rows_sharing(workload, narrowest):
         return []
 
     def rank(sides: tuple[int, int]) -> tuple[bool, int, int]:
         tall, wide = sides
         return rows % tall > 0, abs(tall - rows_sharing(workload, wide)), wide
 
-    tiles = sorted({(shape.rows, shape.width) for shape in shapes}, key=rank)
+    tiles = sorted({(tile.rows, tile.vectors) for tile in sharing}, key=rank)
     unfetched = deepest // 2 if workload.stored["B"].stride > PAGE_BYTES else deepest
     ways = [(deepest, True), (unfetched, False), (deepest // 2, True)]
     if True not in space.values("prefetch"):
@@ -170,7 +168,7 @@ def sharing_words(space: Space, swept: Sequence[Point]) -> list[Point]:
     )
     points = [
         swept[0]
-        | {"tile": f"{tall}x{wide}{SWEPT_MARK}{depth}"}
+        | {"tile": TilePoint(tall, wide, "sweep", depth=depth)}
         | ({"prefetch": True} if fetches else {})
         for (_, (tall, wide)), (_, (depth, fetches)) in chosen
     ]
@@ -196,12 +194,12 @@ def at_once(space: Space, swept: Sequence[Point]) -> list[Point]:
     prefers_runs = is_near or stored.stride % PAGE_BYTES == 0
 
     def rank(point: Point) -> tuple[bool, bool, int]:
-        shape = tile_shape(point["tile"])
-        runs_on = shape.swept == shape.streams
-        joins_alone = shape.width % workload.swept_arithmetic.depth > 0
-        return joins_alone, prefers_runs != runs_on, -shape.swept
+        tile: TilePoint = point["tile"]
+        runs_on = tile.depth == tile.streams
+        joins_alone = tile.vectors % workload.swept_arithmetic.depth > 0
+        return joins_alone, prefers_runs != runs_on, -tile.depth
 
-    whole = sorted((p for p in swept if tile_shape(p["tile"]).rows == rows), key=rank)
+    whole = sorted((p for p in swept if p["tile"].rows == rows), key=rank)
     if stored.stride > PAGE_BYTES and True in space.values("prefetch"):
         fetched = [point | {"prefetch": True} for point in _by_depth(whole)[:FETCHED]]
         whole[FETCHED_AT:FETCHED_AT] = fetched
@@ -212,9 +210,8 @@ def _by_depth(swept: Sequence[Point]) -> list[Point]:
     """The first one of each depth that reads whole rows side by side, in their order."""
     first: dict[int, Point] = {}
     for point in swept:
-        shape = tile_shape(point["tile"])
-        if shape.streams == 1:
-            first.setdefault(shape.swept, point)
+        if point["tile"].streams == 1:
+            first.setdefault(point["tile"].depth, point)
     return list(first.values())
 
 

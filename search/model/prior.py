@@ -27,14 +27,11 @@ from tilewise.search.model.kinds_of_points import (
     swept_points,
 )
 from tilewise.search.space.methods.algorithms import ALGORITHM, DIRECT, EFFECTIVE, WANTED, step_of
-from tilewise.search.space.parameters import Parameter, Size
+from tilewise.search.space.parameters import Parameter, RegisterTile, Size
 from tilewise.search.space.points import WHOLE, Point, Value
 from tilewise.search.space.schedules import schedule_of
 from tilewise.search.space.space import Space
-from tilewise.search.space.tiles import (
-    reads_in_place,
-    tile_shape,
-)
+from tilewise.search.space.tiles import reads_in_place
 
 DESCENTS = 10  # plain points that a descent starts from
 LEAST_DESCENTS = 2  # from points of each algorithm
@@ -81,11 +78,12 @@ def _diverse(model: Model, most: int, algorithms: Sequence[str]) -> list[Point]:
     points = list(islice(_legal(model, algorithms), EXAMINED_RATIO * most))
     leaders: dict[object, Point] = {}
     for point in points:
-        shape, method = tile_shape(point["tile"]), step_of(point)
-        kind: object = (point["pack_a"], point["pack_b"]) if shape.is_plain else point["unroll"]
+        tile, method = point["tile"], step_of(point)
+        is_outer = tile.kind == "outer"
+        kind: object = (point["pack_a"], point["pack_b"]) if is_outer else point["unroll"]
         kind = kind if method is None else method
         if len(leaders) < DIVERSE_PROPOSALS:
-            leaders.setdefault((point["tile"], kind), point)
+            leaders.setdefault((tile, kind), point)
     chosen = list(leaders.values())
     chosen += [point for point in points if point not in chosen]
     return chosen[:most]
@@ -181,8 +179,8 @@ def _descend(space: Space, point: Point, cost: Callable[[Point], float]) -> None
 
 def _tried_values(parameter: Parameter) -> tuple[Value, ...]:
     """The values that a descent tries, in an order that says which of equals it takes."""
-    if parameter.name == "tile":
-        return tuple(v for v in parameter.values if tile_shape(v).is_plain)
+    if isinstance(parameter, RegisterTile):
+        return tuple(v for v in parameter.values if v.kind == "outer")
     if isinstance(parameter, Size):
         return parameter.values[::-1]  # of sizes that cost the same, the larger: fewer loops
     return parameter.values
@@ -202,7 +200,7 @@ def _starts(model: Model, algorithms: Sequence[str]) -> list[Point]:
         base | {"tile": tile, "pack_b": pack} | choice
         for choice in choices
         for tile in space.values("tile")
-        if tile_shape(tile).is_plain
+        if tile.kind == "outer"
         for pack in space.values("pack_b")
     ]
     return sorted(points, key=model.log_time)

@@ -30,9 +30,8 @@ from tilewise.search.space.methods.algorithms import (
     fetches_panels,
     transformed_part,
 )
-from tilewise.search.space.points import Point
+from tilewise.search.space.points import Point, TilePoint
 from tilewise.search.space.space import Space
-from tilewise.search.space.tiles import TileShape, tile_shape
 
 
 class _Filter(NamedTuple):
@@ -80,7 +79,7 @@ def transformed_amounts(
     space: Space, point: Point, method: Winograd | Strassen
 ) -> dict[str, float]:
     """The amounts of one run of one thread."""
-    workload, shape = space.workload, tile_shape(point["tile"])
+    workload, shape = space.workload, point["tile"]
     rows, cols = shape.rows, shape.cols(workload.lanes)
     extents, _ = transformed_part(workload, point, method, Register(rows, cols, "cols"))
     dims = begin(space.problem, method)
@@ -131,10 +130,10 @@ def transformed_amounts(
     return out
 
 
-def _less_loads(shape: TileShape, core: Core) -> float:
+def _less_loads(shape: TilePoint, core: Core) -> float:
     """Of the cycles of a step what is left where a core loads more elements of A in one."""
-    busy = max(shape.rows * shape.width / FMA_UNITS, FMA_LATENCY)
-    loads = shape.rows + shape.width
+    busy = max(shape.rows * shape.vectors / FMA_UNITS, FMA_LATENCY)
+    loads = shape.rows + shape.vectors
     return max(busy, loads / core.broadcasts) / max(busy, loads / LOADS_PER_CYCLE)
 
 

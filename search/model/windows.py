@@ -18,7 +18,6 @@ from tilewise.search.model.traffic import OWN_SHARE
 from tilewise.search.model.weights import AMOUNTS
 from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
-from tilewise.search.space.tiles import tile_shape
 from tilewise.search.space.windows import jammed_lines, window_schedule
 
 STORES_PER_CYCLE = 1
@@ -68,18 +67,18 @@ def window_amounts(space: Space, point: Point) -> dict[str, float]:
 
 def _tile(space: Space, problem: Conv2d, point: Point) -> _Tile:
     """The register tile of a point."""
-    shape, inputs = tile_shape(point["tile"]), problem.ci // problem.groups
+    shape, inputs = point["tile"], problem.ci // problem.groups
     if problem.has_channels_first:
         lines = _window(shape.rows, problem.kh, problem)
-        reads = lines * shape.width * problem.kw * min(problem.stride, 2) * inputs
-        return _Tile(shape.rows, shape.width, 1, reads)
+        reads = lines * shape.vectors * problem.kw * min(problem.stride, 2) * inputs
+        return _Tile(shape.rows, shape.vectors, 1, reads)
     down = jammed_lines(space.workload, shape, point["lines"])
     lines, pixels = (
         _window(outputs, taps, problem)
         for outputs, taps in ((down, problem.kh), (shape.rows, problem.kw))
     )
     spread = max(1, problem.ci // problem.co)
-    return _Tile(down, shape.rows, shape.width, lines * pixels * shape.width * spread)
+    return _Tile(down, shape.rows, shape.vectors, lines * pixels * shape.vectors * spread)
 
 
 def _window(outputs: int, taps: int, problem: Conv2d) -> int:

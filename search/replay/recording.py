@@ -19,7 +19,7 @@ from tilewise.kernels.steps import step_from_json
 from tilewise.kernels.target.model import Target
 from tilewise.search.errors import RecordingError
 from tilewise.search.records import Solved, TrialRecord
-from tilewise.search.space.points import Value
+from tilewise.search.space.points import Value, point_from_json
 from tilewise.search.timing.summary import summarise
 
 FORMAT = 1
@@ -79,7 +79,7 @@ class Recording:
         if any(t.pace is not None for t in self.trials):
             document["paces"] = [t.pace and round(t.pace, 4) for t in self.trials]
         draft = path.with_suffix(".tmp")
-        text = json.dumps(document, separators=(",", ":"))
+        text = json.dumps(document, separators=(",", ":"), default=asdict)
         draft.write_bytes(gzip.compress(text.encode(), mtime=0))
         draft.replace(path)
 
@@ -102,7 +102,10 @@ class Recording:
             features=frozenset(target["features"]),
             rates=tuple((name, rate) for name, rate in target.get("rates", ())),
         )
-        parameters = {name: tuple(values) for name, values in document["parameters"].items()}
+        parameters = {
+            name: tuple(point_from_json({name: value})[name] for value in values)
+            for name, values in document["parameters"].items()
+        }
         paces = document.get("paces") or [None] * len(document["trials"])
         stored = [Schedule(tuple(steps[word] for word in row[1])) for row in document["trials"]]
         # Schedules that are older than the step name their instruction now, as searches do.

@@ -20,7 +20,6 @@ from tilewise.search.space.methods.algorithms import (
 from tilewise.search.space.points import Point, Value
 from tilewise.search.space.schedules import schedule_of
 from tilewise.search.space.space import Space
-from tilewise.search.space.tiles import tile_shape
 from tilewise.search.space.windows import count_windows
 
 COLUMN_CHOICES = ("cols", "pack_b", "prefetch", "chunks")
@@ -45,15 +44,14 @@ def count_schedules(space: Space) -> int:
 
     total = 0
     for tile in space.values("tile"):
-        shape = tile_shape(tile)
-        if shape.swept:
+        if tile.kind == "sweep":
             total += _count_swept(space, base | {"tile": tile})
             continue
-        rows, cols = shape.rows, shape.cols(workload.lanes)
+        rows, cols = tile.rows, tile.cols(workload.lanes)
         is_alone = rows >= workload.dims.extent(workload.dims.row)
         for point, depth in _distinct_outer(space, base | {"tile": tile}):
             part = space.part_of(point, rows, cols)
-            shared = (shape.split, depth)
+            shared = (tile.partial_sums, depth)
             col = part[workload.dims.col]
             of_cols = count(point, COLUMN_CHOICES, "B", (cols, col, is_alone, *shared))
             of_rows = count(point, ROW_CHOICES, "A", (rows, *part.values(), *shared))
@@ -69,13 +67,12 @@ def _count_filtered(space: Space, base: Point) -> int:
         if algorithm == DIRECT:
             continue
         for tile in space.values("tile"):
-            shape = tile_shape(tile)
             point = base | {ALGORITHM: algorithm, "tile": tile}
             for divided in _distinct_divisions(space, point):
                 steps = schedule_of(space.workload, divided).steps
                 of_each = []
                 for names, operand in ((of_cols, "B"), ((WANTED,), "A")):
-                    unit = shape.width if operand == "B" else shape.rows
+                    unit = tile.vectors if operand == "B" else tile.rows
                     key = (algorithm, operand, unit, divided.get("parallel"), steps[:3])
                     if key not in counts:
                         choices = {n: space.values(n) for n in names if space.values(n)}

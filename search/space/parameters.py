@@ -6,14 +6,14 @@ and the distance of two points are made of them.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from itertools import product
 from math import log2
 from random import Random
+from typing import Any
 
-from tilewise.search.space.points import WHOLE, Point, Value
-from tilewise.search.space.tiles import TileShape, are_alike, tile_shape
+from tilewise.search.space.points import WHOLE, Point, TilePoint, Value
 
 # Doublings that make one unit of the encoding.
 SIZE_SPAN = 4.0  # of a block's size
@@ -62,7 +62,7 @@ class Size(Parameter):
 
     extent: int = 1
 
-    def size(self, value: Value) -> int:
+    def size(self, value: Any) -> int:
         """The size that a value wants."""
         return self.extent if value == WHOLE else int(value)
 
@@ -79,11 +79,9 @@ class Size(Parameter):
 
 @dataclass(frozen=True)
 class RegisterTile(Parameter):
-    """Register tiles of whole vectors and split ones (`tilewise.search.space.tiles`)."""
+    """Register tiles of every kind (`tilewise.search.space.tiles`)."""
 
-    @cached_property
-    def _shapes(self) -> dict[Value, TileShape]:
-        return {value: tile_shape(value) for value in self.values}
+    values: tuple[TilePoint, ...]
 
     def neighbours(self, value: Value) -> tuple[Value, ...]:
         """The tiles with the next number of rows, of vectors, or of both that keeps the area.
@@ -92,7 +90,7 @@ class RegisterTile(Parameter):
         """
         near = self._near.get(value)
         if near is None:
-            near = self._near[value] = self._neighbours(self._shapes[value])
+            near = self._near[value] = self._neighbours(value)
         return near
 
     @cached_property
@@ -100,16 +98,17 @@ class RegisterTile(Parameter):
         """The neighbours that were asked for."""
         return {}
 
-    def _neighbours(self, shape: TileShape) -> tuple[Value, ...]:
-        near = tuple(value for value, other in self._shapes.items() if _are_near(shape, other))
-        ends = [end for end in self._bridge if self._shapes[end] == shape]
-        return near + tuple(end for end in self._bridge if ends and end not in ends)
+    def _neighbours(self, value: Value) -> tuple[Value, ...]:
+        assert isinstance(value, TilePoint)
+        near = tuple(other for other in self.values if _are_near(value, other))
+        ends = self._bridge if value in self._bridge else ()
+        return near + tuple(end for end in ends if end != value)
 
     @cached_property
     def _bridge(self) -> tuple[Value, ...]:
         """A swept tile and another, the nearest to each other: a way from kind to kind."""
-        swept = [value for value, shape in self._shapes.items() if shape.swept]
-        others = [value for value in self.values if value not in swept]
+        swept = [value for value in self.values if value.kind == "sweep"]
+        others = [value for value in self.values if value.kind != "sweep"]
         if not swept or not others:
             return ()
 
@@ -124,25 +123,21 @@ class RegisterTile(Parameter):
 
         That are the partial sums of a split, or the rows of a sweep and the streams that it has.
         """
-        return self.encode_shape(self._shapes[value])
-
-    @staticmethod
-    def encode_shape(shape: TileShape) -> tuple[float, ...]:
-        """The encoding of a tile's shape, also of one that is no value here."""
-        swept = log2(1 + shape.swept) + log2(shape.streams) / 2
-        kind = log2(1 + shape.split) - swept / SIZE_SPAN
-        return (log2(shape.rows) / ROWS_SPAN, log2(shape.width) / WIDTH_SPAN, kind)
+        assert isinstance(value, TilePoint)
+        swept = log2(1 + value.depth) + log2(value.streams) / 2
+        kind = log2(1 + value.partial_sums) - swept / SIZE_SPAN
+        return (log2(value.rows) / ROWS_SPAN, log2(value.vectors) / WIDTH_SPAN, kind)
 
 
-def _are_near(one: TileShape, other: TileShape) -> bool:
+def _are_near(one: TilePoint, other: TilePoint) -> bool:
     """Whether two different tiles of one kind are a step apart."""
-    if one == other or not are_alike(one, other):
+    if one == other or one.kind != other.kind:
         return False
-    rows, width = log2(other.rows / one.rows), log2(other.width / one.width)
+    rows, width = log2(other.rows / one.rows), log2(other.vectors / one.vectors)
     if max(abs(rows), abs(width)) > MAX_TILE_STEP:
         return False
-    changes = sum(mine != its for mine, its in zip(one, other, strict=True))
-    areas = other.rows * other.width / (one.rows * one.width)
+    changes = sum(a != b for a, b in zip(astuple(one), astuple(other), strict=True))
+    areas = other.rows * other.vectors / (one.rows * one.vectors)
     return changes == 1 or abs(log2(areas)) <= MAX_AREA_STEP
 
 

@@ -24,8 +24,7 @@ from tilewise.search.space.division import (
     part_extents,
 )
 from tilewise.search.space.methods.algorithms import step_of, transformed_schedule
-from tilewise.search.space.points import Point
-from tilewise.search.space.tiles import TileShape, tile_shape
+from tilewise.search.space.points import Point, TilePoint
 from tilewise.search.space.windows import window_schedule
 from tilewise.search.space.workload import Workload
 
@@ -37,36 +36,37 @@ def schedule_of(workload: Workload, point: Point) -> Schedule:
     if (method := step_of(point)) is not None:
         return transformed_schedule(workload, point, method)
     outer: Literal["cols", "rows"] = "cols" if point["outer"] == "cols" else "rows"
-    shape = tile_shape(point["tile"])
-    if shape.swept:
-        return _swept(workload, point, shape)
-    register = Register(shape.rows, shape.cols(workload.lanes), outer)
-    if shape.split:
+    tile: TilePoint = point["tile"]
+    if tile.kind == "sweep":
+        return _swept(workload, point, tile)
+    register = Register(tile.rows, tile.cols(workload.lanes), outer)
+    is_split = tile.kind == "split"
+    if is_split:
         point = _packed_for_split(workload, point)
     steps = _outer_steps(workload, point, register)
-    how = workload.split_arithmetic if shape.split else workload.arithmetic
+    how = workload.split_arithmetic if is_split else workload.arithmetic
     steps += [*workload.instruction_steps(how), register]
-    if shape.split:
-        steps.append(Split(workload.dims.stream, shape.split * workload.lanes))
+    if is_split:
+        steps.append(Split(workload.dims.stream, tile.partial_sums * workload.lanes))
     if int(point["unroll"]) > 1:
         steps.append(Unroll(int(point["unroll"])))
     return Schedule(tuple(steps))
 
 
-def _swept(workload: Workload, point: Point, shape: TileShape) -> Schedule:
+def _swept(workload: Workload, point: Point, tile: TilePoint) -> Schedule:
     """The schedule of a swept tile; of other choices, blocks of columns and the prefetch count."""
     dims = workload.dims
-    order: Literal["cols", "rows"] = "cols" if shape.rows == dims.extent(dims.row) else "rows"
-    register = Register(shape.rows, shape.cols(workload.lanes), order)
+    order: Literal["cols", "rows"] = "cols" if tile.rows == dims.extent(dims.row) else "rows"
+    register = Register(tile.rows, tile.cols(workload.lanes), order)
     tail = Schedule((register,))
     divided = parallel_steps(workload, point, tail)
     extents = part_extents(workload, divided, tail)
     steps: list[Step] = [*divided, *(Tile(dim, 1) for dim in dims.lead)]
     steps += block_steps(dims.col, extents, int(point["cols"]), register.cols)
-    steps.append(Stream(dims.stream, shape.swept))
+    steps.append(Stream(dims.stream, tile.depth))
     steps += [Prefetch("B")] if point.get("prefetch") else []
     steps += [*workload.instruction_steps(workload.swept_arithmetic), register, Sweep(dims.col)]
-    steps += [Interleave(dims.stream, shape.streams)] if shape.streams > 1 else []
+    steps += [Interleave(dims.stream, tile.streams)] if tile.streams > 1 else []
     return Schedule(tuple(steps))
 
 

@@ -13,6 +13,7 @@ from itertools import chain
 from math import prod
 from operator import itemgetter
 from random import Random
+from typing import Any
 
 from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
 from tilewise.kernels.problem import Problem
@@ -50,7 +51,7 @@ class Space:
         """The parameter called `name`, if this space has it."""
         return self._by_name.get(name)
 
-    def values(self, name: str) -> tuple[Value, ...]:
+    def values(self, name: str) -> tuple[Any, ...]:
         """The values of the parameter called `name`; none where there is no such parameter."""
         found = self.parameter(name)
         return found.values if found else ()

@@ -1,18 +1,14 @@
 """Register tiles: which parts of C the registers hold at once.
 
-A tile is a parameter's value, as text. `ROWSxVECTORS` has whole vectors of columns.
-`ROWSxCOLSsVECTORS` has single columns, for results that are too narrow to fill vectors: a split
-step sums each element of C in that many vectors along the reduction. A workload is offered split
-tiles beside the ordinary ones where it streams one operand and hardly uses it twice, and, instead
-of packing it, where B lies along the reduction and has few rows to serve.
-`ROWSxVECTORSwDEPTH` sweeps: it reads DEPTH rows of B side by side, whole, once for each ROWS of a
-result that has few; `ROWSxVECTORSwDEPTHiSTREAMS` takes them from so many parts of the reduction.
+Outer tiles have whole vectors of columns. Split tiles have single columns, for results that are too
+narrow to fill vectors: a split step sums each element of C in several vectors along the reduction.
+A workload is offered split tiles beside the outer ones where it streams one operand and hardly uses
+it twice, and, instead of packing it, where B lies along the reduction and has few rows to serve.
+Swept tiles read rows of B side by side, whole, once for each group of rows of a result that has
+few; interleaved ones take them from several parts of the reduction.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple
 
 from tilewise.kernels.problem import Matmul
 from tilewise.kernels.problem.iteration import is_packed_by_rows
@@ -20,7 +16,7 @@ from tilewise.kernels.schedule import Winograd, begin
 from tilewise.kernels.steps.transformed import TILES
 from tilewise.kernels.steps.winograd import outputs_of, why_not_winograd
 from tilewise.kernels.target.cores import LINE_BYTES
-from tilewise.search.space.points import Value
+from tilewise.search.space.points import TilePoint
 from tilewise.search.space.workload import Workload
 
 MAX_TILE_ROWS = 16
@@ -29,8 +25,6 @@ MAX_TILE_VECTORS = 6
 SPLIT_TILE_SIZES = (1, 2, 4, 8, 16)  # rows or columns of C
 SPLIT_TILE_VECTORS = (1, 2, 4, 8)  # accumulators of each element of C
 SMALL_EXTENT = 8  # rows or columns up to which one tile may cover them all
-SPLIT_MARK = "s"
-SWEPT_MARK, STREAMS_MARK = "w", "i"
 SWEPT_DEPTHS = (4, 8, 16, 32)  # rows of B side by side
 DEEPEST_SWEPT = 64  # and where several tiles share joined words, whose sums are visited less then
 INTERLEAVED = (4, 8)  # streams, each of which has one of the rows side by side
@@ -44,50 +38,6 @@ MAX_ROWS_IN_PLACE = 128  # and up to which packing it can cost more than adding 
 IN_PLACE_SIZES = (2, 3, 4, 6, 8)  # rows or columns of tiles that serve several of both
 MIN_SUMS_IN_PLACE = 12  # elements of such a tile: fewer load more than they multiply
 MIN_VECTORS_IN_PLACE = 8  # along the reduction, for each addition of partial sums
-
-
-class TileShape(NamedTuple):
-    """What a tile's text says.
-
-    Attributes:
-        rows: of C.
-        width: vectors of a row, or single columns of a split tile.
-        split: vectors that a split tile sums each element in; 0 for any other.
-        swept: rows of B that a swept tile reads side by side; 0 for any other.
-        streams: parts of the reduction that they are of.
-    """
-
-    rows: int
-    width: int
-    split: int
-    swept: int = 0
-    streams: int = 1
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the tile is neither split nor swept."""
-        return not (self.split or self.swept)
-
-    def cols(self, lanes: int) -> int:
-        """Columns of C, where a vector has so many lanes."""
-        return self.width if self.split else self.width * lanes
-
-
-def are_alike(one: TileShape, other: TileShape) -> bool:
-    """Whether two tiles are of one kind: plain, split or swept."""
-    return (one.split > 0, one.swept > 0) == (other.split > 0, other.swept > 0)
-
-
-@lru_cache(maxsize=1024)
-def tile_shape(value: Value) -> TileShape:
-    """The shape of a tile that is a parameter's value."""
-    split = SplitTile.parse(str(value))
-    if split is not None:
-        return TileShape(split.rows, split.cols, split.vectors)
-    size, _, swept = str(value).partition(SWEPT_MARK)
-    rows, vectors = (int(x) for x in size.split("x"))
-    depth, _, streams = swept.partition(STREAMS_MARK)
-    return TileShape(rows, vectors, 0, int(depth or 0), int(streams or 1))
 
 
 def register_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
@@ -121,38 +71,19 @@ def _rows(workload: Workload) -> int:
     return max(rows, begin(workload.problem, Winograd(smallest)).dim(TILES).extent)
 
 
-@dataclass(frozen=True)
-class SplitTile:
-    """Rows and columns of C, and accumulator vectors of each element."""
-
-    rows: int
-    cols: int
-    vectors: int
-
-    def __str__(self) -> str:
-        return f"{self.rows}x{self.cols}{SPLIT_MARK}{self.vectors}"
-
-    @classmethod
-    def parse(cls, text: str) -> "SplitTile | None":
-        """Read a tile back; None for an ordinary one."""
-        size, mark, vectors = text.partition(SPLIT_MARK)
-        if not mark:
-            return None
-        rows, cols = size.split("x")
-        return cls(int(rows), int(cols), int(vectors))
-
-    def fits(self, registers: int) -> bool:
-        """Whether all sums of the tile fit the registers, which then compute it at once."""
-        return self.rows * self.cols * self.vectors + self.cols + 1 <= registers
-
-    def chains(self, registers: int) -> int:
-        """Accumulators that are added to side by side."""
-        if self.fits(registers):
-            return self.rows * self.cols * self.vectors
-        return self.vectors * (self.cols if self.rows > 1 else 1)
+def fits(tile: TilePoint, registers: int) -> bool:
+    """Whether all sums of a split tile fit the registers, which then compute it at once."""
+    return tile.rows * tile.vectors * tile.partial_sums + tile.vectors + 1 <= registers
 
 
-def split_tiles(workload: Workload) -> tuple[SplitTile, ...]:
+def _chains(tile: TilePoint, registers: int) -> int:
+    """Accumulators of a split tile that are added to side by side."""
+    if fits(tile, registers):
+        return tile.rows * tile.vectors * tile.partial_sums
+    return tile.partial_sums * (tile.vectors if tile.rows > 1 else 1)
+
+
+def split_tiles(workload: Workload) -> tuple[TilePoint, ...]:
     """The split tiles to offer; none where columns fill vectors and B lies along them."""
     problem, registers = workload.problem, workload.target.vector_registers
     if not isinstance(problem, Matmul):
@@ -160,15 +91,15 @@ def split_tiles(workload: Workload) -> tuple[SplitTile, ...]:
     if not is_thin(workload, problem):
         return _tiles_in_place(problem, registers) if reads_in_place(workload) else ()
     tiles = [
-        SplitTile(rows, cols, vectors)
+        TilePoint(rows, cols, "split", partial_sums=vectors)
         for vectors in SPLIT_TILE_VECTORS
         for cols in _sizes(problem.n)
         for rows in _sizes(problem.m)
         if vectors == 1 or vectors * workload.lanes <= problem.k
     ]
-    able = [t for t in tiles if t.chains(registers) + t.cols + 1 <= registers]
-    wanted = min(MIN_CHAINS, max(t.chains(registers) for t in able))
-    return tuple(t for t in able if t.chains(registers) >= wanted)
+    able = [t for t in tiles if _chains(t, registers) + t.vectors + 1 <= registers]
+    wanted = min(MIN_CHAINS, max(_chains(t, registers) for t in able))
+    return tuple(t for t in able if _chains(t, registers) >= wanted)
 
 
 def reads_in_place(workload: Workload) -> bool:
@@ -181,18 +112,18 @@ def reads_in_place(workload: Workload) -> bool:
     return is_along and is_deep and problem.m <= MAX_ROWS_IN_PLACE
 
 
-def _tiles_in_place(problem: Matmul, registers: int) -> tuple[SplitTile, ...]:
+def _tiles_in_place(problem: Matmul, registers: int) -> tuple[TilePoint, ...]:
     """Tiles whose sums fit the registers, a vector for each, and are worth what they load."""
     tiles = [
-        SplitTile(rows, cols, 1)
+        TilePoint(rows, cols, "split", partial_sums=1)
         for cols in IN_PLACE_SIZES
         for rows in IN_PLACE_SIZES
         if rows <= problem.m and cols <= problem.n and rows * cols >= MIN_SUMS_IN_PLACE
     ]
-    return tuple(tile for tile in tiles if tile.fits(registers))
+    return tuple(tile for tile in tiles if fits(tile, registers))
 
 
-def swept_tiles(workload: Workload) -> tuple[str, ...]:
+def swept_tiles(workload: Workload) -> tuple[TilePoint, ...]:
     """The swept tiles to offer; none where a result has many rows, or B lies across.
 
     Those with the fewest tiles of rows come first, and those with one more behind them; then those
@@ -210,7 +141,7 @@ def swept_tiles(workload: Workload) -> tuple[str, ...]:
     shapes = [(-(-problem.m // (fewest[w] + more)), w) for more in (0, 1) for w in fewest]
     shapes += [(rows_sharing(workload, w), w) for w in fewest if may_share_words(workload, w)]
     swept = tuple(
-        f"{rows}x{width}{SWEPT_MARK}{depth}"
+        TilePoint(rows, width, "sweep", depth=depth)
         for rows, width in dict.fromkeys(shapes)
         for depth in (*SWEPT_DEPTHS, DEEPEST_SWEPT)
         if depth % deep == 0 and depth <= problem.k
@@ -233,7 +164,7 @@ def rows_sharing(workload: Workload, width: int) -> int:
 
 def _interleaved_tiles(
     workload: Workload, problem: Matmul, widths: Sequence[int]
-) -> tuple[str, ...]:
+) -> tuple[TilePoint, ...]:
     """The swept tiles of a single row that read parts of B, for words that registers hold.
 
     Of more rows, joined words of more rows of B at once are worth more than longer streams.
@@ -242,7 +173,7 @@ def _interleaved_tiles(
         return ()
     deep, registers = workload.swept_arithmetic.depth, workload.target.vector_registers
     return tuple(
-        f"1x{width}{SWEPT_MARK}{streams}{STREAMS_MARK}{streams}"
+        TilePoint(1, width, "sweep", depth=streams, streams=streams)
         for width in widths
         for streams in INTERLEAVED
         if streams % deep == 0 and streams <= problem.k

@@ -21,8 +21,7 @@ from tilewise.kernels.schedule import (
 )
 from tilewise.search.space.division import block_steps, parallel_steps, part_extents
 from tilewise.search.space.parameters import Choice, Parameter, RegisterTile, Size
-from tilewise.search.space.points import WHOLE, Point, Value
-from tilewise.search.space.tiles import TileShape, tile_shape
+from tilewise.search.space.points import WHOLE, Point, TilePoint
 from tilewise.search.space.workload import Workload
 
 MOST_ROWS = 8  # pixels or lines of a register tile
@@ -42,7 +41,7 @@ def window_parameters(workload: Workload) -> tuple[Parameter, ...]:
     lines, channels = workload.extents["oh"], workload.extents["co"]
     has_lines = workload.dims.row != "oh"
     chosen = [
-        RegisterTile("tile", tuple(f"{rows}x{width}" for rows, width in _tiles(workload))),
+        RegisterTile("tile", _tiles(workload)),
         Parameter("unroll", (1,)),
         Choice("outer", ("cols", "rows")),
         Choice("pack_a", (False,)),
@@ -63,16 +62,15 @@ def _size(name: str, sizes: tuple[int, ...], extent: int) -> Size:
     return Size(name, (*(size for size in sizes if size < extent), WHOLE), extent)
 
 
-def _tiles(workload: Workload) -> list[tuple[int, int]]:
-    """(rows, vectors) of tiles that fit the registers and leave the code short."""
+def _tiles(workload: Workload) -> tuple[TilePoint, ...]:
+    """The tiles that fit the registers and leave the code short."""
     row, col = workload.extents[workload.dims.row], workload.extents[workload.dims.col]
     heights = [*range(1, 1 + min(row, MOST_ROWS))]
     heights += [row] if MOST_ROWS < row <= MOST_WHOLE_ROWS else []
     widths = range(1, 1 + max(1, min(MOST_VECTORS, col // workload.lanes)))
     sums = most_sums(workload)
-    return [(rows, width) for width in widths for rows in heights if rows * width <= sums] or [
-        (1, 1)
-    ]
+    fitting = (TilePoint(r, width) for width in widths for r in heights if r * width <= sums)
+    return tuple(fitting) or (TilePoint(1, 1),)
 
 
 def most_sums(workload: Workload) -> int:
@@ -83,10 +81,10 @@ def most_sums(workload: Workload) -> int:
     return min(workload.target.vector_registers - FREE_REGISTERS, MOST_PRODUCTS // products)
 
 
-def jammed_lines(workload: Workload, shape: TileShape, wanted: Value) -> int:
+def jammed_lines(workload: Workload, tile: TilePoint, wanted: int) -> int:
     """The lines that a tile has beside its rows: no more than registers hold."""
-    fitting = most_sums(workload) // (shape.rows * shape.width)
-    return max(1, min(int(wanted), fitting))
+    fitting = most_sums(workload) // (tile.rows * tile.vectors)
+    return max(1, min(wanted, fitting))
 
 
 def _writes_whole_vectors(workload: Workload) -> bool:
@@ -114,10 +112,10 @@ def window_schedule(workload: Workload, point: Point) -> Schedule:
 
 def _tail(workload: Workload, point: Point) -> Schedule:
     """The register step and what follows it."""
-    shape = tile_shape(point["tile"])
+    tile: TilePoint = point["tile"]
     outer: Literal["cols", "rows"] = "cols" if point["outer"] == "cols" else "rows"
-    lines = jammed_lines(workload, shape, point["lines"])
-    steps: list[Step] = [Register(shape.rows, shape.cols(workload.lanes), outer)]
+    lines = jammed_lines(workload, tile, point["lines"])
+    steps: list[Step] = [Register(tile.rows, tile.cols(workload.lanes), outer)]
     steps += [Jam("oh", lines)] if lines > 1 else []
     steps += [Nontemporal()] if point["nontemporal"] else []
     return Schedule(tuple(steps))

@@ -4,7 +4,7 @@ from tilewise.kernels.arithmetic import must_pack
 from tilewise.kernels.problem.iteration import is_packed_by_rows
 from tilewise.search.space.methods.algorithms import fetches_panels, method_parameters, tall_tiles
 from tilewise.search.space.parameters import Choice, Parameter, RegisterTile, Size
-from tilewise.search.space.points import WHOLE, Value
+from tilewise.search.space.points import WHOLE, TilePoint, Value
 from tilewise.search.space.tiles import joins_for_few_rows, register_tiles, split_tiles, swept_tiles
 from tilewise.search.space.windows import window_parameters
 from tilewise.search.space.workload import Workload
@@ -48,10 +48,10 @@ def parameters_of(workload: Workload) -> tuple[Parameter, ...]:
     return tuple(chosen)
 
 
-def _tiles(workload: Workload) -> tuple[Value, ...]:
-    whole = dict.fromkeys((*register_tiles(workload), *tall_tiles(workload)))
-    plain = (f"{rows}x{vectors}" for rows, vectors in whole)
-    return (*plain, *map(str, split_tiles(workload)), *swept_tiles(workload))
+def _tiles(workload: Workload) -> tuple[TilePoint, ...]:
+    sides = dict.fromkeys((*register_tiles(workload), *tall_tiles(workload)))
+    outer = (TilePoint(rows, vectors) for rows, vectors in sides)
+    return (*outer, *split_tiles(workload), *swept_tiles(workload))
 
 
 def _packs(workload: Workload, operand: str) -> tuple[Value, ...]:

@@ -6,9 +6,8 @@ problem has. A dim that was not cut and is about as long stays uncut.
 
 from tilewise.search.space.methods.algorithms import ALGORITHM, nearest_algorithm
 from tilewise.search.space.parameters import Parameter, RegisterTile, Size, default
-from tilewise.search.space.points import WHOLE, Point, Value
+from tilewise.search.space.points import WHOLE, Point, TilePoint, Value
 from tilewise.search.space.space import Space
-from tilewise.search.space.tiles import are_alike, tile_shape
 
 
 def adapt(space: Space, former: Space, params: Point) -> Point | None:
@@ -28,6 +27,7 @@ def _value(parameter: Parameter, old: Parameter, value: Value) -> Value | None:
     if isinstance(parameter, Size) and isinstance(old, Size):
         return _size(parameter, old, value)
     if isinstance(parameter, RegisterTile):
+        assert isinstance(value, TilePoint)
         return _tile(parameter, value)
     if parameter.name == ALGORITHM:
         return nearest_algorithm(parameter.values, value)
@@ -40,16 +40,15 @@ def _size(parameter: Size, old: Size, value: Value) -> Value:
     return parameter.nearest(old.size(value))
 
 
-def _tile(parameter: RegisterTile, value: Value) -> Value | None:
+def _tile(parameter: RegisterTile, tile: TilePoint) -> TilePoint | None:
     """The same tile, else the one nearest in shape of its kind."""
-    if value in parameter.values:
-        return value
-    shape = tile_shape(value)
-    alike = [v for v in parameter.values if are_alike(tile_shape(v), shape)]
-    wanted = parameter.encode_shape(shape)
+    if tile in parameter.values:
+        return tile
+    alike = [other for other in parameter.values if other.kind == tile.kind]
+    wanted = parameter.encode(tile)
 
-    def far(other: Value) -> float:
-        pairs = zip(parameter.encode_shape(tile_shape(other)), wanted, strict=True)
+    def far(other: TilePoint) -> float:
+        pairs = zip(parameter.encode(other), wanted, strict=True)
         return sum((a - b) ** 2 for a, b in pairs)
 
     return min(alike, key=far, default=None)

@@ -28,7 +28,6 @@ from tilewise.search.model.weights import AMOUNTS, READS, UNHIDDEN, Weights
 from tilewise.search.records import Solved
 from tilewise.search.space.parameters import completed
 from tilewise.search.space.space import Space
-from tilewise.search.space.tiles import tile_shape
 
 Array = NDArray[np.float64]
 
@@ -135,7 +134,7 @@ def _timed(target: Target, solved: Solved) -> tuple[Array, Array]:
     trials = (*solved.points, *solved.slower)
     stored = [(completed(former.parameters, params), time) for params, time in trials]
     # The model is too rough about other tiles to tell what anything costs.
-    timed = [(p, time) for p, time in stored if former.holds(p) and tile_shape(p["tile"]).is_plain]
+    timed = [(p, time) for p, time in stored if former.holds(p) and p["tile"].kind == "outer"]
     rows = [list(amounts(former, point).values()) for point, _ in timed]
     return np.array(rows), np.array([time for _, time in timed])
 

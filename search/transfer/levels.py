@@ -3,7 +3,7 @@
 from tilewise.search.records import Solved
 from tilewise.search.space.levels.tiles import VectorTile, sides
 from tilewise.search.space.parameters import Parameter, Size, default
-from tilewise.search.space.points import Point, Value
+from tilewise.search.space.points import Point, TilePoint, Value
 from tilewise.search.space.space import Space
 from tilewise.search.store import TrialStore
 from tilewise.search.transfer.nearness import MAX_SERVING_SEARCHES, distance, near_searches
@@ -33,6 +33,8 @@ def _value(parameter: Parameter, value: Value | None) -> Value:
     """The value here that is nearest to one there; one that was not cut stays so."""
     if value is None or value in parameter.values:
         return default(parameter) if value is None else value
-    if isinstance(parameter, VectorTile):
+    if isinstance(parameter, VectorTile) and isinstance(value, TilePoint):
         return parameter.nearest(*sides(value))
-    return parameter.nearest(int(value)) if isinstance(parameter, Size) else default(parameter)
+    if isinstance(parameter, Size) and isinstance(value, int):
+        return parameter.nearest(value)
+    return default(parameter)

@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +15,7 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Schedule, instruction_of, loop_nest
 from tilewise.kernels.system.toolchain import identity
 from tilewise.kernels.target import described
+from tilewise.search.space.points import TilePoint, scalars_of
 from tilewise.service.api.schemas.suites import SuiteReport
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound
@@ -251,11 +253,15 @@ def report_of(row: models.SuiteReport) -> Json:
 
 def trial_json(row: models.Trial) -> Json:
     """One trial; `samples_us` are its samples as they were, `time_us` is at pace 1."""
+    tile = row.params.get("tile")
     return {
         "number": row.number,
         "hash": row.hash,
         "steps": row.steps,
-        "params": row.params,
+        "params": scalars_of(row.params),
+        "tile": {**asdict(tile), "description": tile.description}
+        if isinstance(tile, TilePoint)
+        else None,
         "state": row.state,
         "origin": row.origin,
         "failure": row.failure,

@@ -25,6 +25,7 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import parse_target
 from tilewise.kernels.target.model import LONGEST_TARGET
+from tilewise.search.space.points import TilePoint, point_from_json
 from tilewise.service.db.base import now
 from tilewise.service.db.trials import unpack_samples
 
@@ -188,8 +189,12 @@ Samples = Annotated[
 ]
 Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Params = Annotated[
-    dict[Name, Whole | Annotated[str, Field(max_length=300)] | bool], Field(max_length=200)
+    dict[Name, Whole | Annotated[str, Field(max_length=300)] | bool | TilePoint],
+    Field(max_length=200),
+    BeforeValidator(lambda value: point_from_json(value) if isinstance(value, dict) else value),
 ]
+"""A point; archives of formats 1 to 3 have its tile as text."""
+
 Document = Annotated[dict[str, Any], AfterValidator(_plain)]
 Column = Annotated[dict[str, Any], AfterValidator(_plain), AfterValidator(_few)]
 """Of a row that has it beside others."""

@@ -8,7 +8,7 @@ from tilewise.service.archive.fields import Moment, Sha256
 from tilewise.service.archive.lines import MEMBERS, SINCE
 from tilewise.service.errors import ArchiveError
 
-FORMAT = 3
+FORMAT = 4
 MANIFEST = "manifest.json"
 
 

@@ -17,6 +17,8 @@ from sqlalchemy import JSON, DateTime, Dialect, Double, MetaData, inspect
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.types import TypeDecorator
 
+from tilewise.search.space.points import Point, point_from_json, point_to_json
+
 # Alembic can only alter a constraint that has a name, and the name must be the same
 # on every database.
 NAMING = {
@@ -156,6 +158,26 @@ class Array(_Tolerant):
     impl = JSON(none_as_null=True)
     cache_ok = True
     kind = list
+
+
+class StoredPoint(_Tolerant):
+    """A point of a search space (`tilewise.search.space.points`) as a JSON object."""
+
+    impl = JSON(none_as_null=True)
+    cache_ok = True
+    kind = dict
+
+    def process_bind_param(self, value: Point | None, dialect: Dialect) -> dict[str, Any] | None:
+        """Return the point as JSON."""
+        return None if value is None else point_to_json(value)
+
+    def process_result_value(self, value: Any | None, dialect: Dialect) -> Any | None:
+        """Return the point; what is no object is left as it is.
+
+        Raises:
+            ValueError: its tile is none.
+        """
+        return point_from_json(value) if isinstance(value, dict) else value
 
 
 class Base(DeclarativeBase):

@@ -267,6 +267,7 @@ class Trial(Reply):
     compile_s: float
     max_error: float | None
     created: datetime | None = None
+    tile: Json | None = None
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from tilewise.search.space.methods.strassen import levels_of
 from tilewise.search.space.methods.winograd import has_far_result, has_large_filter, outputs_of
 from tilewise.search.space.parameters import Choice, Parameter, Size
 from tilewise.search.space.points import WHOLE, Point, Value
-from tilewise.search.space.tiles import MIN_CHAINS, tile_shape
+from tilewise.search.space.tiles import MIN_CHAINS
 from tilewise.search.space.workload import Workload
 
 DIRECT, ALGORITHM, WANTED = "direct", "algorithm", "tiles"
@@ -123,8 +123,8 @@ def channels_of(workload: Workload) -> str:
 
 def transformed_schedule(workload: Workload, point: Point, method: Winograd | Strassen) -> Schedule:
     """The schedule of a point whose operands a step transforms."""
-    shape = tile_shape(point["tile"])
-    register = Register(shape.rows, shape.cols(workload.lanes), "cols")
+    tile = point["tile"]
+    register = Register(tile.rows, tile.cols(workload.lanes), "cols")
     col = begin(workload.problem, method).col
     extents, divided = transformed_part(workload, point, method, register)
     steps: list[Step] = [method, *divided]

@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from tilewise.search.records import CacheMode, TrialState
+from tilewise.search.space.points import TileKind
 from tilewise.service.api.schemas.results import BestView, FiniteView, TrialCounts
 from tilewise.service.db.models import JobState
 
@@ -67,9 +68,27 @@ class JobPage(Page):
     jobs: list[JobView]
 
 
+class TileView(FiniteView):
+    """The register tile of a trial.
+
+    `vectors` counts vectors of a row of the result, and single columns of a `split` or `iree` tile.
+    A `split` tile adds up each element in `partial_sums` vectors along k. A `sweep` reads `depth`
+    rows of B at once, its k-block, from `streams` parts of k.
+    """
+
+    rows: int
+    vectors: int
+    kind: TileKind
+    partial_sums: int
+    depth: int
+    streams: int
+    description: str
+
+
 class TrialView(FiniteView):
     """One finished trial.
 
+    `tile` is the register tile of `params` as an object, null where they have none.
     `pace` is how many times longer than on the undisturbed machine everything took, null
     where nothing told it; `time_us` is the median of `samples_us` over it. `samples_taken` is how
     many samples there were before `tilewise db prune` has left some of them, null where all are
@@ -80,6 +99,7 @@ class TrialView(FiniteView):
     hash: str
     steps: list[dict[str, Any]]
     params: dict[str, Any]
+    tile: TileView | None
     state: TrialState
     origin: str
     failure: str | None

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from tilewise.kernels.target.model import LONGEST_TARGET
 from tilewise.search.records import LONGEST_SAMPLER, CacheMode, FailureClass, TrialState
-from tilewise.service.db.base import Base, now
+from tilewise.service.db.base import Base, StoredPoint, now
 from tilewise.service.db.models.asked import Job, Problem
 from tilewise.service.db.models.places import Machine, Toolchain
 
@@ -55,7 +55,7 @@ class Trial(Base):
     number: Mapped[int]
     hash: Mapped[str] = mapped_column(String(16))
     steps: Mapped[list[Any]]
-    params: Mapped[dict[str, Any]]
+    params: Mapped[dict[str, Any]] = mapped_column(StoredPoint)
     state: Mapped[TrialState] = mapped_column(String(16))
     origin: Mapped[str] = mapped_column(String(LONGEST_SAMPLER))
     failure: Mapped[FailureClass | None] = mapped_column(String(16))

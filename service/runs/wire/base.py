@@ -2,9 +2,19 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+)
 
 from tilewise.search.records import Measurement
+from tilewise.search.space.points import TilePoint, point_from_json
 
 LARGEST = 2**31 - 1
 LONGEST_MESSAGE = 100_000
@@ -27,9 +37,11 @@ Message = Annotated[str, Field(max_length=LONGEST_MESSAGE), AfterValidator(_with
 Unbounded = Annotated[float, Field(allow_inf_nan=True)]
 """How far a result is off, which may be infinitely far."""
 
+_Text = Annotated[StrictStr, Field(max_length=300, pattern=PLAIN)]
 Params = Annotated[
-    dict[Label, StrictBool | Whole | Annotated[StrictStr, Field(max_length=300, pattern=PLAIN)]],
+    dict[Label, StrictBool | Whole | _Text | TilePoint],
     Field(max_length=200),
+    BeforeValidator(lambda said: point_from_json(said) if isinstance(said, dict) else said),
 ]
 
 

@@ -6,12 +6,13 @@ import pytest
 
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.target import detect
+from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
 
 
 def propose_rows(monkeypatch: pytest.MonkeyPatch, problem: Problem, rows: list[int]) -> None:
     """Have every search of `problem` begin with tiles of these rows and one vector."""
-    tiles = tuple(f"{r}x1" for r in rows)
+    tiles = tuple(TilePoint(r, 1) for r in rows)
     parameters = tuple(
         replace(p, values=tiles) if p.name == "tile" else p
         for p in Space(problem, detect()).parameters

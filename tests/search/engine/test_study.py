@@ -25,6 +25,7 @@ from tilewise.search.model.analytical import Model
 from tilewise.search.records import SAMPLERS, TrialRecord, TuneRequest
 from tilewise.search.samplers.history import SCHEDULE
 from tilewise.search.samplers.points import point_of
+from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
 from tilewise.search.timing.summary import summarise
 
@@ -150,7 +151,7 @@ def test_the_study_that_a_store_rebuilds_is_the_study_as_it_was() -> None:
 
 def test_a_trial_of_an_earlier_space_is_in_the_study_and_is_not_tried_again() -> None:
     other = timed(SPACE, 0, beside(SPACE, 5)[0], 1e-3)
-    stale = replace(other, params={"tile": "99x99"})
+    stale = replace(other, params={"tile": TilePoint(99, 99)})
     search = SearchStudy(MODEL, TuneRequest(), [stale], [other.params])
     first = search.study.trials[0]
     assert first.params == {} and first.user_attrs[SCHEDULE] == other.schedule.hash

@@ -11,6 +11,7 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import loop_nest
 from tilewise.search.model.analytical import Model, amounts
 from tilewise.search.model.prior import prior_points
+from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
 
 
@@ -51,5 +52,7 @@ def test_the_model_knows_what_a_dilated_filter_packs_of_an_image() -> None:
 def test_the_model_prefers_what_uses_the_registers() -> None:
     space = Space(SQUARE, WIDE)
     point = {p.name: p.values[-1] for p in space.parameters} | {"outer": "cols", "unroll": 2}
-    few, many = (Model.shipped(space).log_time(point | {"tile": tile}) for tile in ("8x1", "8x3"))
+    few, many = (
+        Model.shipped(space).log_time(point | {"tile": TilePoint(8, vectors)}) for vectors in (1, 3)
+    )
     assert many < few

@@ -10,8 +10,8 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import loop_nest
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
+from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
-from tilewise.search.space.tiles import tile_shape
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -31,10 +31,10 @@ def test_panels_packed_ahead_are_streamed_beside_all_rows_first(dtype: str) -> N
     space = Space(parse_problem(f"matmul:m=16,n=4096,k=4096,dtype={dtype},weights=constant"), WIDE)
     model = Model.shipped(space)
     first = prior_points(model, 1)[0]
-    assert first["tile"] == "16x1" and space.schedule(first).prefetches
+    assert first["tile"] == TilePoint(16, 1) and space.schedule(first).prefetches
     without = first | {"prefetch": False}
     assert model.log_time(first) < model.log_time(without)
-    assert model.log_time(without | {"tile": "8x2"}) < model.log_time(without)
+    assert model.log_time(without | {"tile": TilePoint(8, 2)}) < model.log_time(without)
 
 
 @pytest.mark.parametrize(
@@ -52,18 +52,19 @@ def test_lines_of_small_images_stream_panels_packed_ahead(text: str, is_first: b
     space = Space(parse_problem(f"conv2d:n=1,{text},dtype=f32"), WIDE)
     first = prior_points(Model.shipped(space), 1)[0]
     nest = loop_nest(space.problem, space.schedule(first))
-    is_streamed = first["tile"] == "7x2" and bool(nest.fetches) and nest.depth == 256
+    is_streamed = first["tile"] == TilePoint(7, 2) and bool(nest.fetches) and nest.depth == 256
     assert is_streamed == is_first
 
 
-@pytest.mark.parametrize("tile", ["4x4", "6x4"])
-def test_tiles_that_share_joined_words_take_less(tile: str) -> None:
+@pytest.mark.parametrize("rows", [4, 6])
+def test_tiles_that_share_joined_words_take_less(rows: int) -> None:
     target = replace(WIDE, features=frozenset({"avx512vnni"}))
     space = Space(parse_problem("matmul:m=16,n=4096,k=4096,dtype=i8"), target)
     model, base = Model.shipped(space), {p.name: p.values[0] for p in space.parameters}
-    shared, alone = (model.log_time(base | {"tile": swept}) for swept in (f"{tile}w32", "16x1w32"))
+    tiles = [TilePoint(*sides, "sweep", depth=32) for sides in ((rows, 4), (16, 1))]
+    shared, alone = (model.log_time(base | {"tile": tile}) for tile in tiles)
     assert shared < alone
-    assert f"{tile}w64" in space.values("tile") and "16x1w64" not in space.values("tile")
+    assert [replace(tile, depth=64) in space.values("tile") for tile in tiles] == [True, False]
 
 
 DOTS = replace(WIDE, features=frozenset({"avx512bf16", "avx512vnni"}))
@@ -84,7 +85,7 @@ def test_words_are_joined_in_small_blocks_for_few_rows_early(text: str, is_early
     joined = [
         point
         for point in prior_points(Model.shipped(space), 2)
-        if point["tile"] == "4x4" and point["depth"] == 64
+        if point["tile"] == TilePoint(4, 4) and point["depth"] == 64
     ]
     assert any(space.schedule(point).prefetches for point in joined) == is_early
     assert (64 in space.values("depth")) == ("m=4," in text or is_early)
@@ -108,11 +109,9 @@ def test_tiles_that_share_words_come_early(text: str, tiles: list[str]) -> None:
     rows = space.workload.dims.extent("m")
     points = prior_points(Model.shipped(space), 4)
     shared = [
-        point
-        for point in points
-        if (shape := tile_shape(point["tile"])).swept and shape.rows < rows
+        point for point in points if (tile := point["tile"]).kind == "sweep" and tile.rows < rows
     ]
-    assert [point["tile"] for point in shared][: len(tiles)] == tiles
+    assert [str(point["tile"]) for point in shared][: len(tiles)] == tiles
     if tiles:
         assert points[0] == shared[0]
         assert space.schedule(points[0]).prefetches == (True in space.values("prefetch"))
@@ -121,7 +120,8 @@ def test_tiles_that_share_words_come_early(text: str, tiles: list[str]) -> None:
 @pytest.mark.parametrize("rows", [2, 4])
 def test_tiles_of_all_rows_join_whole_vectors_first(rows: int) -> None:
     space = Space(parse_problem(f"matmul:m={rows},n=4096,k=4096,dtype=i8"), DOTS)
-    assert prior_points(Model.shipped(space), 1)[0]["tile"] in (f"{rows}x4w32", f"{rows}x8w32")
+    tiles = [TilePoint(rows, vectors, "sweep", depth=32) for vectors in (4, 8)]
+    assert prior_points(Model.shipped(space), 1)[0]["tile"] in tiles
 
 
 @pytest.mark.parametrize(("n", "is_fetched"), [(22016, True), (2048, False)])

@@ -7,6 +7,7 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.search.model.analytical import Model, amounts
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.methods.algorithms import ALGORITHM, WANTED, step_of
+from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
 
 LARGE = "matmul:m=512,n=4096,k=4096,dtype=f32,weights=constant"
@@ -22,7 +23,7 @@ def test_large_products_begin_with_it_and_the_direct_method_is_second() -> None:
 def test_products_are_counted_point_by_point() -> None:
     space = Space(parse_problem(LARGE), WIDE)
     point = {p.name: p.values[0] for p in space.parameters}
-    point |= {"tile": "8x2", "cols": 0, WANTED: 0, "depth": 0, "prefetch": True}
+    point |= {"tile": TilePoint(8, 2), "cols": 0, WANTED: 0, "depth": 0, "prefetch": True}
     found = {name: amounts(space, point | {ALGORITHM: name}) for name in space.values(ALGORITHM)}
     adds = {name: amount["multiply_adds"] for name, amount in found.items()}
     assert adds["direct"] / adds["strassen1"] == pytest.approx(8 / 7)
@@ -33,6 +34,6 @@ def test_products_are_counted_point_by_point() -> None:
 def test_panels_that_are_not_fetched_ahead_cost() -> None:
     model = Model.shipped(Space(parse_problem(LARGE), WIDE))
     point = {p.name: p.values[0] for p in model.space.parameters}
-    point |= {ALGORITHM: "strassen1", "tile": "8x2", "cols": 0, WANTED: 0}
+    point |= {ALGORITHM: "strassen1", "tile": TilePoint(8, 2), "cols": 0, WANTED: 0}
     times = [model.log_time(point | {"prefetch": fetched}) for fetched in (False, True)]
     assert times[0] > times[1]

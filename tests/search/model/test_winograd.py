@@ -12,7 +12,7 @@ from tilewise.search.model.analytical import Model, amounts
 from tilewise.search.model.prior import prior_points
 from tilewise.search.model.weights import AMOUNTS
 from tilewise.search.space.methods.algorithms import ALGORITHM, step_of
-from tilewise.search.space.points import Point
+from tilewise.search.space.points import Point, TilePoint
 from tilewise.search.space.space import Space
 
 DEEP = "conv2d:n=1,h=28,w=28,ci=128,co=128,kh=3,kw=3,pad=1,dtype=f32"
@@ -63,7 +63,7 @@ def test_products_are_counted_point_by_point() -> None:
     """Four times fewer multiply-adds for tiles of 4x4, 2.25 times for 2x2, where tiles fit."""
     space = Space(parse_problem(DEEP), WIDE)
     point = {p.name: p.values[0] for p in space.parameters}
-    point |= {"tile": "7x2", "cols": 0, "tiles": 0, "depth": 0}
+    point |= {"tile": TilePoint(7, 2), "cols": 0, "tiles": 0, "depth": 0}
     of_each = {name: amounts(space, point | {ALGORITHM: name}) for name in space.values(ALGORITHM)}
     assert all(tuple(found) == AMOUNTS for found in of_each.values())
     adds = {name: found["multiply_adds"] for name, found in of_each.items()}
@@ -80,7 +80,7 @@ def test_products_are_those_of_the_form(text: str, saved: dict[int, float]) -> N
     """Less what the last tile of a line has too much."""
     space = Space(parse_problem(text), WIDE)
     point = {p.name: p.values[0] for p in space.parameters}
-    point |= {"tile": "7x2", "cols": 0, "tiles": 0, "depth": 0}
+    point |= {"tile": TilePoint(7, 2), "cols": 0, "tiles": 0, "depth": 0}
     adds = {
         output_of({ALGORITHM: name}): amounts(space, point | {ALGORITHM: name})["multiply_adds"]
         for name in space.values(ALGORITHM)
@@ -92,7 +92,7 @@ def test_products_are_those_of_the_form(text: str, saved: dict[int, float]) -> N
 def test_a_block_of_tiles_that_leaves_the_second_cache_costs() -> None:
     found = model("conv2d:n=1,h=112,w=112,ci=64,co=64,kh=3,kw=3,pad=1,dtype=f32")
     point = {p.name: p.values[0] for p in found.space.parameters}
-    point |= {ALGORITHM: "winograd4", "tile": "6x4", "cols": 0}
+    point |= {ALGORITHM: "winograd4", "tile": TilePoint(6, 4), "cols": 0}
     whole, cut = (exp(found.log_time(point | {"tiles": tiles})) for tiles in (0, 24))
     assert whole > cut
 
@@ -103,13 +103,15 @@ SMALL = "conv2d:n=1,h=7,w=7,ci=512,co=512,kh=3,kw=3,pad=1,dtype=f32,weights=cons
 def filtered_amount(text: str, amount: str, **changed: object) -> float:
     found = model(text)
     point = {p.name: p.values[0] for p in found.space.parameters}
-    whole = {ALGORITHM: "winograd2", "tile": "8x3", "cols": 0, "tiles": 0}
+    whole = {ALGORITHM: "winograd2", "tile": TilePoint(8, 3), "cols": 0, "tiles": 0}
     return amounts(found.space, point | whole | changed)[amount]
 
 
 def test_panels_beyond_the_first_cache_are_read_for_each_register_tile() -> None:
     """16 tiles are two tiles of 8 rows, or one of 16."""
-    two, one = (filtered_amount(SMALL, "b_from_l2", tile=tile) for tile in ("8x3", "16x1"))
+    two, one = (
+        filtered_amount(SMALL, "b_from_l2", tile=TilePoint(*sides)) for sides in ((8, 3), (16, 1))
+    )
     panels = 16 * 512 * (-(-512 // 48) * 48) * 4 / 64
     assert (two, one) == (panels, 0)
 
@@ -159,7 +161,13 @@ def test_a_tile_of_all_rows_is_among_the_first_where_panels_are_read_once() -> N
 
 def test_products_hide_what_was_fetched_ahead() -> None:
     """Of a filter that all tiles read once, the more of them the less is waited for."""
-    point = {ALGORITHM: "winograd4", "tile": "4x4", "cols": 0, "tiles": 0, "prefetch": True}
+    point = {
+        ALGORITHM: "winograd4",
+        "tile": TilePoint(4, 4),
+        "cols": 0,
+        "tiles": 0,
+        "prefetch": True,
+    }
     waited = []
     for pixels in (8, 16, 32):
         space = model(CONSTANT.format(pixels, 384), FAR).space

@@ -8,7 +8,7 @@ import optuna
 from tilewise.search.engine.study import rebuilt
 from tilewise.search.records import TrialRecord
 from tilewise.search.samplers.points import distributions, point_of
-from tilewise.search.space.points import Point
+from tilewise.search.space.points import Point, TilePoint
 from tilewise.search.space.space import Space
 from tilewise.search.timing.summary import summarise
 
@@ -26,7 +26,14 @@ def timed(space: Space, number: int, point: Point, seconds: float) -> TrialRecor
 
 def seconds(space: Space, point: Point) -> float:
     """A smooth landscape whose best is far from where the prior begins."""
-    goal = {"tile": "3x6", "unroll": 1, "depth": 96, "cols": 1024, "rows": 16, "pack_a": True}
+    goal = {
+        "tile": TilePoint(3, 6),
+        "unroll": 1,
+        "depth": 96,
+        "cols": 1024,
+        "rows": 16,
+        "pack_a": True,
+    }
     apart = sum(
         (a - b) ** 2
         for p in space.parameters

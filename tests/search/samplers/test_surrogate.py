@@ -17,7 +17,7 @@ from tilewise.search.samplers import features, surrogate
 from tilewise.search.samplers.gaussian_process import Array
 from tilewise.search.samplers.surrogate import SurrogateSampler
 from tilewise.search.samplers.untried import FEW_VALUES
-from tilewise.search.space.points import Point
+from tilewise.search.space.points import Point, TilePoint
 from tilewise.search.space.space import Space
 
 
@@ -54,7 +54,7 @@ def test_each_value_of_few_has_a_trial_soon_whatever_the_model_says_of_it() -> N
 def test_a_greedy_turn_changes_one_thing_of_what_was_timed(turns: int, monkeypatch) -> None:
     monkeypatch.setattr(surrogate, "GREEDY", turns)
     space = Space(SQUARE, WIDE)
-    told = screened(space, 40, {"tile": "3x6"})
+    told = screened(space, 40, {"tile": TilePoint(3, 6)})
     few = [p.values for p in space.parameters if len(p.values) <= FEW_VALUES]
     screens = PRIOR_OF["surrogate"] + sum(map(len, few))
     points = [trial.params for trial in told]

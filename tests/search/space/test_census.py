@@ -6,6 +6,7 @@ from tests.search.targets import WIDE
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import Target
 from tilewise.search.space.census import count_schedules
+from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
 
 TIGHT = Target("tight", vector_bytes=16, vector_registers=16, l2_bytes=20_000, threads=2)
@@ -41,7 +42,7 @@ def test_what_the_caches_cannot_take_is_not_counted() -> None:
     problem = parse_problem("matmul:m=64,n=2048,k=4096,dtype=f32")
     roomy, tight = (Space(problem, Target("x", l2_bytes=size)) for size in (4 << 20, 256 << 10))
     assert count_schedules(tight) < count_schedules(roomy)
-    point = {p.name: p.values[-1] for p in tight.parameters} | {"tile": "4x4", "depth": 0}
+    point = {p.name: p.values[-1] for p in tight.parameters} | {"tile": TilePoint(4, 4), "depth": 0}
     reason = tight.why_illegal(tight.schedule(point | {"pack_b": False}))
     assert reason is None  # 256 KiB just fit
     small = Space(problem, Target("x", l2_bytes=128 << 10))

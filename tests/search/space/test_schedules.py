@@ -7,8 +7,8 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Pack, Parallel, Prefetch, Stream, Tile, check_legal
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
+from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
-from tilewise.search.space.tiles import tile_shape
 
 LARGE = parse_problem("matmul:m=128,n=3072,k=768,dtype=f32")
 
@@ -64,7 +64,10 @@ def test_a_large_b_can_be_prefetched_but_where_it_is_transposed_or_gathered(
 def test_chunks_can_be_outside_of_blocks_of_a_far_b_on_golden_cove_servers() -> None:
     text = "matmul:m=64,n=3000,k=900,dtype=f32"
     space = Space(parse_problem(text), FAR)
-    point = {p.name: p.values[0] for p in space.parameters} | {"tile": "8x3", "prefetch": True}
+    point = {p.name: p.values[0] for p in space.parameters} | {
+        "tile": TilePoint(8, 3),
+        "prefetch": True,
+    }
     nests = {
         order: [type(step) for step in space.schedule(point | {"chunks": order}).steps[:3]]
         for order in space.values("chunks")
@@ -85,7 +88,7 @@ def test_chunks_can_be_outside_of_blocks_of_a_far_b_on_golden_cove_servers() -> 
 def test_split_tiles_are_legal_with_every_other_choice(text: str) -> None:
     space = Space(parse_problem(text), WIDE)
     names = [p.name for p in space.parameters if p.name != "tile"]
-    chosen = [tile for tile in space.values("tile") if tile_shape(tile).split]
+    chosen = [tile for tile in space.values("tile") if tile.kind == "split"]
     assert chosen
     for tile, index in product(chosen, range(8)):
         point = {name: space.values(name)[index % len(space.values(name))] for name in names}

@@ -10,11 +10,10 @@ from tilewise.search.model.prior import prior_points
 from tilewise.search.space.space import Space
 from tilewise.search.space.tiles import (
     INTERLEAVED,
-    SplitTile,
+    fits,
     register_tiles,
     split_tiles,
     swept_tiles,
-    tile_shape,
 )
 
 
@@ -25,8 +24,7 @@ def test_register_tiles_fit_the_registers() -> None:
         for rows, vectors in register_tiles(space.workload):
             assert rows * vectors + vectors + 1 <= target.vector_registers
     first = prior_points(Model.shipped(Space(SQUARE, WIDE)), 1)[0]
-    rows, vectors, *_ = tile_shape(first["tile"])
-    assert rows * vectors >= 20  # the registers are there to be used
+    assert first["tile"].rows * first["tile"].vectors >= 20  # the registers are there to be used
 
 
 SMALL_IMAGE = "conv2d:n=1,h=7,w=7,ci=64,co=64,kh=3,kw=3,pad=1,dtype=f32"
@@ -65,8 +63,7 @@ def test_narrow_results_are_offered_splits_of_the_reduction(text: str, target: T
     if problem.m * problem.n > 1:
         assert not all(first)  # a script needs one that does not split
     for tile in split_tiles(space.workload):
-        assert tile == SplitTile.parse(str(tile))
-        assert tile.cols <= problem.n and tile.rows <= problem.m
+        assert tile.vectors <= problem.n and tile.rows <= problem.m
 
 
 @pytest.mark.parametrize(
@@ -101,11 +98,11 @@ def test_few_rows_may_read_both_factors_along_the_reduction(text: str, target: T
     problem = parse_problem(text)
     space = Space(problem, target)
     tiles = split_tiles(space.workload)
-    assert tiles and {str(tile) for tile in tiles} <= set(map(str, space.values("tile")))
+    assert tiles and set(tiles) <= set(space.values("tile"))
     for tile in tiles:
-        assert tile.rows <= problem.m and tile.cols <= problem.n
-        assert tile.fits(target.vector_registers)
-        loads, products = tile.rows + tile.cols, tile.rows * tile.cols
+        assert tile.rows <= problem.m and tile.vectors <= problem.n
+        assert fits(tile, target.vector_registers)
+        loads, products = tile.rows + tile.vectors, tile.rows * tile.vectors
         assert 3 * loads <= 2 * products, "two loads for three products at most"
     found = [space.schedule(point) for point in prior_points(Model.shipped(space), 16)]
     kinds = [splits(schedule) for schedule in found]
@@ -134,13 +131,12 @@ def test_results_of_few_rows_are_offered_sweeps(text: str, target: Target) -> No
     swept = [loop_nest(problem, schedule).is_sweep for schedule in first]
     assert any(swept) and not all(swept)
     for tile in offered:
-        shape = tile_shape(tile)
-        assert shape.rows <= problem.m and not shape.is_plain
+        assert tile.rows <= problem.m and tile.kind == "sweep"
         point = {p.name: p.values[0] for p in space.parameters} | {"tile": tile}
         schedule = space.schedule(point)
         nest = loop_nest(problem, schedule)
         assert nest.is_sweep and nest.k_block is not None
-        assert (nest.k_block.step, nest.k_block.streams) == (shape.swept, shape.streams)
+        assert (nest.k_block.step, nest.k_block.streams) == (tile.depth, tile.streams)
         plan(problem, schedule, target)
 
 
@@ -157,8 +153,8 @@ def test_the_first_sweep_is_of_streams_where_rows_meet_in_a_cache(
     text: str, first: tuple[int, int]
 ) -> None:
     space = Space(parse_problem(text), WIDE)
-    shapes = [tile_shape(p["tile"]) for p in prior_points(Model.shipped(space), 16)]
-    swept = [(shape.swept, shape.streams) for shape in shapes if shape.swept]
+    tiles = [point["tile"] for point in prior_points(Model.shipped(space), 16)]
+    swept = [(tile.depth, tile.streams) for tile in tiles if tile.kind == "sweep"]
     assert swept[0] == first
     assert {1} < {streams for _, streams in swept}  # the model may err: both kinds have trials
 
@@ -174,7 +170,7 @@ def test_the_first_sweep_is_of_streams_where_rows_meet_in_a_cache(
 )
 def test_streams_are_offered_to_one_row_of_a_far_b(text: str, streams: set[int]) -> None:
     workload = Space(parse_problem(f"matmul:{text}"), WIDE).workload
-    assert {tile_shape(tile).streams for tile in swept_tiles(workload)} == streams
+    assert {tile.streams for tile in swept_tiles(workload)} == streams
 
 
 @pytest.mark.parametrize(

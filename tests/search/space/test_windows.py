@@ -12,6 +12,7 @@ from tilewise.kernels.schedule import Jam, Nontemporal, Prefetch, check_legal
 from tilewise.kernels.target import Target
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
+from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
 
 PROBLEMS = (
@@ -51,8 +52,8 @@ def test_a_tile_that_computes_in_its_registers_is_thought_faster() -> None:
     space = Space(parse_problem(PROBLEMS[0]), WIDE)
     model = Model.shipped(space)
     base = prior_points(model, 1)[0] | {"lines": 1, "nontemporal": False, "prefetch": False}
-    assert model.log_time(base | {"tile": "4x1", "lines": 2}) < model.log_time(
-        base | {"tile": "1x1"}
+    assert model.log_time(base | {"tile": TilePoint(4, 1), "lines": 2}) < model.log_time(
+        base | {"tile": TilePoint(1, 1)}
     )
 
 

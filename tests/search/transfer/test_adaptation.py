@@ -3,6 +3,7 @@ import pytest
 from tests.search.targets import WIDE
 from tests.search.transfer.searches import solved
 from tilewise.kernels.problem import parse_problem
+from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
 from tilewise.search.transfer.adaptation import adapt
 
@@ -16,11 +17,11 @@ def adapted(text: str, **changes):
 
 def test_sizes_are_kept_and_snapped() -> None:
     text = "matmul:m=600,n=4000,k=300,dtype=f32"
-    point = adapted(text, depth=512, cols=0, rows=64, tile="8x3")
+    point = adapted(text, depth=512, cols=0, rows=64, tile=TilePoint(8, 3))
     assert point["depth"] == 0  # 300 is less than what stayed in the cache
     assert point["cols"] == 512  # it was whole, but a dim of 4000 is another matter
     assert point["rows"] == 64
-    assert point["tile"] == "8x3"
+    assert point["tile"] == TilePoint(8, 3)
 
 
 @pytest.mark.parametrize(("extent", "cols"), [(300, 0), (1000, 0), (1023, 0), (1024, 512)])
@@ -29,8 +30,8 @@ def test_a_dim_that_was_not_cut_stays_whole_up_to_twice_as_long(extent: int, col
 
 
 def test_a_tile_that_does_not_fit_gives_way_to_one_like_it() -> None:
-    point = adapted("matmul:m=512,n=20,k=512,dtype=f32", tile="8x3")
-    assert point["tile"] in ("8x2", "12x2", "10x2")
+    point = adapted("matmul:m=512,n=20,k=512,dtype=f32", tile=TilePoint(8, 3))
+    assert point["tile"] in [TilePoint(rows, 2) for rows in (8, 10, 12)]
 
 
 ONE_ROW = "matmul:m=1,n={},k=1000,dtype=f32"

@@ -14,8 +14,8 @@ from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
 from tilewise.search.model.weights import AMOUNTS, DEFAULT_WEIGHTS, FITTED_WEIGHTS, Weights, shipped
 from tilewise.search.records import Solved
+from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
-from tilewise.search.space.tiles import tile_shape
 from tilewise.search.transfer import calibration
 from tilewise.search.transfer.calibration import MIN_TRIALS, TRIAL_ERROR, calibrate
 
@@ -86,7 +86,7 @@ def test_errors_that_no_cost_explains_are_not_learnt(seed: int) -> None:
 
 def test_single_columns_and_several_threads_teach_nothing() -> None:
     thin = Model.shipped(Space(parse_problem("matmul:batch=16,m=512,n=4,k=512,dtype=f32"), WIDE))
-    points = [p for p in prior_points(thin, 40) if tile_shape(p["tile"]).split]
+    points = [p for p in prior_points(thin, 40) if p["tile"].kind == "split"]
     timed = tuple((p, 16 * exp(thin.log_time(p) + 0.1 * i)) for i, p in enumerate(points))
     assert len(timed) >= MIN_TRIALS
     known = [Solved(thin.space.problem, WIDE.canonical, timed)]
@@ -109,7 +109,7 @@ def test_a_few_trials_or_those_of_another_target_teach_nothing() -> None:
 
 def test_points_that_are_none_any_more_are_passed_over() -> None:
     model, known = Model.shipped(Space(SQUARE, WIDE)), searched_with(costs(1.0, b_rows_from_l2=5))
-    gone = tuple((p | {"tile": "40x9"}, 1e-9) for p, _ in known[0].points)
+    gone = tuple((p | {"tile": TilePoint(40, 9)}, 1e-9) for p, _ in known[0].points)
     spoilt = [replace(known[0], points=(*gone, *known[0].points)), *known[1:]]
     assert calibrate(model, spoilt) == calibrate(model, known)
 

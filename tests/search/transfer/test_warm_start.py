@@ -5,6 +5,7 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.weights import DEFAULT_WEIGHTS
 from tilewise.search.records import Solved, TuneRequest
+from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
 from tilewise.search.store import MemoryStore
 from tilewise.search.transfer.warm_start import warmed
@@ -19,9 +20,9 @@ def test_a_warm_search_has_both_costs_and_starting_points() -> None:
 
 
 def test_a_search_begins_with_what_the_store_knows() -> None:
-    known = solved("matmul:m=512,n=512,k=500,dtype=f32", tile="7x3", rows=64, depth=128)
+    known = solved("matmul:m=512,n=512,k=500,dtype=f32", tile=TilePoint(7, 3), rows=64, depth=128)
     # the same processor name as the fake target of these tests
     known = Solved(known.problem, "cpu:fake,threads=1", known.points)
     result, _, _ = run(TuneRequest(trials=12), MemoryStore([known]), FakeRunner())
     assert [t.origin for t in result.trials[:4]] == ["prior", "prior", "transfer", "prior"]
-    assert result.trials[2].params["tile"] == "7x3"
+    assert result.trials[2].params["tile"] == TilePoint(7, 3)

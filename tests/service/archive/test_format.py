@@ -4,10 +4,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from tests.service.archive.forging import edited
 from tests.service.archive.stores import exported, fill_whole, rows_of
 from tilewise.kernels.target.features import differences, implied
+from tilewise.search.space.points import TilePoint
 from tilewise.service.archive.container import opened
 from tilewise.service.archive.lines import MEMBERS, ProofLine, ScriptLine
 from tilewise.service.archive.manifest import FORMAT, MANIFEST, Manifest
@@ -51,6 +53,22 @@ def test_an_archive_of_an_earlier_version_is_taken_in(new_store, number):
     for table in ("problems", "toolchains", "machines", "schedules"):
         assert len(stored[table]) == counts[f"{table}.jsonl"], table
     assert len(stored["jobs"]) == counts["jobs.jsonl"] + merged.resumed
+
+
+def test_tiles_of_before_4_are_read_from_their_texts(new_store, tmp_path):
+    into, file = new_store(), tmp_path / "old.zip"
+    shutil.copy(FOLDER / "3.zip", file)
+    texts = ["1x4w8i8", "2x2w8e"]
+
+    def edit(trials):
+        for number, trial in enumerate(trials):
+            trial["params"] = {"tile": texts[number % 2]}
+
+    edited(file, "trials.jsonl", edit)
+    restore(into, file)
+    with reading(into) as session:
+        found = session.scalars(select(models.Trial.params).order_by(models.Trial.id)).all()
+    assert found[:2] == [{"tile": TilePoint(1, 4, "sweep", depth=8, streams=8)}, {"tile": texts[1]}]
 
 
 HIDDEN = ["avx512bf16", "avx512fp16"]

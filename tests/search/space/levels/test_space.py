@@ -14,6 +14,7 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.search.model.levels import LevelModel, level_starts
 from tilewise.search.records import Solved
 from tilewise.search.space.levels.space import LevelSpace
+from tilewise.search.space.points import TilePoint
 from tilewise.search.store import MemoryStore
 from tilewise.search.transfer.levels import near_levels
 
@@ -50,12 +51,13 @@ def test_remainders_are_peeled_and_only_those() -> None:
     space = LevelSpace(parse_problem("matmul:m=512,n=512,k=512,dtype=f32"), IREE)
     even = level_starts(LevelModel.of(space), 1)[0]
     assert space.schedule(even).remainders == "masked"
-    assert space.schedule(even | {"tile": "12x32"}).remainders == "peeled"
+    cut = even | {"tile": TilePoint(12, 32, "iree")}
+    assert space.schedule(cut).remainders == "peeled"
 
 
 def test_a_cut_reduction_with_an_epilogue_fits_the_stack() -> None:
     text = "matmul:m=512,n=512,k=512,dtype=f32"
-    sizes = {"tile": "8x32", "rows": 0, "cols": 0, "cache_depth": 128}
+    sizes = {"tile": TilePoint(8, 32, "iree"), "rows": 0, "cols": 0, "cache_depth": 128}
     for more, is_legal in (("", True), (",bias", False)):
         space = LevelSpace(parse_problem(text + more), IREE)
         point = level_starts(LevelModel.of(space), 1)[0] | sizes
@@ -73,9 +75,11 @@ def test_a_problem_that_no_spec_covers_has_no_space() -> None:
 def test_a_search_starts_from_near_problems_of_the_same_compiler() -> None:
     space = LevelSpace(parse_problem("matmul:m=512,n=384,k=512,dtype=f32"), IREE)
     former = LevelSpace(parse_problem("matmul:m=512,n=512,k=512,dtype=f32"), IREE)
-    best = former.draw(Random(1)) | {"cols": 32, "tile": "14x32"}
+    best = former.draw(Random(1)) | {"cols": 32, "tile": TilePoint(14, 32, "iree")}
     for target, count in ((IREE.canonical, 1), (WIDE.canonical, 0)):
         store = MemoryStore([Solved(former.problem, target, ((best, 10.0),))])
         found = near_levels(space, store)
         assert len(found) == count
-        assert all(space.holds(point) and point["tile"] == "14x32" for point in found)
+        assert all(
+            space.holds(point) and point["tile"] == TilePoint(14, 32, "iree") for point in found
+        )

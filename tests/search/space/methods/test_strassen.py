@@ -11,8 +11,9 @@ from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.methods.algorithms import ALGORITHM, WANTED, nearest_algorithm, step_of
 from tilewise.search.space.methods.strassen import FEW_ROWS, LEAST
+from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
-from tilewise.search.space.tiles import MAX_TILE_ROWS, tile_shape
+from tilewise.search.space.tiles import MAX_TILE_ROWS
 
 LARGE = "matmul:m=512,n=4096,k=4096,dtype=f32,weights=constant"
 VARIABLE = "matmul:m=2048,n=2048,k=2048,dtype=f32"
@@ -76,10 +77,10 @@ def test_few_rows_have_a_tile_of_all_groups_where_the_last_cache_is_far() -> Non
     """Groups are pairs; 31 sums, a vector of B and an element of A do not fit 32 registers."""
     for rows, tall in ((FEW_ROWS, 14), (49, 25), (50, 25), (60, 30)):
         tiles = constant(rows).values("tile")
-        assert f"{tall}x1" in tiles and len(set(tiles)) == len(tiles)
-        assert max(tile_shape(tile).rows for tile in tiles) == max(tall, MAX_TILE_ROWS)
+        assert TilePoint(tall, 1) in tiles and len(set(tiles)) == len(tiles)
+        assert max(tile.rows for tile in tiles) == max(tall, MAX_TILE_ROWS)
     for space in (constant(62), constant(49, depth=510), Space(constant(49).problem, WIDE)):
-        assert max(tile_shape(tile).rows for tile in space.values("tile")) == MAX_TILE_ROWS
+        assert max(tile.rows for tile in space.values("tile")) == MAX_TILE_ROWS
 
 
 def test_tiles_of_pixels_are_as_tall_where_a_filter_is_far() -> None:
@@ -92,7 +93,7 @@ def test_tiles_of_pixels_are_as_tall_where_a_filter_is_far() -> None:
         (32, "constant", FAR, False),
     ):
         space = Space(parse_problem(text.format(channels, weights)), target)
-        assert ("25x1" in space.values("tile")) == is_tall
+        assert (TilePoint(25, 1) in space.values("tile")) == is_tall
 
 
 def test_few_rows_have_one_level_where_the_last_cache_is_far() -> None:
@@ -110,7 +111,7 @@ def test_tall_tiles_are_of_pixels_that_a_stride_leaves() -> None:
     """A line has 7 pixels, and all 49 are 25 pairs."""
     text = "conv2d:n=1,h=14,w=14,ci=1024,co=2048,kh=1,kw=1,stride=2,dtype=f32,weights=constant"
     space = Space(parse_problem(text), FAR)
-    assert "25x1" in space.values("tile")
+    assert TilePoint(25, 1) in space.values("tile")
     first = space.schedule(prior_points(Model.shipped(space), 1)[0])
     assert first.strassen == 1 and first.prefetches
     assert (first.register.rows, first.register.cols) == (25, 16)
