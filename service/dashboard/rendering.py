@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 
 from tilewise.kernels.errors import KernelsError, ProblemError, ScheduleError
 from tilewise.search.errors import SearchError
+from tilewise.search.space.points import TilePoint
 from tilewise.service.api.access import caller_of
 from tilewise.service.api.access.browsers import SAFE
 from tilewise.service.api.problem_details import ProblemResponse, headers_of, status_and_text
@@ -175,7 +176,9 @@ def ago(when: str | datetime | None) -> str:
 
 
 def value(given: object) -> str:
-    """A parameter's value as JSON and the tables of the command line have it."""
+    """Return a parameter's value as JSON has it, a register tile in words."""
+    if isinstance(given, TilePoint):
+        return given.description
     return str(given).lower() if isinstance(given, bool) else str(given)
 
 

@@ -1,9 +1,11 @@
 """Which parameters matter: their importances, and parallel coordinates of the trials."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from tilewise.search.space.points import TilePoint, point_from_json
 from tilewise.service.plots.rows import shown_of, thinned
 from tilewise.service.plots.style import SPEED, Row, Spec, plot, tooltip
 
@@ -24,7 +26,7 @@ def importances(trials: Sequence[Row]) -> dict[str, float]:
     Args:
         trials: of the API, with `params` and `time_us`; of very many some are read, evenly.
     """
-    timed = [trial for trial in trials if trial["state"] == "timed" and trial["params"]]
+    timed = _timed(trials)
     if len(timed) < FEWEST:
         return {}
     timed = timed[:: -(-len(timed) // MOST_READ)]
@@ -36,6 +38,20 @@ def importances(trials: Sequence[Row]) -> dict[str, float]:
     tried = {name: {trial["params"].get(name) for trial in timed} for name in found}
     found = {name: share for name, share in found.items() if len(tried[name]) > 1}
     return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _timed(trials: Sequence[Row]) -> list[Row]:
+    """Return the trials that were timed, with a parameter for each field of their tile."""
+    timed = [trial for trial in trials if trial["state"] == "timed" and trial["params"]]
+    return [{**trial, "params": dict(_fields(trial["params"]))} for trial in timed]
+
+
+def _fields(params: Row) -> Iterator[tuple[str, Any]]:
+    for name, value in point_from_json(params).items():
+        if isinstance(value, TilePoint):
+            yield from ((f"{name}.{field}", part) for field, part in asdict(value).items())
+        else:
+            yield name, value
 
 
 def _evaluated(timed: Sequence[Row]) -> dict[str, float]:
@@ -95,7 +111,7 @@ def parallel(trials: Sequence[Row], order: Sequence[str] = ()) -> Spec:
         trials: of the API, by number.
         order: of the parameters, from left to right; others follow by name.
     """
-    timed = [trial for trial in trials if trial["state"] == "timed" and trial["params"]]
+    timed = _timed(trials)
     shown = thinned(timed, MOST_LINES)
     names = [*order, *sorted({name for trial in shown for name in trial["params"]} - set(order))]
     values = {name: _sorted({trial["params"].get(name) for trial in shown}) for name in names}
@@ -161,19 +177,13 @@ def _choices(trials: Sequence[Row]) -> dict[str, Any]:
 
 
 def _sorted(values: set[Any]) -> list[Any]:
-    """Values in their natural order: numbers by size, `4x2` before `12x1`, the absent first."""
+    """Values in their natural order: the absent first, texts, and numbers by size."""
     return sorted(values, key=_natural)
 
 
-def _natural(value: Any) -> tuple[Any, ...]:
-    parts = str(value).split("x")
-    is_size = all(part.isdigit() for part in parts)
-    return (
-        value is not None,
-        is_size,
-        [int(part) for part in parts] if is_size else [],
-        str(value),
-    )
+def _natural(value: Any) -> tuple[bool, bool, int, str]:
+    is_size = isinstance(value, int) and not isinstance(value, bool)
+    return value is not None, is_size, value if is_size else 0, str(value)
 
 
 def _said(value: Any) -> str:

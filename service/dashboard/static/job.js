@@ -37,7 +37,8 @@ function addRow(trial) {
   const row = table.tBodies[0].insertRow();
   const told = trial.failure
     ? `${trial.failure}: ${trial.message}`
-    : Object.entries(trial.params).map(([name, value]) => `${name}=${value}`).join(" ");
+    : Object.entries({ ...trial.params, ...(trial.tile && { tile: trial.tile.description }) })
+      .map(([name, value]) => `${name}=${value}`).join("; ");
   const speed = trial.gflops == null ? "" : trial.gflops.toFixed(1);
   const interval = trial.interval
     ? trial.interval.map((end) => end.toFixed(1)).join(" to ")

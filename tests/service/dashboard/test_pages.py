@@ -17,6 +17,7 @@ from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.records import Best, Measurement
+from tilewise.search.space.points import TilePoint
 from tilewise.service.app import create_app
 from tilewise.service.dashboard import assets
 from tilewise.service.dashboard.rendering import POLICY, code
@@ -160,6 +161,19 @@ def test_what_is_not_there_is_a_page_or_a_document(
     assert answer.status_code == status and said in answer.text
     if said:
         assert answer.headers["content-security-policy"] == POLICY and "<h1>" in answer.text
+
+
+def test_a_job_has_tiles_in_words_and_an_axis_for_each_field_that_varies(
+    client: TestClient, tuned: int, sessions: Sessions
+) -> None:
+    with writing(sessions) as session:
+        for trial in session.scalars(select(models.Trial)):
+            tile = TilePoint(1, 4, "sweep", depth=8, streams=1 + trial.number)
+            trial.params = {"tile": tile, "pack_a": True}
+    described = "tile=1 row x 4 vectors, k-block 8, 2 k-streams; pack_a=true</td>"
+    assert described in client.get(f"/jobs/{tuned}").text
+    ticks = client.get(f"/plots/jobs/{tuned}/parallel").json()["layer"][1]["data"]["values"]
+    assert {tick["axis"] for tick in ticks} == {"tile.streams"}
 
 
 def test_nothing_that_a_client_sets_is_markup(
