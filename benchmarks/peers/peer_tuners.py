@@ -107,7 +107,8 @@ def plain_optuna(problem: Problem, target: Target, seconds: float, seed: int) ->
         while time.monotonic() - begin < seconds:
             trial = study.ask()
             point: Point = {
-                p.name: trial.suggest_categorical(p.name, p.values) for p in space.parameters
+                p.name: p.values[trial.suggest_categorical(p.name, range(len(p.values)))]
+                for p in space.parameters
             }
             schedule = space.schedule(point)
             run.trials += 1
