@@ -88,7 +88,6 @@ class Fetched(Enum):
     NEXT_BLOCK = "the next block"
     NEXT_PANEL = "the panel behind"
     ROWS_AHEAD = "rows further on"
-    LINES_BELOW = "lines below"
 
 
 @dataclass(frozen=True)

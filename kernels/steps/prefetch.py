@@ -23,9 +23,8 @@ class Prefetch(Step):
 
     What is fetched follows from the nest: the next block of a B that loops cut, packed or in place;
     the panel behind, where panels are contiguous (packed before all runs, or transformed); rows
-    further on in a sweep; the lines below a tile of an image whose columns span the groups. A block
-    of B is read along its rows, a cache line or a few at a time, where no hardware prefetcher
-    follows; the micro-kernel has loads to spare.
+    further on in a sweep. A block of B is read along its rows, a cache line or a few at a time,
+    where no hardware prefetcher follows; the micro-kernel has loads to spare.
     """
 
     name: ClassVar[str] = "prefetch"
@@ -35,10 +34,7 @@ class Prefetch(Step):
     def what(self, nest: Nest) -> Fetched:
         """Return what is fetched; ScheduleError where there is nothing that comes next."""
         if nest.group:
-            if (self.operand, nest.image) != ("A", "A"):
-                why = "only an image with its channels side by side is prefetched"
-                raise self.refused(nest, why)
-            return Fetched.LINES_BELOW
+            raise self.refused(nest, "an earlier version prefetched images; search again")
         if self.operand != "B":
             raise self.refused(nest, "only B is prefetched")
         if nest.is_sweep:

@@ -12,7 +12,6 @@ from tilewise.kernels.problem import Conv2d
 from tilewise.kernels.schedule import (
     Jam,
     Nontemporal,
-    Prefetch,
     Register,
     Schedule,
     Step,
@@ -50,7 +49,6 @@ def window_parameters(workload: Workload) -> tuple[Parameter, ...]:
         _size("cols", WANTED_CHANNELS, channels),
         _size("image_rows", WANTED_LINES, lines),
         Parameter("lines", tuple(range(1, 1 + min(lines, MOST_LINES if has_lines else 1)))),
-        Choice("prefetch", (False, True) if workload.dims.image == "A" else (False,)),
         Choice("nontemporal", (False, True) if _writes_whole_vectors(workload) else (False,)),
     ]
     if workload.target.threads > 1:
@@ -103,7 +101,6 @@ def window_schedule(workload: Workload, point: Point) -> Schedule:
     extents = part_extents(workload, divided, tail)
     steps: list[Step] = [*divided]
     steps += [Tile("n", 1)] if workload.extents["n"] > 1 else []
-    steps += [Prefetch("A")] if point["prefetch"] else []
     for dim, name in (("oh", "image_rows"), ("co", "cols")):
         unit = begin(workload.problem, *tail.steps).unit(dim)
         steps += block_steps(dim, extents, int(point[name]), unit)
@@ -128,7 +125,7 @@ def count_windows(parameters: tuple[Parameter, ...], workload: Workload) -> int:
     not, the blocks of lines and of channels are independent.
     """
     values = {p.name: p.values for p in parameters}
-    free = len(values["outer"]) * len(values["prefetch"]) * len(values["nontemporal"])
+    free = len(values["outer"]) * len(values["nontemporal"])
     base: Point = {p.name: p.values[-1] for p in parameters}
     seen: dict[Schedule, int] = {}
     for tile, lines, parallel in product(

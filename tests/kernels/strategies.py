@@ -226,8 +226,6 @@ def window_schedules(draw: st.DrawFn, problem: Conv2d, target: Target) -> Schedu
     if is_whole and draw(st.booleans()):
         tail.append(Nontemporal())
     steps: list[Step] = [Tile("n", 1)] if problem.n > 1 else []
-    if space.image == "A" and draw(st.booleans()):
-        steps.append(Prefetch("A"))
     for dim in draw(st.permutations(["oh", "co"])):
         step = begin(problem, *tail).unit(dim)
         if space.extent(dim) > step and draw(st.booleans()):

@@ -126,15 +126,6 @@ def test_long_chunks_for_few_rows_and_for_many(m: int, host: Target) -> None:
     check(problem, Schedule(tail), host, 1)
 
 
-@pytest.mark.parametrize(("dtype", "n", "streams"), [("i8", 8192, 1), ("f32", 1024, 8)])
-def test_rows_that_end_their_pages_together(dtype: str, n: int, streams: int, host: Target) -> None:
-    problem = Matmul(m=2, n=n, k=133, dtype=dtype, bias=True)
-    register = Register(1, 2 * host.lanes(dtype), "rows")
-    apart = (Interleave("k", streams),) if streams > 1 else ()
-    steps = (Stream("k", 32), Prefetch("B"), register, Sweep("n"), *apart)
-    check(problem, Schedule(steps), host, streams)
-
-
 def test_one_row_of_a_transposed_factor_is_contiguous(host: Target) -> None:
     problem = Matmul(m=1, n=70, k=33, dtype="i8", transpose_a=True)
     check(problem, swept(problem, host, 4, 2), host, 4)

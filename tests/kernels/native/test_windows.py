@@ -12,7 +12,7 @@ from tilewise.kernels.oracle.operands import make_operands, to_bf16
 from tilewise.kernels.oracle.reference import reference
 from tilewise.kernels.oracle.tolerance import compare
 from tilewise.kernels.problem import DTYPES, Conv2d, parse_problem
-from tilewise.kernels.schedule import Jam, Nontemporal, Prefetch, Register, Schedule, Step, Tile
+from tilewise.kernels.schedule import Jam, Nontemporal, Register, Schedule, Step, Tile
 from tilewise.kernels.target import Target
 
 LAYOUTS = ("nhwc_hwcf", "nchw_fchw")
@@ -131,11 +131,6 @@ def test_columns_are_whole_vectors(host: Target) -> None:
     problem = depthwise()
     with pytest.raises(LoweringError, match="cols=17 is not a multiple"):
         plan(problem, Schedule((Register(2, 17),)), host)
-
-
-def test_prefetching_reads_nothing_that_is_not_there(host: Target) -> None:
-    problem = depthwise(stride=2, h=9)
-    check(problem, Schedule((Prefetch("A"), *tile(problem, host, 3, Jam("oh", 2)))), host, 5)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

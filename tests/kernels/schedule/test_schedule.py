@@ -200,7 +200,7 @@ def test_legal_schedules() -> None:
         (DEPTHWISE, (Tile("n", 1), REGISTER, Jam("ow", 2)), "are jammed alone"),
         (DEPTHWISE, (Tile("n", 1), REGISTER, Jam("oh", 9)), "factor=2 to 8"),
         (DEPTHWISE, (Tile("n", 1), Register(9, 16)), "ow is only 8"),
-        (DEPTHWISE, (Tile("n", 1), Prefetch("B"), REGISTER), "an image with its channels"),
+        (DEPTHWISE, (Tile("n", 1), Prefetch("A"), REGISTER), "search again"),
         (DEPTHWISE, (Tile("n", 1), Tile("oh", 3), REGISTER, Jam("oh", 2)), "tile's 2"),
         (PAIRED, (Register(4, 15),), "no multiple of a group's 2 channels"),
         (PAIRED_PLANES, (Tile("co", 3), Register(4, 16)), "tile's 2"),

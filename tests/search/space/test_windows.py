@@ -8,7 +8,7 @@ import pytest
 from tests.search.targets import NARROW, WIDE
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Jam, Nontemporal, Prefetch, check_legal
+from tilewise.kernels.schedule import Jam, Nontemporal, check_legal
 from tilewise.kernels.target import Target
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
@@ -51,7 +51,7 @@ def test_the_model_orders_points_and_the_prior_offers_different_ones(text: str) 
 def test_a_tile_that_computes_in_its_registers_is_thought_faster() -> None:
     space = Space(parse_problem(PROBLEMS[0]), WIDE)
     model = Model.shipped(space)
-    base = prior_points(model, 1)[0] | {"lines": 1, "nontemporal": False, "prefetch": False}
+    base = prior_points(model, 1)[0] | {"lines": 1, "nontemporal": False}
     assert model.log_time(base | {"tile": TilePoint(4, 1), "lines": 2}) < model.log_time(
         base | {"tile": TilePoint(1, 1)}
     )
@@ -59,9 +59,9 @@ def test_a_tile_that_computes_in_its_registers_is_thought_faster() -> None:
 
 def test_what_a_problem_has_no_use_for_is_no_choice() -> None:
     pixels, ragged, planes = (Space(parse_problem(PROBLEMS[i]), WIDE) for i in (0, 2, 4))
-    assert planes.values("lines") == (1,) and planes.values("prefetch") == (False,)
+    assert planes.values("lines") == (1,)
     assert planes.values("nontemporal") == (False, True)  # lines of 48 are three vectors
     assert ragged.values("nontemporal") == (False,)
     draws = random.Random(2)
     drawn = [pixels.schedule(pixels.draw(draws)) for _ in range(50)]
-    assert {Jam, Nontemporal, Prefetch} <= {type(step) for one in drawn for step in one.steps}
+    assert {Jam, Nontemporal} <= {type(step) for one in drawn for step in one.steps}

@@ -13,7 +13,6 @@ from tilewise.kernels.native.ir.interleave import (
 from tilewise.kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Value, Vectors, const
 from tilewise.kernels.native.microkernels.abi import SweepArguments
 from tilewise.kernels.native.microkernels.sweep.chunk_of_a import ChunkOfA
-from tilewise.kernels.native.microkernels.sweep.next_pages import NextPages
 from tilewise.kernels.native.microkernels.sweep.spec import ROW_AHEAD_BYTES, SweepSpec
 
 
@@ -159,9 +158,6 @@ class Products:
         """Prefetch each row further on, or where the next chunk's row begins."""
         b, spec, size = self.builder, self.spec, self.stored.element.bytes
         lines = max(1, vectors * spec.lanes * size // LINE_BYTES)
-        if spec.rows_meet:
-            NextPages(b, spec, self.arg).fetch(b_at, col, lines)
-            return
         ahead = ROW_AHEAD_BYTES // size
         inside = b.icmp_signed("<", b.add(col, const(ahead)), self.arg.cols)
         beyond = b.add(const(ROW_AHEAD_BYTES), self.arg.wrap)

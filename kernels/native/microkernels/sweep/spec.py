@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tilewise.kernels.arithmetic import Arithmetic, size_of
+from tilewise.kernels.arithmetic import Arithmetic
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.microkernels.abi import epilogue_flags
 from tilewise.kernels.native.strides import Strides
@@ -11,8 +11,6 @@ from tilewise.kernels.target.model import Target
 
 MOST_SHARING_ROWS = 64
 ROW_AHEAD_BYTES = 256  # of a row of B, from where a prefetch has its lines
-PAGE_BYTES = 4096  # that a stream is followed in
-MOST_IN_A_SET = 16  # lines of the first cache: it keeps most of so many that were fetched ahead
 
 
 @dataclass(frozen=True)
@@ -78,12 +76,6 @@ class SweepSpec:
         """Whether registers hold A's chunk beside the sums."""
         sums = self.rows * self.vectors
         return self.rows * self.words + sums + self.how.depth + 1 <= self.registers
-
-    @property
-    def rows_meet(self) -> bool:
-        """Whether rows of B end their pages together, and are too many for one set of a cache."""
-        row_bytes = self.b_row * size_of(self.how.stored)
-        return row_bytes % PAGE_BYTES == 0 and self.depth > MOST_IN_A_SET
 
     def step(self, place: int) -> int:
         """How far from the chunk's first row the row at a place of it is, in rows of B."""

@@ -71,8 +71,6 @@ class PixelTile(WindowTile[Weights]):
         """One tile: pixels of a line, then lines."""
         spec, pixels = self.spec, len(run.starts)
         image = self._image_at(place)
-        if spec.fetches_ahead:
-            self._fetch_below(image, pixels)
         taken = held or {}
 
         def add(offset: int, readers: Readers, sums: list[Value]) -> list[Value]:
@@ -109,16 +107,6 @@ class PixelTile(WindowTile[Weights]):
                     key = (tap_row * spec.across.taps + tap_col, j, vector)
                     weight = held[key] if held else self._weight(place.channel, *key)
                     sums[at] = multiply_add(self.v, spec.how.instruction, factor, weight, sums[at])
-
-    def _fetch_below(self, image: Value, pixels: int) -> None:
-        """Prefetch the pixels that the tile below is the first to read."""
-        spec, down, across = self.spec, self.spec.down, self.spec.across
-        first = down.offset(spec.lines - 1, down.taps - 1) + 1
-        for line in range(first, first + spec.lines * down.stride):
-            for pixel in range(pixels * across.stride):
-                for vector in range(spec.vectors):
-                    at = (line * across.extent + pixel) * spec.image_channels + vector * spec.span
-                    self.v.prefetch_to_l2(self.stored.at(image, at))
 
     def bias(self, width: int, at: Value) -> list[Value]:
         """A vector of channels for each vector of a pixel, the same for all pixels."""

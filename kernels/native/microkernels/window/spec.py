@@ -64,7 +64,6 @@ class WindowSpec:
         vectors: of channels, or of a plane's line.
         registers: vector registers of the target.
         cols_outside: whether a call walks columns of C outside of its rows.
-        fetches_ahead: whether the lines of the image below a tile's are prefetched.
         past_caches: whether the result is written past the caches.
     """
 
@@ -85,7 +84,6 @@ class WindowSpec:
     vectors: int
     registers: int
     cols_outside: bool
-    fetches_ahead: bool = False
     past_caches: bool = False
 
     @property
@@ -154,7 +152,6 @@ def window_spec(nest: Nest, target: Target, how: Arithmetic) -> WindowSpec:
         vectors=1,
         registers=target.vector_registers,
         cols_outside=nest.loops_of(LoopKind.MICRO)[0].dim == nest.col,
-        fetches_ahead=bool(nest.fetches),
     )
     vectors, rest = divmod(tile.cols, spec.unit)
     if rest:
