@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import asdict
 from typing import Any, get_args
 
 import jsonschema
@@ -11,6 +12,7 @@ import pytest
 from tests.tilewise.formats.t4_schema import INVALIDITY, RESULT, SCHEMA
 from tilewise.formats import t4, trials
 from tilewise.search.records import FailureClass
+from tilewise.search.space.points import TilePoint
 from tilewise.service.api.schemas import StoredTrialView
 
 Json = dict[str, Any]
@@ -19,11 +21,13 @@ PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
 
 def trial(number: int = 0, **parts: Any) -> Json:
     """A trial as the service shows it."""
-    params = {"tile": f"{number + 1}x2", "depth": (0, 256, 96)[number % 3], "pack_a": number > 2}
+    tile = TilePoint(number + 1, 2)
+    params = {"tile": str(tile), "depth": (0, 256, 96)[number % 3], "pack_a": number > 2}
     made = {
         "job": 1, "problem": PROBLEM, "target": "cpu:znver4,threads=1", "toolchain": "numba 0.68.1",
         "number": number, "hash": f"{number:016x}", "steps": [{"step": "unroll", "factor": 2}],
-        "params": params, "state": "timed", "origin": "tpe", "failure": None, "message": "",
+        "params": params, "tile": {**asdict(tile), "description": tile.description},
+        "state": "timed", "origin": "tpe", "failure": None, "message": "",
         "gflops": 100.0 + number, "interval": [99.0, 101.0 + number], "time_us": 1500.0 - number,
         "samples_us": [1500.0 - number, 1490.0, 1510.5], "rejected": 2, "pace": 1.0,
         "samples_taken": None,
