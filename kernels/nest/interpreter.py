@@ -230,8 +230,8 @@ class Interpreter:
         every = np.einsum(f"{given}->{spelled((*self.result, *self.reduced))}", a[1], b[1])
         depth = every.shape[-1]
         padded = np.pad(every, [(0, 0)] * (every.ndim - 1) + [(0, -depth % lanes)])
-        parts: Array = padded.reshape(*every.shape[:-1], -1, lanes).sum(axis=-2)
-        return parts.sum(axis=-1)
+        parts: Array = padded.reshape(*every.shape[:-1], -1, lanes).sum(axis=-2).sum(axis=-1)
+        return parts
 
     def _store(self, store: Store, state: State) -> None:
         c = self.nest.operand("C")
