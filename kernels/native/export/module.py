@@ -26,6 +26,7 @@ from tilewise.kernels.native.export.public_function import (
 from tilewise.kernels.native.export.templates import HEAD, LINK, check_text
 from tilewise.kernels.native.jit.ir_text import kernel_text
 from tilewise.kernels.native.plan import Plan, plan
+from tilewise.kernels.nest import printed
 from tilewise.kernels.oracle.accuracy import MOST_TIMES
 from tilewise.kernels.oracle.operands import NUMPY_TYPES
 from tilewise.kernels.oracle.tolerance import error_bound
@@ -159,7 +160,7 @@ def _docstring(
         "Operands, contiguous NumPy arrays": "\n".join(operands),
         "Call": f"from MODULE import {problem.op}\n{call_text(problem, planned)}",
         f"Schedule {schedule.hash}, outermost first": str(schedule),
-        "Loop nest": str(planned.nest),
+        "Loop nest": "\n".join(printed(planned.nest)),
         "Tuned for": f"{target.canonical}; needs {', '.join(needs) or 'no extension'}"
         + _speed(tuned, target.threads),
     }
