@@ -9,15 +9,15 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from tilewise.kernels.problem.dtypes import DTYPES
 from tilewise.kernels.target.cores import Core
 
-Meaning = Callable[[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[Any]]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Meaning = Callable[["npt.NDArray[Any]", "npt.NDArray[Any]", "npt.NDArray[Any]"], "npt.NDArray[Any]"]
 """C [.., rows, cols], A [.., rows, k] and B [.., k, cols] to the new C."""
 
 UNSIGNED_OFFSET = 128
@@ -112,22 +112,3 @@ class Instruction:
         """Whether it multiplies elements of a problem's type, as they are or widened."""
         accumulator = DTYPES[dtype].accumulator
         return self.c == accumulator and self.b in (dtype, accumulator)
-
-
-def fused(c: npt.NDArray[Any], a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Add exact products of floats one after another, the last of `k` first."""
-    total = c.astype(np.float64)
-    for k in reversed(range(a.shape[-1])):
-        product = a[..., k : k + 1].astype(np.float64) * b[..., k : k + 1, :]
-        total = (total + product).astype(c.dtype).astype(np.float64)
-    return total.astype(c.dtype)
-
-
-def rounded(c: npt.NDArray[Any], a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Add products of floats that are rounded before."""
-    return np.asarray(c + (a.astype(c.dtype) @ b.astype(c.dtype)).astype(c.dtype))
-
-
-def wrapping(c: npt.NDArray[Any], a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Add products of integers modulo 2**32."""
-    return np.asarray(c + a.astype(c.dtype) @ b.astype(c.dtype))

@@ -4,7 +4,8 @@ An instruction of another shape, such as a product of tiles, is a row here and a
 `tilewise.kernels.native.ir.dot_products`.
 """
 
-from tilewise.kernels.instructions.declaration import Form, Instruction, fused, rounded, wrapping
+from tilewise.kernels.instructions.declaration import Form, Instruction
+from tilewise.kernels.instructions.meanings import fused, rounded, wrapping
 from tilewise.kernels.problem.dtypes import DTYPES
 
 UNITS = {"x86.avx512": 64, "x86.avx2": 32, "x86.sse2": 16, "arm.neon": 16}

@@ -1,12 +1,11 @@
 """The loop nest of a schedule: the one description that code generation, models and plots read.
 
 `nest_of` gives the nest of a problem, steps rewrite it (`tilewise.kernels.steps`), `Nest.visit`
-walks it. `run` executes any nest in NumPy, which defines what it means.
+walks it. `interpreter.run` executes any nest in NumPy, which defines what it means.
 """
 
-from tilewise.kernels.nest.access import Array, Axis, Dim, Indices, Operand, Role, Term
+from tilewise.kernels.nest.access import Axis, Dim, Operand, Role, Term
 from tilewise.kernels.nest.counts import Counts, count
-from tilewise.kernels.nest.interpreter import run
 from tilewise.kernels.nest.nest import Here, Nest
 from tilewise.kernels.nest.nodes import (
     Algorithm,
@@ -27,7 +26,6 @@ from tilewise.kernels.nest.shapes import halo, shape_of
 
 __all__ = [
     "Algorithm",
-    "Array",
     "Axis",
     "Compute",
     "Counts",
@@ -35,7 +33,6 @@ __all__ = [
     "Fetch",
     "Fetched",
     "Here",
-    "Indices",
     "Layout",
     "Loop",
     "LoopKind",
@@ -51,6 +48,5 @@ __all__ = [
     "halo",
     "nest_of",
     "printed",
-    "run",
     "shape_of",
 ]

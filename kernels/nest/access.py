@@ -9,13 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Any
-
-import numpy as np
-
-Array = np.ndarray[Any, Any]
-Indices = Mapping[str, Array]
-"""For each dim, the positions along it that a block has."""
 
 
 class Role(Enum):
@@ -64,16 +57,6 @@ class Axis:
     def indexes(self, dim: str) -> bool:
         """Return whether a dim indexes the axis."""
         return any(term.dim == dim for term in self.terms)
-
-    def positions(self, at: Indices, order: tuple[str, ...]) -> Array:
-        """Return the positions of a block, with an axis for each dim of `order`."""
-        out = np.array(self.offset).reshape([1] * len(order))
-        for term in self.terms:
-            value = at[term.dim] // term.div
-            value = value % term.mod if term.mod else value
-            shape = [-1 if dim == term.dim else 1 for dim in order]
-            out = out + (term.scale * value).reshape(shape)
-        return out
 
     def bounds(self, lengths: Mapping[str, int]) -> tuple[int, int]:
         """Return the least and largest position of a block of so many of each dim, from 0 on."""
@@ -142,20 +125,3 @@ class Operand:
         return any(
             low < 0 or high >= a.size for a, (low, high) in zip(self.axes, bounds, strict=True)
         )
-
-    def read(self, stored: Array, at: Indices, order: tuple[str, ...]) -> Array:
-        """Return the elements of a block, an axis for each dim of `order`; zero outside."""
-        where = [axis.positions(at, order) for axis in self.axes]
-        inside: Any = True
-        for axis, places in zip(self.axes, where, strict=True):
-            inside = inside & (places >= 0) & (places < axis.size)
-        clipped = tuple(
-            np.clip(places, 0, axis.size - 1) for axis, places in zip(self.axes, where, strict=True)
-        )
-        found = np.where(inside, stored.reshape(self.shape)[clipped], 0)
-        return np.broadcast_to(found, [len(at[d]) if d in self.dims else 1 for d in order])
-
-    def places(self, at: Indices, order: tuple[str, ...]) -> tuple[Array, ...]:
-        """Return index arrays of a block, to read or write it in place."""
-        where = [axis.positions(at, order) for axis in self.axes]
-        return tuple(np.broadcast_arrays(*where))

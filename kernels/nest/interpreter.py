@@ -13,7 +13,9 @@ from string import ascii_letters
 
 import numpy as np
 
-from tilewise.kernels.nest.access import Array, Role
+from tilewise.kernels.nest import arrays
+from tilewise.kernels.nest.access import Role
+from tilewise.kernels.nest.arrays import Array
 from tilewise.kernels.nest.nest import Nest
 from tilewise.kernels.nest.nodes import (
     Compute,
@@ -64,7 +66,7 @@ class ImageBuffer:
         operand = self.nest.operand(self.role)
         where = []
         for axis, first, size in zip(operand.axes, self.first, self.data.shape, strict=True):
-            places = axis.positions(at, order) - first
+            places = arrays.positions(axis, at, order) - first
             if places.min() < 0 or places.max() >= size:
                 raise IndexError("the image is read outside the staged block")
             where.append(places)
@@ -172,7 +174,7 @@ class Interpreter:
             row, col, k = self.nest.row, self.nest.col, self.nest.k
             order = (point, row, k) if stage.operand == "A" else (point, k, col)
         else:
-            data = operand.read(self.operands[operand.name], state.at, order)
+            data = arrays.read(operand, self.operands[operand.name], state.at, order)
         return Buffer(np.array(data), order, {dim: int(state.at[dim][0]) for dim in order})
 
     def _image(self, stage: Stage, state: State) -> ImageBuffer:
@@ -181,7 +183,7 @@ class Interpreter:
         order = tuple(d for d in self.nest.extents if d in operand.dims)
         ranges = []
         for axis in operand.axes:
-            places = axis.positions(state.at, order)
+            places = arrays.positions(axis, state.at, order)
             ranges.append(np.arange(places.min(), places.max() + 1))
         stored = self.operands[operand.name].reshape(operand.shape)
         clipped = [
@@ -208,7 +210,7 @@ class Interpreter:
             if role in state.buffers:
                 data = state.buffers[role].read(state.at, order)
             else:
-                data = operand.read(self.operands[operand.name], state.at, order)
+                data = arrays.read(operand, self.operands[operand.name], state.at, order)
             blocks.append((order, data))
         sums = self._product(compute.lanes, *blocks)
         if self.nest.algorithm is not None:
@@ -239,14 +241,14 @@ class Interpreter:
             self._combine(store, state)
             return
         assert state.sums is not None
-        where = c.places(state.at, self.result)
+        where = arrays.places(c, state.at, self.result)
         out = self.operands["C"].reshape(c.shape)
         sums = state.sums.reshape(where[0].shape)
         if not state.begins or store.adds_to_c:
             sums = sums + out[where]
         if state.begins and store.has_bias:
             bias = self.nest.operand("bias")
-            sums = sums + bias.read(self.operands["bias"], state.at, self.result)
+            sums = sums + arrays.read(bias, self.operands["bias"], state.at, self.result)
         sums = _wrapped(sums)
         out[where] = _activated(store, sums) if state.ends else sums
 

@@ -7,9 +7,12 @@ node: `tilewise.kernels.nest.nest.Nest.visit` derives it, so that no rewrite lea
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from tilewise.kernels.nest.access import Array, Indices, Operand
+from tilewise.kernels.nest.access import Operand
+
+if TYPE_CHECKING:
+    from tilewise.kernels.nest.arrays import Array, Indices
 
 
 class LoopKind(Enum):
@@ -165,10 +168,10 @@ class Algorithm(Protocol):
     def stored(self, role: str) -> "Operand":
         """A or B as the problem stores it, which the stages read."""
 
-    def stage(self, role: str, arrays: Mapping[str, Array], at: Indices) -> Array:
+    def stage(self, role: str, arrays: "Mapping[str, Array]", at: "Indices") -> "Array":
         """The transformed block of A, [point, t, k], or of B, [point, k, col]."""
 
     def combine(
-        self, products: Array, at: Indices
-    ) -> Iterator[tuple[tuple[Array, ...], Array, Array]]:
+        self, products: "Array", at: "Indices"
+    ) -> "Iterator[tuple[tuple[Array, ...], Array, Array]]":
         """Places of C as the problem stores it, their columns, and sums, of [point, t, col]."""

@@ -1,13 +1,10 @@
 """`strassen`: multiply sums of quadrants, by fewer products."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import ClassVar, TypeGuard
+from typing import TYPE_CHECKING, ClassVar, TypeGuard
 
-import numpy as np
-
-from tilewise.kernels.nest import Array, Axis, Indices, Nest, Operand, Term
+from tilewise.kernels.nest import Axis, Nest, Operand, Term
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
 from tilewise.kernels.steps.base import register_step
 from tilewise.kernels.steps.transformed import (
@@ -17,7 +14,10 @@ from tilewise.kernels.steps.transformed import (
     AlgorithmStep,
     transformed_nest,
 )
-from tilewise.kernels.strassen import FILTER, IMAGE, LEVELS, PRODUCTS, RESULT
+from tilewise.kernels.strassen import LEVELS, PRODUCTS
+
+if TYPE_CHECKING:
+    from tilewise.kernels.nest.arrays import Array, Indices
 
 EVEN = 2
 """Rows that are as far apart as any two are."""
@@ -164,69 +164,27 @@ class Quadrants:
         """Return A or B of the direct product."""
         return self.operands["AB".index(role)]
 
-    def stage(self, role: str, arrays: Mapping[str, Array], at: Indices) -> Array:
+    def stage(self, role: str, arrays: "Mapping[str, Array]", at: "Indices") -> "Array":
         """Return sums of A's quadrants, [point, t, k], or of B's, [point, k, col]."""
+        import numpy as np
+
+        from tilewise.kernels.steps import strassen_arrays
+
+        rows, _, depth = matrix_of(self.problem)
         if role == "B":
             b = arrays["B"].T if self.problem.has_transposed_b else arrays["B"]
-            b = b.reshape(matrix_of(self.problem)[2], -1)
-            return np.stack(_sums_of_b(b, self.levels))[:, :, at[self.col]]
-        groups = self._rows(arrays["A"])[at[TILES]]
-        return np.stack(_sums_of_a(groups, self.levels))
-
-    def _rows(self, a: Array) -> Array:
-        """A in groups of rows, [t, 2**levels, k], zero where the last group lacks some."""
-        step = self.problem.stride if isinstance(self.problem, Conv2d) else 1
+            sums = strassen_arrays.sums_of_b(b.reshape(depth, -1), self.levels)
+            return np.stack(sums)[:, :, at[self.col]]
+        a, step = arrays["A"], self.problem.stride
         a = a if step == 1 else a[:, ::step, ::step]
-        rows, _, depth = matrix_of(self.problem)
-        group = 2**self.levels
-        padded = np.zeros((-(-rows // group) * group, depth))
-        padded[:rows] = a.reshape(rows, depth)
-        return padded.reshape(-1, group, depth)
+        groups = strassen_arrays.groups_of_rows(a, rows, 2**self.levels)[at[TILES]]
+        return np.stack(strassen_arrays.sums_of_a(groups, self.levels))
 
     def combine(
-        self, products: Array, at: Indices
-    ) -> Iterator[tuple[tuple[Array, ...], Array, Array]]:
+        self, products: "Array", at: "Indices"
+    ) -> "Iterator[tuple[tuple[Array, ...], Array, Array]]":
         """Yield the rows and columns of C, and their sums."""
-        rows, cols, _ = matrix_of(self.problem)
-        group = 2**self.levels
-        sums = _combined(list(products), self.levels)  # [t, row of group, part of cols, col]
-        row = at[TILES][:, None] * group + np.arange(group)
-        exist = row < rows
-        column = (np.arange(group)[:, None] * (cols // group) + at[self.col]).reshape(-1)
-        values = sums[exist].reshape(int(exist.sum()), -1)
-        row, column = np.broadcast_arrays(row[exist][:, None], column)
-        shape = self.problem.operand_shapes["C"][:-1]
-        yield (*np.unravel_index(row, shape), column), column, values
+        from tilewise.kernels.steps import strassen_arrays
 
-
-def _sums_of_a(groups: Array, levels: int) -> list[Array]:
-    if levels == 0:
-        return [groups[:, 0]]
-    half = groups.shape[1] // 2
-    halves = (groups[:, :half], groups[:, half:])
-    quadrants = [part for rows in halves for part in np.split(rows, 2, axis=2)]
-    return [one for left in IMAGE for one in _sums_of_a(_sum(left, quadrants), levels - 1)]
-
-
-def _sums_of_b(b: Array, levels: int) -> list[Array]:
-    if levels == 0:
-        return [b]
-    quadrants = [part for line in np.split(b, 2) for part in np.split(line, 2, axis=1)]
-    return [one for right in FILTER for one in _sums_of_b(_sum(right, quadrants), levels - 1)]
-
-
-def _combined(products: list[Array], levels: int) -> Array:
-    """[t, rows of a group, parts of the columns, columns of a part]."""
-    if levels == 0:
-        return products[0][:, None, None]
-    each = len(products) // PRODUCTS
-    inner = [_combined(products[each * i : each * (i + 1)], levels - 1) for i in range(PRODUCTS)]
-    quadrants = [_sum(signs, inner) for signs in RESULT]
-    lines = [np.concatenate(quadrants[2 * y : 2 * y + 2], axis=2) for y in range(2)]
-    return np.concatenate(lines, axis=1)
-
-
-def _sum(signs: Sequence[Fraction], parts: Sequence[Array]) -> Array:
-    terms = [float(sign) * part for sign, part in zip(signs, parts, strict=True) if sign]
-    out: Array = np.sum(terms, axis=0)
-    return out
+        shape = self.problem.operand_shapes["C"]
+        return strassen_arrays.combine(products, self.levels, shape, at[TILES], at[self.col])

@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
-
-import numpy as np
+from typing import TYPE_CHECKING, ClassVar
 
 from tilewise.kernels.minimal_filtering import (
     SIDES,
@@ -13,7 +11,7 @@ from tilewise.kernels.minimal_filtering import (
     outputs_for,
     tile_filtering,
 )
-from tilewise.kernels.nest import Array, Axis, Indices, Nest, Operand, Term
+from tilewise.kernels.nest import Axis, Nest, Operand, Term
 from tilewise.kernels.problem import Conv2d, Problem
 from tilewise.kernels.steps.base import register_step
 from tilewise.kernels.steps.transformed import (
@@ -23,6 +21,9 @@ from tilewise.kernels.steps.transformed import (
     AlgorithmStep,
     transformed_nest,
 )
+
+if TYPE_CHECKING:
+    from tilewise.kernels.nest.arrays import Array, Indices
 
 
 @register_step
@@ -188,55 +189,18 @@ class Tiles:
         axes = tuple(Axis(sizes[dim], (Term(dim),)) for dim in order)
         return Operand(role, name, axes, role == "B" and p.has_constant_weights)
 
-    def stage(self, role: str, arrays: Mapping[str, Array], at: Indices) -> Array:
+    def stage(self, role: str, arrays: "Mapping[str, Array]", at: "Indices") -> "Array":
         """Return transformed images, [point, t, ci], or filters, [point, ci, co]."""
-        down, across = self.filtering.down, self.filtering.across
+        from tilewise.kernels.steps import winograd_arrays
+
         if role == "B":
-            weights = arrays["B"]
-            if self.problem.has_channels_first:
-                weights = weights.transpose(2, 3, 1, 0)
-            found = _both(down.filter, across.filter, weights[:, :, :, at["co"]])
-        else:
-            found = _both(down.image, across.image, self._inputs(arrays["A"], at[TILES]))
-        return found.reshape(-1, *found.shape[2:])
-
-    def _inputs(self, image: Array, tiles: Array) -> Array:
-        """The pixels that tiles read, [down, across, t, ci], zero beside the image."""
-        problem, (down, across) = self.problem, self.filtering.input
-        image = image.transpose(0, 2, 3, 1) if problem.has_channels_first else image
-        images, lines, pixels = self._origins(tiles)
-        step_down, step_across = self.filtering.step
-        y = lines * step_down - problem.pad + np.arange(down)[:, None, None]
-        x = pixels * step_across - problem.pad + np.arange(across)[None, :, None]
-        inside = (y >= 0) & (y < problem.h) & (x >= 0) & (x < problem.w)
-        found = image[images, np.clip(y, 0, problem.h - 1), np.clip(x, 0, problem.w - 1)]
-        return np.where(inside[..., None], found, 0)
-
-    def _origins(self, tiles: Array) -> tuple[Array, Array, Array]:
-        """The image, and the line and column of tiles in it."""
-        down, across = self.grid
-        return tiles // (down * across), tiles // across % down, tiles % across
+            return winograd_arrays.filters(self.problem, self.filtering, arrays, at)
+        return winograd_arrays.images(self.problem, self.filtering, self.grid, arrays, at)
 
     def combine(
-        self, products: Array, at: Indices
-    ) -> Iterator[tuple[tuple[Array, ...], Array, Array]]:
+        self, products: "Array", at: "Indices"
+    ) -> "Iterator[tuple[tuple[Array, ...], Array, Array]]":
         """Yield the pixels of the tiles that exist, and their sums."""
-        down, across = self.filtering.down, self.filtering.across
-        shaped = products.reshape(down.input, across.input, *products.shape[1:])
-        sums = _both(down.result, across.result, shaped)  # [down, across, t, co]
-        images, lines, pixels = self._origins(at[TILES])
-        y = lines * down.output + np.arange(down.output)[:, None, None]
-        x = pixels * across.output + np.arange(across.output)[None, :, None]
-        y, x, images = np.broadcast_arrays(y, x, images)
-        exist = (y < self.problem.oh) & (x < self.problem.ow)
-        n, y, x = (each[exist][:, None] for each in (images, y, x))
-        cols = np.broadcast_to(at["co"], (len(n), len(at["co"])))
-        where = (n, cols, y, x) if self.problem.has_channels_first else (n, y, x, cols)
-        yield where, cols, sums[exist]
+        from tilewise.kernels.steps import winograd_arrays
 
-
-def _both(down: object, across: object, values: Array) -> Array:
-    """The matrices times the first two axes."""
-    first, second = (np.array(matrix, np.float64) for matrix in (down, across))
-    out: Array = np.einsum("pi,qj,ij...->pq...", first, second, values, optimize=True)
-    return out
+        return winograd_arrays.combine(self.problem, self.filtering, self.grid, products, at)

@@ -11,8 +11,9 @@ from tests.cases import cases
 from tests.kernels.native import test_strassen, test_winograd
 from tests.kernels.strategies import problems, schedules
 from tests.search.targets import WIDE
-from tilewise.kernels.nest import Array, Loop, LoopKind, Nest, Node, count, printed, run
-from tilewise.kernels.nest.interpreter import Interpreter
+from tilewise.kernels.nest import Loop, LoopKind, Nest, Node, count, printed
+from tilewise.kernels.nest.arrays import Array
+from tilewise.kernels.nest.interpreter import Interpreter, run
 from tilewise.kernels.oracle.operands import make_operands, operand_type, widened
 from tilewise.kernels.oracle.reference import reference
 from tilewise.kernels.problem import Problem, parse_problem
