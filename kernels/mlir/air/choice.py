@@ -2,18 +2,28 @@
 
 There is no such machine here to measure on, so the choice is a model's and says so. What
 has to fit is what the script allocates; chunks of A and B count twice, since the next one
-comes while the present one is used. What is minimised are the bytes that `loopnest`
-counts for the copies, with as many cores busy as there are.
+comes while the present one is used. What is minimised are the bytes that the nest
+counts for the stages, with as many cores busy as there are.
 """
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tilewise.kernels.errors import ScheduleError
-from tilewise.kernels.loopnest import Copy, Kernel, Loop, Nest, count
 from tilewise.kernels.mlir.air.schedule import KStreaming, Result, check_streaming, divisors, padded
+from tilewise.kernels.nest import (
+    Compute,
+    Layout,
+    Loop,
+    LoopKind,
+    Nest,
+    Stage,
+    Store,
+    Tile,
+    count,
+    nest_of,
+)
 from tilewise.kernels.problem import Matmul
-from tilewise.kernels.problem.iteration import iteration_space
 
 KIB = 1 << 10
 FEW = 8
@@ -69,20 +79,19 @@ class Traffic:
 def nest(problem: Matmul, schedule: KStreaming, level: int) -> Nest:
     """The loops down to the copies into L2 (`level` 2) or the packs into L1 (`level` 1)."""
     s = schedule
-    loops = [
-        Loop("m", s.block_m, problem.m // s.block_m, "parallel"),
-        Loop("n", s.block_n, problem.n // s.block_n, "parallel"),
-        Loop("m", s.thread_m, s.threads[0], "parallel"),
-        Loop("n", s.thread_n, s.threads[1], "parallel"),
-        Loop("k", s.outer_k, problem.k // s.outer_k, "stream"),
-    ]
-    depth, cols = s.outer_k, 1
-    if level == 1:
-        loops.append(Loop("k", s.inner_k, s.outer_k // s.inner_k, "stream"))
-        depth, cols = s.inner_k, s.pack_n
-    copies = [Copy("A", (s.thread_m, depth)), Copy("B", (depth, s.thread_n))]
-    kernel = Kernel(s.thread_m, cols, depth, 1, 1)
-    return Nest(iteration_space(problem), (*loops, *copies, kernel))
+    parallel = (
+        *(("m", s.block_m), ("n", s.block_n)),
+        *(("m", s.thread_m), ("n", s.thread_n)),
+    )
+    depths, cols = ((s.outer_k,), 1) if level == 2 else ((s.outer_k, s.inner_k), s.pack_n)
+    whole = nest_of(problem)
+    out = replace(whole, body=(Compute(Tile(s.thread_m, cols)), Store()))
+    for dim, size in parallel:
+        out = out.around(Loop(dim, size, LoopKind.PARALLEL))
+    for depth in depths:
+        out = out.around(Loop("k", depth, LoopKind.K_BLOCK))
+    is_ahead = whole.operand("B").is_constant
+    return out.inside(Stage("A", Layout.ROWS), Stage("B", Layout.PANELS, is_ahead=is_ahead))
 
 
 def traffic(problem: Matmul, schedule: KStreaming, buffers: int = AIE.buffers) -> Traffic:
@@ -94,7 +103,7 @@ def traffic(problem: Matmul, schedule: KStreaming, buffers: int = AIE.buffers) -
     check_streaming(problem, schedule)
     given, problem = problem, padded(problem, schedule)
     s, element = schedule, problem.element
-    outer, inner = (count(problem, nest(problem, s, level)) for level in (2, 1))
+    outer, inner = (count(nest(problem, s, level)) for level in (2, 1))
     edge = (s.thread_m + s.thread_n) * element.bytes * buffers
     through_l2 = s.result == "l2"
     cores = s.threads[0] * s.threads[1]

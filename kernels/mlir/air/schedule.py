@@ -4,7 +4,7 @@ It says with the words of `tilewise.kernels.schedule` what its steps cannot: two
 with hardware mappings, the reduction streamed on two levels, packs of both factors and
 of the result. The order of these steps is not free, as that of a processor's schedule is:
 any other order breaks one of the three wishes that `inspect` checks. So the sizes are
-fields, and `steps` is the recipe that they fill in; the loop nest that `loopnest` counts
+fields, and `steps` is the recipe that they fill in; the loop nest whose traffic is counted
 is made from the same fields in `nest`.
 """
 
