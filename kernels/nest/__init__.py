@@ -20,7 +20,7 @@ from tilewise.kernels.nest.nodes import (
     Store,
     Tile,
 )
-from tilewise.kernels.nest.printing import printed
+from tilewise.kernels.nest.printing import printed, text
 from tilewise.kernels.nest.problems import nest_of
 from tilewise.kernels.nest.shapes import halo, shape_of
 
@@ -49,4 +49,5 @@ __all__ = [
     "nest_of",
     "printed",
     "shape_of",
+    "text",
 ]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tilewise.kernels.nest.nest import Here, Nest
-from tilewise.kernels.nest.nodes import Compute, Fetch, Loop, Stage, Store
+from tilewise.kernels.nest.nodes import Compute, Fetch, Loop, Node, Stage, Store
 from tilewise.kernels.nest.shapes import shape_of
 
 
@@ -13,26 +13,34 @@ def printed(nest: Nest) -> Iterator[str]:
         yield "  " * len(here.loops) + _line(nest, here)
 
 
+def text(node: Node) -> str:
+    """Return a node as text, without what follows from the loops around it and inside of it."""
+    if isinstance(node, Loop):
+        return f"for {node.dim} step {node.step}"
+    if isinstance(node, Stage):
+        return f"{'transform' if node.transforms else 'pack'} {node.operand} to {node.layout.value}"
+    if isinstance(node, Fetch):
+        return f"prefetch {node.what.value} of {node.operand}"
+    return _store_text(node) if isinstance(node, Store) else "C += A * B"
+
+
 def _line(nest: Nest, here: Here) -> str:
     node = here.node
     if isinstance(node, Loop):
         notes = [node.kind.value, f"{here.trips} trips"]
         notes += ["in the micro-kernel"] if node.in_kernel else []
         notes += [f"of {node.streams} streams"] if node.streams > 1 else []
-        return f"for {node.dim} step {node.step}:  # {', '.join(notes)}"
+        return f"{text(node)}:  # {', '.join(notes)}"
     if isinstance(node, Stage):
-        verb, when = "transform" if node.transforms else "pack", ", ahead" * node.is_ahead
         shape = "x".join(map(str, shape_of(nest, here)))
         words = f" in words of {node.word}" if node.word > 1 else ""
-        return f"{verb} {node.operand} to {node.layout.value} {shape}{words}{when}"
-    if isinstance(node, Fetch):
-        return f"prefetch {node.what.value} of {node.operand}"
-    if isinstance(node, Store):
-        return _store_line(node)
-    return _compute_line(nest, node, here.blocks[nest.k])
+        return f"{text(node)} {shape}{words}{', ahead' * node.is_ahead}"
+    if isinstance(node, Compute):
+        return text(node) + _compute_notes(nest, node, here.blocks[nest.k])
+    return text(node)
 
 
-def _store_line(node: Store) -> str:
+def _store_text(node: Store) -> str:
     ends = ["bias"] * node.has_bias + ["relu"] * node.has_relu
     ends += [f"at most {node.ceiling}"] if node.ceiling is not None else []
     ends += ["past the caches"] * node.is_nontemporal
@@ -41,13 +49,13 @@ def _store_line(node: Store) -> str:
     return verb + begins + (f" ({', '.join(ends)})" if ends else "")
 
 
-def _compute_line(nest: Nest, node: Compute, depth: int) -> str:
+def _compute_notes(nest: Nest, node: Compute, depth: int) -> str:
     if node.tile is None:
-        return "C += A * B"
+        return ""
     jammed = f"{node.tile.lines}x" if node.tile.lines > 1 else ""
     taps = f" x {nest.taps} taps" if nest.taps > 1 else ""
     split = f" in {node.lanes} partial sums" if node.lanes > 1 else ""
     unroll = f", unrolled {node.unroll}" if node.unroll > 1 else ""
     how = f" by {node.instruction}" if node.instruction else ""
     size = f"{jammed}{node.tile.rows}x{node.tile.cols}"
-    return f"C += A * B  # {size} over {depth}{taps}{split}{how}{unroll}"
+    return f"  # {size} over {depth}{taps}{split}{how}{unroll}"

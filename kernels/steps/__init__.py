@@ -28,7 +28,7 @@ from tilewise.kernels.steps.split import Split
 from tilewise.kernels.steps.strassen import Strassen
 from tilewise.kernels.steps.stream import Stream
 from tilewise.kernels.steps.sweep import Sweep
-from tilewise.kernels.steps.tile import Tile
+from tilewise.kernels.steps.tile import Tile, visited_alone
 from tilewise.kernels.steps.unroll import Unroll
 from tilewise.kernels.steps.winograd import Winograd
 
@@ -58,4 +58,5 @@ __all__ = [
     "register_step",
     "registered",
     "step_from_json",
+    "visited_alone",
 ]

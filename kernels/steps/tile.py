@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilewise.kernels.nest import Fetched, Loop, LoopKind, Nest
+from tilewise.kernels.nest import Fetched, Loop, LoopKind, Nest, Role
 from tilewise.kernels.steps.base import Step, register_step
 
 
@@ -42,6 +42,11 @@ class Tile(Step):
     def apply(self, nest: Nest) -> Nest:
         """Put a loop around the macro-kernel."""
         return nest.around(Loop(self.dim, self.size, LoopKind.TILE))
+
+
+def visited_alone(nest: Nest) -> tuple[Tile, ...]:
+    """Return the steps without which no schedule is complete: loops over batch and groups."""
+    return tuple(Tile(dim, 1) for dim in nest.named(Role.LEAD))
 
 
 def check_dim_of_result(step: Step, nest: Nest, dim: str) -> None:

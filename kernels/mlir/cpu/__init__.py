@@ -1,4 +1,4 @@
-"""Flavor cpu: the steps of a schedule as transform operations.
+"""Flavor cpu: the loop nest of a schedule as transform operations.
 
 Face: `emit_script`, `Script`.
 """

@@ -5,69 +5,37 @@ side by side. They stay in registers over the whole loop, and become one sum beh
 last tile is shorter, it adds to the first of them, in an iteration of its own.
 """
 
-from tilewise.kernels.mlir.cpu.pieces import Piece
 from tilewise.kernels.mlir.cpu.register_tile import (
     REGISTER_BYTES,
     KernelEmitter,
     Kinds,
     chunk_lanes,
 )
-from tilewise.kernels.mlir.cpu.steps import StepEmitter
-from tilewise.kernels.mlir.payload.form import Form
 from tilewise.kernels.mlir.transform.sequences import add_lanes, peel
-from tilewise.kernels.mlir.transform.writer import ANY, Writer
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.mlir.transform.writer import ANY
+from tilewise.kernels.nest import Nest
 
 REGISTERS = 32  # of the widest vectors
-
-
-class InnerProductSteps(StepEmitter):
-    """Writes the steps of a schedule with a split reduction."""
-
-    def finish(self) -> None:
-        """Down to what registers hold the sums of: the tile, or one of its rows or columns."""
-        register, space = self.schedule.register, self.form.space
-        if not holds_tile(self.form, self.schedule):
-            dim = space.row if register.rows > 1 else space.col
-            self.writer.line(f"// registers hold the sums of one {dim}")
-            self._tile(dim, 1)
-            self.writer.include("cleanup")
-        super().finish()
-
-    def _pack_panels(self, piece: Piece) -> Piece:
-        """Panels of columns that are contiguous: the columns one after another."""
-        return self.packs.copy_columns(piece)
 
 
 class InnerProductEmitter(KernelEmitter):
     """Writes the loop over the reduction, and what becomes of the partial sums."""
 
-    def __init__(
-        self,
-        form: Form,
-        pieces: list[Piece],
-        writer: Writer,
-        ends_in_registers: bool,
-        lanes: int,
-    ) -> None:
-        super().__init__(form, pieces, writer, ends_in_registers)
-        self.lanes = lanes
-        self.multiplies_apart = form.body[0] == "arith.mulf"
-
     def reduce(self) -> None:
         """A loop over the reduction in steps of the partial sums, a shorter last one apart."""
-        w, stream = self.writer, self.form.space.stream
+        w, stream, most = self.writer, self.nest.k, self.nest.compute.lanes
+        self.multiplies_apart = self.form.body[0] == "arith.mulf"
         w.include("drop_unit_dims")
         found = self._signatures((stream,), [stream])
         for kinds, marks in found:
             depths = self._depths(kinds)
-            lanes = min(self.lanes, max(depths))
+            lanes = min(most, max(depths))
             loop = self._partial_sums(self._match(kinds), [lanes * mark for mark in marks])
             if any(depth % lanes for depth in depths):
                 self._peel(loop)
         w.include("cleanup")
         w.include("drop_unit_dims")
-        if chunk := chunk_lanes(self.form, self.lanes):
+        if chunk := chunk_lanes(self.form, most):
             for kinds, marks in found:
                 self._unrolled(self._match("x" * len(kinds)), [chunk * mark for mark in marks])
             w.include("cleanup")
@@ -79,7 +47,7 @@ class InnerProductEmitter(KernelEmitter):
 
     def _depths(self, kinds: Kinds) -> list[int]:
         """The extents of the reduction of micro-kernels that have dims of these kinds."""
-        stream = self.form.space.stream
+        stream = self.nest.k
         return [
             depth
             for piece in self.pieces
@@ -116,8 +84,11 @@ class InnerProductEmitter(KernelEmitter):
         return [0 for _ in extents]
 
 
-def holds_tile(form: Form, schedule: Schedule) -> bool:
-    """Whether registers hold all partial sums of the tile, and what a step reads."""
-    register = schedule.register
-    vectors = -(-schedule.lanes * form.accumulator_bytes // REGISTER_BYTES)
-    return vectors * register.rows * register.cols + register.cols + 1 <= REGISTERS
+def holds_tile(nest: Nest, element_bytes: int) -> bool:
+    """Whether registers hold all partial sums of the tile, and what a step reads.
+
+    Without partial sums every element of a tile has one lane of a register.
+    """
+    tile, lanes = nest.tile, nest.compute.lanes
+    vectors = -(-lanes * element_bytes // REGISTER_BYTES)
+    return lanes == 1 or vectors * tile.rows * tile.cols + tile.cols + 1 <= REGISTERS

@@ -2,8 +2,8 @@
 
 from tilewise.kernels.mlir.payload.contraction import gathers_patches
 from tilewise.kernels.mlir.payload.split_lines import splits_lines
+from tilewise.kernels.nest import Nest, nest_of
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.problem.iteration import IterationSpace, iteration_space
 
 _WIDENED = {
     "bf16": "bf16 is widened to f32: MLIR's transform dialect reaches no bf16 dot product",
@@ -24,25 +24,25 @@ def notes(problem: Problem) -> tuple[str, ...]:
         )
     if problem.has_transposed_a:
         found.append("pack A copies blocks of the transposed A as they lie, [depth, rows]")
-    space = iteration_space(problem)
-    if space.spans_groups:
-        found += _across_groups(problem, space)
-    elif space.image and space.extent(space.col) == 1:
+    nest = nest_of(problem)
+    if nest.group:
+        found += _across_groups(problem, nest)
+    elif nest.image and nest.dim(nest.col).extent == 1:
         found.append(
             "each group has one channel and so one column: the loops multiply scalars, "
             "no vector runs along the groups"
         )
-    if space.patches:
+    if not nest.group and nest.operand("B").is_gathered:
         found.append(
             "the image's patches are gathered ahead, in a pass of their own; pack B copies them"
         )
     return tuple(found)
 
 
-def _across_groups(problem: Problem, space: IterationSpace) -> list[str]:
+def _across_groups(problem: Problem, nest: Nest) -> list[str]:
     found = []
-    many_inputs = space.extent(space.stream) > 1
-    has_several = many_inputs or space.group > 1
+    many_inputs = nest.dim(nest.k).extent > 1
+    has_several = many_inputs or nest.group > 1
     if gathers_patches(problem):
         where = "ahead, in a pass of their own" if many_inputs else "plane by plane"
         found.append(

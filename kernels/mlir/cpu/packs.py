@@ -7,6 +7,7 @@ from tilewise.kernels.mlir.cpu.pieces import Piece
 from tilewise.kernels.mlir.payload.form import Form
 from tilewise.kernels.mlir.transform.sequences import pack_epilogue, pack_panels
 from tilewise.kernels.mlir.transform.writer import ANY, Writer
+from tilewise.kernels.nest import Role
 
 LARGEST_COPY = 256
 COPY_ROWS = 8
@@ -24,15 +25,15 @@ def _at(dim: str, dims: tuple[str, ...], size: int) -> list[int]:
 
 
 class PackEmitter:
-    """Writes the packs of a schedule.
+    """Writes the stages of a nest.
 
     Handles of the copies that they leave behind are collected, since they are tiled and
     vectorised after all loops exist.
     """
 
-    def __init__(self, form: Form, cols: int, writer: Writer) -> None:
+    def __init__(self, form: Form, writer: Writer) -> None:
         self.form = form
-        self.cols = cols
+        self.nest = form.nest
         self.writer = writer
         self.panel_widths: dict[int, None] = {}
         self.epilogue_lanes = 0
@@ -42,8 +43,8 @@ class PackEmitter:
 
     def copy_panels(self, piece: Piece) -> Piece:
         """B to panels of columns; a piece narrower than a panel has narrower ones."""
-        w, col = self.writer, self.form.space.col
-        lanes = min(self.cols, *piece.extents[col])
+        w = self.writer
+        lanes = min(self.nest.tile.cols, *piece.extents[self.nest.col])
         self.panel_widths[lanes] = None
         packed, copy = w.name("packed"), w.name("panels")
         include = (
@@ -60,17 +61,17 @@ class PackEmitter:
             w.line("}")
         else:
             w.line(f"{packed}, {copy} = {include.format(piece.handle)}")
-        depths = piece.extents[self.form.space.stream]
+        depths = piece.extents[self.nest.k]
         taps = (1,) * len(self.form.taps)
-        lead = (1,) * len(self.form.space.lead)
+        lead = (1,) * len(self.nest.named(Role.LEAD))
         self._remember(copy, (*lead, 1, *taps, largest_divisor(depths, COPY_ROWS)))
         return replace(piece, handle=packed, lanes=lanes)
 
     def copy_columns(self, piece: Piece) -> Piece:
         """B to columns that are contiguous along the reduction, as inner products read them."""
-        w, space = self.writer, self.form.space
+        w, nest = self.writer, self.nest
         if self.form.transposes_columns:
-            packed, copy = self._copied(piece.handle, self.form.operands[1], space.col, "columns")
+            packed, copy = self._copied(piece.handle, self.form.operands[1], nest.col, "columns")
         else:
             packed, copy = w.name("turned"), w.name("column_copy")
             w.line(
@@ -78,8 +79,8 @@ class PackEmitter:
                 f": ({ANY}) -> {ANY}"
             )
             w.line(f"{copy} = transform.get_producer_of_operand {packed}[1] : ({ANY}) -> {ANY}")
-        ones = (1,) * (1 + len(space.lead))
-        self._remember(copy, (*ones, largest_divisor(piece.extents[space.stream], LARGEST_COPY)))
+        ones = (1,) * (1 + len(nest.named(Role.LEAD)))
+        self._remember(copy, (*ones, largest_divisor(piece.extents[nest.k], LARGEST_COPY)))
         return replace(piece, handle=packed)
 
     def reshape_epilogue(self, epilogue: str, lanes: int) -> str:
@@ -95,21 +96,19 @@ class PackEmitter:
 
     def copy_rows(self, piece: Piece) -> Piece:
         """A to a block of its own, in the order in which A lies, nothing padded."""
-        copied, copy = self._copied(
-            piece.handle, self.form.operands[0], self.form.space.row, "rows"
-        )
+        copied, copy = self._copied(piece.handle, self.form.operands[0], self.nest.row, "rows")
         ones = (1,) * self.form.copied_dims
         neighbours = piece.extents[self.form.contiguous]
         self._remember(copy, (*ones, largest_divisor(neighbours, LARGEST_COPY)))
         return replace(piece, handle=copied)
 
-    def pad_image(self, piece: Piece) -> Piece:
-        """Pad the block of the image where it is used.
+    def copy_image(self, piece: Piece) -> Piece:
+        """A block of the image, padded where it is used if there is padding.
 
         Where no loop moves the image, its only block is the whole image. Blocks of a shorter
         length than others share their handle, and copy from the image padded as a whole.
         """
-        if piece.merged:
+        if piece.merged or not self.form.pads_image:
             return self.copy_rows(piece)
         return self._pad_block(piece) if piece.moves_image else piece
 
@@ -150,20 +149,15 @@ class PackEmitter:
     # All of them
 
     def sequences(self) -> list[str]:
-        """The named sequences that the steps included."""
-        form = self.form
+        """The named sequences that the stages included."""
+        form, col = self.form, self.nest.col
         found = [
-            pack_panels(
-                lanes,
-                _at(form.space.col, form.dims, lanes),
-                form.panels_first,
-                form.operands[1],
-            )
+            pack_panels(lanes, _at(col, form.dims, lanes), form.panels_first, form.operands[1])
             for lanes in self.panel_widths
         ]
         if self.epilogue_lanes:
-            sizes = _at(form.space.col, form.result_dims, self.epilogue_lanes)
-            along = {"bias": 0} if form.space.col in form.bias_dims else {}
+            sizes = _at(col, form.result_dims, self.epilogue_lanes)
+            along = {"bias": 0} if col in form.bias_dims else {}
             operands = along | {"c": int(bool(form.bias_dims))}
             found.append(pack_epilogue(self.epilogue_lanes, sizes, operands))
         return found
@@ -193,7 +187,7 @@ class PackEmitter:
         It is a copy of `names`, in the plural.
         """
         w, zero = self.writer, self.form.zero
-        moving = [name for name in (dim, self.form.space.stream) if name in self.form.dims]
+        moving = [name for name in (dim, self.nest.k) if name in self.form.dims]
         dims = [self.form.dims.index(name) for name in moving]
         nofold = [int(index == operand) for index in range(operand + 1)]
         copied, pads, back = w.name("copied"), w.name("pad"), w.name("back")

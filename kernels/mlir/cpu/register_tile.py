@@ -13,7 +13,6 @@ from tilewise.kernels.mlir.payload.form import Form
 from tilewise.kernels.mlir.transform.matchers import contraction_matcher, epilogue_matcher
 from tilewise.kernels.mlir.transform.sequences import hoist_accumulators
 from tilewise.kernels.mlir.transform.writer import ANY, Writer
-from tilewise.kernels.schedule import Schedule
 
 Kinds = str
 REGISTER_BYTES = 64  # of the widest vector registers; narrower ones halve such vectors
@@ -33,6 +32,7 @@ class KernelEmitter:
         self, form: Form, pieces: list[Piece], writer: Writer, ends_in_registers: bool
     ) -> None:
         self.form = form
+        self.nest = form.nest
         self.ends_in_registers = ends_in_registers
         self.multiplies_apart = False
         self.epilogues: dict[str, tuple[int, ...]] = {}
@@ -43,7 +43,7 @@ class KernelEmitter:
 
     def reduce(self) -> None:
         """Loops over the taps, then over the depth, one element at a time."""
-        stream = self.form.space.stream
+        stream = self.nest.k
         taps = [tap for tap, extent in self.form.tap_extents.items() if extent > 1]
         self.writer.include("drop_unit_dims")
         if self.form.multiplies_columns_first:
@@ -57,14 +57,13 @@ class KernelEmitter:
             self.writer.line(f'transform.annotate {innermost} "innermost" : {ANY}')
         self._split_tiles()
 
-    def vectorize(self, unroll: int, fill: bool) -> None:
-        """Vectors, accumulators carried by the loops, then the unrolling.
+    def vectorize(self, fill: bool) -> None:
+        """Vectors, accumulators carried by the loops, then the unrolling of the innermost one.
 
         Args:
-            unroll: factor for the innermost loop.
             fill: whether the register tile is filled in place, by vectors then.
         """
-        w = self.writer
+        w, unroll = self.writer, self.nest.compute.unroll
         if fill:
             w.vectorize_fills()
         w.line(f"transform.structured.vectorize {w.collect('contraction')} : {ANY}")
@@ -98,7 +97,7 @@ class KernelEmitter:
         """
         found: dict[Kinds, list[int]] = {}
         for piece in self.pieces:
-            for depth in piece.extents[self.form.space.stream]:
+            for depth in piece.extents[self.nest.k]:
                 dims = self._extents(piece, depth, reductions)
                 if any(dim in wanted for dim in dims):
                     found[self._kinds(dims)] = [int(dim in wanted) for dim in dims]
@@ -106,28 +105,26 @@ class KernelEmitter:
 
     def _extents(self, piece: Piece, depth: int, reductions: tuple[str, ...]) -> dict[str, int]:
         """The iteration dims that are left of a micro-kernel, in order, with their extents."""
-        space = self.form.space
+        row, col = self.nest.row, self.nest.col
         extents = {
             **self.form.tap_extents,
-            space.row: max(piece.extents[space.row]),
-            space.col: max(piece.extents[space.col]) if piece.lanes is None else 1,
-            space.stream: depth,
+            row: max(piece.extents[row]),
+            col: max(piece.extents[col]) if piece.lanes is None else 1,
+            self.nest.k: depth,
             "lane": piece.lanes or 1,
         }
-        inner = (space.row, space.col, *reductions)
+        inner = (row, col, *reductions)
         order = [*(dim for dim in self.form.dims if dim in inner), "lane"]
-        order = columns_first(order, space.col) if self.has_columns_first else order
+        order = columns_first(order, col) if self.has_columns_first else order
         return {dim: extents[dim] for dim in order if extents[dim] > 1}
 
     def _put_columns_first(self, reductions: tuple[str, ...]) -> None:
         """Interchange the loops of micro-kernels as `columns_first` has them."""
-        depths = [
-            (piece, d) for piece in self.pieces for d in piece.extents[self.form.space.stream]
-        ]
+        depths = [(piece, d) for piece in self.pieces for d in piece.extents[self.nest.k]]
         extents = [self._extents(piece, depth, reductions) for piece, depth in depths]
         self.has_columns_first = True
         for kinds, dims in {self._kinds(dims): list(dims) for dims in extents}.items():
-            order = [dims.index(dim) for dim in columns_first(dims, self.form.space.col)]
+            order = [dims.index(dim) for dim in columns_first(dims, self.nest.col)]
             if order != sorted(order):
                 self.writer.interchange(self._match(kinds), order)
 
@@ -198,7 +195,7 @@ class KernelEmitter:
 
     def _parts(self) -> dict[Kinds, list[int]]:
         """For each kind of micro-kernel the tile sizes that split it, where it is split."""
-        stream = self.form.space.stream
+        stream = self.nest.k
         found: dict[Kinds, list[int]] = {}
         for piece in self.pieces:
             for depth in piece.extents[stream]:
@@ -214,11 +211,11 @@ class KernelEmitter:
         """What each dim of a register tile is split into; 0 for what stays whole."""
         chunks = {dim: self._chunk(dim, extent) for dim, extent in extents.items()}
         by_row = self.form.rows_apart or any(chunks.values())
-        return [1 if by_row and dim == self.form.space.row else chunks[dim] for dim in extents]
+        return [1 if by_row and dim == self.nest.row else chunks[dim] for dim in extents]
 
     def _chunk(self, dim: str, extent: int) -> int:
         """Width of the parts that a register tile's columns are split into; 0 for none."""
-        return chunk_lanes(self.form, extent) if dim in (self.form.space.col, "lane") else 0
+        return chunk_lanes(self.form, extent) if dim in (self.nest.col, "lane") else 0
 
 
 def columns_first(dims: Iterable[str], col: str) -> list[str]:
@@ -236,15 +233,15 @@ def chunk_lanes(form: Form, columns: int) -> int:
     return lanes if columns > lanes and columns.bit_count() > 1 else 0
 
 
-def vector_lanes(form: Form, schedule: Schedule) -> int:
-    """Least elements of the vectors that the innermost loops of a schedule multiply.
+def vector_lanes(form: Form) -> int:
+    """Least elements of the vectors that the innermost loops of a nest multiply.
 
     A register's worth of columns, of partial sums where the reduction is split, or all there are:
     a sliver that comes register by register takes the tiles with it that look the same.
     """
-    space, register = form.space, REGISTER_BYTES // form.accumulator_bytes
-    if schedule.lanes > 1:
-        return min(schedule.lanes, schedule.depth or space.extent(space.stream), register)
+    nest, register = form.nest, REGISTER_BYTES // form.accumulator_bytes
+    if nest.compute.lanes > 1:
+        return min(nest.compute.lanes, nest.depth, register)
     if form.spreads_channels:
         register -= register % form.group_extents["f"]  # whole groups
-    return min(schedule.register.cols, space.extent(space.col), register)
+    return min(nest.tile.cols, nest.dim(nest.col).extent, register)

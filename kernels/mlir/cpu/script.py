@@ -5,13 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewise.kernels.errors import LoweringError, UnsupportedError
-from tilewise.kernels.loopnest import build
-from tilewise.kernels.mlir.cpu.inner_products import InnerProductEmitter, InnerProductSteps
+from tilewise.kernels.mlir.cpu.inner_products import InnerProductEmitter
+from tilewise.kernels.mlir.cpu.loops import LoopEmitter
 from tilewise.kernels.mlir.cpu.notes import notes
 from tilewise.kernels.mlir.cpu.panes import axes
 from tilewise.kernels.mlir.cpu.register_tile import KernelEmitter
-from tilewise.kernels.mlir.cpu.steps import StepEmitter
-from tilewise.kernels.mlir.cpu.windows import WindowEmitter, of_groups, padding_of_blocks
+from tilewise.kernels.mlir.cpu.windows import WindowEmitter, padding_of_blocks
 from tilewise.kernels.mlir.payload.form import Form, form
 from tilewise.kernels.mlir.transform.module import HEADER_END, MODULE, with_payload
 from tilewise.kernels.mlir.transform.sequences import (
@@ -24,9 +23,9 @@ from tilewise.kernels.mlir.transform.sequences import (
     named_sequence,
 )
 from tilewise.kernels.mlir.transform.writer import ANY, Writer
+from tilewise.kernels.nest import Nest, printed
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.problem.iteration import iteration_space
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.schedule import Schedule, loop_nest
 
 FLAVORS = ("cpu",)
 Opening = Callable[[Writer, str], str]
@@ -62,70 +61,63 @@ def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> st
     """
     if flavor not in FLAVORS:
         raise UnsupportedError(f"flavor={flavor} is not one of {', '.join(FLAVORS)}", "flavor")
-    nest = build(problem, schedule)
-    if schedule.winograd is not None:
+    nest = loop_nest(problem, schedule)
+    if nest.algorithm is not None:
         raise UnsupportedError(
-            f"{problem}: the step winograd has no script: upstream's winograd_conv2d takes "
-            "linalg.conv_2d_nhwc_fhwc alone, and decomposes a channel at a time",
+            f"{problem}: the step {nest.algorithm.name} has no script: upstream has no operation "
+            "that transforms blocks while it packs them",
             "steps",
         )
-    if schedule.strassen is not None:
-        raise UnsupportedError(
-            f"{problem}: the step strassen has no script: upstream has no operation that adds "
-            "quadrants while it packs",
-            "steps",
-        )
-    shape = form(problem)
-    _check_vectors(problem, schedule, shape)
-    if shape.space.spans_groups:
-        return _assembled(problem, schedule, str(nest), *_windows(problem, schedule, shape))
-    return _assembled(problem, schedule, str(nest), *_products(schedule, shape))
+    shape = form(nest)
+    _check_vectors(shape)
+    main, others = _windows(shape) if nest.group else _products(shape)
+    return _assembled(schedule, nest, tuple(printed(nest)), main, others)
 
 
 def emit_on(
-    problem: Problem,
     schedule: Schedule,
     shape: Form,
     opening: Opening,
     shared: Sequence[str] = (),
-    told: str = "",
+    told: Sequence[str] = (),
 ) -> str:
-    """The transform module that makes the schedule's loops of an op in another form.
+    """The transform module that makes the loops of an op in another form.
 
     Args:
-        problem: that the op is, for the header.
-        schedule: of the dims of `shape`.
-        shape: the op once `opening` is done; a product, not a convolution across groups.
+        schedule: of the op's problem, for the header.
+        shape: the op once `opening` is done, and its loops; a product, not a convolution across
+            groups.
         opening: writes what makes that form of the op behind a handle, and gives the new handle.
         shared: named sequences that `opening` includes.
         told: what the header says of the loops.
 
     Raises:
-        LoweringError: the schedule's blocks cannot be made static, or its vectors cannot run.
+        LoweringError: the blocks cannot be made static, or the vectors cannot run.
     """
-    _check_vectors(problem, schedule, shape)
-    main, others = _products(schedule, shape, opening)
-    return _assembled(problem, schedule, told, main, [*others, *shared])
+    _check_vectors(shape)
+    main, others = _products(shape, opening)
+    return _assembled(schedule, shape.nest, told, main, [*others, *shared])
 
 
-def _check_vectors(problem: Problem, schedule: Schedule, shape: Form) -> None:
-    """Raise where what the vectors of a schedule run along does not lie side by side."""
-    register, space = schedule.register, shape.space
-    if schedule.lanes > 1 and shape.transposes_rows and space.extent(space.stream) > 1:
+def _check_vectors(shape: Form) -> None:
+    """Raise where what the vectors of a nest run along does not lie side by side."""
+    nest, tile, is_split = shape.nest, shape.nest.tile, shape.nest.compute.lanes > 1
+    if is_split and shape.transposes_rows and nest.dim(nest.k).extent > 1:
         raise LoweringError(
-            f"{problem}: a split reduction needs contiguous rows of A, and those of a "
+            f"{nest.problem}: a split reduction needs contiguous rows of A, and those of a "
             "transposed A are not, even packed; drop the step split"
         )
-    if schedule.lanes > 1 or space.spans_groups:
+    if is_split or nest.group:
         return
-    if register.cols == 1 < space.extent(space.col):
+    if tile.cols == 1 < nest.dim(nest.col).extent:
         raise LoweringError(
-            f"step '{register}': one column leaves nothing to vectorise; give more cols"
+            f"{nest.problem}: a register tile of {tile.rows}x1 leaves nothing to vectorise; "
+            "give more cols"
         )
-    if register.rows == 1 and shape.transposes_rows:
+    if tile.rows == 1 and shape.transposes_rows:
         raise LoweringError(
-            f"step '{register}': one row of a transposed A would be multiplied element "
-            "by element; give more rows"
+            f"{nest.problem}: one row of a transposed A would be multiplied element by element; "
+            "give more rows"
         )
 
 
@@ -133,28 +125,20 @@ def _as_it_stands(_writer: Writer, handle: str) -> str:
     return handle
 
 
-def _products(
-    schedule: Schedule, shape: Form, opening: Opening = _as_it_stands
-) -> tuple[str, list[str]]:
+def _products(shape: Form, opening: Opening = _as_it_stands) -> tuple[str, list[str]]:
     """The main sequence of a product of matrices or a convolution, and those it includes."""
-    writer, is_split = Writer(), schedule.lanes > 1
+    writer = Writer()
     handle = opening(writer, "%contraction")
-    handles = handle, ("%epilogue" if shape.has_epilogue else None)
-    steps = (InnerProductSteps if is_split else StepEmitter)(shape, schedule, handles, writer)
-    steps.run()
-    ends = steps.epilogue is not None
-    if is_split:
-        kernel: KernelEmitter = InnerProductEmitter(
-            shape, steps.pieces, writer, ends, schedule.lanes
-        )
-    else:
-        kernel = KernelEmitter(shape, steps.pieces, writer, ends)
+    loops = LoopEmitter(shape, (handle, "%epilogue" if shape.has_epilogue else None), writer)
+    loops.run()
+    emitter = InnerProductEmitter if shape.nest.compute.lanes > 1 else KernelEmitter
+    kernel = emitter(shape, loops.pieces, writer, loops.epilogue is not None)
     kernel.reduce()
-    steps.packs.vectorize_copies()
-    kernel.vectorize(schedule.unroll, steps.fill_follows)
+    loops.packs.vectorize_copies()
+    kernel.vectorize(loops.fill_follows)
     shared = [
         cleanup(),
-        *steps.packs.sequences(),
+        *loops.packs.sequences(),
         drop_unit_dims(),
         *kernel.contraction_matchers(),
         *kernel.epilogue_matchers(),
@@ -166,17 +150,14 @@ def _products(
     return _main(shape, writer.lines, kernel.multiplies_apart), shared
 
 
-def _windows(problem: Problem, schedule: Schedule, shape: Form) -> tuple[str, list[str]]:
+def _windows(shape: Form) -> tuple[str, list[str]]:
     """The main sequence of a convolution of few channels in a group, and those it includes."""
-    planned = schedule
-    if not shape.spreads_channels:
-        planned = of_groups(schedule, iteration_space(problem).group, shape.space.col)
-    steps = WindowEmitter.of(padding_of_blocks(shape, planned), planned, axes(problem))
+    loops = WindowEmitter.of(padding_of_blocks(shape), axes(shape.nest.problem))
     apart = shape.body[0] == "arith.mulf"
     shared = [
         cleanup(),
         drop_unit_dims(),
-        *steps.tiles.matchers(),
+        *loops.tiles.matchers(),
         hoist_accumulators(shape.widens),
         bufferize("C in place, what is padded in scratch.", folds_aliases=True),
         *([named_sequence("spread_channels")] if shape.spreads_channels else []),
@@ -184,29 +165,29 @@ def _windows(problem: Problem, schedule: Schedule, shape: Form) -> tuple[str, li
         lower_vectors(),
         *([fuse_products()] if apart else []),
     ]
-    return _main(shape, steps.writer.lines, apart), shared
+    return _main(shape, loops.writer.lines, apart), shared
 
 
 def _assembled(
-    problem: Problem, schedule: Schedule, nest: str, main: str, shared: list[str]
+    schedule: Schedule, nest: Nest, told: Sequence[str], main: str, shared: list[str]
 ) -> str:
     """The whole module, with its header."""
     body = "\n".join([main, *shared])
-    header = _header(problem, schedule, nest)
+    header = _header(nest.problem, schedule, told)
     return f"{header}{MODULE}\n{textwrap.indent(body, '  ')}}}\n"
 
 
-def _header(problem: Problem, schedule: Schedule, nest: str) -> str:
+def _header(problem: Problem, schedule: Schedule, told: Sequence[str]) -> str:
     lines = [
         f"problem:  {problem.canonical}",
         f"schedule: {schedule.hash}",
         *(f"note:     {note}" for note in notes(problem)),
     ]
-    told = [*nest.splitlines(), ""]
+    loops = [*told, ""] if told else []
     return (
         "".join(f"// {line}\n" for line in lines)
         + HEADER_END
-        + "".join(f"// {line}".rstrip() + "\n" for line in told)
+        + "".join(f"// {line}".rstrip() + "\n" for line in (*loops, *map(str, schedule.steps), ""))
     )
 
 
@@ -222,7 +203,7 @@ def _main(form: Form, lines: list[str], multiplies_apart: bool) -> str:
         f"transform.named_sequence @__transform_main(%root: {ANY} {{transform.consumed}}) {{",
         f'  %func = transform.structured.match ops{{["func.func"]}} in %root : ({ANY}) -> {ANY}',
         f"  %contraction = {_match(form.op)} in %root : ({ANY}) -> {ANY}",
-        *([_RESULT] if form.space.spans_groups else [_EPILOGUE] if form.has_epilogue else []),
+        *([_RESULT] if form.nest.group else [_EPILOGUE] if form.has_epilogue else []),
         *(f"  {line}" for line in lines),
         "  // buffers, and vectors that the machine has",
         f"  %buffers = transform.include @bufferize failures(propagate) (%root) : ({ANY}) -> {ANY}",

@@ -28,7 +28,7 @@ class TapTiles(WindowTiles):
     def serve(cls, form: Form, panes: list[Pane]) -> bool:
         """Whether sums are long, and no tap is known to lie in the padding."""
         beside = form.pads_taps or any(pane.starts for pane in panes)
-        is_long = form.spreads_channels or form.space.extent(form.space.stream) > 1
+        is_long = form.spreads_channels or form.nest.dim(form.nest.k).extent > 1
         return is_long and not beside
 
     def take_apart(self) -> None:
@@ -50,7 +50,7 @@ class TapTiles(WindowTiles):
         w.merge_slices([box])
         zeros, box = w.fuse(w.sliced(product, 2), box, "zeros")
         pixels = fuse_spread(w, form, product, box)[0] if form.spreads_channels else ""
-        extents = {**form.tap_extents, form.space.stream: form.space.extent(form.space.stream)}
+        extents = self.reductions
         op, loops = self.single(w.generalize(product, "window"), extents)
         apart = self._loops_apart(pane, [n for d in form.dims if (n := extents.get(d, 1)) > 1])
         for depth, loop in enumerate(loops):
@@ -127,18 +127,18 @@ def columns_of_blocks(form: Form, dim: str, size: int) -> int:
     """The size of a block; less where blocks that `foldable` writes out would be too many."""
     if not _is_spread(form, dim) or _divides_groups(form, size):
         return size
-    channels, extent = form.group_extents["f"], form.space.extent("co")
+    channels, extent = form.group_extents["f"], form.nest.dim("co").extent
     if extent // size <= MOST_BLOCKS:
         return size
-    fewer = range(size - channels, lanes_along(form, form.space.col) - 1, -channels)
+    fewer = range(size - channels, lanes_along(form, form.nest.col) - 1, -channels)
     return next((cols for cols in fewer if _divides_groups(form, cols)), size)
 
 
 def _is_spread(form: Form, dim: str) -> bool:
-    return form.spreads_channels and dim == form.space.col
+    return form.spreads_channels and dim == form.nest.col
 
 
 def _divides_groups(form: Form, size: int) -> bool:
     channels = form.group_extents["f"]
-    groups = form.space.extent("co") // channels
+    groups = form.nest.dim("co").extent // channels
     return channels == 1 or groups % (size // channels) == 0

@@ -62,12 +62,17 @@ class WindowTiles:
 
     def _taps(self, product: str, loops: list[str]) -> tuple[str, list[str]]:
         """The op of a single tap, and the loops over them; each vector with zeros of its own."""
-        w, form = self.writer, self.form
+        w = self.writer
         zeros, _ = w.fuse(w.sliced(product, 2), loops[-1], "zeros")
         w.generalize(zeros, "start")  # a named op would keep its dims of extent 1
         op = w.generalize(product, "window")
-        inputs = {form.space.stream: form.space.extent(form.space.stream)}
-        return self.single(op, {**form.tap_extents, **inputs})
+        return self.single(op, self.reductions)
+
+    @property
+    def reductions(self) -> dict[str, int]:
+        """The extents of the reduction dims, taps first."""
+        nest = self.form.nest
+        return {**self.form.tap_extents, nest.k: nest.dim(nest.k).extent}
 
     def single(self, op: str, extents: dict[str, int]) -> tuple[str, list[str]]:
         """The op tiled to single steps along some dims, and the loops."""
@@ -148,7 +153,7 @@ class WindowTiles:
     def _vector(self, pane: Pane, dim: str) -> int:
         """What a dim is cut into to leave single vectors; 0 where it stays whole."""
         extent = pane.extents[dim]
-        if dim == self.form.space.col:
+        if dim == self.form.nest.col:
             lanes = lanes_along(self.form, dim)
             return 0 if extent <= lanes else gcd(extent, lanes)
         return int(extent > 1)
@@ -160,13 +165,12 @@ class WindowTiles:
         for pane in self.panes:
             extents = [pane.extents[dim] for dim in self.form.result_dims]
             vectors += prod(extents) // prod(self._sizes(pane))
-        taps = prod(self.form.tap_extents.values())
-        return vectors * taps * self.form.space.extent(self.form.space.stream)
+        return vectors * prod(self.reductions.values())
 
 
 def lanes_along(form: Form, dim: str) -> int:
     """The extent of a dim that a vector has at the most."""
-    if dim != form.space.col:
+    if dim != form.nest.col:
         return 1
     lanes = REGISTER_BYTES // form.accumulator_bytes
     whole = lanes % form.group_extents["f"] if form.spreads_channels else 0

@@ -9,91 +9,62 @@ the image with the padding.
 
 from dataclasses import replace
 
+from tilewise.kernels.mlir.cpu.loops import blocks
 from tilewise.kernels.mlir.cpu.panes import Axis, Pane, parts
-from tilewise.kernels.mlir.cpu.steps import SAID
 from tilewise.kernels.mlir.cpu.tap_tile import TapTiles, columns_of_blocks, foldable, fuse_spread
-from tilewise.kernels.mlir.cpu.units import tile_unit
 from tilewise.kernels.mlir.cpu.window_tile import WindowTiles, lanes_along
 from tilewise.kernels.mlir.payload.form import Form
 from tilewise.kernels.mlir.transform.writer import ANY, Writer
-from tilewise.kernels.schedule import Parallel, Register, Schedule, Step, Tile, Unroll
-from tilewise.kernels.steps.parallel import part_size
+from tilewise.kernels.nest import Loop, LoopKind
 
 MOST_PRODUCTS = 1600
 """Vectors that the code of all panes multiplies, up to which taps in the padding are left out: a
 script of so many takes about 2 seconds to apply, lower and compile."""
 
 
-def of_groups(schedule: Schedule, group: int, col: str) -> Schedule:
-    """The schedule in terms of groups: sizes in channels of the result become numbers of groups."""
-    return Schedule(tuple(_of_groups(step, group, col) for step in schedule.steps))
-
-
-def _of_groups(step: Step, group: int, col: str) -> Step:
-    if isinstance(step, Tile) and step.dim == "co":
-        return replace(step, size=step.size // group)
-    if isinstance(step, Register) and col == "co":
-        return replace(step, cols=step.cols // group)
-    return step
-
-
 class WindowEmitter:
-    """Writes the steps of a schedule whose columns span the groups.
+    """Writes the loops of a nest whose columns span the groups.
 
     Args:
         form: of the problem.
-        schedule: in terms of groups.
         axes: where outputs find their taps, by the dim of the result.
         copies_padding: whether padding is copied together with the image, not left out.
 
     Attributes:
         writer: what was written.
-        panes: what the steps so far made of the result.
+        panes: what the loops so far made of the result.
     """
 
-    def __init__(
-        self, form: Form, schedule: Schedule, axes: dict[str, Axis], copies_padding: bool
-    ) -> None:
+    def __init__(self, form: Form, axes: dict[str, Axis], copies_padding: bool) -> None:
         self.form = form
-        self.schedule = schedule
         self.axes = axes
         self.copies_padding = copies_padding
         self.writer = Writer()
-        extents = {**dict(form.space.extents), **form.group_extents}
+        extents = {**form.nest.extents, **form.group_extents}
         starts = dict.fromkeys(axes, 0) if form.pads_image or form.pads_parts else {}
         self.panes = [Pane("%result", "%contraction", extents, starts)]
 
     @classmethod
-    def of(cls, form: Form, schedule: Schedule, axes: dict[str, Axis]) -> "WindowEmitter":
-        """One that has written its steps, without padding where that is possible."""
-        taps = {**form.tap_extents, form.space.stream: form.space.extent(form.space.stream)}
-        copies = form.space.col == "ow" or form.spreads_channels or max(taps.values()) == 1
-        steps = cls(form, schedule, axes, copies)
-        steps.run()
-        if form.pads_image and not copies and steps.tiles.products > MOST_PRODUCTS:
-            steps = cls(form, schedule, axes, copies_padding=True)
-            steps.run()
-        steps.tiles.vectorize()
-        return steps
+    def of(cls, form: Form, axes: dict[str, Axis]) -> "WindowEmitter":
+        """One that has written its loops, without padding where that is possible."""
+        nest = form.nest
+        most = max(nest.dim(nest.k).extent, *form.tap_extents.values())
+        copies = nest.col == "ow" or form.spreads_channels or most == 1
+        loops = cls(form, axes, copies)
+        loops.run()
+        if form.pads_image and not copies and loops.tiles.products > MOST_PRODUCTS:
+            loops = cls(form, axes, copies_padding=True)
+            loops.run()
+        loops.tiles.vectorize()
+        return loops
 
     def run(self) -> None:
-        """Write every step up to and including the register step."""
-        for step in (step for step in self.schedule.steps if not isinstance(step, Unroll)):
-            if said := SAID.get(type(step)):
-                self.writer.line(f"// {step}: {said}")
-                continue
-            self.writer.line(f"// {step}")
-            if isinstance(step, Parallel):
-                extent = self.form.space.extent(step.dim)
-                self._tile(step.dim, part_size(extent, step.parts, self._unit(step.dim)))
-            elif isinstance(step, Tile):
-                self._tile(step.dim, step.size)
-            elif isinstance(step, Register):
-                self._register(step)
-            self.writer.include("cleanup")
-
-    def _unit(self, dim: str) -> int:
-        return tile_unit(self.form.space, self.schedule, dim)
+        """Write every loop down to the register tile."""
+        for node in blocks(self.form.nest, self.writer):
+            if isinstance(node, Loop):
+                self._tile(node)
+            else:
+                self.tiles.take_apart()
 
     @property
     def tiles(self) -> WindowTiles:
@@ -101,9 +72,12 @@ class WindowEmitter:
         kind = TapTiles if TapTiles.serve(self.form, self.panes) else WindowTiles
         return kind(self.form, self.writer, self.panes)
 
-    def _tile(self, dim: str, size: int, *, of_registers: bool = False) -> None:
+    def _tile(self, loop: Loop) -> None:
         """Tile all panes; one that is no larger than a block is cut into vectors by registers."""
-        size = columns_of_blocks(self.form, dim, size)
+        dim, of_registers = loop.dim, loop.kind is LoopKind.MICRO
+        if of_registers and self.copies_padding and dim == "oh":
+            self.panes = [self._copied(pane) for pane in reversed(self.panes)][::-1]
+        size = columns_of_blocks(self.form, dim, loop.step)
         cuts = [(p, size if of_registers else min(size, p.extents[dim])) for p in self.panes]
         found = [part for pane, largest in cuts for part in self._divided(pane, dim, largest)]
         self.panes = [self._loop(pane, dim, size) for pane in found]
@@ -173,18 +147,7 @@ class WindowEmitter:
         product, _ = w.fuse(pane.product, loop, f"{dim}_product")
         return replace(pane, result=tiled, product=product, extents={**pane.extents, dim: size})
 
-    # The register tile
-
-    def _register(self, step: Register) -> None:
-        space = self.form.space
-        rows = [(dim, self._unit(dim)) for dim in space.row_dims]
-        cols = [(space.col, step.cols)]
-        for dim, size in cols + rows if step.outer == "cols" else rows + cols:
-            if self.copies_padding and dim == "oh":
-                self.panes = [self._copied(pane) for pane in reversed(self.panes)][::-1]
-            self._tile(dim, size, of_registers=True)
-            self.writer.include("cleanup")
-        self.tiles.take_apart()
+    # Padding
 
     def _copied(self, pane: Pane) -> Pane:
         """A pane whose part of the image is copied with its padding, after those that follow it."""
@@ -239,24 +202,15 @@ class WindowEmitter:
         return replace(pane, result=result, product=product)
 
 
-def padding_of_blocks(form: Form, schedule: Schedule) -> Form:
+def padding_of_blocks(form: Form) -> Form:
     """The form whose padded image is copied ahead where a loop goes over blocks of its lines.
 
     Upstream cannot tell that a block at an unknown place is not of padding alone, and asks before
     it copies one.
     """
-    return replace(form, pads_lines=form.pads_lines and not _loops_over_lines(form, schedule))
-
-
-def _loops_over_lines(form: Form, schedule: Schedule) -> bool:
-    """Whether a step makes a loop over blocks of pixels."""
-    for step in schedule.steps:
-        if isinstance(step, Tile | Parallel) and step.dim in form.space.row_dims:
-            extent = form.space.extent(step.dim)
-            if isinstance(step, Tile):
-                size = step.size
-            else:
-                size = part_size(extent, step.parts, tile_unit(form.space, schedule, step.dim))
-            if 2 * size <= extent:
-                return True
-    return False
+    nest = form.nest
+    goes_over_lines = any(
+        loop.dim in nest.rows and 2 * loop.step <= nest.dim(loop.dim).extent
+        for loop in nest.loops_of(LoopKind.PARALLEL, LoopKind.TILE)
+    )
+    return replace(form, pads_lines=form.pads_lines and not goes_over_lines)

@@ -11,9 +11,10 @@ from tilewise.kernels.mlir.frontend.lone import LoneOp
 from tilewise.kernels.mlir.normalised.normal_form import schedulable
 from tilewise.kernels.mlir.normalised.prove import Limits, prove_lone
 from tilewise.kernels.mlir.proof.proof import Proof
+from tilewise.kernels.nest import nest_of
 from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.kernels.problem.iteration import iteration_space
-from tilewise.kernels.schedule import Schedule, Tile
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.steps import Place, visited_alone
 
 MOST_PROOFS = 8
 """Schedules that are tried before a script is said not to prove."""
@@ -84,13 +85,14 @@ def fitting(lone: LoneOp, problem: Problem, schedule: Schedule) -> Schedule:
     own = schedulable(lone)
     if _has_loops(problem, own):
         return schedule
-    alone = (Tile(dim, 1) for dim in iteration_space(own).lead)
-    return Schedule((*alone, schedule.register))
+    tile = (step for step in schedule.steps if step.place is Place.REGISTER)
+    return Schedule((*visited_alone(nest_of(own)), *tile))
 
 
 def _has_loops(one: Problem, other: Problem) -> bool:
     """Whether schedules of two problems speak of the same loops."""
-    return iteration_space(one).extents == iteration_space(other).extents
+    first, second = nest_of(one), nest_of(other)
+    return [first.dim(d) for d in first.scheduled] == [second.dim(d) for d in second.scheduled]
 
 
 def first_proven(

@@ -10,18 +10,19 @@ convolution's pixels and taps cannot be packed, but its channels are, so that ev
 [pixels, channels]; its schedule is that of the problem in this layout.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from tilewise.kernels import nest as loop_nests
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.mlir.frontend.lone import LoneOp
 from tilewise.kernels.mlir.frontend.nest import Dims, Nest
+from tilewise.kernels.mlir.normalised.loops import op_nest
 from tilewise.kernels.mlir.normalised.packing import Packing, Reading, packing
 from tilewise.kernels.mlir.normalised.parts import Parts, convolution_parts, product_parts
 from tilewise.kernels.mlir.payload.contraction import contraction
 from tilewise.kernels.mlir.payload.form import Form
 from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.kernels.problem.iteration import IterationSpace, iteration_space
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.schedule import Schedule, loop_nest
 
 
 @dataclass(frozen=True)
@@ -57,13 +58,13 @@ def schedulable(lone: LoneOp) -> Problem:
     """
     problem = parse_problem(lone.found.problem)
     pixels_first = problem.stored_as(channels_first=False, pad=problem.pad)
-    space = iteration_space(pixels_first)
-    if space.spans_groups and not is_of_problem(lone):
+    nest = loop_nests.nest_of(pixels_first)
+    if nest.group and not is_of_problem(lone):
         own = contraction(problem)
         named = "" if own.is_generic else f"{own.op}, or "
         raise UnsupportedError(
             f"{lone.found.where}: no script for this op with so few channels in a group "
-            f"({space.extent(space.stream)}); use {named}tilewise script {lone.within.problem}, "
+            f"({nest.dim(nest.k).extent}); use {named}tilewise script {lone.within.problem}, "
             "which is of an op of its own",
             "place",
         )
@@ -77,7 +78,7 @@ def is_of_problem(lone: LoneOp) -> bool:
     op with a name says by it how its operands are indexed.
     """
     problem = parse_problem(lone.found.problem)
-    if not iteration_space(problem).spans_groups:
+    if not loop_nests.nest_of(problem).group:
         return False
     return not (op := contraction(problem)).is_generic and lone.found.op == op.op
 
@@ -86,20 +87,28 @@ def normal_form(lone: LoneOp, schedule: Schedule) -> NormalForm:
     """The form that an op takes for a schedule of `schedulable(lone)`.
 
     Raises:
+        ScheduleError: the schedule cannot be applied to the problem.
         UnsupportedError: no script can give it one; the message says why.
     """
     problem = schedulable(lone)
     numbers = (1, 0) if lone.found.is_swapped else (0, 1)
     inputs = lone.nest.a, lone.nest.b
     nest = Nest(lone.nest.extents, inputs[numbers[0]], inputs[numbers[1]], lone.nest.c)
-    _check_method(problem, schedule)
+    planned = loop_nest(problem, schedule)
+    if planned.algorithm is not None:
+        raise UnsupportedError(
+            f"{problem}: the step {planned.algorithm.name} has no script on an op of a module; "
+            "give a schedule without it",
+            "steps",
+        )
     parts_of = convolution_parts if problem.spatial_axes else product_parts
     parts = parts_of(nest, lone.found)
-    packed = packing(nest, parts, _reading(problem, parts, schedule))
+    packed = packing(nest, parts, _reading(planned, parts))
+    loops = op_nest(problem, schedule, nest.extents, parts, packed)
     kept = sorted(parts.order)
     return NormalForm(
         problem=problem,
-        form=_form(lone, parts, packed, _space(nest, parts, problem), numbers),
+        form=_form(lone, parts, packed, loops, numbers),
         numbers=numbers,
         interchange=tuple(kept.index(dim) for dim in parts.order),
         has_units=1 in nest.extents or any(1 in one.shape for one in (nest.a, nest.b, nest.c)),
@@ -109,48 +118,21 @@ def normal_form(lone: LoneOp, schedule: Schedule) -> NormalForm:
     )
 
 
-def _check_method(problem: Problem, schedule: Schedule) -> None:
-    is_split = bool(problem.spatial_axes) and schedule.lanes > 1
-    if schedule.transforms or is_split:
-        step = "split" if is_split else schedule.steps[0].name
-        raise UnsupportedError(
-            f"{problem}: the step {step} has no script on an op of a module; give a schedule "
-            "without it",
-            "steps",
-        )
-
-
-def _reading(problem: Problem, parts: Parts, schedule: Schedule) -> Reading:
-    """How a schedule reads operands: a split reduction goes along rows and columns."""
-    is_split = schedule.lanes > 1
+def _reading(planned: loop_nests.Nest, parts: Parts) -> Reading:
+    """How a nest reads operands: a split reduction goes along rows and columns."""
+    problem, is_split = planned.problem, planned.compute.lanes > 1
     turns = (
         not is_split and problem.has_transposed_a and bool(parts.rows),
         not is_split and not problem.has_transposed_b and bool(parts.cols),
     )
-    return Reading(turns, is_split, schedule.register.rows, problem.element.bytes)
-
-
-def _space(nest: Nest, parts: Parts, problem: Problem) -> IterationSpace:
-    """The dims by their parts: visited alone, rows, the column, the reduction."""
-    space = iteration_space(problem)
-    extents = {parts.names[dim]: nest.extents[dim] for dim in parts.order}
-    for name in (*space.row_dims, space.col, space.stream):
-        extents.setdefault(name, 1)
-    around = (name for name in parts.told(parts.rows) if name not in space.row_dims)
-    return replace(
-        space,
-        extents=tuple(extents.items()),
-        row_dims=(*around, *space.row_dims),
-        lead=parts.told(parts.alone),
-        group=0,
-    )
+    return Reading(turns, is_split, planned.tile.rows, problem.element.bytes)
 
 
 def _form(
     lone: LoneOp,
     parts: Parts,
     packed: Packing,
-    space: IterationSpace,
+    loops: loop_nests.Nest,
     numbers: tuple[int, int],
 ) -> Form:
     problem = parse_problem(lone.found.problem)
@@ -158,14 +140,14 @@ def _form(
     a, b, c = (parts.told(dims) for dims in packed.operands)
     taps = {parts.names[dim]: lone.nest.extents[dim] for dim in parts.taps}
     return Form(
-        space=space,
+        nest=loops,
         op=lone.found.op,
         dims=parts.told(packed.order),
         result_dims=c,
         bias_dims=(),
         has_epilogue=False,
         tap_extents=taps,
-        panels_first=_panels_first(b, space, tuple(taps)),
+        panels_first=_panels_first(b, loops, tuple(taps)),
         copied_dims=max(len(a) - 1, 0),
         contiguous=a[-1] if a else "",
         contiguous_b=b[-1] if b else "",
@@ -173,8 +155,8 @@ def _form(
         zero=f"{'0.0' if element.is_float else '0'} : {element.name}",
         widens=element.name != element.accumulator,
         accumulator_bytes=element.accumulator_bytes,
-        rows_apart=_has_gaps(problem, (a, c), space),
-        image_operand=numbers[0] if space.image else 0,
+        rows_apart=_has_gaps(problem, (a, c), loops),
+        image_operand=numbers[0] if loops.image else 0,
         group_extents={"f": 1},
         starts_from_fill=lone.starts_from_fill,
         operands=numbers,
@@ -183,16 +165,16 @@ def _form(
 
 
 def _has_gaps(
-    problem: Problem, operands: tuple[tuple[str, ...], ...], space: IterationSpace
+    problem: Problem, operands: tuple[tuple[str, ...], ...], loops: loop_nests.Nest
 ) -> bool:
     """Whether others lie between neighbouring rows in A or the result, or between A's depth."""
-    of_tile = {space.row, space.stream}
+    of_tile = {loops.row, loops.k}
     return problem.stride > 1 or any(of_tile & set(names[:-2]) for names in operands)
 
 
 def _panels_first(
-    b: tuple[str, ...], space: IterationSpace, taps: tuple[str, ...]
+    b: tuple[str, ...], loops: loop_nests.Nest, taps: tuple[str, ...]
 ) -> tuple[int, ...]:
     """Where packed B's dims come from: those visited one at a time, panels, taps, depth."""
-    wanted = (*space.lead, space.col, *taps, space.stream)
+    wanted = (*loops.named(loop_nests.Role.LEAD), loops.col, *taps, loops.k)
     return tuple(b.index(dim) for dim in wanted if dim in b)

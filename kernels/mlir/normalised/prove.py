@@ -71,7 +71,7 @@ def prove_lone(
         )
     normal = normal_form(lone, schedule)
     script = emit_normalised(normal, schedule)
-    found = _asked(lone, normal, schedule, script, limits, seed=seed, apply_only=False)
+    found = _asked(lone, normal, script, limits, seed=seed, apply_only=False)
     proof = Proof.of(found, mlir=mlir_version(), script=script)
     return replace(proof, script=annotated(script, proof))
 
@@ -90,7 +90,7 @@ def transform_lone(lone: LoneOp, schedule: Schedule, limits: Limits = Limits()) 
     """
     normal = normal_form(lone, schedule)
     script = emit_normalised(normal, schedule)
-    found = _asked(lone, normal, schedule, script, limits, seed=0, apply_only=True)
+    found = _asked(lone, normal, script, limits, seed=0, apply_only=True)
     if found.failure:
         raise ProofError(f"{lone.found.where}: {found.failure}: {found.message}")
     return found.transformed
@@ -99,13 +99,12 @@ def transform_lone(lone: LoneOp, schedule: Schedule, limits: Limits = Limits()) 
 def _asked(
     lone: LoneOp,
     normal: NormalForm,
-    schedule: Schedule,
     script: str,
     limits: Limits,
     **more: Any,
 ) -> Found:
-    form, space = normal.form, normal.form.space
-    lanes = vector_lanes(form, schedule) if set(form.reductions) & set(form.dims) else 0
+    form, nest = normal.form, normal.form.nest
+    lanes = vector_lanes(form) if set(form.reductions) & set(form.dims) else 0
     request = {
         "payload": lone.payload,
         "script": script,
@@ -114,7 +113,7 @@ def _asked(
         "seconds": limits.seconds,
         "memory_bytes": limits.memory_bytes,
         "repeat_s": REPEAT_SECONDS,
-        "columns": lanes or space.extent(space.col),
+        "columns": lanes or nest.dim(nest.col).extent,
         "lanes": lanes,
         **more,
     }

@@ -1,6 +1,5 @@
-"""The script of an op of a module: its normal form first, then the steps of a schedule."""
+"""The script of an op of a module: its normal form first, then the loops of a schedule."""
 
-from tilewise.kernels.loopnest import build
 from tilewise.kernels.mlir.cpu.script import emit_on
 from tilewise.kernels.mlir.frontend.nest import Dims
 from tilewise.kernels.mlir.normalised.normal_form import NormalForm
@@ -8,18 +7,8 @@ from tilewise.kernels.mlir.normalised.packing import Move
 from tilewise.kernels.mlir.transform.matchers import epilogue_matcher
 from tilewise.kernels.mlir.transform.sequences import drop_unit_axes, lower_packs
 from tilewise.kernels.mlir.transform.writer import ANY, Writer
-from tilewise.kernels.schedule import (
-    Instruction,
-    Pack,
-    Parallel,
-    Register,
-    Schedule,
-    Split,
-    Step,
-    Stream,
-    Tile,
-    Unroll,
-)
+from tilewise.kernels.nest import printed
+from tilewise.kernels.schedule import Schedule, loop_nest
 
 
 def emit_normalised(normal: NormalForm, schedule: Schedule) -> str:
@@ -27,20 +16,18 @@ def emit_normalised(normal: NormalForm, schedule: Schedule) -> str:
 
     Args:
         normal: the op, for this schedule.
-        schedule: of its problem.
+        schedule: that one.
 
     Raises:
         ScheduleError: the schedule cannot be applied to the problem.
         LoweringError: it can, but not to this op.
     """
-    nest = build(normal.problem, schedule)
-    told = str(nest) if normal.has_own_loops else ""
-    steps = Schedule(_steps(normal, schedule))
+    told = tuple(printed(loop_nest(normal.problem, schedule))) if normal.has_own_loops else ()
 
     def opening(writer: Writer, handle: str) -> str:
         return _normalised(normal, writer, handle)
 
-    return emit_on(normal.problem, steps, normal.form, opening, _shared(normal), told)
+    return emit_on(schedule, normal.form, opening, _shared(normal), told)
 
 
 def _shared(normal: NormalForm) -> list[str]:
@@ -53,44 +40,6 @@ def _shared(normal: NormalForm) -> list[str]:
         for name, move in _vector_moves(normal).items()
     ]
     return [*units, *packs, *moves]
-
-
-def _steps(normal: NormalForm, schedule: Schedule) -> tuple[Step, ...]:
-    """A schedule's steps with a loop for each dim that is visited alone.
-
-    Partial sums are of one loop over the reduction; the others run around its tiles. Without a
-    loop over the reduction there is nothing to split, and nothing is read often enough to be
-    packed; without columns B has no panels. A B without neighbouring columns has panels in any
-    case, made before the first loop over rows.
-    """
-    space, dims = normal.form.space, normal.form.dims
-    known = [
-        step
-        for step in schedule.steps
-        if (not isinstance(step, Tile | Parallel) or step.dim in space.dims)
-        and (space.stream in dims or not isinstance(step, Pack | Split | Stream | Unroll))
-        and (space.col in dims or not _packs_columns(step))
-    ]
-    parallel = tuple(step for step in known if isinstance(step, Parallel))
-    rest = tuple(step for step in known if not isinstance(step, Parallel))
-    alone = tuple(Tile(dim, 1) for dim in space.lead if Tile(dim, 1) not in rest)
-    adds_panels = normal.packing.needs_panels and not any(map(_packs_columns, rest))
-    around = schedule.lanes > 1 or adds_panels
-    sums = tuple(Stream(dim, 1) for dim in normal.form.taps) if around else ()
-    if adds_panels:
-        tile = Instruction | Register
-        visits = [isinstance(step, tile) or _visits(step, space.row_dims) for step in rest]
-        rest = (*rest[: visits.index(True)], Pack("B"), *rest[visits.index(True) :])
-    return (*parallel, *alone, *sums, *rest)
-
-
-def _packs_columns(step: Step) -> bool:
-    return isinstance(step, Pack) and step.operand == "B"
-
-
-def _visits(step: Step, dims: tuple[str, ...]) -> bool:
-    """Whether a step makes a loop over one of some dims."""
-    return isinstance(step, Tile) and step.dim in dims
 
 
 def _normalised(normal: NormalForm, writer: Writer, handle: str) -> str:
@@ -158,7 +107,7 @@ def _vector_moves(normal: NormalForm) -> dict[str, Move]:
 
     They are told apart by their extents. A contraction without a reduction would be found as one.
     """
-    if normal.form.space.stream not in normal.form.dims:
+    if normal.form.nest.k not in normal.form.dims:
         return {}
     found: dict[str, set[Move]] = {}
     for move in filter(None, normal.packing.moves):

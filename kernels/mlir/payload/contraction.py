@@ -10,8 +10,8 @@ from functools import singledispatch
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.mlir.payload.reshape import Shape
 from tilewise.kernels.mlir.payload.split_lines import TAPS, SplitLines, splits_lines
+from tilewise.kernels.nest import Role, nest_of
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
-from tilewise.kernels.problem.iteration import iteration_space
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,10 @@ def contraction(problem: Problem) -> Contraction:
 
 def gathers_patches(problem: Problem) -> bool:
     """Whether pixels are gathered first, of patches or of lines: vectors want neighbours."""
-    space = iteration_space(problem)
-    strides = space.spans_groups and problem.has_channels_first and problem.stride > 1
-    return space.patches or (strides and not splits_lines(problem))
+    nest = nest_of(problem)
+    if not nest.group:
+        return nest.operand("B").is_gathered
+    return problem.has_channels_first and problem.stride > 1 and not splits_lines(problem)
 
 
 def read_image(problem: Conv2d) -> Shape:
@@ -76,7 +77,7 @@ def _matmul(problem: Matmul) -> Contraction:
     its neighbours are elements of the reduction.
     """
     lead = ("batch",) if problem.batch > 1 else ()
-    extents = dict(iteration_space(problem).extents)
+    extents = nest_of(problem).extents
     transposed = problem.transpose_a and problem.m > 1
     lies_along = problem.transpose_b or problem.n == 1
     maps = (
@@ -97,7 +98,7 @@ def _matmul(problem: Matmul) -> Contraction:
 
 @contraction.register
 def _convolution(problem: Conv2d) -> Contraction:
-    if iteration_space(problem).spans_groups:
+    if nest_of(problem).group:
         return _across_groups(problem)
     if problem.has_channels_first:
         return _nchw(problem)
@@ -196,16 +197,16 @@ def _windows(problem: Conv2d) -> str:
 
 def _nchw(problem: Conv2d) -> Contraction:
     """The filter [g, co, k] by the pixels [n, g, k, p]; g and n only where there are several."""
-    space = iteration_space(problem)
-    extent = dict(space.extents)
-    images, groups = (tuple(d for d in space.lead if d == name) for name in ("n", "g"))
+    nest = nest_of(problem)
+    lead, extent = nest.named(Role.LEAD), nest.extents
+    images, groups = (tuple(d for d in lead if d == name) for name in ("n", "g"))
     indices = (
         (*groups, "co", "k"),
         (*images, *groups, "k", "p"),
         (*images, *groups, "co", "p"),
     )
     a, b, c = (tuple(extent[dim] for dim in operand) for operand in indices)
-    dims = (*space.lead, "co", "p", "k")
+    dims = (*lead, "co", "p", "k")
     maps = (_list(indices[0]), _list(indices[1]), _list(indices[2]))
     return Contraction("linalg.generic", dims, maps, (a, b, c))
 

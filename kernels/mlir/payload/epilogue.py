@@ -8,8 +8,8 @@ to C: a script cuts that op into panes, and each reads its part of the sums.
 
 from tilewise.kernels.mlir.payload.contraction import Contraction, affine_map, words
 from tilewise.kernels.mlir.payload.reshape import reshape, tensor
+from tilewise.kernels.nest import nest_of
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.problem.iteration import iteration_space
 
 
 def has_epilogue(problem: Problem) -> bool:
@@ -78,4 +78,4 @@ def _elementwise(problem: Problem, op: Contraction, target: str) -> list[str]:
 
 def writes_apart(problem: Problem) -> bool:
     """Whether the sums are a tensor of their own, and the last op writes them to C."""
-    return iteration_space(problem).spans_groups
+    return nest_of(problem).group > 0

@@ -12,16 +12,16 @@ from tilewise.kernels.mlir.payload.split_lines import (
     splits_lines,
 )
 from tilewise.kernels.mlir.payload.spread import spreads_channels
+from tilewise.kernels.nest import Loop, Nest, Node, Role
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.problem.iteration import IterationSpace, iteration_space
 
 
 @dataclass(frozen=True)
 class Form:
-    """The linalg op of a problem, and where each dim sits in its iteration domain.
+    """The linalg op that a loop nest is made of, and where each dim sits in its iteration domain.
 
     Attributes:
-        space: the dims and their roles.
+        nest: the loops that a script makes, over the op's dims.
         op: the op in the payload.
         dims: its iteration dims in MLIR's order; after B is packed, `lane` follows them.
         result_dims: those of its result, and of the epilogue.
@@ -55,7 +55,7 @@ class Form:
         body: the multiplication and the addition of the op's body.
     """
 
-    space: IterationSpace
+    nest: Nest
     op: str
     dims: tuple[str, ...]
     result_dims: tuple[str, ...]
@@ -87,23 +87,23 @@ class Form:
     @property
     def moving_dims(self) -> frozenset[str]:
         """The dims that move a convolution's image, or a matmul's A."""
-        return self.space.operand_dims[self.space.image or "A"]
+        return self.nest.operand(self.nest.image or "A").dims
 
     @property
     def line_sizes(self) -> list[int]:
         """Tile sizes of a copy of the image: a line of a plane, or a pixel's channels."""
-        inputs = self.space.extent(self.space.stream) > 1
-        return [1, 1, *([1] if inputs else []), 1] if self.space.image == "B" else [1, 1, 1]
+        inputs = self.nest.dim(self.nest.k).extent > 1
+        return [1, 1, *([1] if inputs else []), 1] if self.nest.image == "B" else [1, 1, 1]
 
     @property
     def transposes_rows(self) -> bool:
         """Whether neighbours in A are rows of the result, not elements of the reduction."""
-        return self.contiguous == self.space.row
+        return self.contiguous == self.nest.row
 
     @property
     def transposes_columns(self) -> bool:
         """Whether neighbours in B are elements of the reduction, not columns of the result."""
-        return self.contiguous_b == self.space.stream
+        return self.contiguous_b == self.nest.k
 
     @property
     def taps(self) -> tuple[str, ...]:
@@ -113,25 +113,26 @@ class Form:
     @property
     def reductions(self) -> tuple[str, ...]:
         """The reduction dims, outermost first."""
-        return (*self.taps, self.space.stream)
+        return (*self.taps, self.nest.k)
 
 
-def form(problem: Problem) -> Form:
-    """The form of `problem`."""
-    space, element, op = _script_space(problem), problem.element, contraction(problem)
+def form(nest: Nest) -> Form:
+    """The form that the payload of a nest's problem has."""
+    problem = nest.problem
+    element, op = problem.element, contraction(problem)
     kind = "f" if element.is_float else "i"
     splits, spreads = splits_lines(problem), spreads_channels(problem)
-    gathers = _gathers_lines(problem, space)
+    gathers = _gathers_lines(nest)
     pads = problem.pad > 0 and not _may_copy_nothing(problem)
     return Form(
-        space=space,
+        nest=_in_groups(nest),
         op=op.op,
         dims=op.dims,
         result_dims=op.result_dims,
         bias_dims=bias_dims(problem, op),
         has_epilogue=has_epilogue(problem),
-        tap_extents=_tap_extents(problem, space),
-        panels_first=_panels_first(space, op.maps[1].split(", ")),
+        tap_extents=_tap_extents(nest),
+        panels_first=_panels_first(nest, op.maps[1].split(", ")),
         copied_dims=len(op.shapes[0]) - 1,
         contiguous=op.maps[0].rpartition(", ")[2],
         contiguous_b=op.maps[1].rpartition(", ")[2],
@@ -139,35 +140,44 @@ def form(problem: Problem) -> Form:
         zero=f"{'0.0' if element.is_float else '0'} : {element.name}",
         widens=element.name != element.accumulator,
         accumulator_bytes=element.accumulator_bytes,
-        rows_apart=space.image == "A" and (problem.stride > 1 or problem.groups > 1),
-        pads_image=_pads_image(problem, space),
+        rows_apart=nest.image == "A" and (problem.stride > 1 or problem.groups > 1),
+        pads_image=_pads_image(nest),
         gathers_lines=gathers,
         pads_lines=pads and (gathers or spreads),
         splits_lines=splits,
         pads_parts=splits and pads_split_lines(problem),
         pads_taps=splits and pads_taps(problem),
-        image_operand=int(space.image == "B"),
-        group_extents={"f": iteration_space(problem).group or 1},
+        image_operand=int(nest.image == "B"),
+        group_extents={"f": nest.group or 1},
         starts_from_fill=not problem.accumulates,
         spreads_channels=spreads,
     )
 
 
-def _script_space(problem: Problem) -> IterationSpace:
-    """The dims that a script's schedule speaks of: those of the problem, but `co` counts groups.
+def _in_groups(nest: Nest) -> Nest:
+    """The nest over the op's dims: those of the problem, but `co` counts groups.
 
-    Where channels are spread over lanes, it counts them, as the schedule does.
+    Where channels are spread over lanes, it counts them, as the problem does.
     """
-    space = iteration_space(problem)
-    if not space.spans_groups or spreads_channels(problem):
-        return space
-    extents = tuple((d, e // space.group if d == "co" else e) for d, e in space.extents)
-    return replace(space, extents=extents, group=1)
+    if nest.group <= 1 or spreads_channels(nest.problem):
+        return nest
+    dims = tuple(
+        replace(dim, extent=dim.extent // nest.group) if dim.name == "co" else dim
+        for dim in nest.dims
+    )
+
+    def shortened(node: Node) -> Node:
+        if isinstance(node, Loop) and node.dim == "co":
+            return replace(node, step=node.step // nest.group)
+        return node
+
+    return replace(nest, dims=dims, group=1).mapped(shortened)
 
 
-def _tap_extents(problem: Problem, space: IterationSpace) -> dict[str, int]:
+def _tap_extents(nest: Nest) -> dict[str, int]:
     """The filter's rows and columns, where they are dims of their own."""
-    if not (space.image == "A" or space.spans_groups):
+    problem = nest.problem
+    if not (nest.image == "A" or nest.group):
         return {}
     kh, kw = problem.window
     if splits_lines(problem):
@@ -176,19 +186,20 @@ def _tap_extents(problem: Problem, space: IterationSpace) -> dict[str, int]:
     return {"kh": kh, "kw": kw}
 
 
-def _gathers_lines(problem: Problem, space: IterationSpace) -> bool:
+def _gathers_lines(nest: Nest) -> bool:
     """Whether pixels of a line that vectors read are apart, and of one channel of a group."""
-    return space.spans_groups and gathers_patches(problem) and space.extent(space.stream) == 1
+    return nest.group > 0 and gathers_patches(nest.problem) and nest.dim(nest.k).extent == 1
 
 
-def _pads_image(problem: Problem, space: IterationSpace) -> bool:
+def _pads_image(nest: Nest) -> bool:
     """Whether there is padding, and nothing but a slice between it and the op."""
+    problem = nest.problem
     if not problem.pad:
         return False
-    if space.spans_groups:
+    if nest.group:
         moves = (spreads_channels, splits_lines, gathers_patches, _may_copy_nothing)
         return not any(moved(problem) for moved in moves)
-    return space.image == "A" and problem.groups == 1
+    return nest.image == "A" and problem.groups == 1
 
 
 def _may_copy_nothing(problem: Problem) -> bool:
@@ -198,10 +209,10 @@ def _may_copy_nothing(problem: Problem) -> bool:
     return (copies or problem.window == (1, 1)) and reach <= problem.pad
 
 
-def _panels_first(space: IterationSpace, order: list[str]) -> tuple[int, ...]:
+def _panels_first(nest: Nest, order: list[str]) -> tuple[int, ...]:
     """Where packed B's dims come from: those visited one at a time, panels, taps, depth."""
-    if space.spans_groups:
+    if nest.group:
         return ()  # nothing is packed
-    lead = [dim for dim in order if dim in space.lead]
-    rest = [dim for dim in order if dim not in (*lead, space.col)]
-    return tuple(order.index(dim) for dim in (*lead, space.col, *rest))
+    lead = [dim for dim in order if dim in nest.named(Role.LEAD)]
+    rest = [dim for dim in order if dim not in (*lead, nest.col)]
+    return tuple(order.index(dim) for dim in (*lead, nest.col, *rest))

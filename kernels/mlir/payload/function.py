@@ -32,8 +32,8 @@ from tilewise.kernels.mlir.payload.spread import (
     spread_image,
     spreads_channels,
 )
+from tilewise.kernels.nest import nest_of
 from tilewise.kernels.problem import Conv2d, Problem
-from tilewise.kernels.problem.iteration import iteration_space
 
 ENTRY = "kernel"
 
@@ -110,9 +110,9 @@ def _initial(problem: Problem, seen: Shape) -> tuple[str, list[str]]:
 
 def _inputs(problem: Problem, op: Contraction) -> tuple[tuple[str, str], list[str]]:
     """The values of the roles A and B in the shapes that the op sees, and their lines."""
-    space, lines, values = iteration_space(problem), list[str](), list[str]()
+    nest, lines, values = nest_of(problem), list[str](), list[str]()
     for role, seen in zip(("A", "B"), op.shapes[:2], strict=True):
-        operand = space.operand(role)
+        operand = nest.operand(role).name
         made, value, shape = _prepared(problem, operand, seen)
         view = reshape(value, f"%{role}_view", shape, seen, problem.element.name)
         lines += [*made, *view]
@@ -174,7 +174,7 @@ def _gathered(problem: Conv2d, image: str, shape: Shape) -> tuple[list[str], Sha
     seen = (problem.n, groups, ci, *shape[2:])
     line, column = pixels(problem).split(", ")
     channels: tuple[str, ...] = ("n", "g", "ci")
-    if iteration_space(problem).spans_groups:  # lines as they are, each once for a column of taps
+    if nest_of(problem).group:  # lines as they are, each once for a column of taps
         if ci == 1:
             seen, channels = (problem.n, groups, *shape[2:]), ("n", "g")
         patches: Shape = (*seen[:-1], problem.kw, problem.ow)
@@ -207,7 +207,7 @@ def _contract(
     operands = f"ins({values[0]}, {values[1]} : {a}, {b}) outs({values[2]} : {result})"
     if not op.is_generic:
         return [f"{name} = {op.op}{op.options} {operands} -> {result}"]
-    reductions = iteration_space(problem).stream, "kh", "kw", *TAPS
+    reductions = nest_of(problem).k, "kh", "kw", *TAPS
     kinds = ["reduction" if dim in reductions else "parallel" for dim in op.dims]
     maps = ", ".join(affine_map(op.dims, results) for results in op.maps)
     return [

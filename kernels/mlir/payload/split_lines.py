@@ -9,8 +9,8 @@ tap k = s turn + tap finds its pixel in plane `tap`, `turn` pixels after that of
 from dataclasses import dataclass
 
 from tilewise.kernels.mlir.payload.reshape import Shape, reshape, tensor
+from tilewise.kernels.nest import nest_of
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.problem.iteration import iteration_space
 
 TAPS = ("turn", "tap")
 
@@ -67,12 +67,12 @@ def splits_lines(problem: Problem) -> bool:
     That takes whole strides, taps in a row, groups of one channel of the image, and outputs that
     find a pixel each.
     """
-    space = iteration_space(problem)
-    strides = space.spans_groups and problem.has_channels_first and problem.stride > 1
+    nest = nest_of(problem)
+    strides = nest.group > 0 and problem.has_channels_first and problem.stride > 1
     width = problem.operand_shapes["A"][-1]
     is_regular = problem.dilation == 1 and width % problem.stride == 0
     finds_pixels = problem.pad < min(problem.window)
-    return strides and is_regular and finds_pixels and space.extent(space.stream) == 1
+    return strides and is_regular and finds_pixels and nest.dim(nest.k).extent == 1
 
 
 def pads_split_lines(problem: Problem) -> bool:

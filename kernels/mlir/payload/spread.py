@@ -9,21 +9,21 @@ register tile reads it.
 
 from tilewise.kernels.mlir.payload.reshape import Shape, reshape, tensor
 from tilewise.kernels.mlir.payload.split_lines import cropped, padded
+from tilewise.kernels.nest import nest_of
 from tilewise.kernels.problem import Conv2d, Problem
-from tilewise.kernels.problem.iteration import iteration_space
 
 
 def spreads_channels(problem: Problem) -> bool:
     """Whether lanes want channels in an order in which the image does not have them."""
-    space = iteration_space(problem)
-    several = max(space.group, space.extent(space.stream)) > 1
-    return space.spans_groups and not problem.has_channels_first and several
+    nest = nest_of(problem)
+    several = max(nest.group, nest.dim(nest.k).extent) > 1
+    return nest.group > 0 and not problem.has_channels_first and several
 
 
 def has_grouped_planes(problem: Problem) -> bool:
     """Whether an op reads several planes of the image for each of the result, where they lie."""
-    space = iteration_space(problem)
-    several = space.spans_groups and space.extent(space.stream) > 1
+    nest = nest_of(problem)
+    several = nest.group > 0 and nest.dim(nest.k).extent > 1
     return several and problem.has_channels_first and problem.stride == 1
 
 

@@ -12,7 +12,7 @@ from tilewise.kernels.mlir.proof.proof import Proof
 from tilewise.kernels.mlir.proof.run_child import run_child
 from tilewise.kernels.mlir.transform.module import mlir_version, with_payload
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.schedule import Schedule, loop_nest
 
 REPEAT_SECONDS = 0.3
 
@@ -47,7 +47,7 @@ def prove(
         seed=seed,
         seconds=seconds,
         memory_bytes=memory_bytes,
-        lanes=vector_lanes(form(problem), schedule),
+        lanes=vector_lanes(form(loop_nest(problem, schedule))),
     )
     return replace(proof, script=annotated(script, proof))
 

@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass
 from math import prod
 
+from tilewise.kernels.nest import Here, Nest, Stage
+
 _CONSTANT = re.compile(r"(%c\d\w*) = arith\.constant (-?\d+) : index")
 _FOR = re.compile(r"scf\.for %\w+ = (%\w+) to (%\w+) step (%\w+)")
 _FORALL = re.compile(r"scf\.forall \(%\w+\) in \((\d+)\)")
@@ -88,3 +90,14 @@ def products(text: str) -> int:
         elif _SCALAR_PRODUCT.search(line):
             total += prod(trips for _, trips in stack)
     return total
+
+
+def trips_around(nest: Nest, here: Here) -> list[int]:
+    """Trips of the loops around a node of a nest; a loop of one trip leaves no loop behind."""
+    around = (one for one in nest.visit() if one.node in here.loops)
+    return [one.trips for one in around if one.trips > 1]
+
+
+def stages(nest: Nest) -> list[Here]:
+    """The stages of a nest, in order."""
+    return [here for here in nest.visit() if isinstance(here.node, Stage)]

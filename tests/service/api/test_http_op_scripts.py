@@ -142,6 +142,6 @@ def test_a_schedule_of_other_loops_gives_the_op_its_register_tile(
     answer = asked(client, GROUPED)
     assert answer.status_code == 200, answer.text
     told = answer.json()
-    expected = Schedule((Tile("g", 1), fakes.schedule(0).register))
+    expected = Schedule((Tile("g", 1), fakes.schedule(0).steps[0]))
     assert told["schedule"]["steps"] == expected.to_json()
     assert (told["match"], told["stale"]) == ("exact", False)

@@ -28,15 +28,15 @@ def prove_here(request: dict[str, Any]) -> Found:
         from tilewise.kernels.mlir.lowering.apply import apply_script
         from tilewise.kernels.mlir.lowering.structure import check_structure
         from tilewise.kernels.mlir.lowering.to_llvm import lower
-        from tilewise.kernels.problem.iteration import iteration_space
+        from tilewise.kernels.nest import nest_of
 
         module = finding.apply(lambda: apply_script(request["module"], diagnostics))
         if request.get("apply_only"):
             finding.note(transformed=str(module))
             return
-        space = iteration_space(problem)
+        nest = nest_of(problem)
         lanes = request.get("lanes", 0)
-        is_vectorised = check_structure(module, lanes or space.extent(space.col), lanes)
+        is_vectorised = check_structure(module, lanes or nest.dim(nest.col).extent, lanes)
         finding.note(vectorised=is_vectorised)
         compiled, scratch = finding.compile(lambda: lower(module, diagnostics))
         finding.note(**run_and_time(problem, compiled, scratch, request))

@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 from tests.kernels.mlir.build import IMAGE, PACKED, PIXELS, schedule
 from tilewise.kernels.mlir.cpu.script import Script, emit_script
+from tilewise.kernels.nest import Fetch, text
 from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Prefetch, Schedule, loop_nest
 
 
 def test_packed_matmul(golden: Callable[[str, str], None]) -> None:
@@ -56,3 +58,15 @@ def test_every_step_is_a_comment_of_the_script() -> None:
     script = emit_script(parse_problem("matmul:m=64,n=96,k=48,dtype=f32"), steps)
     places = [script.index(f"// {step}\n") for step in steps.steps]
     assert places == sorted(places)
+
+
+def test_every_node_is_a_comment_of_the_script() -> None:
+    """In order; prefetches and stores past the caches are left to the hardware."""
+    problem, steps = parse_problem("matmul:m=64,n=96,k=48,dtype=f32"), schedule(*PACKED)
+    steps = Schedule((*steps.steps[:3], Prefetch("B"), *steps.steps[3:]))
+    script = emit_script(problem, steps).partition("{\n")[2]
+    lines = iter(script.splitlines())
+    nodes = [here.node for here in loop_nest(problem, steps).visit()]
+    for node in nodes[:-1]:
+        end = ": left to the hardware here" if isinstance(node, Fetch) else ""
+        assert any(line.strip() == f"// {text(node)}{end}" for line in lines), text(node)

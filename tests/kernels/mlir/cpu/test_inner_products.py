@@ -14,6 +14,7 @@ from tilewise.kernels.mlir.payload.form import form
 from tilewise.kernels.mlir.payload.function import payload
 from tilewise.kernels.mlir.transform.module import with_payload
 from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import loop_nest
 
 COLUMN = ("register rows=4 cols=1 outer=cols", "split dim=k lanes=32", "unroll factor=2")
 TILE = ("register rows=2 cols=3 outer=cols", "split dim=k lanes=16")
@@ -70,7 +71,7 @@ def test_vectors_have_as_many_lanes_as_there_are_sums(
     k: int, steps: tuple[str, ...], lanes: int
 ) -> None:
     problem = parse_problem(f"matmul:m=16,n=1,k={k},dtype=f32")
-    assert vector_lanes(form(problem), schedule(*steps)) == lanes
+    assert vector_lanes(form(loop_nest(problem, schedule(*steps)))) == lanes
 
 
 def test_a_single_column_is_seen_as_it_lies() -> None:

@@ -1,4 +1,4 @@
-"""Random schedules: `loopnest`, the native driver's counters and the transformed IR agree.
+"""Random schedules: the loop nest, the native driver's counters and the transformed IR agree.
 
 Where blocks divide, loops, packed shapes and the places of packs are the same, one by one.
 Where they do not, the IR has a nest for each remainder, and what all of them multiply is
@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from iree.compiler import ir
 
 from tests.cases import cases
-from tests.kernels.mlir.nests import Transformed, products, read
+from tests.kernels.mlir.nests import Transformed, products, read, stages, trips_around
 from tests.kernels.strategies import schedules
 from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.loopnest import Loop, Nest, build, count
 from tilewise.kernels.mlir.cpu.script import emit_script
 from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_script
 from tilewise.kernels.mlir.transform.module import with_payload
 from tilewise.kernels.native import lower
+from tilewise.kernels.nest import Compute, Nest, count, shape_of
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
 from tilewise.kernels.schedule import (
@@ -36,6 +36,7 @@ from tilewise.kernels.schedule import (
     Sweep,
     Tile,
     Unroll,
+    loop_nest,
 )
 from tilewise.kernels.target import Target
 
@@ -157,12 +158,12 @@ def test_narrow_groups_have_one_nest_in_both_lowerings(
 ) -> None:
     """Loops are the same one by one; taps and vectors of a tile are unrolled."""
     problem, schedule = drawn
-    nest = build(problem, schedule)
+    nest = loop_nest(problem, schedule)
     counted = lower(problem, schedule, host).counted_run(make_operands(problem, 0))
-    assert counted["micro_kernels"] == count(problem, nest).micro_kernels
+    assert counted["micro_kernels"] == count(nest).micro_kernels
     text = applied(problem, schedule)
     (kernel,) = read(text).kernels
-    assert kernel.trips == trips_before(nest, nest.kernel)
+    assert kernel.trips == trips_of_tiles(nest)
     assert prod(kernel.trips) == counted["micro_kernels"]
     assert products(text) == problem.flops // 2
 
@@ -184,11 +185,11 @@ def test_a_sweep_has_the_loops_of_its_steps_in_both_lowerings(
         schedule = Schedule((*schedule.steps, Interleave("k", 2)))
     elif change == "tile":
         schedule = Schedule((Tile("n", cols), *schedule.steps))
-    nest = build(problem, schedule)
+    nest = loop_nest(problem, schedule)
     counted = lower(problem, schedule, host).counted_run(make_operands(problem, 0))
-    assert counted["micro_kernels"] == count(problem, nest).micro_kernels
+    assert counted["micro_kernels"] == count(nest).micro_kernels
     (kernel,) = read(applied(problem, schedule)).kernels
-    assert kernel.trips == [*trips_before(nest, nest.kernel), depth]
+    assert kernel.trips == [*trips_of_tiles(nest), depth]
 
 
 @st.composite
@@ -228,25 +229,25 @@ def test_a_split_reduction_has_one_nest_in_both_lowerings(
     host: Target, drawn: tuple[Matmul, Schedule, int]
 ) -> None:
     problem, schedule, parts = drawn
-    nest = build(problem, schedule)
-    assume(len({prod(copy.shape) for copy in nest.copies}) == len(nest.copies))  # told apart by it
-    counts, counted = count(problem, nest), lower(problem, schedule, host).counted_run(
+    nest = loop_nest(problem, schedule)
+    staged = {prod(shape_of(nest, here)): here for here in stages(nest)}
+    assume(len(staged) == len(stages(nest)))  # told apart by it
+    counts, counted = count(nest), lower(problem, schedule, host).counted_run(
         make_operands(problem, 0)
     )  # fmt: skip
     assert counted["micro_kernels"] == counts.micro_kernels
     assert {name: counted[name] for name in counts.packs} == counts.packs
 
     text = applied(problem, schedule)
-    found, kernel = read(text), nest.kernel
-    inside = [parts, kernel.depth // (kernel.lanes * kernel.unroll)]
+    found, lanes = read(text), nest.compute.lanes
+    inside = [parts, nest.depth // (lanes * nest.compute.unroll)]
     assert len(found.kernels) == 1
-    assert found.kernels[0].trips == [*trips_before(nest, kernel), *(t for t in inside if t > 1)]
+    assert found.kernels[0].trips == [*trips_of_tiles(nest), *(t for t in inside if t > 1)]
     assert products(text) == problem.flops // 2
-    packs = {shape: at for shape, at in found.fills.items() if shape[-1] != kernel.lanes}
-    assert len(packs) == len(nest.copies)
-    for copy in nest.copies:
-        place = next(at for shape, at in packs.items() if prod(shape) == prod(copy.shape))
-        outside = trips_before(nest, copy)
+    packs = {shape: at for shape, at in found.fills.items() if shape[-1] != lanes}
+    assert len(packs) == len(staged)
+    for shape, place in packs.items():
+        outside = trips_around(nest, staged[prod(shape)])
         assert place.trips[: len(outside)] == outside
         assert place.loops[: len(outside)] == found.kernels[0].loops[: len(outside)]
 
@@ -267,9 +268,9 @@ def test_a_split_reduction_with_remainders_loses_no_product(
     assert products(text) == problem.flops // 2
 
 
-def trips_before(nest: Nest, entry: object) -> list[int]:
-    before = nest.entries[: nest.entries.index(entry)]
-    return [loop.trips for loop in before if isinstance(loop, Loop) and loop.trips > 1]
+def trips_of_tiles(nest: Nest) -> list[int]:
+    """Trips of the loops around the micro-kernel."""
+    return trips_around(nest, next(here for here in nest.visit() if isinstance(here.node, Compute)))
 
 
 @pytest.mark.timeout(900)
@@ -277,8 +278,8 @@ def trips_before(nest: Nest, entry: object) -> list[int]:
 @given(matmuls() | convolutions())
 def test_where_blocks_divide_all_three_agree(host: Target, drawn: tuple[Problem, Schedule]) -> None:
     problem, schedule = drawn
-    nest = build(problem, schedule)
-    counts, counted = count(problem, nest), lower(problem, schedule, host).counted_run(
+    nest = loop_nest(problem, schedule)
+    counts, counted = count(nest), lower(problem, schedule, host).counted_run(
         make_operands(problem, 0)
     )  # fmt: skip
     assert counted["micro_kernels"] == counts.micro_kernels
@@ -286,15 +287,16 @@ def test_where_blocks_divide_all_three_agree(host: Target, drawn: tuple[Problem,
 
     found = transformed(problem, schedule)
     taps = [t for t in (getattr(problem, "kh", 1), getattr(problem, "kw", 1)) if t > 1]
-    steps = nest.kernel.depth // nest.kernel.unroll
+    steps = nest.depth // nest.compute.unroll
     inside = [*taps, *([steps] if steps > 1 else [])]
     assert len(found.kernels) == 1
-    assert found.kernels[0].trips == trips_before(nest, nest.kernel) + inside
+    assert found.kernels[0].trips == trips_of_tiles(nest) + inside
     assert prod(found.kernels[0].trips) == counts.micro_kernels * prod(inside)
-    assert len(found.fills) == len(nest.copies)
-    for copy in nest.copies:
-        place = next(at for shape, at in found.fills.items() if prod(shape) == prod(copy.shape))
-        outside = trips_before(nest, copy)
+    assert len(found.fills) == len(stages(nest))
+    for stage in stages(nest):
+        size = prod(shape_of(nest, stage))
+        place = next(at for shape, at in found.fills.items() if prod(shape) == size)
+        outside = trips_around(nest, stage)
         assert place.trips[: len(outside)] == outside
         assert place.loops[: len(outside)] == found.kernels[0].loops[: len(outside)]
 

@@ -1,16 +1,16 @@
-"""The transformed IR has the loops that `loopnest` says, and packs where it says."""
+"""The transformed IR has the loops of the nest, and packs where its stages are."""
 
 from math import prod
 
 import pytest
 
 from tests.kernels.mlir.build import IMAGE, IN_PLACE, PACKED, schedule
-from tests.kernels.mlir.nests import Transformed, read
-from tilewise.kernels.loopnest import Copy, Loop, Nest, build
+from tests.kernels.mlir.nests import Transformed, read, stages, trips_around
 from tilewise.kernels.mlir.cpu.script import emit_script
 from tilewise.kernels.mlir.proof.prove import transform
+from tilewise.kernels.nest import Compute, Nest, shape_of
 from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.schedule import Schedule, loop_nest
 
 SQUARE = "matmul:m=64,n=96,k=48,dtype=f32"
 CONV = "conv2d:n=2,h=11,w=14,ci=8,co=32,kh=3,kw=3,dtype=f32"
@@ -31,13 +31,7 @@ CASES = [
 
 
 def transformed(problem: Problem, steps: Schedule) -> tuple[Nest, Transformed]:
-    return build(problem, steps), read(transform(problem, emit_script(problem, steps)))
-
-
-def trips_before(nest: Nest, entry: object) -> list[int]:
-    """Trip counts of the loops outside `entry`; loops of one trip leave no loop behind."""
-    before = nest.entries[: nest.entries.index(entry)]
-    return [loop.trips for loop in before if isinstance(loop, Loop) and loop.trips > 1]
+    return loop_nest(problem, steps), read(transform(problem, emit_script(problem, steps)))
 
 
 @pytest.mark.parametrize(("text", "steps"), CASES)
@@ -45,19 +39,21 @@ def test_loops_around_the_micro_kernel_are_the_nests(text: str, steps: Schedule)
     problem = parse_problem(text)
     nest, found = transformed(problem, steps)
     taps = [t for t in (getattr(problem, "kh", 1), getattr(problem, "kw", 1)) if t > 1]
-    inside = [*taps, nest.kernel.depth // nest.kernel.unroll]
+    inside = [*taps, nest.depth // nest.compute.unroll]
+    (tile,) = (here for here in nest.visit() if isinstance(here.node, Compute))
     assert len(found.kernels) == 1
-    assert found.kernels[0].trips == trips_before(nest, nest.kernel) + inside
+    assert found.kernels[0].trips == trips_around(nest, tile) + inside
 
 
 @pytest.mark.parametrize(("text", "steps"), CASES)
 def test_packs_happen_where_the_nest_says(text: str, steps: Schedule) -> None:
     nest, found = transformed(parse_problem(text), steps)
     kernel = found.kernels[0]
-    assert len(found.fills) == len(nest.copies)
-    for copy in nest.copies:
-        place = next(at for shape, at in found.fills.items() if prod(shape) == prod(copy.shape))
-        outside = trips_before(nest, copy)
+    assert len(found.fills) == len(stages(nest))
+    for stage in stages(nest):
+        size = prod(shape_of(nest, stage))
+        place = next(at for shape, at in found.fills.items() if prod(shape) == size)
+        outside = trips_around(nest, stage)
         assert place.loops[: len(outside)] == kernel.loops[: len(outside)]
         assert place.trips[: len(outside)] == outside
         assert place.loops[len(outside)] not in kernel.loops
@@ -66,7 +62,7 @@ def test_packs_happen_where_the_nest_says(text: str, steps: Schedule) -> None:
 def test_packed_shapes_are_the_nests() -> None:
     problem = parse_problem(SQUARE)
     nest, found = transformed(problem, schedule(*PACKED))
-    panels, rows = (copy.shape for copy in nest.copies if isinstance(copy, Copy))
+    panels, rows = (shape_of(nest, stage) for stage in stages(nest))
     assert set(found.fills) == {(panels[0], panels[2], panels[3]), rows}
 
 
@@ -74,7 +70,8 @@ def test_remainders_add_blocks_but_no_trips() -> None:
     problem = parse_problem("matmul:m=70,n=101,k=50,dtype=f32")
     nest, found = transformed(problem, schedule(*PACKED))
     calls = sum(prod(place.trips[:-1]) for place in found.kernels)
-    visits = prod(loop.trips for loop in nest.loops)
+    (tile,) = (here for here in nest.visit() if isinstance(here.node, Compute))
+    visits = prod(trips_around(nest, tile))
     # whole blocks and short ones are separate nests, and their visits add up to the nest's
     assert len(found.kernels) > 1
     assert calls <= visits

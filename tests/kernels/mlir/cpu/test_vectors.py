@@ -14,6 +14,7 @@ from tilewise.kernels.mlir.lowering.structure import check_structure
 from tilewise.kernels.mlir.payload.form import form
 from tilewise.kernels.mlir.payload.function import payload
 from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import loop_nest
 
 PRODUCT = """
 func.func @f(%a: vector<VECTOR>, %n: index) -> vector<VECTOR> {
@@ -61,7 +62,7 @@ def test_with_one_column_there_need_be_none() -> None:
 )
 def test_lanes_are_those_of_the_register_step(problem: str, register: str, lanes: int) -> None:
     steps = schedule(f"register {register} outer=cols")
-    assert vector_lanes(form(parse_problem(problem)), steps) == lanes
+    assert vector_lanes(form(loop_nest(parse_problem(problem), steps))) == lanes
 
 
 @pytest.mark.parametrize(

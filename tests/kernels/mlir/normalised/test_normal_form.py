@@ -7,17 +7,16 @@ from math import prod
 
 import pytest
 
-from tests.kernels.mlir.nests import products, read
+from tests.kernels.mlir.nests import products, read, trips_around
 from tests.kernels.mlir.normalised.ops import generic
-from tilewise.kernels.errors import PlaceError, UnsupportedError
-from tilewise.kernels.loopnest import build
+from tilewise.kernels.errors import PlaceError, ScheduleError, UnsupportedError
 from tilewise.kernels.mlir.frontend.lone import LoneOp
 from tilewise.kernels.mlir.frontend.read import read_op
 from tilewise.kernels.mlir.normalised.normal_form import normal_form, schedulable
 from tilewise.kernels.mlir.normalised.prove import prove_lone, transform_lone, with_op
 from tilewise.kernels.mlir.normalised.script import emit_normalised
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Pack, Register, Schedule, Split, Stream, Tile
+from tilewise.kernels.schedule import Pack, Register, Schedule, Split, Stream, Tile, loop_nest
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
@@ -36,11 +35,11 @@ def test_the_loops_are_those_of_the_schedule() -> None:
         schedule = BLOCKS
         if problem.to_json()["m"] == 64:  # the result is turned: rows are its columns
             schedule = Schedule((Stream("k", 8), Pack("B"), Tile("m", 16), Register(4, 8)))
-        nest = build(problem, schedule)
+        nest = loop_nest(problem, schedule)
         text = transform_lone(lone, schedule)
         assert products(text) == problem.flops // 2
         loops = [trips for one in read(text).kernels for trips in one.trips]
-        assert loops == [*(loop.trips for loop in nest.loops if loop.trips > 1), 8]
+        assert loops == [*trips_around(nest, list(nest.visit())[-1]), 8]
 
 
 def test_operands_that_lie_as_the_problem_has_them_are_not_packed() -> None:
@@ -175,7 +174,7 @@ func.func @f(%x: tensor<1x8x9x9xf32>, %w: tensor<16x8x3x3xf32>, %c: tensor<1x16x
     assert "layout" not in schedulable(lone).canonical
     proof = prove_lone(lone, Schedule((Tile("n", 1), Pack("B"), Register(7, 16))))
     assert proof.ok, proof.message
-    with pytest.raises(UnsupportedError, match="the step split has no script"):
+    with pytest.raises(ScheduleError, match="only a matmul's reduction is split"):
         normal_form(lone, Schedule((Register(1, 1), Split("ci", 8))))
 
 

@@ -2,17 +2,27 @@
 // schedule: c05b0fcecf1426f8
 // note:     bf16 is widened to f32: MLIR's transform dialect reaches no bf16 dot product
 //
-// for g step 1  # tile, 2 trips
-//   for co step 16  # tile, 1 trips
-//     pack B to 1x9x8x16
-//     for n step 1  # tile, 1 trips
-//       for oh step 3  # tile, 3 trips
-//         pack A to 5x11x8
-//         for co step 16  # micro, 1 trips
-//           for n step 1  # micro, 1 trips
-//             for oh step 1  # micro, 3 trips
-//               for ow step 4  # micro, 3 trips
-//                 micro-kernel 4x16 over 8 x 9 taps, unrolled 2
+// for g step 1:  # tile, 2 trips
+//   for co step 16:  # tile, 1 trips
+//     pack B to panels 1x9x8x16
+//     for n step 1:  # tile, 1 trips
+//       for oh step 3:  # tile, 3 trips
+//         pack A to image 5x11x8
+//         for co step 16:  # micro, 1 trips
+//           for n step 1:  # micro, 1 trips
+//             for oh step 1:  # micro, 3 trips
+//               for ow step 4:  # micro, 3 trips
+//                 C += A * B  # 4x16 over 8 x 9 taps, unrolled 2
+//                 store C
+//
+// tile dim=g size=1
+// tile dim=co size=16
+// pack operand=B
+// tile dim=n size=1
+// tile dim=oh size=3
+// pack operand=A
+// register rows=4 cols=16 outer=cols
+// unroll factor=2
 //
 module attributes {transform.with_named_sequence} {
 
@@ -37,31 +47,34 @@ module attributes {transform.with_named_sequence} {
   transform.named_sequence @__transform_main(%root: !transform.any_op {transform.consumed}) {
     %func = transform.structured.match ops{["func.func"]} in %root : (!transform.any_op) -> !transform.any_op
     %contraction = transform.collect_matching @contraction in %root : (!transform.any_op) -> !transform.any_op
-    // tile dim=g size=1
+    // for g step 1
     %g_block, %g_loop = transform.structured.tile_using_forall %contraction tile_sizes [1] : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     %fill = transform.structured.match ops{["linalg.fill"]} in %func : (!transform.any_op) -> !transform.any_op
     %fill_tile, %around = transform.structured.fuse_into_containing_op %fill into %g_loop : (!transform.any_op, !transform.any_op) -> (!transform.any_op, !transform.any_op)
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
-    // tile dim=co size=16
-    // pack operand=B
+    // for co step 16
+    // pack B to panels
     %packed, %panels = transform.include @pack_panels_16 failures(propagate) (%g_block) : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
-    // tile dim=n size=1
-    // tile dim=oh size=3
+    // for n step 1
+    // for oh step 3
     // static shapes: oh = 6 + 1
     %split = transform.structured.split %packed after 6 {dimension = 2} : !transform.any_op
     %oh_head, %oh_rest = transform.split_handle %split : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     %blocks = transform.merge_handles %oh_head, %oh_rest : !transform.any_op
     %oh_block, %oh_loop = transform.structured.tile_using_forall %blocks tile_sizes [0, 0, 3] : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
-    // pack operand=A
+    // pack A to image
     %copied, %pad, %back = transform.structured.pad %oh_block <{padding_values = [0.0 : bf16], padding_dimensions = [3, 7], nofold_flags = [1], copy_back_op = "none"}> : (!transform.any_op) -> (!transform.any_op, !transform.any_op, !transform.any_op)
     %rows = transform.get_producer_of_operand %copied[0] : (!transform.any_op) -> !transform.any_op
     %row_copy = transform.structured.rewrite_in_destination_passing_style %rows : (!transform.any_op) -> !transform.any_op
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
-    // register rows=4 cols=16 outer=cols
+    // for co step 16
+    // for n step 1
+    // for oh step 1
     %oh_block_1, %oh_loop_1 = transform.structured.tile_using_forall %copied tile_sizes [0, 0, 1] : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
+    // for ow step 4
     // static shapes: ow = 8 + 1
     %ow_head, %ow_rest = transform.foreach %oh_block_1 : !transform.any_op -> !transform.any_op, !transform.any_op {
     ^bb0(%op: !transform.any_op):
@@ -71,6 +84,7 @@ module attributes {transform.with_named_sequence} {
     }
     %ow_block, %ow_loop = transform.structured.tile_using_forall %ow_head tile_sizes [0, 0, 0, 4] : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
+    // C += A * B
     %tile = transform.structured.generalize %ow_block : (!transform.any_op) -> !transform.any_op
     %tile_1 = transform.structured.generalize %ow_rest : (!transform.any_op) -> !transform.any_op
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()

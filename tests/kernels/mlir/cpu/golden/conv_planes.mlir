@@ -2,15 +2,25 @@
 // schedule: bc9b5923ba4e9f12
 // note:     the image's patches are gathered ahead, in a pass of their own; pack B copies them
 //
-// for n step 1  # tile, 2 trips
-//   for p step 16  # tile, 7 trips
-//     for k step 4  # stream, 18 trips
-//       pack B to 1x1x4x16
-//       for co step 8  # tile, 2 trips
-//         pack A to 8x4
-//         for p step 16  # micro, 1 trips
-//           for co step 4  # micro, 2 trips
-//             micro-kernel 4x16 over 4, unrolled 2
+// for n step 1:  # tile, 2 trips
+//   for p step 16:  # tile, 7 trips
+//     for k step 4:  # k-block, 18 trips
+//       pack B to panels 1x1x4x16
+//       for co step 8:  # tile, 2 trips
+//         pack A to rows 8x4
+//         for p step 16:  # micro, 1 trips
+//           for co step 4:  # micro, 2 trips
+//             C += A * B  # 4x16 over 4, unrolled 2
+//             store C
+//
+// tile dim=n size=1
+// tile dim=p size=16
+// stream dim=k depth=4
+// pack operand=B
+// tile dim=co size=8
+// pack operand=A
+// register rows=4 cols=16 outer=cols
+// unroll factor=2
 //
 module attributes {transform.with_named_sequence} {
 
@@ -43,30 +53,30 @@ module attributes {transform.with_named_sequence} {
   transform.named_sequence @__transform_main(%root: !transform.any_op {transform.consumed}) {
     %func = transform.structured.match ops{["func.func"]} in %root : (!transform.any_op) -> !transform.any_op
     %contraction = transform.collect_matching @contraction in %root : (!transform.any_op) -> !transform.any_op
-    // tile dim=n size=1
+    // for n step 1
     %n_block, %n_loop = transform.structured.tile_using_forall %contraction tile_sizes [1] : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     %fill = transform.structured.match ops{["linalg.fill"]} in %func : (!transform.any_op) -> !transform.any_op
     %fill_tile, %around = transform.structured.fuse_into_containing_op %fill into %n_loop : (!transform.any_op, !transform.any_op) -> (!transform.any_op, !transform.any_op)
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
-    // tile dim=p size=16
+    // for p step 16
     // static shapes: p = 96 + 3
     %split = transform.structured.split %n_block after 96 {dimension = 2} : !transform.any_op
     %p_head, %p_rest = transform.split_handle %split : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     %p_block, %p_loop = transform.structured.tile_using_forall %p_head tile_sizes [0, 0, 16] : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
-    // stream dim=k depth=4
+    // for k step 4
     %k_block, %k_loop = transform.structured.tile_using_for %p_block tile_sizes [0, 0, 0, 4] : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     %k_block_1, %k_loop_1 = transform.structured.tile_using_for %p_rest tile_sizes [0, 0, 0, 4] : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
-    // pack operand=B
+    // pack B to panels
     %packed, %panels = transform.include @pack_panels_16 failures(propagate) (%k_block) : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     %packed_1, %panels_1 = transform.include @pack_panels_3 failures(propagate) (%k_block_1) : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
-    // tile dim=co size=8
+    // for co step 8
     %co_block, %co_loop = transform.structured.tile_using_forall %packed tile_sizes [0, 8] : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     %co_block_1, %co_loop_1 = transform.structured.tile_using_forall %packed_1 tile_sizes [0, 8] : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
-    // pack operand=A
+    // pack A to rows
     %copied, %pad, %back = transform.structured.pad %co_block <{padding_values = [0.0 : f64], padding_dimensions = [1, 3], nofold_flags = [1], copy_back_op = "none"}> : (!transform.any_op) -> (!transform.any_op, !transform.any_op, !transform.any_op)
     %rows = transform.get_producer_of_operand %copied[0] : (!transform.any_op) -> !transform.any_op
     %row_copy = transform.structured.rewrite_in_destination_passing_style %rows : (!transform.any_op) -> !transform.any_op
@@ -74,10 +84,12 @@ module attributes {transform.with_named_sequence} {
     %rows_1 = transform.get_producer_of_operand %copied_1[0] : (!transform.any_op) -> !transform.any_op
     %row_copy_1 = transform.structured.rewrite_in_destination_passing_style %rows_1 : (!transform.any_op) -> !transform.any_op
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
-    // register rows=4 cols=16 outer=cols
+    // for p step 16
+    // for co step 4
     %co_block_2, %co_loop_2 = transform.structured.tile_using_forall %copied tile_sizes [0, 4] : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     %co_block_3, %co_loop_3 = transform.structured.tile_using_forall %copied_1 tile_sizes [0, 4] : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
+    // C += A * B
     %tile = transform.structured.generalize %co_block_2 : (!transform.any_op) -> !transform.any_op
     %tile_1 = transform.structured.generalize %co_block_3 : (!transform.any_op) -> !transform.any_op
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()

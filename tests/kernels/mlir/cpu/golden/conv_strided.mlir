@@ -1,16 +1,25 @@
 // problem:  conv2d:n=2,h=9,w=11,ci=8,co=19,kh=3,kw=3,stride=2,pad=1,dtype=f32,bias,epilogue=relu
 // schedule: 722c9783c9b3f284
 //
-// for co step 16  # tile, 2 trips
-//   pack B to 1x9x8x16
-//   for n step 1  # tile, 2 trips
-//     for oh step 3  # tile, 2 trips
-//       pack A to 7x13x8
-//       for co step 16  # micro, 1 trips
-//         for n step 1  # micro, 1 trips
-//           for oh step 1  # micro, 3 trips
-//             for ow step 4  # micro, 2 trips
-//               micro-kernel 4x16 over 8 x 9 taps, unrolled 2
+// for co step 16:  # tile, 2 trips
+//   pack B to panels 1x9x8x16
+//   for n step 1:  # tile, 2 trips
+//     for oh step 3:  # tile, 2 trips
+//       pack A to image 7x13x8
+//       for co step 16:  # micro, 1 trips
+//         for n step 1:  # micro, 1 trips
+//           for oh step 1:  # micro, 3 trips
+//             for ow step 4:  # micro, 2 trips
+//               C += A * B  # 4x16 over 8 x 9 taps, unrolled 2
+//               store C (bias, relu)
+//
+// tile dim=co size=16
+// pack operand=B
+// tile dim=n size=1
+// tile dim=oh size=3
+// pack operand=A
+// register rows=4 cols=16 outer=cols
+// unroll factor=2
 //
 module attributes {transform.with_named_sequence} {
 
@@ -35,20 +44,20 @@ module attributes {transform.with_named_sequence} {
     %func = transform.structured.match ops{["func.func"]} in %root : (!transform.any_op) -> !transform.any_op
     %contraction = transform.structured.match ops{["linalg.conv_2d_nhwc_hwcf"]} in %root : (!transform.any_op) -> !transform.any_op
     %epilogue = transform.get_consumers_of_result %contraction[0] : (!transform.any_op) -> !transform.any_op
-    // tile dim=co size=16
+    // for co step 16
     // static shapes: co = 16 + 3
     %split = transform.structured.split %contraction after 16 {dimension = 3} : !transform.any_op
     %co_head, %co_rest = transform.split_handle %split : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
-    // pack operand=B
+    // pack B to panels
     %packed, %panels = transform.include @pack_panels_16 failures(propagate) (%co_head) : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     %packed_1, %panels_1 = transform.include @pack_panels_3 failures(propagate) (%co_rest) : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
-    // tile dim=n size=1
+    // for n step 1
     %n_block, %n_loop = transform.structured.tile_using_forall %packed tile_sizes [1] : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     %n_block_1, %n_loop_1 = transform.structured.tile_using_forall %packed_1 tile_sizes [1] : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
-    // tile dim=oh size=3
+    // for oh step 3
     // static shapes: oh = 3 + 2
     %split_1 = transform.structured.split %n_block after 3 {dimension = 1} : !transform.any_op
     %oh_head, %oh_rest = transform.split_handle %split_1 : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
@@ -58,7 +67,7 @@ module attributes {transform.with_named_sequence} {
     %oh_head_1, %oh_rest_1 = transform.split_handle %split_2 : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     %blocks_1 = transform.merge_handles %oh_head_1, %oh_rest_1 : !transform.any_op
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
-    // pack operand=A
+    // pack A to image
     %copied, %pad, %back = transform.structured.pad %blocks <{padding_values = [0.0 : f32], padding_dimensions = [2, 6], nofold_flags = [1], copy_back_op = "none"}> : (!transform.any_op) -> (!transform.any_op, !transform.any_op, !transform.any_op)
     %rows = transform.get_producer_of_operand %copied[0] : (!transform.any_op) -> !transform.any_op
     %row_copy = transform.structured.rewrite_in_destination_passing_style %rows : (!transform.any_op) -> !transform.any_op
@@ -66,10 +75,13 @@ module attributes {transform.with_named_sequence} {
     %rows_1 = transform.get_producer_of_operand %copied_1[0] : (!transform.any_op) -> !transform.any_op
     %row_copy_1 = transform.structured.rewrite_in_destination_passing_style %rows_1 : (!transform.any_op) -> !transform.any_op
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
-    // register rows=4 cols=16 outer=cols
+    // for co step 16
+    // for n step 1
+    // for oh step 1
     %oh_block, %oh_loop = transform.structured.tile_using_forall %copied tile_sizes [0, 1] : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     %oh_block_1, %oh_loop_1 = transform.structured.tile_using_forall %copied_1 tile_sizes [0, 1] : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
+    // for ow step 4
     // static shapes: ow = 4 + 2
     %ow_head, %ow_rest = transform.foreach %oh_block : !transform.any_op -> !transform.any_op, !transform.any_op {
     ^bb0(%op: !transform.any_op):
@@ -85,6 +97,7 @@ module attributes {transform.with_named_sequence} {
       transform.yield %h, %r : !transform.any_op, !transform.any_op
     }
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
+    // C += A * B
     %tile = transform.structured.generalize %ow_head : (!transform.any_op) -> !transform.any_op
     %tile_1 = transform.structured.generalize %ow_rest : (!transform.any_op) -> !transform.any_op
     %tile_2 = transform.structured.generalize %ow_head_1 : (!transform.any_op) -> !transform.any_op

@@ -1,10 +1,16 @@
 // problem:  matmul:m=64,n=3,k=100,dtype=f32,bias
 // schedule: e96e336f43879c21
 //
-// pack B to 1x1x3x100
-// for n step 3  # micro, 1 trips
-//   for m step 4  # micro, 16 trips
-//     micro-kernel 4x3 over 100 in 16 partial sums, unrolled 2
+// pack B to panels along k 1x1x3x100
+// for n step 3:  # micro, 1 trips
+//   for m step 4:  # micro, 16 trips
+//     C += A * B  # 4x3 over 100 in 16 partial sums, unrolled 2
+//     store C (bias)
+//
+// pack operand=B
+// register rows=4 cols=3 outer=cols
+// split dim=k lanes=16
+// unroll factor=2
 //
 module attributes {transform.with_named_sequence} {
 
@@ -24,19 +30,20 @@ module attributes {transform.with_named_sequence} {
     %func = transform.structured.match ops{["func.func"]} in %root : (!transform.any_op) -> !transform.any_op
     %contraction = transform.structured.match ops{["linalg.matmul"]} in %root : (!transform.any_op) -> !transform.any_op
     %epilogue = transform.get_consumers_of_result %contraction[0] : (!transform.any_op) -> !transform.any_op
-    // pack operand=B
+    // pack B to panels along k
     %turned = transform.structured.transpose_matmul %contraction <rhs> : (!transform.any_op) -> !transform.any_op
     %column_copy = transform.get_producer_of_operand %turned[1] : (!transform.any_op) -> !transform.any_op
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
-    // register rows=4 cols=3 outer=cols
+    // for n step 3
+    // for m step 4
     %m_block, %m_loop = transform.structured.tile_using_forall %epilogue tile_sizes [4] : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     %m_inner, %around = transform.structured.fuse_into_containing_op %turned into %m_loop : (!transform.any_op, !transform.any_op) -> (!transform.any_op, !transform.any_op)
     %fill = transform.structured.match ops{["linalg.fill"]} in %func : (!transform.any_op) -> !transform.any_op
     %fill_tile, %around_1 = transform.structured.fuse_into_containing_op %fill into %around : (!transform.any_op, !transform.any_op) -> (!transform.any_op, !transform.any_op)
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
+    // C += A * B
     %tile = transform.structured.generalize %m_inner : (!transform.any_op) -> !transform.any_op
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
-    // split dim=k lanes=16
     transform.include @drop_unit_dims failures(propagate) (%func) : (!transform.any_op) -> ()
     %kernels = transform.collect_matching @contraction_xxk in %func : (!transform.any_op) -> !transform.any_op
     %no_sums, %partial_sums, %total, %loop = transform.structured.tile_reduction_using_for %kernels by tile_sizes = [0, 0, 16] : (!transform.any_op) -> (!transform.any_op, !transform.any_op, !transform.any_op, !transform.any_op)

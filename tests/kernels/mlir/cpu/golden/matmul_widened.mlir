@@ -3,14 +3,23 @@
 // note:     i8 is widened to i32: MLIR's transform dialect reaches no dot product (VNNI)
 // note:     constant weights are an ordinary argument: where the schedule packs them, every run does, and the speed includes it
 //
-// for n step 32  # tile, 3 trips
-//   for k step 16  # stream, 3 trips
-//     pack B to 2x1x16x16
-//     for m step 8  # tile, 8 trips
-//       pack A to 8x16
-//       for n step 16  # micro, 2 trips
-//         for m step 4  # micro, 2 trips
-//           micro-kernel 4x16 over 16, unrolled 4
+// for n step 32:  # tile, 3 trips
+//   for k step 16:  # k-block, 3 trips
+//     pack B to panels 2x1x16x16, ahead
+//     for m step 8:  # tile, 8 trips
+//       pack A to rows 8x16
+//       for n step 16:  # micro, 2 trips
+//         for m step 4:  # micro, 2 trips
+//           C += A * B  # 4x16 over 16, unrolled 4
+//           store C
+//
+// tile dim=n size=32
+// stream dim=k depth=16
+// pack operand=B
+// tile dim=m size=8
+// pack operand=A
+// register rows=4 cols=16 outer=cols
+// unroll factor=4
 //
 module attributes {transform.with_named_sequence} {
 
@@ -24,30 +33,32 @@ module attributes {transform.with_named_sequence} {
   transform.named_sequence @__transform_main(%root: !transform.any_op {transform.consumed}) {
     %func = transform.structured.match ops{["func.func"]} in %root : (!transform.any_op) -> !transform.any_op
     %contraction = transform.structured.match ops{["linalg.matmul"]} in %root : (!transform.any_op) -> !transform.any_op
-    // tile dim=n size=32
+    // for n step 32
     %n_block, %n_loop = transform.structured.tile_using_forall %contraction tile_sizes [0, 32] : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     %fill = transform.structured.match ops{["linalg.fill"]} in %func : (!transform.any_op) -> !transform.any_op
     %fill_tile, %around = transform.structured.fuse_into_containing_op %fill into %n_loop : (!transform.any_op, !transform.any_op) -> (!transform.any_op, !transform.any_op)
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
-    // stream dim=k depth=16
+    // for k step 16
     %k_block, %k_loop = transform.structured.tile_using_for %n_block tile_sizes [0, 0, 16] : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
-    // pack operand=B
+    // pack B to panels
     %packed, %panels = transform.include @pack_panels_16 failures(propagate) (%k_block) : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
-    // tile dim=m size=8
+    // for m step 8
     %m_block, %m_loop = transform.structured.tile_using_forall %packed tile_sizes [8] : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
-    // pack operand=A
+    // pack A to rows
     %copied, %pad, %back = transform.structured.pad %m_block <{padding_values = [0 : i8], padding_dimensions = [0, 2], nofold_flags = [1], copy_back_op = "none"}> : (!transform.any_op) -> (!transform.any_op, !transform.any_op, !transform.any_op)
     %rows = transform.get_producer_of_operand %copied[0] : (!transform.any_op) -> !transform.any_op
     %row_copy = transform.structured.rewrite_in_destination_passing_style %rows : (!transform.any_op) -> !transform.any_op
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
-    // register rows=4 cols=16 outer=cols
+    // for n step 16
     %n_block_1, %n_loop_1 = transform.structured.tile_using_forall %copied tile_sizes [0, 1] : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
+    // for m step 4
     %m_block_1, %m_loop_1 = transform.structured.tile_using_forall %n_block_1 tile_sizes [4] : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
+    // C += A * B
     %tile = transform.structured.generalize %m_block_1 : (!transform.any_op) -> !transform.any_op
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
     transform.include @drop_unit_dims failures(propagate) (%func) : (!transform.any_op) -> ()

@@ -1,109 +1,80 @@
-"""Schedule steps to transform operations, one commented block per step."""
+"""The nodes of a loop nest to transform operations, one commented block per node."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
+from tilewise.kernels.mlir.cpu.inner_products import holds_tile
 from tilewise.kernels.mlir.cpu.packs import PackEmitter
 from tilewise.kernels.mlir.cpu.pieces import Extents, Piece, check_uniform, cut
-from tilewise.kernels.mlir.cpu.units import tile_unit
 from tilewise.kernels.mlir.payload.form import Form
 from tilewise.kernels.mlir.transform.writer import ANY, Writer
-from tilewise.kernels.schedule import (
-    Instruction,
-    Interleave,
-    Jam,
-    Nontemporal,
-    Pack,
-    Parallel,
-    Prefetch,
-    Register,
-    Schedule,
-    Step,
-    Stream,
-    Sweep,
-    Tile,
-    Unroll,
-)
-from tilewise.kernels.steps.parallel import part_size
+from tilewise.kernels.nest import Compute, Fetch, Layout, Loop, LoopKind, Nest, Stage, Store, text
 
 Handles = tuple[str, str | None]
 """The contraction, and the epilogue where there is one."""
 
 
-SAID: dict[type[Step], str] = {
-    Prefetch: "left to the hardware here",
-    Nontemporal: "left to the hardware here",
-    Sweep: "the loops are those above",
-    Interleave: "the loops above take neighbouring rows here",
-    Jam: "with the register tile above",
-    Instruction: "left to the compiler here",
-}
-"""Steps that write no operations of their own, and what a script says of them."""
+def blocks(nest: Nest, writer: Writer) -> Iterator[Loop | Stage | Compute]:
+    """Yield the nodes that have operations, each with a comment before and a cleanup after them.
+
+    Prefetches, and stores past the caches, are comments alone.
+    """
+    for here in nest.visit():
+        node = here.node
+        if not isinstance(node, Fetch | Store):
+            writer.line(f"// {text(node)}")
+            yield node
+            writer.include("cleanup")
+        elif isinstance(node, Fetch) or node.is_nontemporal:
+            writer.line(f"// {text(node)}: left to the hardware here")
 
 
-class StepEmitter:
-    """Walks a schedule and writes the operations of each step.
+class LoopEmitter:
+    """Writes the loops and stages of a nest.
 
     The epilogue leads while it can: it is what loops over the result are made of, and the
     contraction and its fill are fused into them. It stays behind at the first loop over the
     reduction, since it needs whole sums, and where the contraction is split for static
     shapes. There it meets the block in cache; if it leads to the end, in registers.
 
-    The pieces are the contraction as it stands: each step replaces them by the tiled,
+    The pieces are the contraction as it stands: each node replaces them by the tiled,
     split or packed ones.
     """
 
-    def __init__(self, form: Form, schedule: Schedule, handles: Handles, writer: Writer) -> None:
+    def __init__(self, form: Form, handles: Handles, writer: Writer) -> None:
         handle, self.epilogue = handles
         self.form = form
-        self.schedule = schedule
+        self.nest = form.nest
         self.writer = writer
-        extents: Extents = {dim: (extent,) for dim, extent in form.space.extents}
+        extents: Extents = {dim: (extent,) for dim, extent in self.nest.extents.items()}
         self.pieces = [Piece(handle, extents)]
         self.fill_follows = form.starts_from_fill
-        self.packs = PackEmitter(form, schedule.register.cols, writer)
+        self.packs = PackEmitter(form, writer)
 
     def run(self) -> None:
-        """Write every step up to and including the register step."""
-        for step in self.schedule.steps:
-            if isinstance(step, Unroll):
-                continue
-            if said := SAID.get(type(step)):
-                self.writer.line(f"// {step}: {said}")
-                continue
-            self.writer.line(f"// {step}")
-            self._emit(step)
-            self.writer.include("cleanup")
+        """Write every node down to the register tile."""
+        for node in blocks(self.nest, self.writer):
+            if isinstance(node, Stage):
+                self._pack(node)
+            elif isinstance(node, Compute):
+                self._finish()
+            else:
+                kind = "for" if node.kind is LoopKind.K_BLOCK else "forall"
+                self._tile(node.dim, node.step, kind)
         if self.form.pads_image:
             self.packs.fill_pads()
 
-    def _emit(self, step: Step) -> None:
-        if isinstance(step, Parallel):
-            extent = self.form.space.extent(step.dim)
-            self._tile(step.dim, part_size(extent, step.parts, self._unit(step.dim)))
-        elif isinstance(step, Tile):
-            self._tile(step.dim, step.size)
-        elif isinstance(step, Stream):
-            self._stream(step.dim, step.depth)
-        elif isinstance(step, Pack):
-            self._pack(step)
-        elif isinstance(step, Register):
-            self._register(step)
-
     # Splitting and tiling
 
-    def _unit(self, dim: str) -> int:
-        return tile_unit(self.form.space, self.schedule, dim)
-
-    def _divide(self, dim: str, size: int, smallest: int | None = None) -> None:
+    def _divide(self, dim: str, size: int) -> None:
         """Split the pieces until blocks of `size` have static shapes along `dim`.
 
-        A shorter block is whole multiples of the `smallest` that it will be cut into, by default a
-        register tile's extent.
+        A shorter block is whole multiples of a register tile's extent.
         """
         out: list[Piece] = []
         for piece in self.pieces:
             extents, panel = piece.extents[dim], self._panel(piece, dim)
-            unit = (smallest or self._unit(dim)) if panel == 1 else panel
+            unit = self.nest.unit(dim) if panel == 1 else panel
             if len(extents) > 1:
                 check_uniform(dim, extents, size, unit)
                 out.append(piece)
@@ -113,7 +84,7 @@ class StepEmitter:
 
     def _panel(self, piece: Piece, dim: str) -> int:
         """What one step along `dim` of the op means: a panel of columns once B is packed."""
-        return piece.lanes if piece.lanes and dim == self.form.space.col else 1
+        return piece.lanes if piece.lanes and dim == self.nest.col else 1
 
     def _split(self, piece: Piece, dim: str, size: int, unit: int) -> list[Piece]:
         where = cut(piece.extents[dim][0], size, unit)
@@ -142,13 +113,9 @@ class StepEmitter:
         at = f"after {steps} {{dimension = {self.form.dims.index(dim)}}} : {ANY}"
         return _split_op(self.writer, handle, dim, at, piece.merged)
 
-    def _tile(self, dim: str, size: int) -> None:
+    def _tile(self, dim: str, size: int, kind: str = "forall") -> None:
         self._divide(dim, size)
-        self.pieces = [self._loop(piece, dim, size, "forall") for piece in self.pieces]
-
-    def _stream(self, dim: str, size: int) -> None:
-        self._divide(dim, size, 1)
-        self.pieces = [self._loop(piece, dim, size, "for") for piece in self.pieces]
+        self.pieces = [self._loop(piece, dim, size, kind) for piece in self.pieces]
 
     def _loop(self, piece: Piece, dim: str, size: int, kind: str) -> Piece:
         """Tile one piece; a piece of a single block needs no loop."""
@@ -197,16 +164,18 @@ class StepEmitter:
 
     # Packing
 
-    def _pack(self, step: Pack) -> None:
-        if step.operand == "B":
-            self._divide(self.form.space.col, self._unit(self.form.space.col))
-            self.pieces = [self._pack_panels(piece) for piece in self.pieces]
-        elif self.form.pads_image:
-            self.pieces = [self.packs.pad_image(piece) for piece in self.pieces]
-        else:
-            self.pieces = [self.packs.copy_rows(piece) for piece in self.pieces]
+    def _pack(self, stage: Stage) -> None:
+        copies = {
+            Layout.PANELS: self._copy_panels,
+            Layout.PANELS_ALONG_K: self.packs.copy_columns,
+            Layout.ROWS: self.packs.copy_rows,
+            Layout.IMAGE: self.packs.copy_image,
+        }
+        if stage.operand == "B":
+            self._divide(self.nest.col, self.nest.tile.cols)
+        self.pieces = [copies[stage.layout](piece) for piece in self.pieces]
 
-    def _pack_panels(self, piece: Piece) -> Piece:
+    def _copy_panels(self, piece: Piece) -> Piece:
         packed = self.packs.copy_panels(piece)
         if self.epilogue is not None and packed.lanes:
             self.epilogue = self.packs.reshape_epilogue(self.epilogue, packed.lanes)
@@ -214,17 +183,16 @@ class StepEmitter:
 
     # The register tile
 
-    def _register(self, step: Register) -> None:
-        space = self.form.space
-        rows = [(dim, self._unit(dim)) for dim in space.row_dims]
-        cols = [(space.col, step.cols)]
-        for dim, size in cols + rows if step.outer == "cols" else rows + cols:
-            self._tile(dim, size)
-            self.writer.include("cleanup")
-        self.finish()
+    def _finish(self) -> None:
+        """What becomes of the register tiles: ops that matchers know.
 
-    def finish(self) -> None:
-        """What becomes of the register tiles: ops that matchers know."""
+        Where registers do not hold all partial sums of a tile, they hold those of a row or column.
+        """
+        if not holds_tile(self.nest, self.form.accumulator_bytes):
+            dim = self.nest.row if self.nest.tile.rows > 1 else self.nest.col
+            self.writer.line(f"// registers hold the sums of one {dim}")
+            self._tile(dim, 1)
+            self.writer.include("cleanup")
         for piece in self.pieces:
             self.writer.line(
                 f"{self.writer.name('tile')} = transform.structured.generalize {piece.handle} "
