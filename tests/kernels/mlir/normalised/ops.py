@@ -11,7 +11,7 @@ from tests.kernels.mlir.frontend.generics import (
 from tilewise.kernels.mlir.frontend.lone import LoneOp
 from tilewise.kernels.mlir.frontend.read import read_op
 from tilewise.kernels.mlir.normalised.normal_form import schedulable
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.schedule import Schedule, loop_nest
 from tilewise.kernels.target import Target
 from tilewise.search.space.space import Space
 
@@ -56,7 +56,8 @@ def drawn(lone: LoneOp, target: Target, rng: random.Random) -> Schedule:
         if space.legal_hash(point) is None:
             continue
         schedule = space.schedule(point)
-        if schedule.winograd is None and (is_product or schedule.lanes == 1):
+        nest = loop_nest(space.problem, schedule)
+        if nest.algorithm is None and (is_product or nest.compute.lanes == 1):
             return schedule
 
 

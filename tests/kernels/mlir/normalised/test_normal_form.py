@@ -108,8 +108,8 @@ def test_rows_in_the_same_lines_of_a_cache_are_packed() -> None:
         shapes = f"24x{heads}x2", f"{heads}x2x16", f"{heads}x24x16"
         maps = "i, h, d", "h, d, j", "h, i, j"
         lone = read_op(generic("h, i, j, d", maps, shapes).encode())
-        assert packed_ahead(lone, Schedule((Register(12, 16),))) == is_packed
-        assert not packed_ahead(lone, Schedule((Register(2, 16),)))
+        assert packed_ahead(lone, Schedule((Tile("batch", 1), Register(12, 16)))) == is_packed
+        assert not packed_ahead(lone, Schedule((Tile("batch", 1), Register(2, 16))))
 
 
 @pytest.mark.parametrize(
