@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.instructions import Form, Instruction, instructions
-from tilewise.kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.nest import nest_of
+from tilewise.kernels.problem import Problem
 from tilewise.kernels.problem.dtypes import DTYPES
-from tilewise.kernels.problem.iteration import is_packed_ahead, iteration_space
 from tilewise.kernels.target.model import Target
 
 _NARROW = {"bf16": 2, "f16": 1}
@@ -144,9 +144,10 @@ def arithmetic_of(
 
 def _is_far(problem: Problem, target: Target) -> bool:
     """Whether B comes from beyond the second cache, packed ahead or for few rows."""
-    few_rows = isinstance(problem, Matmul) and problem.m <= FEW_ROWS
+    nest = nest_of(problem)
+    few_rows = not nest.image and nest.extent(nest.row) <= FEW_ROWS
     bytes_of_b = prod(problem.operand_shapes["B"]) * problem.element.accumulator_bytes
-    return (few_rows or is_packed_ahead(problem, "B")) and bytes_of_b > target.l2_bytes
+    return (few_rows or nest.operand("B").is_constant) and bytes_of_b > target.l2_bytes
 
 
 class WindowLanes(NamedTuple):
@@ -161,9 +162,9 @@ class WindowLanes(NamedTuple):
     columns: int
 
 
-def window_lanes(problem: Conv2d, target: Target) -> WindowLanes:
+def window_lanes(problem: Problem, target: Target) -> WindowLanes:
     """The target's vectors, or wider ones that hold a group; LLVM makes two registers of such."""
-    lanes, group = target.lanes(problem.element.name), problem.co // problem.groups
+    lanes, group = target.lanes(problem.element.name), nest_of(problem).group
     if problem.has_channels_first:
         return WindowLanes(lanes, lanes)
     lanes = max(lanes, 1 << (group - 1).bit_length())
@@ -174,21 +175,17 @@ def must_pack(problem: Problem, how: Arithmetic) -> frozenset[str]:
     """The factors, by role, that the native lowering cannot read in place, at any depth."""
     if how.form is Form.SPLIT:
         return _must_pack_split(problem)
-    packed = set()
-    space = iteration_space(problem)
-    if space.spans_groups or how.form is Form.SWEEP:
+    nest, packed = nest_of(problem), set[str]()
+    if nest.group or how.form is Form.SWEEP:
         return frozenset()
-    transposed_a = problem.has_transposed_a
-    is_filter = space.image == "B"
-    row = space.extent(space.stream) if is_filter else problem.operand_shapes["A"][-1]
-    if how.packs_a or (how.depth > 1 and (transposed_a or row % how.depth)):
+    a, b = nest.operand("A"), nest.operand("B")
+    rows_cut_words = not a.is_contiguous(nest.k) or a.shape[-1] % how.depth > 0
+    if how.packs_a or (how.depth > 1 and rows_cut_words):
         packed.add("A")
-    if how.packs_b or problem.has_transposed_b:
+    if how.packs_b or b.is_gathered or not b.is_contiguous(nest.col):
         packed.add("B")
-    if isinstance(problem, Conv2d) and problem.pad:
-        packed.add(space.image)
-    if space.patches:
-        packed.add("B")
+    if problem.pad:
+        packed.add(nest.image)
     return frozenset(packed)
 
 

@@ -5,8 +5,8 @@ from math import ceil, prod
 
 from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.minimal_filtering import outputs_for, tile_filtering
+from tilewise.kernels.nest import nest_of
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.problem.iteration import iteration_space
 
 GIB = 1024**3
 MARGIN_BYTES = 1 * GIB
@@ -80,7 +80,8 @@ def padded_bytes(problem: Problem) -> int:
 
 def patch_bytes(problem: Problem) -> int:
     """Bytes of all patches of an image that scripts gather: every tap's view of it."""
-    space = iteration_space(problem)
-    if not space.patches:
+    nest = nest_of(problem)
+    patches = nest.operand("B")
+    if nest.group or not patches.is_gathered:
         return 0
-    return prod(map(space.extent, space.operand_dims["B"])) * problem.element.bytes
+    return prod(map(nest.extent, patches.dims)) * problem.element.bytes

@@ -67,27 +67,27 @@ class Nest:
         """Return the names of the dims with one of these roles, in order."""
         return tuple(d.name for d in self.dims if d.role in roles)
 
-    @property
+    @cached_property
     def rows(self) -> tuple[str, ...]:
         """Return the dims of the rows; the register tile cuts the last one."""
         return self.named(Role.ROW)
 
-    @property
+    @cached_property
     def row(self) -> str:
         """Return the row dim that the register tile cuts."""
         return self.rows[-1]
 
-    @property
+    @cached_property
     def col(self) -> str:
         """Return the dim of the columns."""
         return self.named(Role.COL)[0]
 
-    @property
+    @cached_property
     def k(self) -> str:
         """Return the reduction that k-blocks cut."""
         return self.named(Role.K)[0]
 
-    @property
+    @cached_property
     def taps(self) -> int:
         """Return the number of filter positions around the reduction; 1 for a matmul."""
         return prod(self.dim(name).extent for name in self.named(Role.TAP))

@@ -8,7 +8,7 @@ change places, and B is what the filter sees of one image, a column for each pix
 has few channels, as in a depthwise convolution, columns (or rows, for nchw) span the groups.
 """
 
-from functools import lru_cache
+from functools import lru_cache, singledispatch
 
 from tilewise.kernels.nest.access import Axis, Dim, Operand, Role, Term
 from tilewise.kernels.nest.nest import Nest
@@ -20,12 +20,13 @@ from tilewise.kernels.problem.iteration import has_few_in_a_group
 @lru_cache(maxsize=256)
 def nest_of(problem: Problem) -> Nest:
     """Return the nest of a problem: C += A * B over everything at once."""
-    if isinstance(problem, Matmul):
-        return _matmul(problem)
-    assert isinstance(problem, Conv2d)
-    if has_few_in_a_group(problem):
-        return _few_channels(problem)
-    return _nchw(problem) if problem.has_channels_first else _nhwc(problem)
+    return before_steps(problem)
+
+
+@singledispatch
+def before_steps(problem: Problem) -> Nest:
+    """Return the nest of an operation, which registers what makes it."""
+    raise TypeError(f"no loop nest for {type(problem).__name__}")
 
 
 def whole(problem: Problem) -> tuple[Compute, Store]:
@@ -34,6 +35,7 @@ def whole(problem: Problem) -> tuple[Compute, Store]:
     return Compute(), store
 
 
+@before_steps.register
 def _matmul(problem: Matmul) -> Nest:
     m, n, k = problem.m, problem.n, problem.k
     dims: tuple[Dim, ...] = ()
@@ -55,6 +57,13 @@ def _matmul(problem: Matmul) -> Nest:
         ),
         whole(problem),
     )
+
+
+@before_steps.register
+def _convolution(problem: Conv2d) -> Nest:
+    if has_few_in_a_group(problem):
+        return _few_channels(problem)
+    return _nchw(problem) if problem.has_channels_first else _nhwc(problem)
 
 
 def _nhwc(problem: Conv2d) -> Nest:

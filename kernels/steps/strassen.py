@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, TypeGuard
+from math import prod
+from typing import TYPE_CHECKING, ClassVar
 
-from tilewise.kernels.nest import Axis, Nest, Operand, Term
-from tilewise.kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.nest import Axis, Nest, Operand, Term, nest_of
+from tilewise.kernels.problem import Problem
 from tilewise.kernels.steps.base import register_step
 from tilewise.kernels.steps.transformed import (
     ELEMENTS,
@@ -92,20 +93,10 @@ class Strassen(AlgorithmStep):
         return transformed_nest(nest, Quadrants(problem, self.levels, col, stored), extents, c)
 
 
-def has_strided_rows(problem: Problem) -> TypeGuard[Conv2d]:
-    """Return whether the rows of A are pixels that a stride leaves, not all contiguous.
-
-    Two rows can be any distance apart; more rows of a group have to be of one line.
-    """
-    return isinstance(problem, Conv2d) and problem.stride > 1
-
-
 def matrix_of(problem: Problem) -> tuple[int, int, int]:
     """Return the rows and columns of the result, and the reduction."""
-    if isinstance(problem, Matmul):
-        return problem.m, problem.n, problem.k
-    assert isinstance(problem, Conv2d)
-    return problem.n * problem.oh * problem.ow, problem.co, problem.ci
+    nest = nest_of(problem)
+    return prod(map(nest.extent, nest.rows)), nest.extent(nest.col), nest.extent(nest.k)
 
 
 def why_not_strassen(problem: Problem, levels: int) -> str | None:
@@ -124,25 +115,23 @@ def why_not_strassen(problem: Problem, levels: int) -> str | None:
     for what, extent in (("width", cols), ("reduction", depth)):
         if extent % parts:
             return f"its {what} of {extent} has no {parts} equal parts"
-    if has_strided_rows(problem) and parts > EVEN and problem.ow % parts:
-        return f"its lines of {problem.ow} strided pixels cut groups of {parts} rows"
+    if problem.stride > 1 and parts > EVEN:  # more rows of a group have to be of one line
+        line = problem.operand_shapes["C"][problem.spatial_axes[1]]
+        if line % parts:
+            return f"its lines of {line} strided pixels cut groups of {parts} rows"
     return f"it has fewer rows than {parts}" if rows < parts else None
 
 
 def _why_no_matrix(problem: Problem) -> str | None:
-    if isinstance(problem, Matmul):
-        if problem.batch > 1:
-            return f"batch={problem.batch} is not 1"
-        return "A is transposed" if problem.transpose_a else None
-    assert isinstance(problem, Conv2d)
     if problem.has_channels_first:
-        return f"layout={problem.layout} has no rows of channels"
-    if problem.kh * problem.kw > 1:
-        return f"the filter is {problem.kh}x{problem.kw}, and not 1x1"
-    for name, wanted in (("pad", 0), ("groups", 1)):
-        if getattr(problem, name) != wanted:
-            return f"{name}={getattr(problem, name)} is not {wanted}"
-    return None
+        return "layout=nchw_fchw has no rows of channels"
+    if problem.window != (1, 1):
+        return "the filter is {}x{}, and not 1x1".format(*problem.window)
+    for name, wanted in (("batch", 1), ("pad", 0), ("groups", 1)):
+        found = getattr(problem, name, wanted)
+        if found != wanted:
+            return f"{name}={found} is not {wanted}"
+    return "A is transposed" if problem.has_transposed_a else None
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ class Winograd(AlgorithmStep):
         """Raise unless the convolution's filter and stride have such tiles."""
         why = why_not_winograd(nest.problem)
         if why is None and self.output not in (outputs := outputs_of(nest.problem)):
-            of_filter = "of a {}x{} filter".format(*taps_of(nest.problem))
+            of_filter = "of a {}x{} filter".format(*nest.problem.window)
             why = f"output {of_filter} is one of {', '.join(map(str, outputs))}"
         if why is not None:
             raise self.refused(nest, why)
@@ -113,31 +113,27 @@ def tiles_of(problem: Conv2d, output: tuple[int, int]) -> tuple[int, int]:
     return -(-problem.oh // height), -(-problem.ow // width)
 
 
-def taps_of(problem: Problem) -> tuple[int, int]:
-    """Return the taps of the filter, down and across; of a matmul, that of a single pixel."""
-    return (problem.kh, problem.kw) if isinstance(problem, Conv2d) else (1, 1)
-
-
 def outputs_of(problem: Problem) -> tuple[int, ...]:
     """Return the outputs, along the filter, for which its taps and stride have tiles."""
-    return outputs_for(taps_of(problem), problem.stride if isinstance(problem, Conv2d) else 1)
+    return outputs_for(problem.window, problem.stride)
 
 
-def filtering_of(problem: Conv2d, output: int) -> TileFiltering:
+def filtering_of(problem: Problem, output: int) -> TileFiltering:
     """Return the transforms of tiles; KeyError for an output that `outputs_of` lacks."""
-    return tile_filtering(output, taps_of(problem), problem.stride)
+    return tile_filtering(output, problem.window, problem.stride)
 
 
 def why_not_winograd(problem: Problem) -> str | None:
     """Return why no tile of a problem can be computed by minimal filtering; None where it can."""
-    if not isinstance(problem, Conv2d):
+    if not problem.spatial_axes:
         return "it is no convolution"
     if problem.is_strict:
         return "accuracy=strict asks for the direct method"
-    if not outputs_for(taps_of(problem)):
+    taps = "{}x{}".format(*problem.window)
+    if not outputs_for(problem.window):
         sides = ", ".join(map(str, SIDES))
         return (
-            f"the filter is {problem.kh}x{problem.kw}; tiles are for sides of {sides}, "
+            f"the filter is {taps}; tiles are for sides of {sides}, "
             "one of which may be 1, and not for 7x7"
         )
     for name in ("dilation", "groups"):
@@ -146,8 +142,7 @@ def why_not_winograd(problem: Problem) -> str | None:
     if problem.stride not in STRIDES:
         return f"stride={problem.stride} is not one of {', '.join(map(str, STRIDES))}"
     if not outputs_of(problem):
-        sides = f"{problem.kh}x{problem.kw}"
-        return f"a {sides} filter with stride={problem.stride} has no tiles; a 3x3 filter has"
+        return f"a {taps} filter with stride={problem.stride} has no tiles; a 3x3 filter has"
     if problem.element.name not in ELEMENTS:
         return f"dtype={problem.element.name} is not one of {', '.join(ELEMENTS)}"
     return None

@@ -17,7 +17,6 @@ from tilewise.kernels.native.ir.vectors import LINE_BYTES
 from tilewise.kernels.native.microkernels.abi import PAST_CACHES, TRANSFORMS, Arguments
 from tilewise.kernels.native.strides import is_of_quadrants, is_transposed
 from tilewise.kernels.nest import Compute, Fetched, Loop, Stage, Store
-from tilewise.kernels.steps.strassen import has_strided_rows
 from tilewise.kernels.steps.transformed import POINT, TILES
 
 _TILES_OF_AN_IMAGE = "tile_height, tile_width, tiles_down, tiles_across"
@@ -31,7 +30,7 @@ class TransformPrinter:
         self.scope, self.nested = scope, scope.nest
         self.col, self.depth = scope.nest.col, extent(scope.nest.k)
         self.quadrants = is_of_quadrants(scope.nest)
-        self.strided_rows = self.quadrants and has_strided_rows(scope.nest.problem)
+        self.strided_rows = self.quadrants and scope.nest.problem.stride > 1
         self.prefetch = PrefetchPrinter(scope)
         own: tuple[str, ...] = () if self.quadrants else _FILTER
         if self.strided_rows:

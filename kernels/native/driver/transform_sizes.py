@@ -11,21 +11,20 @@ from tilewise.kernels.native.driver.parameters import (
     values_of,
 )
 from tilewise.kernels.native.strides import Strides, is_of_quadrants, shape_of_stage
-from tilewise.kernels.nest import Nest
-from tilewise.kernels.problem import Conv2d, Problem
-from tilewise.kernels.steps.strassen import has_strided_rows, matrix_of
+from tilewise.kernels.nest import Nest, nest_of
+from tilewise.kernels.problem import Conv2d
+from tilewise.kernels.steps.strassen import matrix_of
 from tilewise.kernels.steps.transformed import POINT
-from tilewise.kernels.steps.winograd import tiles_of
+from tilewise.kernels.steps.winograd import Tiles, tiles_of
 
 
 def sizes_of_transforms(nest: Nest, strides: Strides) -> dict[str, int]:
     """Return the parameters of a nest whose operands are transformed, by name."""
-    problem = nest.problem
     sizes = values_of(_transformed(nest, strides)) | {TRANSFORMED: 0}
     if is_of_quadrants(nest):
-        return sizes | values_of(*_groups_of_rows(nest), *_strided_rows(problem))
-    assert isinstance(problem, Conv2d)
-    return sizes | values_of(_tiles_of_pixels(problem, nest))
+        return sizes | values_of(*_groups_of_rows(nest), *_strided_rows(nest))
+    assert isinstance(nest.algorithm, Tiles)
+    return sizes | values_of(_tiles_of_pixels(nest.algorithm.problem, nest))
 
 
 def bytes_of_transforms(nest: Nest, strides: Strides) -> tuple[int, int]:
@@ -118,13 +117,13 @@ def _groups_of_rows(nest: Nest) -> tuple[TransformSizes, ImageSizes]:
     return tiles, image
 
 
-def _strided_rows(problem: Problem) -> tuple[StridedRows, ...]:
+def _strided_rows(nest: Nest) -> tuple[StridedRows, ...]:
     """Where they lie, if a stride leaves pixels out."""
-    if not has_strided_rows(problem):
+    if nest.problem.stride == 1:
         return ()
-    pixel = problem.stride * problem.ci
-    line = problem.stride * problem.w * problem.ci
-    return (StridedRows(problem.ow, problem.oh, row_pixel=pixel, row_line=line),)
+    direct = nest_of(nest.problem)
+    pixel, line = (direct.operand("A").stride(dim) or 0 for dim in ("ow", "oh"))
+    return (StridedRows(direct.extent("ow"), direct.extent("oh"), row_pixel=pixel, row_line=line),)
 
 
 def _bytes_of_tiles(nest: Nest, strides: Strides) -> tuple[int, int]:

@@ -37,7 +37,7 @@ from tilewise.kernels.native.packing.transforms import (
 from tilewise.kernels.native.strides import Strides
 from tilewise.kernels.nest import Nest
 from tilewise.kernels.steps.strassen import Quadrants as QuadrantSums
-from tilewise.kernels.steps.winograd import Tiles, taps_of
+from tilewise.kernels.steps.winograd import Tiles
 from tilewise.kernels.target.model import Target
 
 
@@ -47,7 +47,7 @@ def method_of(nest: Nest) -> Method:
         return Quadrants(nest.algorithm.levels)
     assert isinstance(nest.algorithm, Tiles)
     tiles, problem = nest.algorithm, nest.algorithm.problem
-    return Filtered(tiles.outputs, taps_of(problem), problem.stride)
+    return Filtered(tiles.outputs, problem.window, problem.stride)
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,9 @@
 
 from math import prod
 
-from tilewise.kernels.problem import Conv2d
 from tilewise.kernels.schedule import Winograd, begin
 from tilewise.kernels.steps.transformed import POINT
-from tilewise.kernels.steps.winograd import taps_of, why_not_winograd
+from tilewise.kernels.steps.winograd import why_not_winograd
 from tilewise.kernels.target.cores import LINE_BYTES
 from tilewise.search.space.workload import Workload
 
@@ -52,10 +51,10 @@ def outputs_of(workload: Workload) -> tuple[int, ...]:
     problem = workload.problem
     if why_not_winograd(problem) is not None:
         return ()
-    assert isinstance(problem, Conv2d)
     least_channels = LEAST_CHANNELS if problem.stride == 1 else LEAST_CHANNELS_OF_STRIDED
-    offered = least_channels.get((min(taps_of(problem)), max(taps_of(problem))), {})
-    return tuple(output for output, least in offered.items() if problem.ci >= least)
+    offered = least_channels.get((min(problem.window), max(problem.window)), {})
+    channels = problem.depth // prod(problem.window)
+    return tuple(output for output, least in offered.items() if channels >= least)
 
 
 def has_large_filter(workload: Workload) -> bool:
@@ -65,6 +64,6 @@ def has_large_filter(workload: Workload) -> bool:
         return False
     points = begin(workload.problem, Winograd(max(outputs))).dim(POINT).extent
     channels = workload.stored["A" if workload.dims.image == "B" else "B"].total
-    taps = prod(taps_of(workload.problem))
+    taps = prod(workload.problem.window)
     target = workload.target
     return points * channels // taps > target.core.transforms.fetched_from * target.l2_bytes
