@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import ceil, log, prod
 from operator import itemgetter, mul
 
+from tilewise.kernels.nest import Role
 from tilewise.kernels.target.cores import LINE_BYTES
 from tilewise.search.model.computing import (
     FMA_LATENCY,
@@ -75,7 +76,7 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
     of the operand; lines that packs copy.
     """
     workload, shape = space.workload, point["tile"]
-    if workload.dims.spans_groups:
+    if workload.nest.group:
         return window_amounts(space, point)
     if (method := step_of(point)) is not None:
         return transformed_amounts(space, point, method)
@@ -88,7 +89,7 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
     out = dict.fromkeys(AMOUNTS, 0.0)
     work = Calls(
         sizes.calls,
-        sizes.depth * workload.dims.taps,
+        sizes.depth * workload.nest.taps,
         sizes.computed_share(tile[1], workload.lanes),
         sizes.edge_share(*tile),
     )
@@ -97,19 +98,15 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
     out["c_lines"] = (2 * sizes.chunks - 1) * sizes.rows * sizes.cols * accumulator / LINE_BYTES
     add_reads(out, space, point, sizes, tile)
     add_packs(out, space, point, sizes, tile[1])
-    leading = workload.dims.lead
-    if not leading:
-        return out
-    lead = prod(workload.extents[dim] for dim in leading)
-    return {name: amount * lead for name, amount in out.items()}
+    lead = prod(map(workload.nest.extent, workload.nest.named(Role.LEAD)))
+    return {name: amount * lead for name, amount in out.items()} if lead > 1 else out
 
 
 def _split_amounts(workload: Workload, shape: TilePoint, unroll: int) -> dict[str, float]:
     """The amounts of a split tile, which reads both factors along the reduction."""
     rows, cols, vectors = shape.rows, shape.vectors, shape.partial_sums
-    dims, extents = workload.dims, workload.extents
-    calls = ceil(extents[dims.row] / rows) * ceil(extents[dims.col] / cols)
-    steps = calls * ceil(extents[dims.stream] / (vectors * workload.lanes))
+    calls = ceil(workload.rows / rows) * ceil(workload.cols / cols)
+    steps = calls * ceil(workload.depth / (vectors * workload.lanes))
     chains = rows * cols * vectors
     busy = max(chains / FMA_UNITS, FMA_LATENCY, vectors * (rows + cols) / LOADS_PER_CYCLE)
     out = dict.fromkeys(AMOUNTS, 0.0)
@@ -127,12 +124,9 @@ def _swept_amounts(workload: Workload, shape: TilePoint) -> dict[str, float]:
     Prefetchers follow a row to its end, and miss where the next begins; of streams that a chunk has
     one row each of, the next begins where the last one ended.
     """
-    dims, extents, out = workload.dims, workload.extents, dict.fromkeys(AMOUNTS, 0.0)
-    vectors, chunks = (
-        ceil(extents[dims.col] / workload.lanes),
-        ceil(extents[dims.stream] / shape.depth),
-    )
-    rows, deep = extents[dims.row], workload.swept_arithmetic.depth
+    out, deep = dict.fromkeys(AMOUNTS, 0.0), workload.swept_arithmetic.depth
+    vectors, chunks = ceil(workload.cols / workload.lanes), ceil(workload.depth / shape.depth)
+    rows = workload.rows
     words, tiles = shape.depth / deep, ceil(rows / shape.rows)
     in_whole_vectors = shape.vectors % deep == 0
     is_shared = in_whole_vectors and deep > 1 and tiles > 1 and shape.streams == 1
@@ -145,5 +139,5 @@ def _swept_amounts(workload: Workload, shape: TilePoint) -> dict[str, float]:
     out["multiply_adds"] = chunks * vectors * visit
     out["calls"] = float(chunks)
     if shape.depth > shape.streams and workload.has_far_b:
-        out["b_rows_from_l3"] = float(visits * extents[dims.stream] * MISSED_AT_BEGIN)
+        out["b_rows_from_l3"] = float(visits * workload.depth * MISSED_AT_BEGIN)
     return out

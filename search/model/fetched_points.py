@@ -7,7 +7,6 @@ of several streams it does not know: measurements chose these points (docs/exper
 from collections.abc import Iterator
 from math import gcd
 
-from tilewise.kernels.problem import Matmul
 from tilewise.search.model.kinds_of_points import division
 from tilewise.search.model.traffic import L2_WAYS, OWN_SHARE
 from tilewise.search.space.division import equal_block
@@ -34,24 +33,24 @@ def fetched_points(space: Space) -> Iterator[Point]:
     """
     workload, problem = space.workload, space.problem
     is_able = space.target.core.far_l3 is not None and False in space.values("pack_b")
-    if not is_able or not isinstance(problem, Matmul) or problem.m < LEAST_RESULT_ROWS:
+    if not is_able or workload.nest.image or workload.rows < LEAST_RESULT_ROWS:
         return
-    if problem.transpose_b or workload.stored["B"].is_packed_ahead:
+    if problem.has_transposed_b or workload.b.is_constant:
         return
     base: Point = {p.name: p.values[0] for p in space.parameters}
     base |= dict.fromkeys(("depth", "cols", "rows"), WHOLE) | division(space) | {"outer": "rows"}
     base |= {"unroll": UNROLL} if UNROLL in space.values("unroll") else {}
     deepest = rows_in_l2(space) // 2  # this block, and the next
     if not workload.has_far_b:
-        if problem.k <= rows_in_l2(space):
+        if workload.depth <= rows_in_l2(space):
             yield from (base | {"tile": tile} for tile in _tiles(space)[:NEAR_POINTS])
         return
-    cols = COLS_OF_FEW_ROWS if problem.m <= FEW_ROWS else COLS
+    cols = COLS_OF_FEW_ROWS if workload.rows <= FEW_ROWS else COLS
     base |= {"cols": _nearest(space, "cols", cols), "chunks": "outer", "prefetch": True}
     wide = int(PACKED * space.target.l2_bytes) // (DEEP * problem.element.bytes)
     packed = base | {"pack_b": True, "depth": _nearest(space, "depth", DEEP)}
     packed |= {"cols": _nearest(space, "cols", wide)}
-    wanted = DEEP if problem.k >= DEEP_FROM else (DEEP + SHALLOW) // 2
+    wanted = DEEP if workload.depth >= DEEP_FROM else (DEEP + SHALLOW) // 2
     depths = dict.fromkeys(
         _nearest(space, "depth", min(depth, deepest)) for depth in (wanted, SHALLOW)
     )
@@ -65,7 +64,7 @@ def fetched_points(space: Space) -> Iterator[Point]:
 def _is_cut(space: Space, point: Point, tile: TilePoint) -> bool:
     """Whether equal blocks of columns can be about as wide as wanted: 43 panels cannot be cut."""
     width = tile.cols(space.workload.lanes)
-    cols = space.part_of(point, tile.rows, width)[space.workload.dims.col]
+    cols = space.part_of(point, tile.rows, width)[space.workload.nest.col]
     wanted = point["cols"]
     return wanted == WHOLE or equal_block(cols, int(wanted), width) <= WIDEST * int(wanted)
 
@@ -79,8 +78,8 @@ def rows_in_l2(space: Space) -> int:
 
 def _tiles(space: Space) -> list[TilePoint]:
     """Register tiles that load little, those first that pad the result least."""
-    dims, lanes = space.workload.dims, space.workload.lanes
-    rows, cols = dims.extent(dims.row), dims.extent(dims.col)
+    workload, lanes = space.workload, space.workload.lanes
+    rows, cols = workload.rows, workload.cols
 
     def padded(tile: TilePoint) -> float:
         whole, rest = divmod(cols, width := tile.vectors * lanes)

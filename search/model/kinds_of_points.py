@@ -7,7 +7,7 @@ model.
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from tilewise.kernels.problem import Conv2d, Matmul
+from tilewise.kernels.nest import Role
 from tilewise.search.model.traffic import OWN_SHARE, PAGE_BYTES
 from tilewise.search.space.methods.algorithms import ALGORITHM, DIRECT, WANTED
 from tilewise.search.space.parameters import Size
@@ -47,7 +47,7 @@ def split_points(space: Space) -> Iterator[Point]:
     several of both factors are, tiles that load least come first, of whole and of short rows.
     """
     registers, workload = space.target.vector_registers, space.workload
-    is_long = workload.dims.extent(workload.dims.stream) >= LONG_STREAM * workload.lanes
+    is_long = workload.depth >= LONG_STREAM * workload.lanes
 
     def rank(tile: TilePoint) -> tuple[bool, int]:
         return fits(tile, registers) == is_long, -tile.rows * tile.vectors
@@ -66,8 +66,7 @@ def split_points(space: Space) -> Iterator[Point]:
 
 def _points_in_place(space: Space, base: Point) -> Iterator[Point]:
     """Points of tiles that read several rows of both factors: little loaded, little cut off."""
-    dims = space.workload.dims
-    rows, cols = dims.extent(dims.row), dims.extent(dims.col)
+    rows, cols = space.workload.rows, space.workload.cols
 
     def slots(tile: TilePoint) -> float:
         computed = -(-rows // tile.rows) * -(-cols // tile.vectors)
@@ -88,17 +87,17 @@ def streamed_points(space: Space) -> list[Point]:
     line, and the first cache has them from the second on where the reduction is cut.
     """
     workload = space.workload
-    is_ahead = workload.stored["B"].is_packed_ahead and workload.has_far_b
+    is_ahead = workload.b.is_constant and workload.has_far_b
     streams = is_ahead and True in space.values("prefetch")
-    rows = workload.extents[workload.dims.row]
-    if not streams or (isinstance(space.problem, Conv2d) and rows > MAX_TILE_ROWS):
+    rows = workload.rows
+    if not streams or (workload.nest.image and rows > MAX_TILE_ROWS):
         return []
     base: Point = {p.name: p.values[0] for p in space.parameters}
     base |= {
         name: WHOLE for name in ("depth", "cols", "rows", "image_rows", WANTED) if name in base
     }
     base |= division(space) | {"prefetch": True, "pack_b": True}
-    if isinstance(space.problem, Matmul):
+    if not workload.nest.image:
         vectors, base = STREAMED_VECTORS, base | {"pack_a": True}
     else:
         vectors = LINES_VECTORS
@@ -117,9 +116,9 @@ def joined_points(space: Space) -> list[Point]:
     workload = space.workload
     if not joins_for_few_rows(workload):
         return []
-    rows = min(JOINED_ROWS, workload.dims.extent(workload.dims.row))
+    rows = min(JOINED_ROWS, workload.rows)
     tile = TilePoint(rows, JOINED_VECTORS)
-    tiles = -(-workload.dims.extent(workload.dims.row) // rows)
+    tiles = -(-workload.rows // rows)
     base: Point = {p.name: p.values[0] for p in space.parameters} | {"rows": WHOLE}
     base |= division(space) | {"prefetch": True, "pack_a": True, "pack_b": True, "tile": tile}
     base |= {"cols": _nearest(space, "cols", JOINED_COLS)}
@@ -144,7 +143,7 @@ def sharing_words(space: Space, swept: Sequence[Point]) -> list[Point]:
     is longer than a page, processors follow no more than half of its rows.
     """
     workload, deepest = space.workload, DEEPEST_SWEPT
-    rows = workload.dims.extent(workload.dims.row)
+    rows = workload.rows
 
     def is_sharing(tile: TilePoint) -> bool:
         return may_share_words(workload, tile.vectors) and tile.rows < rows and tile.streams == 1
@@ -185,7 +184,7 @@ def at_once(space: Space, swept: Sequence[Point]) -> list[Point]:
     whole rows side by side are also among the first with prefetches.
     """
     workload = space.workload
-    rows = workload.dims.extent(workload.dims.row)
+    rows = workload.rows
     can_join = workload.arithmetic.is_narrow and joins_for_few_rows(workload)
     if rows > (WIDENED_AT_ONCE if can_join else SWEPT_AT_ONCE):
         return []
@@ -227,13 +226,13 @@ def division(space: Space) -> Point:
     divisions = [str(value) for value in space.values("parallel") if "," not in str(value)]
     if not divisions:
         return {}
-    threads, dims = space.target.threads, space.workload.dims
-    wanted = [(dim, dims.extent(dim)) for dim in dims.lead]
-    wanted.append((dims.col, dims.extent(dims.col) // (4 * space.workload.lanes)))
+    threads, nest = space.target.threads, space.workload.nest
+    wanted = [(dim, nest.extent(dim)) for dim in nest.named(Role.LEAD)]
+    wanted.append((nest.col, space.workload.cols // (4 * space.workload.lanes)))
     for dim, parts in wanted:
         if f"{dim}={threads}" in divisions and parts >= threads:
             return {"parallel": f"{dim}={threads}"}
-    rows = [dim for dim in dims.row_dims if f"{dim}={threads}" in divisions]
+    rows = [dim for dim in nest.rows if f"{dim}={threads}" in divisions]
     if not rows:
         return {"parallel": divisions[-1]}
-    return {"parallel": f"{max(rows, key=dims.extent)}={threads}"}
+    return {"parallel": f"{max(rows, key=nest.extent)}={threads}"}

@@ -63,16 +63,16 @@ class Sizes(NamedTuple):
 
 def sizes_of(space: Space, point: Point, tile_rows: int, tile_cols: int) -> Sizes:
     """The pieces of a point's schedule, with register tiles of `tile_rows` by `tile_cols`."""
-    extents, dims = space.part_of(point, tile_rows, tile_cols), space.workload.dims
-    row = extents[dims.row]
-    if dims.image == "A":
+    extents, nest = space.part_of(point, tile_rows, tile_cols), space.workload.nest
+    row = extents[nest.row]
+    if nest.image == "A":
         lines = int(point["image_rows"])
         down = _down_images(row, extents["oh"], extents["n"], lines, tile_rows)
     else:
         down = _down(row, int(point["rows"]), tile_rows)
-    across = _across(extents[dims.col], int(point["cols"]), tile_cols)
+    across = _across(extents[nest.col], int(point["cols"]), tile_cols)
     unit = space.workload.arithmetic.depth
-    return Sizes(*down, *across, *_deep(extents[dims.stream], int(point["depth"]), unit))
+    return Sizes(*down, *across, *_deep(extents[nest.k], int(point["depth"]), unit))
 
 
 @lru_cache(maxsize=4096)

@@ -4,7 +4,6 @@ from functools import lru_cache
 from math import gcd
 from typing import NamedTuple
 
-from tilewise.kernels.problem import Conv2d
 from tilewise.kernels.target.cores import LINE_BYTES
 from tilewise.search.model.sizes import Sizes
 from tilewise.search.space.points import Point
@@ -79,7 +78,7 @@ def add_reads(
     """
     rows, cols = tile
     workload, caches = space.workload, (space.target.l1_bytes, space.target.l2_bytes)
-    size, taps = space.problem.element.bytes, workload.dims.taps
+    size, taps = space.problem.element.bytes, workload.nest.taps
     row = sizes.depth * size
     strip, panel = rows * row, cols * row * taps
     block_a, block_b = sizes.block_rows * row, sizes.block_cols * row * taps
@@ -97,7 +96,7 @@ def add_reads(
     a.add_lines(out, min(far_a, calls * strip), block_a if a_packed else stored_a.total)
     a.add_lines(out, first_a - far_a, block_a + 2 * block_b)
     a.add_lines(out, max(0, calls * strip - first_a), again_a)
-    streams = stored_b.is_packed_ahead and b_packed and stored_b.total > b.l2_bytes
+    streams = workload.b.is_constant and b_packed and stored_b.total > b.l2_bytes
     slowed = _slowed_stream(space, rows, bool(point.get("prefetch"))) if streams else 1.0
     held_b = block_b if b_packed and not streams else stored_b.total
     if _fetches_in_place(workload, point, sizes):
@@ -124,10 +123,10 @@ def add_packs(
         sizes: of the point.
         tile_cols: columns of a register tile.
     """
-    if point["pack_b"] and not space.workload.stored["B"].is_packed_ahead:
+    if point["pack_b"] and not space.workload.b.is_constant:
         lines = _packed_lines_of_b(space.workload, sizes, tile_cols)
         is_far = lines * LINE_BYTES > OWN_SHARE * space.target.l2_bytes
-        moves = sizes.chunks * sizes.col_blocks > 1 and not space.workload.dims.patches
+        moves = sizes.chunks * sizes.col_blocks > 1 and not space.workload.b.is_gathered
         if point.get("prefetch") and moves:
             out["fetched_b"] = lines
         else:
@@ -146,16 +145,16 @@ def _fetches_in_place(workload: Workload, point: Point, sizes: Sizes) -> bool:
 
 def _packed_lines_of_b(workload: Workload, sizes: Sizes, tile_cols: int) -> float:
     """Lines of B's panels, the columns that fill up the last one included."""
-    reduction = sizes.depth * sizes.chunks * workload.dims.taps
+    reduction = sizes.depth * sizes.chunks * workload.nest.taps
     return reduction * sizes.col_tiles * tile_cols * workload.problem.element.bytes / LINE_BYTES
 
 
 def _packed_lines_of_a(workload: Workload, sizes: Sizes) -> float:
     """Lines of A, and of an image the rows that neighbouring blocks share."""
     problem, halo = workload.problem, 1.0
-    if isinstance(problem, Conv2d) and workload.dims.image == "A":
+    if workload.nest.image == "A":
         image_rows = sizes.block_rows / sizes.row
-        reach = problem.dilation * (problem.kh - 1)
+        reach = problem.dilation * (problem.window[0] - 1)
         halo = problem.stride**2 * (1 + reach / image_rows)
     size = problem.element.bytes
     return sizes.rows * halo * sizes.depth * sizes.chunks * size / LINE_BYTES

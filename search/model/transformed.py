@@ -9,8 +9,8 @@ cache if the first does not hold one.
 from math import ceil, hypot, prod
 from typing import NamedTuple
 
-from tilewise.kernels.schedule import Register, Strassen, Winograd, begin
-from tilewise.kernels.steps.transformed import POINT
+from tilewise.kernels.schedule import begin
+from tilewise.kernels.steps.transformed import POINT, AlgorithmStep
 from tilewise.kernels.target.cores import LINE_BYTES, Core
 from tilewise.kernels.target.costs import FarCache, Streams
 from tilewise.search.model.computing import (
@@ -28,7 +28,6 @@ from tilewise.search.space.methods.algorithms import (
     WANTED,
     channels_of,
     fetches_panels,
-    transformed_part,
 )
 from tilewise.search.space.points import Point, TilePoint
 from tilewise.search.space.space import Space
@@ -75,16 +74,13 @@ class _Filter(NamedTuple):
         return waits
 
 
-def transformed_amounts(
-    space: Space, point: Point, method: Winograd | Strassen
-) -> dict[str, float]:
+def transformed_amounts(space: Space, point: Point, method: AlgorithmStep) -> dict[str, float]:
     """The amounts of one run of one thread."""
     workload, shape = space.workload, point["tile"]
     rows, cols = shape.rows, shape.cols(workload.lanes)
-    extents, _ = transformed_part(workload, point, method, Register(rows, cols, "cols"))
-    dims = begin(space.problem, method)
-    assert dims.algorithm is not None
-    tiles, channels, depth = extents[dims.row], extents[dims.col], extents[dims.k]
+    extents, nest = space.part_of(point, rows, cols), begin(space.problem, method)
+    assert nest.algorithm is not None
+    tiles, channels, depth = extents[nest.row], extents[nest.col], extents[nest.k]
     points = extents[POINT]
     block = min(equal_block(tiles, int(point[WANTED]), rows), tiles)
     blocks, panels = ceil(tiles / block), ceil(channels / cols)
@@ -106,7 +102,7 @@ def transformed_amounts(
     copies = core.transforms.near if held <= near else core.transforms.far
     out["packed_a"] = copies * image
     out["packed_a"] += (copies if panel <= near else core.transforms.far_products) * products
-    pixels = prod(dims.algorithm.tile)
+    pixels = prod(nest.algorithm.tile)
     out["c_lines"] = products * pixels / points
     out["a_from_l2" if held <= near else "a_from_l3"] = ceil(part / cols) * image
     far = 0 if weights_of_part + held <= near else blocks
@@ -140,5 +136,5 @@ def _less_loads(shape: TilePoint, core: Core) -> float:
 def _lines_of_image(space: Space) -> float:
     """Lines of an image beyond the second cache."""
     workload = space.workload
-    image = workload.stored["B" if workload.dims.image == "B" else "A"].total
+    image = workload.stored["B" if workload.nest.image == "B" else "A"].total
     return image / LINE_BYTES if image > OWN_SHARE * space.target.l2_bytes else 0.0

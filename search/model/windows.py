@@ -10,15 +10,16 @@ from math import ceil, prod
 from typing import NamedTuple
 
 from tilewise.kernels.nest import Loop, LoopKind
-from tilewise.kernels.problem import Conv2d
+from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import loop_nest
 from tilewise.kernels.target.cores import LINE_BYTES as LINE
 from tilewise.search.model.computing import FMA_LATENCY, FMA_UNITS, LOADS_PER_CYCLE
 from tilewise.search.model.traffic import OWN_SHARE
 from tilewise.search.model.weights import AMOUNTS
 from tilewise.search.space.points import Point
+from tilewise.search.space.schedules import schedule_of
 from tilewise.search.space.space import Space
-from tilewise.search.space.windows import jammed_lines, window_schedule
+from tilewise.search.space.windows import jammed_lines
 
 STORES_PER_CYCLE = 1
 HELD = 1  # registers beside sums and filter
@@ -47,10 +48,9 @@ class _Tile(NamedTuple):
 def window_amounts(space: Space, point: Point) -> dict[str, float]:
     """How much there is of each of `weights.AMOUNTS` in one run."""
     problem, target = space.problem, space.target
-    assert isinstance(problem, Conv2d)
-    tile, out = _tile(space, problem, point), dict.fromkeys(AMOUNTS, 0.0)
-    tiles = _tiles(space, problem, tile)
-    taps = space.workload.dims.taps * space.workload.extents[space.workload.dims.stream]
+    tile, out = _tile(space, point), dict.fromkeys(AMOUNTS, 0.0)
+    tiles = _tiles(space, tile)
+    taps = space.workload.nest.taps * space.workload.depth
     is_held = taps * tile.vectors + tile.sums + HELD <= target.vector_registers
     walks_pixels = problem.has_channels_first or point["outer"] == "cols"
     loads = tile.reads + (0 if is_held and walks_pixels else taps * tile.vectors)
@@ -61,45 +61,46 @@ def window_amounts(space: Space, point: Point) -> dict[str, float]:
     out["few_chains"] = tiles * taps * max(0, FMA_UNITS * FMA_LATENCY - tile.sums) / FMA_UNITS
     out["c_lines"] = prod(problem.operand_shapes["C"]) * problem.element.accumulator_bytes / LINE
     block_lines = _add_calls(out, space, point)
-    _add_reads(out, space, problem, tile, (block_lines, walks_pixels))
+    _add_reads(out, space, tile, (block_lines, walks_pixels))
     return out
 
 
-def _tile(space: Space, problem: Conv2d, point: Point) -> _Tile:
+def _tile(space: Space, point: Point) -> _Tile:
     """The register tile of a point."""
-    shape, inputs = point["tile"], problem.ci // problem.groups
+    problem, shape, inputs = space.problem, point["tile"], space.workload.depth
+    down_taps, across_taps = problem.window
     if problem.has_channels_first:
-        lines = _window(shape.rows, problem.kh, problem)
-        reads = lines * shape.vectors * problem.kw * min(problem.stride, 2) * inputs
+        lines = _window(shape.rows, down_taps, problem)
+        reads = lines * shape.vectors * across_taps * min(problem.stride, 2) * inputs
         return _Tile(shape.rows, shape.vectors, 1, reads)
     down = jammed_lines(space.workload, shape, point["lines"])
     lines, pixels = (
         _window(outputs, taps, problem)
-        for outputs, taps in ((down, problem.kh), (shape.rows, problem.kw))
+        for outputs, taps in ((down, down_taps), (shape.rows, across_taps))
     )
-    spread = max(1, problem.ci // problem.co)
+    spread = max(1, inputs // space.workload.nest.group)
     return _Tile(down, shape.rows, shape.vectors, lines * pixels * shape.vectors * spread)
 
 
-def _window(outputs: int, taps: int, problem: Conv2d) -> int:
+def _window(outputs: int, taps: int, problem: Problem) -> int:
     """Different lines (or pixels) that neighbouring outputs read."""
     reads = {o * problem.stride + t * problem.dilation for o in range(outputs) for t in range(taps)}
     return len(reads)
 
 
-def _tiles(space: Space, problem: Conv2d, tile: _Tile) -> int:
+def _tiles(space: Space, tile: _Tile) -> int:
     """Register tiles that cover the result."""
-    lines, lanes = ceil(problem.oh / tile.down), space.workload.lanes
-    if problem.has_channels_first:
-        return problem.n * problem.co * lines * ceil(ceil(problem.ow / lanes) / tile.across)
-    channels = ceil(ceil(problem.co / lanes) / tile.vectors)
-    return problem.n * channels * lines * ceil(problem.ow / tile.across)
+    images, down, across, channels = map(space.workload.nest.extent, ("n", "oh", "ow", "co"))
+    lines, lanes = ceil(down / tile.down), space.workload.lanes
+    if space.problem.has_channels_first:
+        return images * channels * lines * ceil(ceil(across / lanes) / tile.across)
+    return images * ceil(ceil(channels / lanes) / tile.vectors) * lines * ceil(across / tile.across)
 
 
 def _add_calls(out: dict[str, float], space: Space, point: Point) -> int:
     """Add the calls of the micro-kernel, one for each block; the lines of a block."""
-    nest = loop_nest(space.problem, window_schedule(space.workload, point))
-    lines = space.workload.extents["oh"]
+    nest = loop_nest(space.problem, schedule_of(space.workload, point))
+    lines = nest.extent("oh")
     calls = 1
     for here in nest.visit():
         if isinstance(here.node, Loop) and here.node.kind is LoopKind.TILE:
@@ -109,28 +110,26 @@ def _add_calls(out: dict[str, float], space: Space, point: Point) -> int:
     return lines
 
 
-def _add_reads(
-    out: dict[str, float], space: Space, problem: Conv2d, tile: _Tile, walk: tuple[int, bool]
-) -> None:
+def _add_reads(out: dict[str, float], space: Space, tile: _Tile, walk: tuple[int, bool]) -> None:
     """Add the cache lines of the image that are not found in the first cache.
 
     Args:
         out: amounts by name, which are added to.
         space: of the point.
-        problem: the space's.
         tile: the register tile.
         walk: lines of a block, and whether the lines of one vector of channels (or of one plane)
             follow each other.
     """
-    target, size = space.target, problem.element.bytes
+    problem, target, size = space.problem, space.target, space.problem.element.bytes
+    (taps, _), (_, across) = problem.window, problem.spatial_axes
     block_lines, walks_pixels = walk
-    image = prod(problem.operand_shapes["A"]) * size
-    window = _window(tile.down, problem.kh, problem)
-    one_line = problem.w * (size if problem.has_channels_first else problem.ci * size)
-    strip = window * one_line
+    shape = problem.operand_shapes["A"]
+    image = prod(shape) * size
+    window = _window(tile.down, taps, problem)
+    strip = window * prod(shape[across:]) * size
     if walks_pixels and not problem.has_channels_first:
-        strip = window * problem.w * max(LINE, tile.vectors * space.workload.lanes * size)
-    halo = (problem.kh - 1) * problem.dilation / (block_lines * problem.stride)
+        strip = window * shape[across] * max(LINE, tile.vectors * space.workload.lanes * size)
+    halo = (taps - 1) * problem.dilation / (block_lines * problem.stride)
     first = image * (1 + halo)
     again = image * max(0.0, window / (tile.down * problem.stride) - 1)
     is_near = problem.bytes <= OWN_SHARE * target.l2_bytes

@@ -9,7 +9,7 @@ minimal filtering, whose columns and tiles are cut independently.
 
 from itertools import product
 
-from tilewise.kernels.schedule import loop_nest
+from tilewise.kernels.schedule import Schedule, loop_nest
 from tilewise.search.space.methods.algorithms import (
     ALGORITHM,
     DIRECT,
@@ -20,7 +20,6 @@ from tilewise.search.space.methods.algorithms import (
 from tilewise.search.space.points import Point, Value
 from tilewise.search.space.schedules import schedule_of
 from tilewise.search.space.space import Space
-from tilewise.search.space.windows import count_windows
 
 COLUMN_CHOICES = ("cols", "pack_b", "prefetch", "chunks")
 ROW_CHOICES = ("rows", "image_rows", "pack_a")
@@ -29,8 +28,8 @@ ROW_CHOICES = ("rows", "image_rows", "pack_a")
 def count_schedules(space: Space) -> int:
     """The number of different legal schedules."""
     workload = space.workload
-    if workload.dims.spans_groups:
-        return count_windows(space.parameters, workload)
+    if workload.nest.group:
+        return _count_windows(space)
     free = len(space.values("outer")) * len(space.values("unroll"))
     base: Point = {p.name: p.values[0] for p in space.parameters}
     counts: dict[tuple[object, ...], int] = {}
@@ -48,11 +47,11 @@ def count_schedules(space: Space) -> int:
             total += _count_swept(space, base | {"tile": tile})
             continue
         rows, cols = tile.rows, tile.cols(workload.lanes)
-        is_alone = rows >= workload.dims.extent(workload.dims.row)
+        is_alone = rows >= workload.rows
         for point, depth in _distinct_outer(space, base | {"tile": tile}):
             part = space.part_of(point, rows, cols)
             shared = (tile.partial_sums, depth)
-            col = part[workload.dims.col]
+            col = part[workload.nest.col]
             of_cols = count(point, COLUMN_CHOICES, "B", (cols, col, is_alone, *shared))
             of_rows = count(point, ROW_CHOICES, "A", (rows, *part.values(), *shared))
             total += free * of_cols * of_rows
@@ -90,6 +89,29 @@ def _distinct_divisions(space: Space, base: Point) -> list[Point]:
         point = base | choice
         found.setdefault(space.schedule(point), point)
     return list(found.values())
+
+
+def _count_windows(space: Space) -> int:
+    """Different schedules of a convolution with few channels in a group.
+
+    Of a register tile with its lines, a division among threads and a step that may be there or
+    not, the blocks of lines and of channels are independent.
+    """
+    free = len(space.values("outer")) * len(space.values("nontemporal"))
+    base: Point = {p.name: p.values[-1] for p in space.parameters}
+    seen: dict[Schedule, int] = {}
+    for tile, lines, parallel in product(
+        space.values("tile"), space.values("lines"), space.values("parallel") or ("none",)
+    ):
+        point = base | {"tile": tile, "lines": lines, "parallel": parallel}
+        whole = schedule_of(space.workload, point)
+        if whole not in seen:
+            kinds = [
+                {schedule_of(space.workload, point | {name: size}) for size in space.values(name)}
+                for name in ("image_rows", "cols")
+            ]
+            seen[whole] = free * len(kinds[0]) * len(kinds[1])
+    return sum(seen.values())
 
 
 def _count_swept(space: Space, base: Point) -> int:

@@ -1,44 +1,9 @@
-"""Steps that divide a problem: among threads, and into equal blocks."""
+"""Sizes that cut a dim into equal parts."""
 
 import functools
 from math import log
 
-from tilewise.kernels.schedule import Parallel, Schedule, Tile, begin
-from tilewise.kernels.steps.parallel import part_size
-from tilewise.search.space.points import WHOLE, Point
-from tilewise.search.space.workload import Workload
-
-
-def parallel_steps(workload: Workload, point: Point, tail: Schedule) -> list[Parallel]:
-    """The steps of a division, with no more parts of a dim than it has register tiles.
-
-    Args:
-        workload: what is divided.
-        point: has the division.
-        tail: the register step, and what follows it.
-    """
-    steps = []
-    division = str(point.get("parallel", "none"))
-    for dim, parts in (part.split("=") for part in division.split(",") if part != "none"):
-        tiles = -(-workload.extents[dim] // begin(workload.problem, *tail.steps).unit(dim))
-        if min(tiles, int(parts)) > 1:
-            steps.append(Parallel(dim, min(tiles, int(parts))))
-    return steps
-
-
-def part_extents(workload: Workload, divided: list[Parallel], tail: Schedule) -> dict[str, int]:
-    """The extents of one thread's part after the steps of a division."""
-    extents = dict(workload.extents)
-    for step in divided:
-        unit = begin(workload.problem, *tail.steps).unit(step.dim)
-        extents[step.dim] = part_size(extents[step.dim], step.parts, unit)
-    return extents
-
-
-def block_steps(dim: str, extents: dict[str, int], wanted: int, unit: int) -> list[Tile]:
-    """Equal blocks of about `wanted`; no step where one block is all there is."""
-    size = equal_block(extents[dim], wanted, unit)
-    return [Tile(dim, size)] if size < extents[dim] else []
+from tilewise.search.space.points import WHOLE
 
 
 def balanced_chunk(extent: int, wanted: int, unit: int = 1) -> int:

@@ -17,9 +17,10 @@ from typing import Any
 
 from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.schedule import Register, Schedule
+from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target.model import Target
 from tilewise.search.space.cache_limits import why_too_large
+from tilewise.search.space.methods.algorithms import ALGORITHM
 from tilewise.search.space.parameters import Parameter, step_aside
 from tilewise.search.space.points import Point, Value
 from tilewise.search.space.schedules import part_of, schedule_of
@@ -127,14 +128,14 @@ class Space:
 
     def part_of(self, point: Point, rows: int, cols: int) -> dict[str, int]:
         """The extents of one thread's part, for a register tile of `rows` by `cols`."""
-        key = (point.get("parallel"), rows, cols)
+        key = (point.get("parallel"), point.get(ALGORITHM), rows, cols)
         if key not in self._parts:
-            self._parts[key] = part_of(self.workload, point, Register(rows, cols, "cols"))
+            self._parts[key] = part_of(self.workload, point, rows, cols)
         return self._parts[key]
 
     @cached_property
-    def _parts(self) -> dict[tuple[Value | None, int, int], dict[str, int]]:
-        """What `part_of` has found; no more than there are tiles and divisions."""
+    def _parts(self) -> dict[tuple[Value | None, Value | None, int, int], dict[str, int]]:
+        """What `part_of` has found; no more than there are tiles, divisions and algorithms."""
         return {}
 
     def why_illegal(self, schedule: AnySchedule, operand: str = "") -> str | None:

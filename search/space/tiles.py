@@ -10,12 +10,10 @@ few; interleaved ones take them from several parts of the reduction.
 
 from collections.abc import Sequence
 
-from tilewise.kernels.problem import Matmul
-from tilewise.kernels.problem.iteration import is_packed_by_rows
-from tilewise.kernels.schedule import Winograd, begin
-from tilewise.kernels.steps.transformed import TILES
 from tilewise.kernels.steps.winograd import outputs_of, why_not_winograd
 from tilewise.kernels.target.cores import LINE_BYTES
+from tilewise.search.space.methods.algorithms import fetches_panels, rows_of_methods
+from tilewise.search.space.methods.winograd import nest_of_tiles
 from tilewise.search.space.points import TilePoint
 from tilewise.search.space.workload import Workload
 
@@ -51,7 +49,7 @@ def register_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
     """
     registers = workload.target.vector_registers - (2 if workload.adds_apart else 1)
     rows, of_b = _rows(workload), workload.arithmetic.multiply_adds
-    vectors = -(-workload.extents[workload.dims.col] // workload.lanes)
+    vectors = -(-workload.cols // workload.lanes)
     max_rows, max_vectors = min(MAX_TILE_ROWS, rows), min(MAX_TILE_VECTORS, vectors)
     least = min(MIN_CHAINS, max_rows * max_vectors)
     return tuple(
@@ -64,11 +62,25 @@ def register_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
 
 def _rows(workload: Workload) -> int:
     """Rows of the result by the direct method or by minimal filtering, whichever are more."""
-    rows = workload.extents[workload.dims.row]
     if why_not_winograd(workload.problem) is not None:
-        return rows  # of pairs of rows there are fewer
-    smallest = min(outputs_of(workload.problem))
-    return max(rows, begin(workload.problem, Winograd(smallest)).dim(TILES).extent)
+        return workload.rows  # of pairs of rows there are fewer
+    tiles = nest_of_tiles(workload, min(outputs_of(workload.problem)))
+    return max(workload.rows, tiles.extent(tiles.row))
+
+
+def tall_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
+    """(rows, vectors) of tiles of one vector by all transformed rows that there are, if few.
+
+    Its sums, a vector of B and an element of A take all registers. It reads each panel once, and so
+    pays where the last cache is far: on Emerald Rapids 25x1 of 7x7x2048->512 by pairs of rows is at
+    1.08 times the best direct schedule, 13x2, which reads panels twice, at 0.97, and two calls of
+    25x1 for 100 rows at no more than 10x2. No trial elsewhere speaks for it.
+    """
+    if workload.target.core.far_l3 is None or not fetches_panels(workload):
+        return ()
+    most = workload.target.vector_registers - 2
+    rows = sorted(set(rows_of_methods(workload)))
+    return tuple((tall, 1) for tall in rows if MIN_CHAINS <= tall <= most)
 
 
 def fits(tile: TilePoint, registers: int) -> bool:
@@ -85,17 +97,17 @@ def _chains(tile: TilePoint, registers: int) -> int:
 
 def split_tiles(workload: Workload) -> tuple[TilePoint, ...]:
     """The split tiles to offer; none where columns fill vectors and B lies along them."""
-    problem, registers = workload.problem, workload.target.vector_registers
-    if not isinstance(problem, Matmul):
+    registers = workload.target.vector_registers
+    if workload.nest.image:
         return ()
-    if not is_thin(workload, problem):
-        return _tiles_in_place(problem, registers) if reads_in_place(workload) else ()
+    if not is_thin(workload):
+        return _tiles_in_place(workload) if reads_in_place(workload) else ()
     tiles = [
         TilePoint(rows, cols, "split", partial_sums=vectors)
         for vectors in SPLIT_TILE_VECTORS
-        for cols in _sizes(problem.n)
-        for rows in _sizes(problem.m)
-        if vectors == 1 or vectors * workload.lanes <= problem.k
+        for cols in _sizes(workload.cols)
+        for rows in _sizes(workload.rows)
+        if vectors == 1 or vectors * workload.lanes <= workload.depth
     ]
     able = [t for t in tiles if _chains(t, registers) + t.vectors + 1 <= registers]
     wanted = min(MIN_CHAINS, max(_chains(t, registers) for t in able))
@@ -105,22 +117,23 @@ def split_tiles(workload: Workload) -> tuple[TilePoint, ...]:
 def reads_in_place(workload: Workload) -> bool:
     """Whether tiles of several rows and columns may read both factors along the reduction."""
     problem = workload.problem
-    if not isinstance(problem, Matmul) or is_thin(workload, problem):
+    if workload.nest.image or is_thin(workload):
         return False
-    is_along = problem.transpose_b and not (problem.transpose_a or problem.has_constant_weights)
-    is_deep = problem.k >= MIN_VECTORS_IN_PLACE * workload.lanes
-    return is_along and is_deep and problem.m <= MAX_ROWS_IN_PLACE
+    is_along = problem.has_transposed_b and not problem.has_transposed_a
+    is_deep = workload.depth >= MIN_VECTORS_IN_PLACE * workload.lanes
+    few_rows = workload.rows <= MAX_ROWS_IN_PLACE
+    return is_along and is_deep and few_rows and not workload.b.is_constant
 
 
-def _tiles_in_place(problem: Matmul, registers: int) -> tuple[TilePoint, ...]:
+def _tiles_in_place(workload: Workload) -> tuple[TilePoint, ...]:
     """Tiles whose sums fit the registers, a vector for each, and are worth what they load."""
     tiles = [
         TilePoint(rows, cols, "split", partial_sums=1)
         for cols in IN_PLACE_SIZES
         for rows in IN_PLACE_SIZES
-        if rows <= problem.m and cols <= problem.n and rows * cols >= MIN_SUMS_IN_PLACE
+        if rows <= workload.rows and cols <= workload.cols and rows * cols >= MIN_SUMS_IN_PLACE
     ]
-    return tuple(tile for tile in tiles if fits(tile, registers))
+    return tuple(tile for tile in tiles if fits(tile, workload.target.vector_registers))
 
 
 def swept_tiles(workload: Workload) -> tuple[TilePoint, ...]:
@@ -129,81 +142,79 @@ def swept_tiles(workload: Workload) -> tuple[TilePoint, ...]:
     Those with the fewest tiles of rows come first, and those with one more behind them; then those
     that share joined words and have half of the registers for sums.
     """
-    problem = workload.problem
-    if not isinstance(problem, Matmul) or not _is_swept(workload, problem):
+    if not _is_swept(workload):
         return ()
-    deep, size = workload.swept_arithmetic.depth, problem.element.bytes
+    all_rows = workload.rows
+    deep, size = workload.swept_arithmetic.depth, workload.problem.element.bytes
     free = workload.target.vector_registers - deep - 2
     line = max(1, LINE_BYTES // (workload.lanes * size))
-    wanted = (*(groups * line for groups in SWEPT_GROUPS), max(1, free // problem.m))
+    wanted = (*(groups * line for groups in SWEPT_GROUPS), max(1, free // all_rows))
     widths = sorted({min(width, line * max(SWEPT_GROUPS)) for width in wanted})
-    fewest = {w: -(-problem.m // min(problem.m, free // w)) for w in widths if w <= free}
-    shapes = [(-(-problem.m // (fewest[w] + more)), w) for more in (0, 1) for w in fewest]
+    fewest = {w: -(-all_rows // min(all_rows, free // w)) for w in widths if w <= free}
+    shapes = [(-(-all_rows // (fewest[w] + more)), w) for more in (0, 1) for w in fewest]
     shapes += [(rows_sharing(workload, w), w) for w in fewest if may_share_words(workload, w)]
     swept = tuple(
         TilePoint(rows, width, "sweep", depth=depth)
         for rows, width in dict.fromkeys(shapes)
         for depth in (*SWEPT_DEPTHS, DEEPEST_SWEPT)
-        if depth % deep == 0 and depth <= problem.k
-        if depth < DEEPEST_SWEPT or (may_share_words(workload, width) and rows < problem.m)
+        if depth % deep == 0 and depth <= workload.depth
+        if depth < DEEPEST_SWEPT or (may_share_words(workload, width) and rows < all_rows)
     )
-    return swept + _interleaved_tiles(workload, problem, list(fewest))
+    return swept + _interleaved_tiles(workload, list(fewest))
 
 
 def may_share_words(workload: Workload, width: int) -> bool:
     """Whether several tiles of rows share words that are joined once, if they are so wide."""
     deep = workload.swept_arithmetic.depth
-    return deep > 1 and width % deep == 0 and workload.dims.extent(workload.dims.row) > 1
+    return deep > 1 and width % deep == 0 and workload.rows > 1
 
 
 def rows_sharing(workload: Workload, width: int) -> int:
     """Rows of a tile that has as many sums as fit beside the words, and no more than there are."""
     sums = int(SHARED_SUMS * workload.target.vector_registers)
-    return min(max(1, sums // width), workload.dims.extent(workload.dims.row))
+    return min(max(1, sums // width), workload.rows)
 
 
-def _interleaved_tiles(
-    workload: Workload, problem: Matmul, widths: Sequence[int]
-) -> tuple[TilePoint, ...]:
+def _interleaved_tiles(workload: Workload, widths: Sequence[int]) -> tuple[TilePoint, ...]:
     """The swept tiles of a single row that read parts of B, for words that registers hold.
 
     Of more rows, joined words of more rows of B at once are worth more than longer streams.
     """
-    if problem.m > 1 or not workload.has_far_b:
+    if workload.rows > 1 or not workload.has_far_b:
         return ()
     deep, registers = workload.swept_arithmetic.depth, workload.target.vector_registers
     return tuple(
         TilePoint(1, width, "sweep", depth=streams, streams=streams)
         for width in widths
         for streams in INTERLEAVED
-        if streams % deep == 0 and streams <= problem.k
+        if streams % deep == 0 and streams <= workload.depth
         if deep == 1 or streams // deep + width + deep + 1 <= registers
     )
 
 
 def joins_for_few_rows(workload: Workload) -> bool:
     """Whether a far B is packed to words of several of its rows, for few rows of the result."""
-    problem, by_rows = workload.problem, is_packed_by_rows(workload.problem)
-    if not isinstance(problem, Matmul) or not by_rows or not workload.has_far_b:
+    if workload.nest.image or not workload.packs_rows_of_b or not workload.has_far_b:
         return False
     how = workload.arithmetic
-    return (how.depth > 1 or how.is_narrow) and problem.m <= MAX_SWEPT_ROWS
+    return (how.depth > 1 or how.is_narrow) and workload.rows <= MAX_SWEPT_ROWS
 
 
-def _is_swept(workload: Workload, problem: Matmul) -> bool:
+def _is_swept(workload: Workload) -> bool:
     """Whether rows of B can be read side by side, and B is used too seldom to be packed for it."""
-    if problem.transpose_b or (problem.transpose_a and problem.m > 1):
+    problem, rows = workload.problem, workload.rows
+    if workload.nest.image or problem.has_transposed_b or (problem.has_transposed_a and rows > 1):
         return False
-    is_ahead = workload.stored["B"].is_packed_ahead
-    return problem.m <= (MAX_SWEPT_AHEAD if is_ahead else MAX_SWEPT_ROWS)
+    return rows <= (MAX_SWEPT_AHEAD if workload.b.is_constant else MAX_SWEPT_ROWS)
 
 
-def is_thin(workload: Workload, problem: Matmul) -> bool:
+def is_thin(workload: Workload) -> bool:
     """Whether most lanes of a row of C are idle, or B is used few times and lies along k."""
-    if problem.transpose_a and problem.m > 1:
+    problem, rows = workload.problem, workload.rows
+    if problem.has_transposed_a and rows > 1:
         return False
-    is_narrow = 2 * problem.n <= workload.lanes
-    return is_narrow or (problem.m <= MAX_THIN_ROWS and problem.transpose_b)
+    is_narrow = 2 * workload.cols <= workload.lanes
+    return is_narrow or (rows <= MAX_THIN_ROWS and problem.has_transposed_b)
 
 
 def _sizes(extent: int) -> list[int]:

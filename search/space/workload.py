@@ -1,4 +1,4 @@
-"""What a space and its model know of a problem on a target: its dims, and how its factors lie."""
+"""What a space and its model know of a problem on a target: its nest, and how its factors lie."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,15 +7,9 @@ from math import prod
 from typing import NamedTuple
 
 from tilewise.kernels.arithmetic import Arithmetic, arithmetic_of, window_lanes
-from tilewise.kernels.instructions import WITH_CHOICE, Form, chosen
-from tilewise.kernels.problem import Conv2d, Problem
-from tilewise.kernels.problem.iteration import (
-    IterationSpace,
-    is_packed_ahead,
-    is_packed_by_rows,
-    iteration_space,
-)
-from tilewise.kernels.schedule import Instruction, Step
+from tilewise.kernels.instructions import Form, chosen
+from tilewise.kernels.nest import Nest, Operand, nest_of
+from tilewise.kernels.problem import Problem
 from tilewise.kernels.target.model import Target
 
 
@@ -25,19 +19,10 @@ class Stored(NamedTuple):
     Attributes:
         total: bytes of it.
         stride: bytes from one row to the next.
-        is_packed_ahead: whether it is packed before the run that is timed.
     """
 
     total: int
     stride: int
-    is_packed_ahead: bool
-
-    @classmethod
-    def of(cls, problem: Problem, role: str) -> "Stored":
-        """What plays A or B."""
-        shape = problem.operand_shapes[iteration_space(problem).operand(role)]
-        size = problem.element.bytes
-        return cls(prod(shape) * size, shape[-1] * size, is_packed_ahead(problem, role))
 
 
 @dataclass(frozen=True)
@@ -48,19 +33,43 @@ class Workload:
     target: Target
 
     @cached_property
-    def dims(self) -> IterationSpace:
-        """The problem's iteration space."""
-        return iteration_space(self.problem)
+    def nest(self) -> Nest:
+        """The loop nest of the problem before any step."""
+        return nest_of(self.problem)
 
     @cached_property
-    def extents(self) -> dict[str, int]:
-        """The extent of each dim."""
-        return dict(self.dims.extents)
+    def rows(self) -> int:
+        """The extent of the row dim that register tiles cut."""
+        return self.nest.extent(self.nest.row)
+
+    @cached_property
+    def cols(self) -> int:
+        """The extent of the columns."""
+        return self.nest.extent(self.nest.col)
+
+    @cached_property
+    def depth(self) -> int:
+        """The extent of the reduction."""
+        return self.nest.extent(self.nest.k)
+
+    @cached_property
+    def b(self) -> Operand:
+        """What plays B."""
+        return self.nest.operand("B")
+
+    @cached_property
+    def packs_rows_of_b(self) -> bool:
+        """Whether packing B, in a run, reads rows of a matrix from one end to the other."""
+        in_rows = self.b.is_contiguous(self.nest.col) and not self.b.is_gathered
+        return in_rows and not self.b.is_constant
 
     @cached_property
     def stored(self) -> dict[str, Stored]:
         """What plays A and B, as it lies in memory."""
-        return {role: Stored.of(self.problem, role) for role in ("A", "B")}
+        size = self.problem.element.bytes
+        named = {role: self.nest.operand(role).name for role in "AB"}
+        shapes = {role: self.problem.operand_shapes[name] for role, name in named.items()}
+        return {r: Stored(prod(shape) * size, shape[-1] * size) for r, shape in shapes.items()}
 
     @cached_property
     def has_far_b(self) -> bool:
@@ -74,14 +83,12 @@ class Workload:
         A chunk of A then stays in L2 while blocks of B pass by. No trial where the last cache is
         near speaks for it.
         """
-        by_rows = is_packed_by_rows(self.problem) and not self.dims.patches
-        is_far = self.target.core.far_l3 is not None and self.has_far_b
-        return is_far and by_rows and not self.stored["B"].is_packed_ahead
+        return self.target.core.far_l3 is not None and self.has_far_b and self.packs_rows_of_b
 
     @cached_property
     def lanes(self) -> int:
         """Columns of a vector of the accumulator."""
-        if isinstance(self.problem, Conv2d) and self.dims.spans_groups:
+        if self.nest.group:
             return window_lanes(self.problem, self.target).columns
         return self.target.lanes(self.problem.element.name)
 
@@ -104,11 +111,6 @@ class Workload:
         op = chosen(self.problem.element.name, self.target, form)
         return arithmetic_of(self.problem, self.target, form, op)
 
-    def instruction_steps(self, how: Arithmetic) -> list[Step]:
-        """The step that names the instruction, where processors have several for the type."""
-        has_choice = self.problem.element.name in WITH_CHOICE
-        return [Instruction(how.instruction.name)] if has_choice else []
-
     @cached_property
     def adds_apart(self) -> bool:
         """Whether a product and its addition are two instructions; the product takes a register."""
@@ -116,9 +118,9 @@ class Workload:
 
     def divisions(self) -> tuple[str, ...]:
         """Ways to divide the result among the threads, as `n=2` or `m=2,n=4`; and not to."""
-        threads, whole_lines = self.target.threads, self.dims.spans_groups
-        kept = {self.dims.stream, *({"ow"} if whole_lines else ())}
-        dims = [d for d in self.dims.dims if d not in kept and self.extents[d] > 1]
+        nest, threads = self.nest, self.target.threads
+        kept = {nest.k, *({"ow"} if nest.group else ())}
+        dims = [d for d in nest.scheduled if d not in kept and nest.extent(d) > 1]
         whole = [f"{dim}={threads}" for dim in dims]
         planes = [
             f"{first}={parts},{second}={threads // parts}"

@@ -1,11 +1,16 @@
 """The parameters of a workload: register tiles, packs, sizes of blocks, divisions among threads."""
 
 from tilewise.kernels.arithmetic import must_pack
-from tilewise.kernels.problem.iteration import is_packed_by_rows
-from tilewise.search.space.methods.algorithms import fetches_panels, method_parameters, tall_tiles
+from tilewise.search.space.methods.algorithms import fetches_panels, method_parameters
 from tilewise.search.space.parameters import Choice, Parameter, RegisterTile, Size
 from tilewise.search.space.points import WHOLE, TilePoint, Value
-from tilewise.search.space.tiles import joins_for_few_rows, register_tiles, split_tiles, swept_tiles
+from tilewise.search.space.tiles import (
+    joins_for_few_rows,
+    register_tiles,
+    split_tiles,
+    swept_tiles,
+    tall_tiles,
+)
 from tilewise.search.space.windows import window_parameters
 from tilewise.search.space.workload import Workload
 
@@ -21,23 +26,22 @@ WANTED_IMAGE_ROWS = (1, 2, 4, 8, 16, 32)
 
 def parameters_of(workload: Workload) -> tuple[Parameter, ...]:
     """The parameters, in their order; some have a single value."""
-    dims = workload.dims
-    if dims.spans_groups:
+    nest = workload.nest
+    if nest.group:
         return window_parameters(workload)
-    depth = workload.extents[dims.stream]
     chosen = [
         RegisterTile("tile", _tiles(workload)),
-        Parameter("unroll", tuple(u for u in UNROLLS if u <= depth)),
+        Parameter("unroll", tuple(u for u in UNROLLS if u <= workload.depth)),
         Choice("outer", ("cols", "rows")),
         Choice("pack_a", _packs(workload, "A")),
         Choice("pack_b", _packs(workload, "B")),
-        _size(workload, "depth", _depths(workload), dims.stream),
-        _size(workload, "cols", WANTED_COLS, dims.col),
+        _size(workload, "depth", _depths(workload), nest.k),
+        _size(workload, "cols", WANTED_COLS, nest.col),
     ]
-    if dims.image == "A":
+    if nest.image == "A":
         chosen.append(_size(workload, "image_rows", WANTED_IMAGE_ROWS, "oh"))
     else:
-        chosen.append(_size(workload, "rows", WANTED_ROWS, dims.row))
+        chosen.append(_size(workload, "rows", WANTED_ROWS, nest.row))
     if _may_prefetch(workload):
         chosen.append(Choice("prefetch", (False, True)))
     if workload.has_blocks_ahead:
@@ -65,7 +69,7 @@ def _depths(workload: Workload) -> tuple[int, ...]:
 
 
 def _size(workload: Workload, name: str, sizes: tuple[int, ...], dim: str) -> Size:
-    extent = workload.extents[dim]
+    extent = workload.nest.extent(dim)
     return Size(name, (*(s for s in sizes if s < extent), WHOLE), extent)
 
 
@@ -73,5 +77,4 @@ def _may_prefetch(workload: Workload) -> bool:
     """Whether B comes from farther away than L2: packed row by row, or ahead."""
     if fetches_panels(workload):
         return True
-    by_rows = is_packed_by_rows(workload.problem)
-    return workload.has_far_b and (by_rows or workload.stored["B"].is_packed_ahead)
+    return workload.has_far_b and (workload.packs_rows_of_b or workload.b.is_constant)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewise.kernels.problem.iteration import iteration_space
+from tilewise.kernels.nest import nest_of
 from tilewise.kernels.target.model import Target
 from tilewise.search.model.analytical import Model, amounts
 from tilewise.search.model.weights import AMOUNTS, READS, UNHIDDEN, Weights
@@ -101,14 +101,10 @@ def calibrate(model: Model, searches: Sequence[Solved]) -> Weights:
     nor others of them: the weights of what they share were fitted to products of matrices.
     """
     target = model.space.target
-    if target.threads > 1 or model.space.workload.dims.spans_groups:
+    if target.threads > 1 or model.space.workload.nest.group:
         return model.weights
     here = target.canonical
-    alike = [
-        solved
-        for solved in searches
-        if solved.target == here and not iteration_space(solved.problem).spans_groups
-    ]
+    alike = [one for one in searches if one.target == here and not nest_of(one.problem).group]
     searched = [_timed(target, solved) for solved in alike]
     known = [(rows, times) for rows, times in searched if len(times) >= MIN_TRIALS]
     return fitted(_together(known, model.weights)) if known else model.weights

@@ -15,8 +15,8 @@ from collections import Counter
 from dataclasses import fields
 from math import log2, sqrt
 
+from tilewise.kernels.nest import nest_of
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.problem.iteration import iteration_space
 from tilewise.kernels.target.model import parse_target
 from tilewise.search.records import Earlier, Solved
 from tilewise.search.space.space import Space
@@ -67,8 +67,8 @@ def distance(space: Space, other: Earlier | Solved) -> float | None:
 
 def _groups(problem: Problem) -> tuple[int, ...]:
     """What of its groups decides: their number, or, where columns span them, what each has."""
-    space = iteration_space(problem)
-    return (0, space.extent(space.stream), space.group) if space.spans_groups else (problem.groups,)
+    nest = nest_of(problem)
+    return (0, nest.extent(nest.k), nest.group) if nest.group else (problem.groups,)
 
 
 def doublings(here: Problem, there: Problem) -> float:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewise.kernels.minimal_filtering import tile_filtering
 from tilewise.kernels.native import lower
 from tilewise.kernels.oracle.accuracy import (
     DRAWS,
@@ -24,14 +23,7 @@ from tilewise.kernels.oracle.accuracy import (
 from tilewise.kernels.oracle.operands import Array, Operands, empty_aligned
 from tilewise.kernels.oracle.reference import reference
 from tilewise.kernels.problem import Conv2d, Problem
-from tilewise.kernels.schedule import (
-    Pack,
-    Register,
-    Schedule,
-    Tile,
-    Winograd,
-    loop_nest,
-)
+from tilewise.kernels.schedule import Pack, Register, Schedule, Tile, loop_nest
 from tilewise.kernels.steps import Place
 from tilewise.kernels.steps.winograd import outputs_of
 from tilewise.kernels.target.model import Target
@@ -49,14 +41,14 @@ Errors = dict[str, float]
 
 def errors_of(problem: Problem, schedule: Schedule, target: Target) -> Errors:
     """The rms errors of a schedule in those of the direct method; empty for a direct one."""
-    if schedule.algorithm is None:
+    nest = loop_nest(problem, schedule)
+    if nest.algorithm is None:
         return {}
-    tile = loop_nest(problem, schedule).tile
+    tile = nest.tile
     strips = _strips(_longest(problem), target)
     tiles = min(tile.rows * max(1, -(-LEAST_TILES // tile.rows)), MOST_TILES)
-    if isinstance(schedule.algorithm, Winograd):
-        filtering = tile_filtering(schedule.algorithm.output, problem.window, problem.stride)
-        height, width = filtering.output
+    if problem.window != (1, 1):  # minimal filtering, whose tiles are of pixels
+        height, width = nest.algorithm.tile
         shape, cols = (_whole(LINES, height), _whole(tiles * TILE, width)), tile.cols
     else:
         shape, cols = (LINES, tiles * TILE // LINES), COLS

@@ -1,4 +1,4 @@
 """Methods beside the direct one: where they are offered, and what their points mean.
 
-Face: `step_of`, `method_parameters`, `transformed_schedule`.
+Face: `step_of`, `method_parameters`.
 """

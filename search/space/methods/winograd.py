@@ -2,6 +2,7 @@
 
 from math import prod
 
+from tilewise.kernels.nest import Nest
 from tilewise.kernels.schedule import Winograd, begin
 from tilewise.kernels.steps.transformed import POINT
 from tilewise.kernels.steps.winograd import why_not_winograd
@@ -57,13 +58,18 @@ def outputs_of(workload: Workload) -> tuple[int, ...]:
     return tuple(output for output, least in offered.items() if channels >= least)
 
 
+def nest_of_tiles(workload: Workload, output: int) -> Nest:
+    """The products of transformed tiles of so many outputs, with no other step."""
+    return begin(workload.problem, Winograd(output))
+
+
 def has_large_filter(workload: Workload) -> bool:
     """Whether a filter that is transformed ahead is so large that tiles wait for it."""
     outputs = outputs_of(workload)
     if not outputs or not workload.problem.has_constant_weights:
         return False
-    points = begin(workload.problem, Winograd(max(outputs))).dim(POINT).extent
-    channels = workload.stored["A" if workload.dims.image == "B" else "B"].total
+    points = nest_of_tiles(workload, max(outputs)).extent(POINT)
+    channels = workload.stored["A" if workload.nest.image == "B" else "B"].total
     taps = prod(workload.problem.window)
     target = workload.target
     return points * channels // taps > target.core.transforms.fetched_from * target.l2_bytes

@@ -22,9 +22,9 @@ from tilewise.kernels.native.jit.ir_text import kernel_text
 from tilewise.kernels.native.microbench import multiplier
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Schedule, check_legal
+from tilewise.kernels.schedule import Schedule, check_legal, loop_nest
 from tilewise.kernels.target import Target
-from tilewise.search.space.workload import Workload
+from tilewise.search.space.space import Space
 
 
 def another(dtype: str, form: Form, host: Target) -> Instruction:
@@ -61,11 +61,10 @@ def test_searches_take_it_where_it_is_the_fastest(host: Target) -> None:
         assert mine.name in names and "f32" in WITH_CHOICE
         for fastest in names:
             rates = tuple((name, 1.0 + (name == fastest)) for name in names)
-            workload = Workload(parse_problem(SQUARE.format("f32")), replace(host, rates=rates))
-            assert workload.arithmetic.instruction.name == fastest
-            assert [step.op for step in workload.instruction_steps(workload.arithmetic)] == [
-                fastest
-            ]
+            space = Space(parse_problem(SQUARE.format("f32")), replace(host, rates=rates))
+            assert space.workload.arithmetic.instruction.name == fastest
+            schedule = space.schedule({p.name: p.values[0] for p in space.parameters})
+            assert loop_nest(space.problem, schedule).compute.instruction == fastest
         assert chosen("f32", replace(host, rates=())) == names[0], "of equal slots the first one"
         multiplier(host, "f32", mine.name)
     assert "f32" not in WITH_CHOICE and usable("f32", host) == names[:1]

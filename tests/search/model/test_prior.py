@@ -106,7 +106,7 @@ def test_words_are_joined_in_small_blocks_for_few_rows_early(text: str, is_early
 )
 def test_tiles_that_share_words_come_early(text: str, tiles: list[str]) -> None:
     space = Space(parse_problem(f"matmul:{text}"), DOTS)
-    rows = space.workload.dims.extent("m")
+    rows = space.workload.nest.extent("m")
     points = prior_points(Model.shipped(space), 4)
     shared = [
         point for point in points if (tile := point["tile"]).kind == "sweep" and tile.rows < rows
