@@ -32,13 +32,15 @@ def register(*instructions: Instruction) -> None:
     Raises:
         ValueError: a name that is taken, or that begins with no vector unit.
     """
+    added = {one.name: one for one in instructions}
     for one in instructions:
-        if one.name in _declared or one.unit not in UNITS:
+        is_taken = one.name in _declared or added[one.name] is not one
+        if is_taken or one.unit not in UNITS:
             raise ValueError(
                 f"instruction {one.name!r}: the name is taken or does not begin with one of "
                 f"{', '.join(UNITS)}; give another"
             )
-        _declared[one.name] = one
+    _declared.update(added)
     _find_choices()
 
 

@@ -96,10 +96,12 @@ def register_step(kind: type[Step]) -> type[Step]:
     """Add a step to those that schedules can have; a class decorator.
 
     Raises:
-        ValueError: another step has the name.
+        ValueError: a step has the name, or had it in an earlier version.
     """
-    if STEPS.setdefault(kind.name, kind) is not kind:
-        raise ValueError(f"step {kind.name!r} is registered as {STEPS[kind.name].__name__}")
+    if kind.name in STEPS or kind.name in RETIRED:
+        taken = (STEPS | RETIRED)[kind.name].__name__
+        raise ValueError(f"step {kind.name!r} is registered as {taken}; give another name")
+    STEPS[kind.name] = kind
     return kind
 
 
@@ -127,7 +129,8 @@ def step_from_json(source: object) -> Step:
     if kind is None:
         known = ", ".join(STEPS)
         raise ScheduleError(
-            f"step {source!r}: no step of a schedule for a target cpu:NAME; known are {known}"
+            f"step {source!r}: no step of a schedule for a target cpu:NAME; known are {known}; "
+            "TILEWISE_EXTENSIONS names modules that add others"
         )
     names = [field.name for field in fields(kind)]
     if set(values) != set(names):

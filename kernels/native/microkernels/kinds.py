@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.microkernels.inner_product import InnerProduct
@@ -11,6 +12,8 @@ from tilewise.kernels.native.microkernels.sweep.kind import SweepKernel
 from tilewise.kernels.native.microkernels.transformed import TransformedProduct
 from tilewise.kernels.native.microkernels.window.kind import Window
 from tilewise.kernels.nest import Nest, printed
+
+KindT = TypeVar("KindT", bound=MicroKernel)
 
 KINDS: list[type[MicroKernel]] = [
     TransformedProduct,
@@ -37,10 +40,22 @@ def kind_of(nest: Nest) -> type[MicroKernel]:
     )
 
 
+def register_kind(kind: type[KindT]) -> type[KindT]:
+    """Add a kind, which is asked before those that are there; a class decorator.
+
+    Raises:
+        ValueError: a kind has the name.
+    """
+    if any(one.__name__ == kind.__name__ for one in KINDS):
+        raise ValueError(f"micro-kernel {kind.__name__!r}: the name is taken; give another")
+    KINDS.insert(0, kind)
+    return kind
+
+
 @contextmanager
 def registered(kind: type[MicroKernel]) -> Iterator[None]:
-    """Add a kind, which is asked before all others, for the duration of a `with` block."""
-    KINDS.insert(0, kind)
+    """Add a kind for the duration of a `with` block."""
+    register_kind(kind)
     try:
         yield
     finally:
