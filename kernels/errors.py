@@ -43,6 +43,10 @@ class LoweringError(KernelsError):
     """Code generation or compilation of a legal schedule failed."""
 
 
+class ExtensionError(KernelsError):
+    """A module of `TILEWISE_EXTENSIONS` that cannot be imported; the message names it."""
+
+
 class CacheError(KernelsError):
     """The cache folder cannot be used; the message names it and the variable that sets it."""
 

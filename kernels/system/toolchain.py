@@ -9,6 +9,7 @@ import hashlib
 from importlib import metadata
 
 from tilewise.kernels.system.children import ROOT
+from tilewise.kernels.system.extensions import extension_sources
 from tilewise.kernels.system.sources import sources
 
 COMPILERS = ("numba", "llvmlite", "iree-base-compiler")
@@ -30,9 +31,12 @@ def _version(distribution: str) -> str:
 
 @functools.cache
 def generator_hash() -> str:
-    """Return the first 8 hex digits of the SHA-256 over `tilewise.kernels.system.sources`."""
+    """Return the first 8 hex digits of the SHA-256 over the sources, and those of extensions."""
     digest = hashlib.sha256()
     for path in sources(ROOT):
         digest.update(path.relative_to(ROOT).as_posix().encode())
+        digest.update(path.read_bytes())
+    for path in extension_sources():
+        digest.update(path.name.encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:8]

@@ -14,6 +14,7 @@ from tilewise.cli.parser import make_parser
 from tilewise.errors import TilewiseError
 from tilewise.kernels.errors import CompilerAbsentError, KernelsError
 from tilewise.kernels.quoting import one_line
+from tilewise.kernels.system.extensions import load_extensions
 from tilewise.requirements import OR_SERVER, lacking, not_installed
 from tilewise.search.errors import BudgetError, SearchError
 
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = make_parser().parse_args(arguments)
     options.began = began
     try:
+        load_extensions()
         options.run(options)
         sys.stdout.flush()
     except TilewiseError as error:

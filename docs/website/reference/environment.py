@@ -9,6 +9,8 @@ from tilewise.service.settings import Settings
 READ_ELSEWHERE = {
     "TILEWISE_CACHE_DIR": "folder for compiled code, printed kernels and fetched texts; default: "
     "in the user's cache folder",
+    "TILEWISE_EXTENSIONS": "modules, separated by commas, that add steps, instructions, "
+    "micro-kernels or search parameters",
     "TILEWISE_SERVER": "URL of a service to which every command is sent, as `--server` does",
     "TILEWISE_TOKEN": "token that the command line and the Python clients show to a service",
     "OTEL_EXPORTER_OTLP_ENDPOINT": "turns traces on, and says where they go",
