@@ -23,6 +23,7 @@ from tilewise.search.space.cache_limits import why_too_large
 from tilewise.search.space.methods.algorithms import ALGORITHM
 from tilewise.search.space.parameters import Parameter, step_aside
 from tilewise.search.space.points import Point, Value
+from tilewise.search.space.registry import added_parameters, changed
 from tilewise.search.space.schedules import part_of, schedule_of
 from tilewise.search.space.workload import Workload
 from tilewise.search.space.workload_parameters import parameters_of
@@ -46,7 +47,8 @@ class Space:
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         """The parameters, in their order."""
-        return parameters_of(self.workload)
+        own = parameters_of(self.workload)
+        return (*own, *added_parameters(self.workload, own))
 
     def parameter(self, name: str) -> Parameter | None:
         """The parameter called `name`, if this space has it."""
@@ -92,7 +94,7 @@ class Space:
 
     def schedule(self, point: Point) -> AnySchedule:
         """The schedule that a point means; steps without effect are left out."""
-        return schedule_of(self.workload, point)
+        return changed(self.workload, point, schedule_of(self.workload, point))
 
     def legal_hash(self, point: Point) -> str | None:
         """The hash of the schedule that a point means; None where the caches cannot take it.

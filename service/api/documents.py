@@ -152,18 +152,19 @@ def match_json(row: models.Schedule, asked: Asked) -> Json:
 def space_json(problem: str, target: str) -> Json | None:
     """How many different legal schedules a search has to choose from, counted exactly.
 
-    None for the target of another machine, whose caches nobody here knows, and where IREE's
-    compiler decides what is legal.
+    None for the target of another machine, whose caches nobody here knows, where IREE's compiler
+    decides what is legal, and where extensions have added parameters, which may have no effect.
     """
     from tilewise.kernels.target import resolve
     from tilewise.search.space.census import count_schedules
+    from tilewise.search.space.registry import added_parameters
     from tilewise.search.space.space import Space
 
     try:
         space = Space(parse_problem(problem), resolve(target))
     except TargetError:
         return None
-    if space.target.kind == "iree":
+    if space.target.kind == "iree" or added_parameters(space.workload, ()):
         return None
     return {"schedules": count_schedules(space), "exact": True}
 

@@ -1,0 +1,92 @@
+"""Parameters that extensions add to spaces, and what their values make of a schedule.
+
+A schedule is first made of the parameters of Tilewise. Then each added parameter changes it, in
+the order of registration.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.schedule import Schedule, check_legal
+from tilewise.search.errors import SearchError
+from tilewise.search.space.parameters import Parameter
+from tilewise.search.space.points import Point, Value
+from tilewise.search.space.workload import Workload
+
+Values = Callable[[Workload], Parameter | None]
+"""Gives the parameter for a workload; None where the workload has none."""
+
+Change = Callable[[Workload, Schedule, Value], Schedule]
+"""Gives the schedule that a value makes of another."""
+
+
+class _Added(NamedTuple):
+    values: Values
+    change: Change
+
+
+_added: dict[str, _Added] = {}
+
+
+def register_parameter(name: str, values: Values, change: Change) -> None:
+    """Add a parameter to the spaces of all searches.
+
+    Args:
+        name: of the parameters that `values` gives.
+        values: the parameter for a workload, if any. A stored point without it has the first value.
+        change: what a value makes of a schedule. Where the result is not legal for the problem, the
+            value has no effect.
+
+    Raises:
+        ValueError: a parameter is registered by that name.
+    """
+    if name in _added:
+        raise ValueError(f"parameter {name!r} is registered; give another name")
+    _added[name] = _Added(values, change)
+
+
+@contextmanager
+def registered(name: str, values: Values, change: Change) -> Iterator[None]:
+    """Add a parameter for the duration of a `with` block."""
+    register_parameter(name, values, change)
+    try:
+        yield
+    finally:
+        del _added[name]
+
+
+def added_parameters(workload: Workload, own: Sequence[Parameter]) -> tuple[Parameter, ...]:
+    """Return the parameters that were added to a workload's own.
+
+    Raises:
+        SearchError: one has another name than it was registered by, or that of an own one.
+    """
+    taken = {parameter.name for parameter in own}
+    found = []
+    for name, added in _added.items():
+        parameter = added.values(workload)
+        if parameter is None:
+            continue
+        if name in taken or parameter.name != name:
+            raise SearchError(
+                f"parameter {parameter.name!r} is registered as {name!r}, and the space has "
+                f"{', '.join(sorted(taken))}; give it one name that is free"
+            )
+        found.append(parameter)
+    return tuple(found)
+
+
+def changed(workload: Workload, point: Point, schedule: Schedule) -> Schedule:
+    """Return what the added parameters of a point make of a schedule."""
+    for name, added in _added.items():
+        if name not in point:
+            continue
+        other = added.change(workload, schedule, point[name])
+        try:
+            check_legal(workload.problem, other)
+        except ScheduleError:
+            continue
+        schedule = other
+    return schedule
