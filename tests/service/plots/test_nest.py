@@ -20,7 +20,8 @@ def test_transforms_are_not_called_packs():
     problem = "conv2d:n=1,h=9,w=9,ci=8,co=32,kh=3,kw=3,dtype=f32"
     steps = (Winograd(4), Pack("B"), Tile("t", 2), Pack("A"), Register(2, 32))
     drawn = nest.draw(problem, Schedule(steps).to_json())
-    for said in ("transform B to 1x36x8x32:", "transform A to 36x2x8:", "to C, of 2x32 at all points"):
+    bars = ("transform B to 1x36x8x32:", "transform A to 36x2x8:", "to C, of 2x32 at all points")
+    for said in bars:
         assert said in drawn
     assert "pack " not in drawn.partition("<title>")[2].partition("</title>")[2]
     direct = nest.draw(problem, Schedule((Pack("B"), Tile("n", 1), Register(2, 32))).to_json())
