@@ -39,8 +39,6 @@ class OuterProductSpec:
         taps: whether there is a loop over filter taps.
         prefetched: lines of a row of B's next block to fetch in every unrolled iteration.
         streams_ahead: whether panels of B that lie one behind the other are fetched further on.
-        near_bytes: of a panel that one call reads, how far ahead it fetches to the first cache; 0
-            where panels are fetched to the second, as far ahead as the driver says.
         bias_rows: whether the bias has an element for each row, not for each column.
         filled_row: words between rows of B in place, where a panel is packed while its first
             tile of rows is computed; 0 where it is packed before.
@@ -60,7 +58,6 @@ class OuterProductSpec:
     taps: bool
     prefetched: int = 0
     streams_ahead: bool = False
-    near_bytes: int = 0
     bias_rows: bool = False
     filled_row: int = 0
     spreads_c: bool = False

@@ -10,7 +10,7 @@ from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import Loop, branch, turns
 from tilewise.kernels.native.ir.dot_products import multiply_add, widened_from_word
 from tilewise.kernels.native.ir.vectors import LINE_BYTES, Value, Vectors, const
-from tilewise.kernels.native.microkernels.abi import PANEL_AHEAD_BYTES, Arguments
+from tilewise.kernels.native.microkernels.abi import Arguments
 from tilewise.kernels.native.microkernels.outer_product_spec import OuterProductSpec
 from tilewise.kernels.native.microkernels.tile_of_c import TileOfC
 
@@ -159,12 +159,10 @@ class Reduction:
         """The lines that a step is to fetch, which may be parts of one line."""
         size = self.tile.vectors * self.spec.lanes * self.words.element.bytes
         lines = -(-size // LINE_BYTES)
-        b, near = self.builder, self.spec.near_bytes
-        fetch = self.words.prefetch if near else self.words.prefetch_to_l2
-        ahead = b.sub(ahead, const(PANEL_AHEAD_BYTES - near)) if near else ahead
+        b = self.builder
         apart = b.sdiv(b.add(self.arg.ahead_step, const(lines - 1)), const(lines))
         for line in range(lines):
-            fetch(b.add(ahead, b.mul(apart, const(line))))
+            self.words.prefetch_to_l2(b.add(ahead, b.mul(apart, const(line))))
 
     def _ahead_of(self, weights: _Weights, u: int) -> Value:
         b = self.builder

@@ -91,8 +91,6 @@ class TransformedProduct:
             relu=bool(flags & RELU),
             ceiling=ceiling_of(flags),
         )
-        far = target.core.far_l3 if _reads_panels_once(nest) else None
-        spec = replace(spec, near_bytes=far.near_bytes * spec.streams_ahead if far else 0)
         alone = replace(spec, taps=False, bias_rows=False, epilogue=0)
         past_caches = nest.store.is_nontemporal
         if past_caches and transforms.cols:
@@ -128,12 +126,3 @@ class TransformedProduct:
 
 def _of_result(spec: TransformSpec) -> Piece:
     return Piece("sums of products", (spec,), emit_transform_result, True)
-
-
-def _reads_panels_once(nest: Nest) -> bool:
-    """Return whether a register tile has all tiles of a thread's block.
-
-    Each thread packs or reads all panels, and has a part of the tiles.
-    """
-    tiles = min(nest.enclosing(nest.row), nest.part(nest.row))
-    return tiles <= nest.tile.rows

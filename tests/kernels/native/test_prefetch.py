@@ -1,23 +1,18 @@
 """Which rows of B's next block the micro-kernels are asked to fetch, by the printed driver."""
 
 import ast
-import re
 from collections.abc import Callable
 from typing import Literal
 
 import pytest
-from llvmlite import ir
 
 from tests.kernels.native_case import TARGETS
 from tilewise.kernels.native.ir.vectors import LINE_BYTES as LINE
 from tilewise.kernels.native.microkernels.abi import PANEL_AHEAD_BYTES
-from tilewise.kernels.native.microkernels.outer_product import emit_outer_product
-from tilewise.kernels.native.microkernels.outer_product_spec import OuterProductSpec
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import (
     Pack,
-    Parallel,
     Prefetch,
     Register,
     Schedule,
@@ -25,7 +20,6 @@ from tilewise.kernels.schedule import (
     Stream,
     Tile,
     Unroll,
-    Winograd,
 )
 from tilewise.kernels.target import Target
 
@@ -214,35 +208,3 @@ def test_each_iteration_fetches_as_few_lines_of_a_row_as_will_do(
     assert planned.sizes["fetch_bytes"] == LINE * fetched
     assert planned.sizes["fetch_parts"] == -(-lines // fetched)
     assert fetched == min(lines, -(-lines * 2 // tiles))
-
-
-@pytest.mark.parametrize(
-    ("rows", "cpu", "steps", "is_near"),
-    [
-        (16, "emeraldrapids", (Prefetch("B"),), True),
-        (16, "emeraldrapids", (), False),
-        (8, "emeraldrapids", (Prefetch("B"),), False),
-        (8, "emeraldrapids", (Prefetch("B"), Tile("t", 8)), True),
-        (8, "emeraldrapids", (Parallel("t", 2), Prefetch("B")), True),
-        (5, "emeraldrapids", (Parallel("t", 2), Prefetch("B")), False),
-        (8, "emeraldrapids", (Parallel("co", 2), Prefetch("B")), False),
-        (16, "znver5", (Prefetch("B"),), False),
-    ],
-)
-def test_panels_that_one_call_reads_come_to_the_first_cache_where_the_last_is_far(
-    rows: int, cpu: str, steps: tuple[Step, ...], is_near: bool
-) -> None:
-    """7x7 pixels are 16 tiles of 2x2."""
-    parts = [step for step in steps if isinstance(step, Parallel)]
-    others = [step for step in steps if step not in parts]
-    threads = 2 if parts else 1
-    target = Target(cpu, vector_bytes=64, vector_registers=32, threads=threads)
-    text = "conv2d:n=1,h=7,w=7,ci=32,co=64,kh=3,kw=3,pad=1,dtype=f32,weights=constant"
-    schedule = Schedule((Winograd(2), *parts, Pack("B"), *others, Pack("A"), Register(rows, 16)))
-    spec = plan(parse_problem(text), schedule, target).spec
-    assert isinstance(spec, OuterProductSpec)
-    assert bool(spec.near_bytes) == is_near
-    module = ir.Module()
-    emit_outer_product(module, spec)
-    levels = set(re.findall(r"prefetch.*i32 0, i32 (\d), i32 1", str(module)))
-    assert levels == ({"3" if is_near else "2"} if Prefetch("B") in steps else set())
