@@ -100,8 +100,7 @@ def emitted(loop: ReadLoop, target: Target) -> Callable[[int, int], None]:
         begin = b.mul(b.add(b.mul(whole, const(stream)), walk.index), const(step))
         at = b.add(address, b.add(begin, const(line * LINE_BYTES)))
         if loop.cache:
-            fetch = v.prefetch if loop.cache == "L1" else v.prefetch_to_l2
-            fetch(b.add(at, const(loop.ahead)))
+            v.prefetch(b.add(at, const(loop.ahead)), 1 if loop.cache == "L1" else 2)
         for place in range(0, LINE_BYTES, target.vector_bytes):
             taken = index % SUMS
             sums[taken] = v.add(sums[taken], v.load(b.add(at, const(place))))

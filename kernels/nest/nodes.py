@@ -7,7 +7,7 @@ node: `tilewise.kernels.nest.nest.Nest.visit` derives it, so that no rewrite lea
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from tilewise.kernels.nest.access import Operand
 
@@ -86,7 +86,7 @@ class Stage:
 
 
 class Fetched(Enum):
-    """What a prefetch brings closer; today six meanings of one step."""
+    """What a prefetch brings closer."""
 
     NEXT_BLOCK = "the next block"
     NEXT_PANEL = "the panel behind"
@@ -95,10 +95,19 @@ class Fetched(Enum):
 
 @dataclass(frozen=True)
 class Fetch:
-    """Prefetch an operand while the nodes that follow compute. It has no meaning but time."""
+    """Prefetch an operand while the nodes that follow compute. It has no meaning but time.
+
+    Attributes:
+        operand: of which lines are fetched.
+        what: of it.
+        distance: bytes from what is read to what is fetched; 0 where the loops around say where.
+        level: of the cache that lines come to.
+    """
 
     operand: str
     what: Fetched
+    distance: int
+    level: Literal[1, 2]
 
 
 @dataclass(frozen=True)

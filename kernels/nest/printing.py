@@ -20,7 +20,8 @@ def text(node: Node) -> str:
     if isinstance(node, Stage):
         return f"{'transform' if node.transforms else 'pack'} {node.operand} to {node.layout.value}"
     if isinstance(node, Fetch):
-        return f"prefetch {node.what.value} of {node.operand}"
+        ahead = f", {node.distance} bytes ahead" if node.distance else ""
+        return f"prefetch {node.what.value} of {node.operand} to L{node.level}{ahead}"
     return _store_text(node) if isinstance(node, Store) else "C += A * B"
 
 

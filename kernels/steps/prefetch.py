@@ -6,6 +6,14 @@ from typing import ClassVar
 from tilewise.kernels.nest import Fetch, Fetched, Loop, LoopKind, Nest, Stage
 from tilewise.kernels.steps.base import OperandName, Step, register_step
 
+PANEL_DISTANCE = 16384
+"""On Zen 5, m=16, n=11008, k=4096 in bf16 takes 9.5 ms without, 4.0 with 4 KiB, 3.3 with 8, 3.2
+with 12 to 64. Its multiply-adds take 2.6.
+"""
+
+ROW_DISTANCE = 256
+"""On Zen 5 rows of the last cache are read fastest with it, those of memory without any."""
+
 
 @register_step
 @dataclass(frozen=True)
@@ -21,32 +29,43 @@ class Prefetch(Step):
             tiles                           prefetch the next block of B
                                             tiles
 
-    What is fetched follows from the nest: the next block of a B that loops cut, packed or in place;
-    the panel behind, where panels are contiguous (packed before all runs, or transformed); rows
-    further on in a sweep. A block of B is read along its rows, a cache line or a few at a time,
-    where no hardware prefetcher follows; the micro-kernel has loads to spare.
+    What is fetched, how far ahead and to which cache follows from the nest:
+
+        B                               fetched                     ahead       to
+        is cut by loops                 the next block, packed      a block     L2
+                                        or in place
+        has contiguous panels: packed   the panel behind            16 KiB      L2
+        before all runs, transformed
+        is swept by one tile of rows    rows further on             256 bytes   L1
+        is swept by several             the same                    256 bytes   L2
+
+    A block of B is read along its rows, a cache line or a few at a time, where no hardware
+    prefetcher follows; the micro-kernel has loads to spare. Calls that share a panel fetch a part
+    of the next one each; a call that reads it alone fetches the given distance ahead.
     """
 
     name: ClassVar[str] = "prefetch"
     words: ClassVar[dict[str, tuple[str, ...]]] = {"operand": ("A", "B")}
     operand: OperandName
 
-    def what(self, nest: Nest) -> Fetched:
-        """Return what is fetched; ScheduleError where there is nothing that comes next."""
+    def fetch(self, nest: Nest) -> Fetch:
+        """Return the prefetch; ScheduleError where there is nothing that comes next."""
         if nest.group:
             raise self.refused(nest, "an earlier version prefetched images; search again")
         if self.operand != "B":
             raise self.refused(nest, "only B is prefetched")
         if nest.is_sweep:
-            return Fetched.ROWS_AHEAD
+            shares_b = nest.tile.rows < nest.extent(nest.row)
+            return Fetch("B", Fetched.ROWS_AHEAD, ROW_DISTANCE, 2 if shares_b else 1)
         b, stage, is_split = nest.operand("B"), nest.stage("B"), nest.compute.lanes > 1
+        panel = Fetch("B", Fetched.NEXT_PANEL, PANEL_DISTANCE, level=2)
         if nest.algorithm:
             if nest.algorithm.name == "winograd" and not b.is_constant:
                 why = "only a filter that was transformed ahead is prefetched; drop the step"
                 raise self.refused(nest, why)
-            return Fetched.NEXT_PANEL
+            return panel
         if stage and stage.is_ahead and not is_split:
-            return Fetched.NEXT_PANEL
+            return panel
         by_rows = b.is_contiguous(nest.col) and not b.is_gathered and not b.is_constant
         if not by_rows or is_split:
             raise self.refused(nest, "B is not read row by row in a loop")
@@ -54,17 +73,17 @@ class Prefetch(Step):
             before = "the pack of B" if stage else "it"
             why = f"there is no next block; tile {nest.col} or stream {nest.k} before {before}"
             raise self.refused(nest, why)
-        return Fetched.NEXT_BLOCK
+        return Fetch("B", Fetched.NEXT_BLOCK, 0, level=2)
 
     def check(self, nest: Nest) -> None:
         """Raise unless there is something that comes next, once."""
         if nest.fetches:
             raise self.refused(nest, "it is prefetched once")
-        self.what(nest)
+        self.fetch(nest)
 
     def apply(self, nest: Nest) -> Nest:
         """Put the prefetch right before the macro-kernel."""
-        return nest.inside(Fetch(self.operand, self.what(nest)))
+        return nest.inside(self.fetch(nest))
 
 
 def _loops_around_block(nest: Nest) -> list[Loop]:

@@ -2,7 +2,6 @@
 
 from tilewise.kernels.native.driver.parameters import RowsAhead, names_of, stride
 from tilewise.kernels.native.driver.scope import Scope
-from tilewise.kernels.native.microkernels.abi import PANEL_AHEAD_BYTES
 
 FETCH_PARTS, FETCH_BYTES = names_of(RowsAhead)
 
@@ -94,13 +93,13 @@ class PrefetchPrinter:
         Args:
             panel_bytes: from one panel to the next.
         """
-        put = self.scope.put
+        put, (fetch,) = self.scope.put, self.nest.fetches
         put("if b_tile != panel_read:")
         put("    calls_of_panel = max(on_panel, 1)")
         put("    panel_read, on_panel = b_tile, 0")
         put(f"    share = ({panel_bytes}) // calls_of_panel")
         put("    ahead_step = (register_cols * word_size - 1) // calls_of_panel + 1")
-        put(f"ahead = b_tile + {PANEL_AHEAD_BYTES}")
+        put(f"ahead = b_tile + {fetch.distance}")
         put("if calls_of_panel > 1:")
         put(f"    ahead = b_tile + {panel_bytes} + min(on_panel, calls_of_panel - 1) * share")
         put("on_panel += 1")

@@ -7,7 +7,7 @@ calls through them; nothing is stored inside a loop, so no aliasing fact is lost
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import llvmlite.binding as llvm
 from llvmlite import ir
@@ -20,7 +20,7 @@ VOID = ir.VoidType()
 _BYTES = I8.as_pointer()
 LINE_BYTES = 64
 PREFETCH_READ, PREFETCH_WRITE, PREFETCH_DATA = 0, 1, 1
-PREFETCH_L2, PREFETCH_L1 = 2, 3
+PREFETCH_LEVELS = {1: 3, 2: 2}
 
 _REGISTERS = {"x86_64": "v", "i686": "v", "aarch64": "w", "arm64": "w"}
 _REGISTER = _REGISTERS.get(llvm.get_process_triple().split("-")[0])
@@ -202,15 +202,11 @@ class Vectors:
 
     def prefetch_for_write(self, address: Value) -> None:
         """Bring the line at `address` to L1, to be written."""
-        self._prefetch(address, (PREFETCH_WRITE, PREFETCH_L1, PREFETCH_DATA))
+        self._prefetch(address, (PREFETCH_WRITE, PREFETCH_LEVELS[1], PREFETCH_DATA))
 
-    def prefetch(self, address: Value) -> None:
-        """Bring the line at `address` to L1, to be read; any address is allowed."""
-        self._prefetch(address, (PREFETCH_READ, PREFETCH_L1, PREFETCH_DATA))
-
-    def prefetch_to_l2(self, address: Value) -> None:
-        """Bring the line at `address` to L2, to be read; any address is allowed."""
-        self._prefetch(address, (PREFETCH_READ, PREFETCH_L2, PREFETCH_DATA))
+    def prefetch(self, address: Value, level: Literal[1, 2]) -> None:
+        """Bring the line at `address` to L1 or L2, to be read; any address is allowed."""
+        self._prefetch(address, (PREFETCH_READ, PREFETCH_LEVELS[level], PREFETCH_DATA))
 
     def _prefetch(self, address: Value, hints: tuple[int, int, int]) -> None:
         pointer = self.builder.inttoptr(address, _BYTES)

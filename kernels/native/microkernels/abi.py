@@ -40,13 +40,6 @@ CEILING = 8
 FROM_WORDS, TO_WORDS = 16, 32
 """Flags of a sweep's call: sums of joined words lie in the order of the words, and shall."""
 
-PANEL_AHEAD_BYTES = 16384
-"""Of a panel that one call reads, how far ahead it fetches.
-
-On Zen 5, m=16, n=11008, k=4096 in bf16 takes 9.5 ms without, 4.0 with 4 KiB, 3.3 with 8, 3.2 with
-12 to 64. Its multiply-adds take 2.6. To L1 it is as to L2.
-"""
-
 T = TypeVar("T")
 
 

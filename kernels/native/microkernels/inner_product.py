@@ -201,7 +201,7 @@ class _Emitter:
         address = stored.at(address, step * self.spec.span)
         loaded = stored.load(address, mask)
         if name == self.spec.ahead and mask is None:
-            stored.prefetch(self.builder.add(address, const(STREAM_AHEAD_BYTES)))
+            stored.prefetch(self.builder.add(address, const(STREAM_AHEAD_BYTES)), level=1)
         return widen(self.builder, loaded, how.stored, how.instruction.b)
 
 

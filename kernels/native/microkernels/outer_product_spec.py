@@ -8,7 +8,7 @@ from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
 from tilewise.kernels.native.microkernels.abi import ADD_BIAS, RELU, epilogue_flags
 from tilewise.kernels.native.strides import Strides
-from tilewise.kernels.nest import Fetched, Nest
+from tilewise.kernels.nest import Fetch, Fetched, Nest
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.target.model import Target
 
@@ -38,7 +38,7 @@ class OuterProductSpec:
         b_packed: whether B is in zero-filled panels, so that loads need no mask at an edge.
         taps: whether there is a loop over filter taps.
         prefetched: lines of a row of B's next block to fetch in every unrolled iteration.
-        streams_ahead: whether panels of B that lie one behind the other are fetched further on.
+        fetch: what is prefetched; None for nothing.
         bias_rows: whether the bias has an element for each row, not for each column.
         filled_row: words between rows of B in place, where a panel is packed while its first
             tile of rows is computed; 0 where it is packed before.
@@ -57,7 +57,7 @@ class OuterProductSpec:
     b_packed: bool
     taps: bool
     prefetched: int = 0
-    streams_ahead: bool = False
+    fetch: Fetch | None = None
     bias_rows: bool = False
     filled_row: int = 0
     spreads_c: bool = False
@@ -93,7 +93,8 @@ def outer_product_spec(
     """
     problem, tile, compute = nest.problem, nest.tile, nest.compute
     lanes = target.lanes(problem.element.name)
-    fetched = {fetch.what for fetch in nest.fetches}
+    fetch = next(iter(nest.fetches), None)
+    looks_on = fetch is not None and fetch.what is Fetched.NEXT_BLOCK
     if tile.cols % lanes:
         raise LoweringError(
             f"step register: cols={tile.cols} is not a multiple of the "
@@ -110,8 +111,8 @@ def outer_product_spec(
         b_row=strides.words.b_row,
         b_packed=nest.stage("B") is not None,
         taps=strides.taps.rows * strides.taps.cols > 1,
-        prefetched=_lines_fetched(nest, strides) if Fetched.NEXT_BLOCK in fetched else 0,
-        streams_ahead=Fetched.NEXT_PANEL in fetched,
+        prefetched=_lines_fetched(nest, strides) if looks_on else 0,
+        fetch=fetch,
         bias_rows=nest.row in strides.bias,
         filled_row=strides.words.filled_row,
         spreads_c=_spreads_c(nest, how, lanes),

@@ -13,6 +13,7 @@ from tilewise.kernels.native.ir.vectors import LINE_BYTES, Value, Vectors, const
 from tilewise.kernels.native.microkernels.abi import Arguments
 from tilewise.kernels.native.microkernels.outer_product_spec import OuterProductSpec
 from tilewise.kernels.native.microkernels.tile_of_c import TileOfC
+from tilewise.kernels.nest import Fetched
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ class Reduction:
             row = b.add(b.mul(turn, const(deep)), const(r))
             at = b.add(ahead, b.mul(row, self.arg.ahead_step))
             for line in range(self.spec.prefetched):
-                self.tile.v.prefetch_to_l2(b.add(at, const(line * LINE_BYTES)))
+                self._prefetch(b.add(at, const(line * LINE_BYTES)))
 
     def _fetch_panels(self, ahead: Value) -> None:
         """The lines that a step is to fetch, which may be parts of one line."""
@@ -162,7 +163,11 @@ class Reduction:
         b = self.builder
         apart = b.sdiv(b.add(self.arg.ahead_step, const(lines - 1)), const(lines))
         for line in range(lines):
-            self.words.prefetch_to_l2(b.add(ahead, b.mul(apart, const(line))))
+            self._prefetch(b.add(ahead, b.mul(apart, const(line))))
+
+    def _prefetch(self, address: Value) -> None:
+        assert self.spec.fetch is not None
+        self.words.prefetch(address, self.spec.fetch.level)
 
     def _ahead_of(self, weights: _Weights, u: int) -> Value:
         b = self.builder
@@ -177,7 +182,7 @@ class Reduction:
             v.load(v.at(b_step.rows, u * self.b_row + j * spec.lanes), masks[j])
             for j in range(vectors)
         ]
-        if spec.streams_ahead:
+        if spec.fetch and spec.fetch.what is Fetched.NEXT_PANEL:
             self._fetch_panels(self._ahead_of(b_step, u))
         if self.fills:
             for j in range(vectors):

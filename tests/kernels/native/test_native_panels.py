@@ -10,6 +10,7 @@ from tilewise.kernels.native import lower
 from tilewise.kernels.native.microkernels.outer_product_spec import OuterProductSpec
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.native.strides import shape_of_stage
+from tilewise.kernels.nest import Fetched
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.oracle.reference import reference
 from tilewise.kernels.oracle.tolerance import compare
@@ -201,7 +202,8 @@ def test_a_prefetch_is_of_panels_or_of_the_block_that_is_packed_next(
     steps = (Tile("n", 64), Pack("B"), Prefetch("B"), Register(4, 32))
     planned = plan(problem, Schedule(steps), host)
     assert isinstance(planned.spec, OuterProductSpec)
-    assert planned.spec.streams_ahead == (weights == "constant")
+    assert planned.spec.fetch is not None
+    assert (planned.spec.fetch.what is Fetched.NEXT_PANEL) == (weights == "constant")
     assert (planned.spec.prefetched > 0) == (weights == "variable")
     assert ("next_block" in planned.source.text) == (weights == "variable")
     full = planned.kernel.pieces(planned.use)["full"]

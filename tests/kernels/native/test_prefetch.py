@@ -1,14 +1,18 @@
 """Which rows of B's next block the micro-kernels are asked to fetch, by the printed driver."""
 
 import ast
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 import pytest
+from llvmlite import ir
 
 from tests.kernels.native_case import TARGETS
 from tilewise.kernels.native.ir.vectors import LINE_BYTES as LINE
-from tilewise.kernels.native.microkernels.abi import PANEL_AHEAD_BYTES
+from tilewise.kernels.native.microkernels.outer_product import emit_outer_product
+from tilewise.kernels.native.microkernels.outer_product_spec import OuterProductSpec
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import (
@@ -21,6 +25,7 @@ from tilewise.kernels.schedule import (
     Tile,
     Unroll,
 )
+from tilewise.kernels.steps.prefetch import PANEL_DISTANCE
 from tilewise.kernels.target import Target
 
 B = 1 << 40
@@ -183,15 +188,31 @@ def test_the_calls_of_a_panel_share_the_lines_of_the_next(vectors: int, host: Ta
         assert max(lines) <= 2 * size + 3 * 64 // LINE + 1  # each step rounds up to a byte
     halves = others[0][: len(others[0]) // 2]
     assert max(halves) < 1.6 * size  # the first calls leave the other half to the last
-    assert min(first) == PANEL_AHEAD_BYTES // LINE  # nothing tells yet how many calls there are
+    assert min(first) == PANEL_DISTANCE // LINE  # nothing tells yet how many calls there are
 
 
 def test_a_panel_that_one_call_reads_is_fetched_as_it_goes_on(host: Target) -> None:
     cols = 2 * host.lanes("f32")
     text = f"matmul:m=4,n={3 * cols},k=40,dtype=f32,weights=constant"
     for lines in fetched_beside(text, (Pack("B"), Prefetch("B"), Register(4, cols)), host):
-        ahead = PANEL_AHEAD_BYTES // LINE
+        ahead = PANEL_DISTANCE // LINE
         assert sorted(set(lines)) == list(range(ahead, ahead + 40 * cols * 4 // LINE))
+
+
+@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("weights", ["constant", "variable"])
+def test_lines_come_to_the_cache_that_the_nest_says(
+    weights: str, level: Literal[1, 2], host: Target
+) -> None:
+    cols = host.lanes("f32")
+    text = f"matmul:m=4,n={4 * cols},k=8,dtype=f32,weights={weights}"
+    steps = (Tile("n", cols), Pack("B"), Prefetch("B"), Register(4, cols))
+    spec = plan(parse_problem(text), Schedule(steps), host).spec
+    assert isinstance(spec, OuterProductSpec) and spec.fetch
+    module = ir.Module()
+    emit_outer_product(module, replace(spec, fetch=replace(spec.fetch, level=level)))
+    locality = re.findall(r"@.?llvm.prefetch.*i32 0, i32 (\d), i32 1", str(module))
+    assert set(locality) == {{1: "3", 2: "2"}[level]}
 
 
 @pytest.mark.parametrize("target", TARGETS)

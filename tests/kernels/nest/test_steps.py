@@ -70,7 +70,7 @@ for n step 16:  # micro, 3 trips
 for k step 20:  # k-block, 3 trips
   for n step 32:  # tile, 2 trips
     pack B to panels 2x1x20x16
-    prefetch the next block of B
+    prefetch the next block of B to L2
     for n step 16:  # micro, 2 trips
       for m step 6:  # micro, 6 trips
         C += A * B  # 6x16 over 20, unrolled 2
@@ -86,9 +86,17 @@ for m step 20:  # parallel, 2 trips
     ("matmul:m=2,n=40,k=50,dtype=f32", "stream dim=k depth=8", "prefetch operand=B",
      "register rows=2 cols=16 outer=cols", "sweep dim=n", "interleave dim=k streams=4"): """
 for k step 8:  # k-block, 7 trips, of 4 streams
-  prefetch rows further on of B
+  prefetch rows further on of B to L1, 256 bytes ahead
   for n step 16:  # micro, 3 trips, in the micro-kernel
     for m step 2:  # micro, 1 trips, in the micro-kernel
+      C += A * B  # 2x16 over 8
+      store C""",
+    ("matmul:m=4,n=40,k=50,dtype=f32", "stream dim=k depth=8", "prefetch operand=B",
+     "register rows=2 cols=16 outer=rows", "sweep dim=n"): """
+for k step 8:  # k-block, 7 trips
+  prefetch rows further on of B to L2, 256 bytes ahead
+  for m step 2:  # micro, 2 trips, in the micro-kernel
+    for n step 16:  # micro, 3 trips, in the micro-kernel
       C += A * B  # 2x16 over 8
       store C""",
     ("conv2d:n=2,h=9,w=11,ci=5,co=20,kh=3,kw=3,pad=1,dtype=f32", "tile dim=n size=1",
@@ -111,9 +119,11 @@ for co step 16:  # micro, 1 trips, in the micro-kernel
         C += A * B  # 2x4x16 over 1 x 9 taps
         store C (past the caches)""",
     ("conv2d:n=2,h=9,w=11,ci=5,co=20,kh=3,kw=3,pad=1,dtype=f32,weights=constant",
-     "winograd output=4", "pack operand=B", "tile dim=t size=8", "pack operand=A",
+     "winograd output=4", "pack operand=B", "prefetch operand=B", "tile dim=t size=8",
+     "pack operand=A",
      "register rows=4 cols=16 outer=cols"): """
 transform B to panels 2x36x5x16, ahead
+prefetch the panel behind of B to L2, 16384 bytes ahead
 for t step 8:  # tile, 3 trips
   transform A to points 36x8x5
   for co step 16:  # micro, 2 trips

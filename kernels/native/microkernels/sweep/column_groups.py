@@ -140,7 +140,7 @@ class ColumnGroups:
         self, spec: SweepSpec, row: Value, col: Value, is_between: bool, puts_words: bool = False
     ) -> None:
         b = self.builder
-        near = replace(spec, a_row=spec.depth, fetches_ahead=False)
+        near = replace(spec, a_row=spec.depth, fetch=None)
         tile = PanelTile(b, near, replace(self.arg, a=self.a), row, self.words, puts_words)
         if self.corrections is not None and not is_between:
             begin = self._correction(row)
@@ -153,8 +153,8 @@ class ColumnGroups:
             tile.corrections = branch(b, self._is_first(), load, zeros)
         before = b.add(b.mul(col, self.arg.rows), b.mul(row, const(spec.cols)))
         panel = self.sums.offset(self.arg.sums, before)
-        if self.spec.fetches_ahead:
-            beside = SpreadFetch(b, self.spec, self.arg, row, col).beside
+        if fetch := self.spec.fetch:
+            beside = SpreadFetch(b, self.spec, self.arg, fetch, row, col).beside
             tile.group(col, panel, is_between, beside)
         else:
             tile.group(col, panel, is_between, lambda word: None)

@@ -42,7 +42,7 @@ def _emit_column_groups(builder: Builder, spec: SweepSpec, arg: SweepArguments[V
     whole = ColumnGroups(builder, spec, arg).emit()
 
     def rest(nothing: list[Value]) -> list[Value]:
-        later = replace(spec, fetches_ahead=False)
+        later = replace(spec, fetch=None)
         _emit_row_tiles(builder, later, arg, is_whole=True, behind=whole)
         return nothing
 
@@ -62,7 +62,7 @@ def _emit_row_tiles(
     """
     rest = builder.srem(arg.rows, const(spec.rows))
     whole = builder.sub(arg.rows, rest)
-    later = replace(spec, fetches_ahead=False)
+    later = replace(spec, fetch=None)
 
     def tile(spec: SweepSpec, row: Value) -> Transform:
         def emit(nothing: list[Value]) -> list[Value]:
@@ -75,8 +75,8 @@ def _emit_row_tiles(
 
         return emit
 
-    first = const(spec.rows if spec.fetches_ahead else 0)
-    if spec.fetches_ahead:
+    first = const(spec.rows if spec.fetch else 0)
+    if spec.fetch:
         branch(builder, builder.icmp_signed(">", whole, const(0)), tile(spec, const(0)), [])
 
     def loop_over_tiles(nothing: list[Value]) -> list[Value]:

@@ -13,7 +13,8 @@ from tilewise.kernels.native.ir.interleave import (
 from tilewise.kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Value, Vectors, const
 from tilewise.kernels.native.microkernels.abi import SweepArguments
 from tilewise.kernels.native.microkernels.sweep.chunk_of_a import ChunkOfA
-from tilewise.kernels.native.microkernels.sweep.spec import ROW_AHEAD_BYTES, SweepSpec
+from tilewise.kernels.native.microkernels.sweep.spec import SweepSpec
+from tilewise.kernels.nest import Fetch
 
 
 class Products:
@@ -57,8 +58,8 @@ class Products:
         With `put_at` the words are also stored there. What `beside` emits comes before each word.
         """
         b_at = self.stored.offset(self.arg.b, col)
-        if mask is None and self.spec.fetches_ahead:
-            self._fetch_ahead(b_at, col, vectors)
+        if mask is None and self.spec.fetch:
+            self._fetch_ahead(self.spec.fetch, b_at, col, vectors)
         for word in range(self.spec.words):
             beside(word)
             for first, joined in self._words_of_b(b_at, word, vectors, mask):
@@ -84,8 +85,8 @@ class Products:
     def put_words(self, at: Value, col: Value, vectors: int) -> None:
         """Join a whole chunk of B in some columns to words, and store them."""
         b_at = self.stored.offset(self.arg.b, col)
-        if self.spec.fetches_ahead:
-            self._fetch_ahead(b_at, col, vectors)
+        if self.spec.fetch:
+            self._fetch_ahead(self.spec.fetch, b_at, col, vectors)
         for word in range(self.spec.words):
             for first, joined in self._words_of_b(b_at, word, vectors, None):
                 self._put(joined, at, word * vectors + first)
@@ -154,15 +155,15 @@ class Products:
         word = join(self.builder, rows, how.stored)
         return add_offset(self.builder, word, how.offset) if how.offset else word
 
-    def _fetch_ahead(self, b_at: Value, col: Value, vectors: int) -> None:
+    def _fetch_ahead(self, fetch: Fetch, b_at: Value, col: Value, vectors: int) -> None:
         """Prefetch each row further on, or where the next chunk's row begins."""
         b, spec, size = self.builder, self.spec, self.stored.element.bytes
         lines = max(1, vectors * spec.lanes * size // LINE_BYTES)
-        ahead = ROW_AHEAD_BYTES // size
+        ahead = fetch.distance // size
         inside = b.icmp_signed("<", b.add(col, const(ahead)), self.arg.cols)
-        beyond = b.add(const(ROW_AHEAD_BYTES), self.arg.wrap)
-        at = b.add(b_at, b.select(inside, const(ROW_AHEAD_BYTES), beyond))
+        beyond = b.add(const(fetch.distance), self.arg.wrap)
+        at = b.add(b_at, b.select(inside, const(fetch.distance), beyond))
         for row in range(spec.depth):
             first = self.stored.at(at, self._row(row))
             for line in range(lines):
-                self.v.prefetch(b.add(first, const(line * LINE_BYTES)))
+                self.v.prefetch(b.add(first, const(line * LINE_BYTES)), fetch.level)

@@ -6,11 +6,10 @@ from tilewise.kernels.arithmetic import Arithmetic
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.microkernels.abi import epilogue_flags
 from tilewise.kernels.native.strides import Strides
-from tilewise.kernels.nest import Nest
+from tilewise.kernels.nest import Fetch, Nest
 from tilewise.kernels.target.model import Target
 
 MOST_SHARING_ROWS = 64
-ROW_AHEAD_BYTES = 256  # of a row of B, from where a prefetch has its lines
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class SweepSpec:
         whole: elements of the reduction that all whole chunks have; 0 where no code asks.
         a_row, b_row: elements between rows of A and of B.
         registers: vector registers of the target.
-        fetches_ahead: whether rows of B are prefetched further on.
+        fetch: the prefetch of rows further on; None for none.
         epilogue: which of `ADD_BIAS` and `RELU` a call may ask for, and `CEILING`.
     """
 
@@ -44,7 +43,7 @@ class SweepSpec:
     b_row: int
     registers: int
     epilogue: int
-    fetches_ahead: bool
+    fetch: Fetch | None
 
     @property
     def cols(self) -> int:
@@ -122,7 +121,7 @@ def sweep_spec(nest: Nest, target: Target, strides: Strides, how: Arithmetic) ->
         b_row=strides.b.stream,
         registers=target.vector_registers,
         epilogue=epilogue_flags(nest.store),
-        fetches_ahead=bool(nest.fetches),
+        fetch=next(iter(nest.fetches), None),
     )
     if spec.streams > 1 and how.depth > 1 and not spec.holds_a:
         raise LoweringError(

@@ -8,7 +8,8 @@ any. One or two for each word of each tile make them 1.1 times as fast.
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Value, Vectors, const
 from tilewise.kernels.native.microkernels.abi import SweepArguments
-from tilewise.kernels.native.microkernels.sweep.spec import ROW_AHEAD_BYTES, SweepSpec
+from tilewise.kernels.native.microkernels.sweep.spec import SweepSpec
+from tilewise.kernels.nest import Fetch
 
 
 class SpreadFetch:
@@ -19,21 +20,26 @@ class SpreadFetch:
     """
 
     def __init__(
-        self, builder: Builder, spec: SweepSpec, arg: SweepArguments[Value], row: Value, col: Value
+        self,
+        builder: Builder,
+        spec: SweepSpec,
+        arg: SweepArguments[Value],
+        fetch: Fetch,
+        row: Value,
+        col: Value,
     ) -> None:
         self.stored = Vectors(builder, ELEMENTS[spec.how.stored], spec.lanes)
-        self.builder, self.spec, size = builder, spec, self.stored.element.bytes
+        self.builder, self.spec, self.level = builder, spec, fetch.level
+        size = self.stored.element.bytes
         tiles = -(-spec.all_rows // spec.rows)
         self.rows = -(-spec.depth // tiles)
         self.lines = max(1, spec.cols * size // LINE_BYTES)
         tile = builder.sdiv(row, const(spec.rows))
         share = builder.mul(tile, const(self.rows * spec.b_row))
         begin = self.stored.offset(arg.b, builder.add(col, share))
-        inside = builder.icmp_signed(
-            "<", builder.add(col, const(ROW_AHEAD_BYTES // size)), arg.cols
-        )
-        next_chunk = builder.add(const(ROW_AHEAD_BYTES), arg.wrap)
-        self.at = builder.add(begin, builder.select(inside, const(ROW_AHEAD_BYTES), next_chunk))
+        inside = builder.icmp_signed("<", builder.add(col, const(fetch.distance // size)), arg.cols)
+        next_chunk = builder.add(const(fetch.distance), arg.wrap)
+        self.at = builder.add(begin, builder.select(inside, const(fetch.distance), next_chunk))
 
     def beside(self, word: int) -> None:
         """The prefetches beside the products of a word."""
@@ -42,4 +48,4 @@ class SpreadFetch:
         for place in range(first, end):
             row, line = divmod(place, self.lines)
             at = self.stored.at(self.at, row * self.spec.b_row)
-            self.stored.prefetch_to_l2(self.builder.add(at, const(line * LINE_BYTES)))
+            self.stored.prefetch(self.builder.add(at, const(line * LINE_BYTES)), self.level)
