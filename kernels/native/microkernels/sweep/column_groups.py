@@ -154,7 +154,10 @@ class ColumnGroups:
         before = b.add(b.mul(col, self.arg.rows), b.mul(row, const(spec.cols)))
         panel = self.sums.offset(self.arg.sums, before)
         if fetch := self.spec.fetch:
-            beside = SpreadFetch(b, self.spec, self.arg, fetch, row, col).beside
-            tile.group(col, panel, is_between, beside)
+            share = -(-self.spec.depth // -(-self.spec.all_rows // self.spec.rows))
+            first = b.mul(b.sdiv(row, const(self.spec.rows)), const(share))
+            rows, cols = (first, share), (col, self.spec.vectors)
+            fetches = SpreadFetch(b, self.spec, self.arg, fetch, rows, cols)
+            tile.group(col, panel, is_between, fetches.beside)
         else:
             tile.group(col, panel, is_between, lambda word: None)

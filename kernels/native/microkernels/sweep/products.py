@@ -10,10 +10,11 @@ from tilewise.kernels.native.ir.interleave import (
     in_order_of_words,
     interleaved,
 )
-from tilewise.kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Value, Vectors, const
+from tilewise.kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const
 from tilewise.kernels.native.microkernels.abi import SweepArguments
 from tilewise.kernels.native.microkernels.sweep.chunk_of_a import ChunkOfA
 from tilewise.kernels.native.microkernels.sweep.spec import SweepSpec
+from tilewise.kernels.native.microkernels.sweep.spread_fetch import SpreadFetch
 from tilewise.kernels.nest import Fetch
 
 
@@ -59,7 +60,7 @@ class Products:
         """
         b_at = self.stored.offset(self.arg.b, col)
         if mask is None and self.spec.fetch:
-            self._fetch_ahead(self.spec.fetch, b_at, col, vectors)
+            beside = self._spread(self.spec.fetch, col, vectors)
         for word in range(self.spec.words):
             beside(word)
             for first, joined in self._words_of_b(b_at, word, vectors, mask):
@@ -85,11 +86,17 @@ class Products:
     def put_words(self, at: Value, col: Value, vectors: int) -> None:
         """Join a whole chunk of B in some columns to words, and store them."""
         b_at = self.stored.offset(self.arg.b, col)
-        if self.spec.fetch:
-            self._fetch_ahead(self.spec.fetch, b_at, col, vectors)
+        fetch = self.spec.fetch
+        beside = self._spread(fetch, col, vectors) if fetch else lambda word: None
         for word in range(self.spec.words):
+            beside(word)
             for first, joined in self._words_of_b(b_at, word, vectors, None):
                 self._put(joined, at, word * vectors + first)
+
+    def _spread(self, fetch: Fetch, col: Value, vectors: int) -> Callable[[int], None]:
+        """What emits the prefetches beside a word, of all rows in some columns."""
+        rows, cols = (const(0), self.spec.depth), (col, vectors)
+        return SpreadFetch(self.builder, self.spec, self.arg, fetch, rows, cols).beside
 
     def _put(self, joined: list[Value], at: Value, first: int) -> None:
         for j, value in enumerate(joined, start=first):
@@ -154,16 +161,3 @@ class Products:
             return widen(self.builder, rows[0], how.stored, how.word)
         word = join(self.builder, rows, how.stored)
         return add_offset(self.builder, word, how.offset) if how.offset else word
-
-    def _fetch_ahead(self, fetch: Fetch, b_at: Value, col: Value, vectors: int) -> None:
-        """Prefetch each row further on, or where the next chunk's row begins."""
-        b, spec, size = self.builder, self.spec, self.stored.element.bytes
-        lines = max(1, vectors * spec.lanes * size // LINE_BYTES)
-        ahead = fetch.distance // size
-        inside = b.icmp_signed("<", b.add(col, const(ahead)), self.arg.cols)
-        beyond = b.add(const(fetch.distance), self.arg.wrap)
-        at = b.add(b_at, b.select(inside, const(fetch.distance), beyond))
-        for row in range(spec.depth):
-            first = self.stored.at(at, self._row(row))
-            for line in range(lines):
-                self.v.prefetch(b.add(first, const(line * LINE_BYTES)), fetch.level)

@@ -1,4 +1,4 @@
-"""Prefetches of the rows of B that a chunk reads next, spread over all products of a group.
+"""Prefetches of the rows of B that a chunk reads next, spread over the products of its words.
 
 All at once they would take every place for lines under way, and the tile's loads would wait behind
 lines of the last cache: sweeps of 16 rows of i8 ran at 0.8 times the speed that they have without
@@ -13,11 +13,7 @@ from tilewise.kernels.nest import Fetch
 
 
 class SpreadFetch:
-    """Emits a register tile's share of the prefetches of a group of columns.
-
-    They bring lines to the second cache: from there the first tile finds them soon enough, and
-    words and sums keep the first cache.
-    """
+    """Emits prefetches of some rows in a group of columns, or where the next chunk's rows begin."""
 
     def __init__(
         self,
@@ -25,21 +21,28 @@ class SpreadFetch:
         spec: SweepSpec,
         arg: SweepArguments[Value],
         fetch: Fetch,
-        row: Value,
-        col: Value,
+        rows: tuple[Value, int],
+        cols: tuple[Value, int],
     ) -> None:
+        """Emit where the first line is.
+
+        Args:
+            builder: where.
+            spec: the micro-kernel's.
+            arg: its arguments.
+            fetch: how far ahead lines are, and to which cache they come.
+            rows: the first one in the chunk, and how many; all where there are several streams.
+            cols: the first column, and how many vectors.
+        """
         self.stored = Vectors(builder, ELEMENTS[spec.how.stored], spec.lanes)
         self.builder, self.spec, self.level = builder, spec, fetch.level
-        size = self.stored.element.bytes
-        tiles = -(-spec.all_rows // spec.rows)
-        self.rows = -(-spec.depth // tiles)
-        self.lines = max(1, spec.cols * size // LINE_BYTES)
-        tile = builder.sdiv(row, const(spec.rows))
-        share = builder.mul(tile, const(self.rows * spec.b_row))
-        begin = self.stored.offset(arg.b, builder.add(col, share))
+        size, (first, self.rows), (col, vectors) = self.stored.element.bytes, rows, cols
+        self.lines = max(1, vectors * spec.lanes * size // LINE_BYTES)
+        begin = builder.add(col, builder.mul(first, const(spec.b_row)))
         inside = builder.icmp_signed("<", builder.add(col, const(fetch.distance // size)), arg.cols)
         next_chunk = builder.add(const(fetch.distance), arg.wrap)
-        self.at = builder.add(begin, builder.select(inside, const(fetch.distance), next_chunk))
+        distance = builder.select(inside, const(fetch.distance), next_chunk)
+        self.at = builder.add(self.stored.offset(arg.b, begin), distance)
 
     def beside(self, word: int) -> None:
         """The prefetches beside the products of a word."""
@@ -47,5 +50,5 @@ class SpreadFetch:
         first, end = (share * place // self.spec.words for place in (word, word + 1))
         for place in range(first, end):
             row, line = divmod(place, self.lines)
-            at = self.stored.at(self.at, row * self.spec.b_row)
+            at = self.stored.at(self.at, self.spec.step(row) * self.spec.b_row)
             self.stored.prefetch(self.builder.add(at, const(line * LINE_BYTES)), self.level)
