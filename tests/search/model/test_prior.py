@@ -10,8 +10,13 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import loop_nest
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
-from tilewise.search.space.points import TilePoint
+from tilewise.search.space.points import Point, TilePoint
 from tilewise.search.space.space import Space
+
+
+def is_fetched(space: Space, point: Point) -> bool:
+    """Whether B is prefetched."""
+    return bool(loop_nest(space.problem, space.schedule(point)).fetches)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -31,7 +36,7 @@ def test_panels_packed_ahead_are_streamed_beside_all_rows_first(dtype: str) -> N
     space = Space(parse_problem(f"matmul:m=16,n=4096,k=4096,dtype={dtype},weights=constant"), WIDE)
     model = Model.shipped(space)
     first = prior_points(model, 1)[0]
-    assert first["tile"] == TilePoint(16, 1) and space.schedule(first).prefetches
+    assert first["tile"] == TilePoint(16, 1) and is_fetched(space, first)
     without = first | {"prefetch": False}
     assert model.log_time(first) < model.log_time(without)
     assert model.log_time(without | {"tile": TilePoint(8, 2)}) < model.log_time(without)
@@ -87,7 +92,7 @@ def test_words_are_joined_in_small_blocks_for_few_rows_early(text: str, is_early
         for point in prior_points(Model.shipped(space), 2)
         if point["tile"] == TilePoint(4, 4) and point["depth"] == 64
     ]
-    assert any(space.schedule(point).prefetches for point in joined) == is_early
+    assert any(is_fetched(space, point) for point in joined) == is_early
     assert (64 in space.values("depth")) == ("m=4," in text or is_early)
 
 
@@ -114,7 +119,7 @@ def test_tiles_that_share_words_come_early(text: str, tiles: list[str]) -> None:
     assert [str(point["tile"]) for point in shared][: len(tiles)] == tiles
     if tiles:
         assert points[0] == shared[0]
-        assert space.schedule(points[0]).prefetches == (True in space.values("prefetch"))
+        assert is_fetched(space, points[0]) == (True in space.values("prefetch"))
 
 
 @pytest.mark.parametrize("rows", [2, 4])
@@ -124,13 +129,13 @@ def test_tiles_of_all_rows_join_whole_vectors_first(rows: int) -> None:
     assert prior_points(Model.shipped(space), 1)[0]["tile"] in tiles
 
 
-@pytest.mark.parametrize(("n", "is_fetched"), [(22016, True), (2048, False)])
-def test_rows_longer_than_a_page_are_also_fetched_ahead(n: int, is_fetched: bool) -> None:
+@pytest.mark.parametrize(("n", "is_early"), [(22016, True), (2048, False)])
+def test_rows_longer_than_a_page_are_also_fetched_ahead(n: int, is_early: bool) -> None:
     space = Space(parse_problem(f"matmul:m=1,n={n},k=4096,dtype=i8"), DOTS)
     points = prior_points(Model.shipped(space), 6)
     nests = [loop_nest(space.problem, space.schedule(point)) for point in points]
     swept = [nest for nest in nests if nest.is_sweep]
-    assert any(nest.fetches and nest.depth == 32 for nest in swept) == is_fetched
+    assert any(nest.fetches and nest.depth == 32 for nest in swept) == is_early
 
 
 @pytest.mark.parametrize(
@@ -144,5 +149,6 @@ def test_rows_longer_than_a_page_are_also_fetched_ahead(n: int, is_fetched: bool
 )
 def test_long_rows_are_fetched_ahead_at_two_depths(text: str, depths: set[int]) -> None:
     space = Space(parse_problem(f"matmul:m=1,{text}"), DOTS)
-    schedules = [space.schedule(point) for point in prior_points(Model.shipped(space), 5)]
-    assert {s.depth for s in schedules if s.sweeps and s.prefetches} == depths
+    points = prior_points(Model.shipped(space), 5)
+    nests = [loop_nest(space.problem, space.schedule(point)) for point in points]
+    assert {nest.depth for nest in nests if nest.is_sweep and nest.fetches} == depths
