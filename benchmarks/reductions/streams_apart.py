@@ -5,8 +5,8 @@
 Every sweep of all rows that the search offers, of neighbouring rows and of streams apart, with and
 without prefetch, beside loops that load every vector of B once and do nothing else, in the same
 rounds on one core. GB/s of B; `share` is of the fastest of the loops. With `--all` a line of each
-sweep follows, the fastest first: lines of a row at once, `w` rows side by side, `i` streams, `e`
-where it begins at the nearer end, and `p` for the step `prefetch`.
+sweep follows, the fastest first: lines of a row at once, `w` rows side by side, `i` streams, and
+`p` for the step `prefetch`.
 """
 
 import argparse
@@ -18,9 +18,10 @@ from benchmarks.kernels.streaming import STREAMS, reading
 from benchmarks.reductions.read_in_place import check
 from tilewise.bench.machine import processor
 from tilewise.kernels.native import lower
+from tilewise.kernels.nest import Nest
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.problem import Matmul, parse_problem
-from tilewise.kernels.schedule import Prefetch, Schedule
+from tilewise.kernels.schedule import Prefetch, Register, Schedule, loop_nest
 from tilewise.kernels.target import resolve
 from tilewise.search.model.kinds_of_points import swept_points
 from tilewise.search.space.space import Space
@@ -52,7 +53,8 @@ HEADER = (
 )
 
 
-Speeds = list[tuple[float, Schedule]]
+Sweep = tuple[Schedule, Nest]
+Speeds = list[tuple[float, Sweep]]
 
 
 def measured(text: str, rounds: int) -> tuple[float, Speeds]:
@@ -61,9 +63,9 @@ def measured(text: str, rounds: int) -> tuple[float, Speeds]:
     assert isinstance(problem, Matmul)
     operands = make_operands(problem, 0)
     sweeps = offered(problem, Space(problem, target))
-    if not any(sweep.streams > 1 for sweep in sweeps):
+    if not any(streams_of(nest) > 1 for _, nest in sweeps):
         raise SystemExit(f"{text}: no sweep has streams apart; give a larger B, and m=1")
-    ways: list[Any] = [lower(problem, sweep, target).bind(operands) for sweep in sweeps]
+    ways: list[Any] = [lower(problem, schedule, target).bind(operands) for schedule, _ in sweeps]
     check(problem, operands, ways)
     reads = [reading(target, operands["B"], streams) for streams in STREAMS]
     taken = interleave([*ways, *reads], rounds)
@@ -74,8 +76,10 @@ def measured(text: str, rounds: int) -> tuple[float, Speeds]:
 
 def row(text: str, read: float, speeds: Speeds) -> str:
     """The best sweep of either kind, as a share of the reads."""
-    near = next(speed for speed, sweep in speeds if sweep.streams == 1)
-    apart, best = next((speed, sweep) for speed, sweep in speeds if sweep.streams > 1)
+    near = next(speed for speed, (_, nest) in speeds if streams_of(nest) == 1)
+    apart, best = next(
+        (speed, schedule) for speed, (schedule, nest) in speeds if streams_of(nest) > 1
+    )
     return (
         f"{text:<38} {read:>6.1f} {near:>10.1f} {near / read:>6.0%} {apart:>6.1f} "
         f"{apart / read:>6.0%}  {' / '.join(map(str, best.steps))}"
@@ -84,24 +88,31 @@ def row(text: str, read: float, speeds: Speeds) -> str:
 
 def listed(read: float, speeds: Speeds) -> Iterator[str]:
     """Each sweep and its share."""
-    lanes = min(sweep.register.cols for _, sweep in speeds)
-    for speed, sweep in speeds:
-        streams = f"i{sweep.streams}" if sweep.streams > 1 else ""
-        name = f"{sweep.register.cols // lanes}w{sweep.depth}{streams}"
-        name += " p" * sweep.prefetches
+    lanes = min(nest.tile.cols for _, (_, nest) in speeds)
+    for speed, (_, nest) in speeds:
+        streams = f"i{streams_of(nest)}" if streams_of(nest) > 1 else ""
+        name = f"{nest.tile.cols // lanes}w{nest.depth}{streams}"
+        name += " p" * len(nest.fetches)
         yield f"  {name:<12} {speed:>6.1f} {speed / read:>6.0%}"
 
 
-def offered(problem: Matmul, space: Space) -> list[Schedule]:
+def offered(problem: Matmul, space: Space) -> list[Sweep]:
     """All sweeps of all rows at once, with and without prefetch."""
-    found: dict[Schedule, None] = {}
+    found: dict[Schedule, Nest] = {}
     for point in swept_points(space):
-        sweep = space.schedule(point)
-        if sweep.register.rows == problem.m:
-            at = sweep.steps.index(sweep.register)
-            found[sweep] = None
-            found[Schedule((*sweep.steps[:at], Prefetch("B"), *sweep.steps[at:]))] = None
-    return list(found)
+        schedule = space.schedule(point)
+        if loop_nest(problem, schedule).tile.rows == problem.m:
+            bare = [step for step in schedule.steps if not isinstance(step, Prefetch)]
+            at = next(place for place, step in enumerate(bare) if isinstance(step, Register))
+            for fetches in ([], [Prefetch("B")]):
+                sweep = Schedule((*bare[:at], *fetches, *bare[at:]))
+                found[sweep] = loop_nest(problem, sweep)
+    return list(found.items())
+
+
+def streams_of(nest: Nest) -> int:
+    """Parts of the reduction that a k-block has its rows from."""
+    return nest.k_block.streams if nest.k_block else 1
 
 
 if __name__ == "__main__":
