@@ -37,6 +37,7 @@ from tilewise.search.errors import SearchError
 from tilewise.search.space import registry
 from tilewise.search.space.parameters import Parameter
 from tilewise.search.space.space import Space
+from tilewise.service.api.documents import space_json
 
 SQUARE = parse_problem("matmul:m=61,n=100,k=72,dtype=f32")
 TILES = ("stream dim=k depth=20", "tile dim=n size=32")
@@ -137,11 +138,12 @@ def test_a_space_has_the_parameter_and_its_schedules(host: Target) -> None:
         assert [p.name for p in space.parameters] == [*(p.name for p in plain), NAME]
         point = {p.name: p.values[0] for p in space.parameters}
         two, three = (space.schedule(point | {NAME: count}) for count in (2, 3))
-        assert Reorder("n") in two.steps and two != three
+        assert isinstance(two, Schedule) and Reorder("n") in two.steps and two != three
         assert space.legal_hash(point) == two.hash and len(space.encode(point)) > 1
         assert space.holds(point) and not space.holds(point | {NAME: 7})
         convolution = parse_problem("conv2d:n=1,h=9,w=9,ci=8,co=32,kh=3,kw=3,dtype=f32")
         assert Space(convolution, host).parameter(NAME) is None
+        assert space_json(str(SQUARE), host.canonical) is None, "values may have no effect"
     assert Space(SQUARE, host).parameters == plain
 
 
