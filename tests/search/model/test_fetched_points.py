@@ -3,6 +3,7 @@ from math import gcd
 
 import pytest
 
+from tests.search.nests import nest_at
 from tests.search.targets import FAR, WIDE
 from tilewise.kernels.nest import LoopKind
 from tilewise.kernels.problem import parse_problem
@@ -62,7 +63,7 @@ def test_a_near_b_is_read_in_place_where_all_its_rows_stay() -> None:
     near, sharing = (
         Space(parse_problem(f"matmul:m=300,n={n},k=256,dtype=f32"), FAR) for n in (512, 1024)
     )
-    first = loop_nest(near.problem, near.schedule(next(fetched_points(near))))
+    first = nest_at(near, next(fetched_points(near)))
     assert not first.stage("B") and not first.fetches and first.k_block is None
     assert list(fetched_points(sharing))
     assert not list(fetched_points(Space(parse_problem("matmul:m=9,n=64,k=1,dtype=f32"), WIDE)))
@@ -71,8 +72,7 @@ def test_a_near_b_is_read_in_place_where_all_its_rows_stay() -> None:
 def test_panels_that_cannot_be_cut_are_left_out() -> None:
     """1032 columns are 43 panels of 24."""
     space = Space(parse_problem("matmul:m=1024,n=1024,k=1024,dtype=f64"), FAR)
-    nests = [loop_nest(space.problem, space.schedule(p)) for p in fetched_points(space)]
-    widths = {nest.tile.cols for nest in nests}
+    widths = {nest_at(space, p).tile.cols for p in fetched_points(space)}
     assert widths == {32}
 
 

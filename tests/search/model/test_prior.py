@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kernels.strategies import problems
+from tests.search.nests import nest_at
 from tests.search.targets import NARROW, WIDE
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import loop_nest
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.points import Point, TilePoint
@@ -36,7 +36,7 @@ def test_panels_packed_ahead_are_streamed_beside_all_rows_first(dtype: str) -> N
     space = Space(parse_problem(f"matmul:m=16,n=4096,k=4096,dtype={dtype},weights=constant"), WIDE)
     model = Model.shipped(space)
     first = prior_points(model, 1)[0]
-    assert first["tile"] == TilePoint(16, 1) and is_fetched(space, first)
+    assert first["tile"] == TilePoint(16, 1) and nest_at(space, first).fetches
     without = first | {"prefetch": False}
     assert model.log_time(first) < model.log_time(without)
     assert model.log_time(without | {"tile": TilePoint(8, 2)}) < model.log_time(without)
@@ -56,7 +56,7 @@ def test_panels_packed_ahead_are_streamed_beside_all_rows_first(dtype: str) -> N
 def test_lines_of_small_images_stream_panels_packed_ahead(text: str, is_first: bool) -> None:
     space = Space(parse_problem(f"conv2d:n=1,{text},dtype=f32"), WIDE)
     first = prior_points(Model.shipped(space), 1)[0]
-    nest = loop_nest(space.problem, space.schedule(first))
+    nest = nest_at(space, first)
     is_streamed = first["tile"] == TilePoint(7, 2) and bool(nest.fetches) and nest.depth == 256
     assert is_streamed == is_first
 
@@ -92,7 +92,7 @@ def test_words_are_joined_in_small_blocks_for_few_rows_early(text: str, is_early
         for point in prior_points(Model.shipped(space), 2)
         if point["tile"] == TilePoint(4, 4) and point["depth"] == 64
     ]
-    assert any(is_fetched(space, point) for point in joined) == is_early
+    assert any(nest_at(space, point).fetches for point in joined) == is_early
     assert (64 in space.values("depth")) == ("m=4," in text or is_early)
 
 
@@ -119,7 +119,7 @@ def test_tiles_that_share_words_come_early(text: str, tiles: list[str]) -> None:
     assert [str(point["tile"]) for point in shared][: len(tiles)] == tiles
     if tiles:
         assert points[0] == shared[0]
-        assert is_fetched(space, points[0]) == (True in space.values("prefetch"))
+        assert bool(nest_at(space, points[0]).fetches) == (True in space.values("prefetch"))
 
 
 @pytest.mark.parametrize("rows", [2, 4])
@@ -133,7 +133,7 @@ def test_tiles_of_all_rows_join_whole_vectors_first(rows: int) -> None:
 def test_rows_longer_than_a_page_are_also_fetched_ahead(n: int, is_early: bool) -> None:
     space = Space(parse_problem(f"matmul:m=1,n={n},k=4096,dtype=i8"), DOTS)
     points = prior_points(Model.shipped(space), 6)
-    nests = [loop_nest(space.problem, space.schedule(point)) for point in points]
+    nests = [nest_at(space, point) for point in points]
     swept = [nest for nest in nests if nest.is_sweep]
     assert any(nest.fetches and nest.depth == 32 for nest in swept) == is_early
 
@@ -149,6 +149,5 @@ def test_rows_longer_than_a_page_are_also_fetched_ahead(n: int, is_early: bool) 
 )
 def test_long_rows_are_fetched_ahead_at_two_depths(text: str, depths: set[int]) -> None:
     space = Space(parse_problem(f"matmul:m=1,{text}"), DOTS)
-    points = prior_points(Model.shipped(space), 5)
-    nests = [loop_nest(space.problem, space.schedule(point)) for point in points]
+    nests = [nest_at(space, point) for point in prior_points(Model.shipped(space), 5)]
     assert {nest.depth for nest in nests if nest.is_sweep and nest.fetches} == depths

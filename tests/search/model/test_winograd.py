@@ -4,9 +4,10 @@ from math import exp
 
 import pytest
 
+from tests.search.nests import nest_at
 from tests.search.targets import FAR, WIDE
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Nontemporal, Winograd, loop_nest
+from tilewise.kernels.schedule import Winograd
 from tilewise.kernels.target import Target
 from tilewise.search.model.analytical import Model, amounts
 from tilewise.search.model.prior import prior_points
@@ -128,11 +129,9 @@ def test_a_stream_of_the_filter_is_fetched_ahead() -> None:
 
 def test_the_first_trial_of_small_images_has_tall_tiles_and_fetches() -> None:
     found = model(SMALL)
-    first = found.space.schedule(prior_points(found, 1)[0])
-    assert first.algorithm == Winograd(2)
-    assert loop_nest(found.space.problem, first).tile.rows == 8 and "prefetch operand=B" in str(
-        first
-    )
+    first = prior_points(found, 1)[0]
+    nest = nest_at(found.space, first)
+    assert output_of(first) == 2 and nest.tile.rows == 8 and nest.fetches
 
 
 CONSTANT = "conv2d:n=1,h={0},w={0},ci={1},co={1},kh=3,kw=3,pad=1,dtype=f32,weights=constant"
@@ -147,14 +146,14 @@ def test_a_far_last_cache_decides_for_tiles_with_small_filters(
 ) -> None:
     """7x7 pixels are 4 tiles of 4x4, whose filters take more than twice what those of 2x2 do."""
     found = model(CONSTANT.format(pixels, channels), FAR)
-    first = found.space.schedule(prior_points(found, 1)[0])
-    assert first.algorithm == Winograd(output) and "prefetch operand=B" in str(first)
+    first = prior_points(found, 1)[0]
+    assert output_of(first) == output and nest_at(found.space, first).fetches
 
 
 def test_a_tile_of_all_rows_is_among_the_first_where_panels_are_read_once() -> None:
     found = model(CONSTANT.format(14, 256), FAR)
     rows = [
-        loop_nest(found.space.problem, found.space.schedule(point)).tile.rows
+        nest_at(found.space, point).tile.rows
         for point in prior_points(found, 6)
         if output_of(point) == 4
     ]
@@ -181,8 +180,7 @@ def test_products_hide_what_was_fetched_ahead() -> None:
 def test_a_far_result_is_written_past_the_caches_where_lines_are_slow_to_fetch() -> None:
     found = model(CONSTANT.format(112, 128), FAR)
     filtered = [point for point in prior_points(found, 4) if output_of(point)]
-    past_caches = Nontemporal("C")
-    assert all(past_caches in found.space.schedule(point).steps for point in filtered)
+    assert all(nest_at(found.space, point).store.is_nontemporal for point in filtered)
     fetched, past = (
         amounts(found.space, filtered[0] | {"nontemporal": value})["c_lines"]
         for value in (False, True)

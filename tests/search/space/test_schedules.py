@@ -2,6 +2,7 @@ from itertools import product
 
 import pytest
 
+from tests.search.nests import nest_at
 from tests.search.targets import FAR, WIDE
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Pack, Parallel, Prefetch, Stream, Tile, check_legal
@@ -21,7 +22,7 @@ def test_the_result_is_divided_among_the_threads() -> None:
     assert space.schedule(point).steps[0] == Parallel("n", 6)
     both = space.schedule(point | {"parallel": "m=2,n=3"})
     assert both.steps[:2] == (Parallel("m", 2), Parallel("n", 3))
-    assert space.schedule(point | {"parallel": "none"}).threads == 1
+    assert len(nest_at(space, point | {"parallel": "none"}).parts) == 1
     assert all(p.name != "parallel" for p in Space(LARGE, WIDE).parameters)
 
 
@@ -36,7 +37,7 @@ def test_a_split_reads_in_place_what_it_can() -> None:
     schedule = space.schedule(prior_points(Model.shipped(space), 1)[0])
     assert not any(isinstance(step, Pack) for step in schedule.steps)
     space = Space(parse_problem("matmul:m=64,n=2,k=512,dtype=bf16"), WIDE)
-    assert space.schedule(prior_points(Model.shipped(space), 1)[0]).packs("B")
+    assert nest_at(space, prior_points(Model.shipped(space), 1)[0]).stage("B")
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ def test_a_large_b_can_be_prefetched_but_where_it_is_transposed_or_gathered(
     assert any(p.name == "prefetch" for p in space.parameters) == is_offered
     tiled = prior_points(Model.shipped(space), 1)[0] | {"cols": 64, "depth": 128, "pack_b": True}
     if is_offered:
-        assert space.schedule(tiled | {"prefetch": True}).prefetches
+        assert nest_at(space, tiled | {"prefetch": True}).fetches
 
 
 def test_chunks_can_be_outside_of_blocks_of_a_far_b_on_golden_cove_servers() -> None:

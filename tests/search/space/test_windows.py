@@ -33,7 +33,7 @@ def test_every_point_is_a_schedule_that_lowers(text: str, target: Target) -> Non
     for _ in range(40):
         schedule = space.schedule(space.draw(draws))
         check_legal(problem, schedule)
-        assert plan(problem, schedule, target).nest.kernel.taps == problem.kh * problem.kw
+        assert plan(problem, schedule, target).nest.taps == problem.kh * problem.kw
 
 
 @pytest.mark.parametrize("text", PROBLEMS)

@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from tests.search.nests import nest_at
 from tests.search.targets import FAR, NARROW, WIDE
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Parallel, Prefetch, Strassen, check_legal
@@ -112,9 +113,10 @@ def test_tall_tiles_are_of_pixels_that_a_stride_leaves() -> None:
     text = "conv2d:n=1,h=14,w=14,ci=1024,co=2048,kh=1,kw=1,stride=2,dtype=f32,weights=constant"
     space = Space(parse_problem(text), FAR)
     assert TilePoint(25, 1) in space.values("tile")
-    first = space.schedule(prior_points(Model.shipped(space), 1)[0])
-    assert first.strassen == 1 and first.prefetches
-    assert (first.register.rows, first.register.cols) == (25, 16)
+    first = prior_points(Model.shipped(space), 1)[0]
+    nest = nest_at(space, first)
+    assert step_of(first) == Strassen(1) and nest.fetches
+    assert (nest.tile.rows, nest.tile.cols) == (25, 16)
 
 
 def test_a_division_of_rows_divides_groups_of_rows() -> None:
