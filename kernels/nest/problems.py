@@ -14,7 +14,13 @@ from tilewise.kernels.nest.access import Axis, Dim, Operand, Role, Term
 from tilewise.kernels.nest.nest import Nest
 from tilewise.kernels.nest.nodes import Compute, Store
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
-from tilewise.kernels.problem.iteration import has_few_in_a_group
+
+FEW_CHANNELS = 8
+FEW_TAPS = 128
+FEW_PRODUCTS = 256
+"""Channels of a group (of the image, of the result), taps of the filter, and products of an output,
+up to which groups are computed together: there is code for every product of every output of a tile,
+and more of it where tiles of a line read padding in different ways."""
 
 
 @lru_cache(maxsize=256)
@@ -61,9 +67,17 @@ def _matmul(problem: Matmul) -> Nest:
 
 @before_steps.register
 def _convolution(problem: Conv2d) -> Nest:
-    if has_few_in_a_group(problem):
+    if _has_few_in_a_group(problem):
         return _few_channels(problem)
     return _nchw(problem) if problem.has_channels_first else _nhwc(problem)
+
+
+def _has_few_in_a_group(problem: Conv2d) -> bool:
+    """Whether columns span the groups: one product per group would leave most lanes idle."""
+    inputs, outputs = problem.ci // problem.groups, problem.co // problem.groups
+    taps, has_groups = problem.kh * problem.kw, problem.groups > 1
+    is_short = taps <= FEW_TAPS and taps * inputs <= FEW_PRODUCTS
+    return has_groups and max(inputs, outputs) <= FEW_CHANNELS and is_short
 
 
 def _nhwc(problem: Conv2d) -> Nest:

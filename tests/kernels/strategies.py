@@ -9,8 +9,8 @@ from tilewise.kernels.arithmetic import (
 )
 from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.instructions import WITH_CHOICE, Form, usable
+from tilewise.kernels.nest import Role, nest_of
 from tilewise.kernels.problem import DTYPES, Conv2d, Matmul, Problem
-from tilewise.kernels.problem.iteration import iteration_space
 from tilewise.kernels.schedule import (
     Instruction,
     Interleave,
@@ -113,8 +113,8 @@ def schedules(
     draw: st.DrawFn, problem: Problem, target: Target, splits: bool | None = None
 ) -> Schedule:
     """A legal schedule: any structure that the steps allow, any sizes."""
-    space = iteration_space(problem)
-    if isinstance(problem, Conv2d) and space.spans_groups:
+    nest = nest_of(problem)
+    if isinstance(problem, Conv2d) and nest.group:
         return draw(window_schedules(problem, target))
     lanes = target.lanes(problem.element.name)
     if splits is None and can_sweep(problem, target) and draw(st.booleans()):
@@ -126,11 +126,11 @@ def schedules(
         draw(st.integers(1, 6)) if splits else lanes * draw(st.integers(1, 3)),
         draw(st.sampled_from(["rows", "cols"])),
     )
-    steps: list[Step] = [Tile(dim, 1) for dim in space.lead]
+    steps: list[Step] = [Tile(dim, 1) for dim in nest.named(Role.LEAD)]
     inner: list[Step] = []
     if draw(st.booleans()):
-        steps.append(Tile(space.col, register.cols * draw(st.integers(1, 4))))
-    extent = space.extent(space.stream)
+        steps.append(Tile(nest.col, register.cols * draw(st.integers(1, 4))))
+    extent = nest.extent(nest.k)
     op = draw(instructions(problem, target, splits))
     if splits:
         how = arithmetic_of(problem, target, Form.SPLIT, op)
@@ -138,9 +138,9 @@ def schedules(
         how = arithmetic_of(problem, target, instruction=op)
     chunks = max(1, extent // how.depth)
     if extent > how.depth and draw(st.booleans()):
-        steps.append(Stream(space.stream, how.depth * draw(st.integers(1, chunks))))
+        steps.append(Stream(nest.k, how.depth * draw(st.integers(1, chunks))))
     needed = must_pack(problem, how)
-    is_nhwc = space.image == "A"
+    is_nhwc = nest.image == "A"
     if is_nhwc:
         inner.append(Tile("n", 1))
         if draw(st.booleans()):
@@ -150,7 +150,7 @@ def schedules(
         pack_a = "A" in needed or draw(st.booleans())
     else:
         if draw(st.booleans()):
-            inner.append(Tile(space.row, register.rows * draw(st.integers(1, 4))))
+            inner.append(Tile(nest.row, register.rows * draw(st.integers(1, 4))))
         can_pack_a = not (splits and problem.has_transposed_a)
         pack_a = "A" in needed or (can_pack_a and draw(st.booleans()))
     pack_b: list[Step] = [Pack("B")] if "B" in needed or draw(st.booleans()) else []
@@ -161,7 +161,7 @@ def schedules(
         steps += pack_b + inner
     steps += [*([Instruction(op)] if op else []), register]
     if splits:
-        steps.append(Split(space.stream, lanes * draw(st.sampled_from([1, 2, 3, 8]))))
+        steps.append(Split(nest.k, lanes * draw(st.sampled_from([1, 2, 3, 8]))))
     if draw(st.booleans()):
         steps.append(Unroll(draw(st.integers(1, 5))))
     schedule = draw(divided(problem, Schedule(tuple(steps))))
@@ -214,12 +214,12 @@ def instructions(problem: Problem, target: Target, splits: bool) -> st.SearchStr
 @st.composite
 def window_schedules(draw: st.DrawFn, problem: Conv2d, target: Target) -> Schedule:
     """A legal schedule of a convolution with few channels in a group."""
-    space = iteration_space(problem)
+    nest = nest_of(problem)
     unit = window_lanes(problem, target).columns
-    vectors = draw(st.integers(1, max(1, min(3, space.extent(space.col) // unit))))
-    rows = draw(st.integers(1, min(6, space.extent(space.row))))
+    vectors = draw(st.integers(1, max(1, min(3, nest.extent(nest.col) // unit))))
+    rows = draw(st.integers(1, min(6, nest.extent(nest.row))))
     tail: list[Step] = [Register(rows, vectors * unit, draw(st.sampled_from(["rows", "cols"])))]
-    if space.row == "ow" and problem.oh > 1 and draw(st.booleans()):
+    if nest.row == "ow" and problem.oh > 1 and draw(st.booleans()):
         tail.append(Jam("oh", draw(st.integers(2, min(3, problem.oh)))))
     row = problem.operand_shapes["C"][-1]
     is_whole = unit == target.lanes(problem.element.name) and row % unit == 0
@@ -228,16 +228,16 @@ def window_schedules(draw: st.DrawFn, problem: Conv2d, target: Target) -> Schedu
     steps: list[Step] = [Tile("n", 1)] if problem.n > 1 else []
     for dim in draw(st.permutations(["oh", "co"])):
         step = begin(problem, *tail).unit(dim)
-        if space.extent(dim) > step and draw(st.booleans()):
-            steps.append(Tile(dim, step * draw(st.integers(1, -(-space.extent(dim) // step)))))
+        if nest.extent(dim) > step and draw(st.booleans()):
+            steps.append(Tile(dim, step * draw(st.integers(1, -(-nest.extent(dim) // step)))))
     return draw(divided(problem, Schedule((*steps, *tail))))
 
 
 @st.composite
 def prefetched(draw: st.DrawFn, problem: Problem, schedule: Schedule) -> Schedule:
     """The schedule with the next block of B prefetched, packed or in place, where that is legal."""
-    steps, space = list(schedule.steps), iteration_space(problem)
-    moves_b = (space.col, space.stream)
+    steps, nest = list(schedule.steps), nest_of(problem)
+    moves_b = (nest.col, nest.k)
     ends = [
         at
         for at, step in enumerate(steps)
@@ -255,8 +255,8 @@ def prefetched(draw: st.DrawFn, problem: Problem, schedule: Schedule) -> Schedul
 @st.composite
 def divided(draw: st.DrawFn, problem: Problem, schedule: Schedule) -> Schedule:
     """The schedule with one or two dims divided among threads, where that is legal."""
-    space = iteration_space(problem)
-    dims = draw(st.lists(st.sampled_from([d for d in space.dims if d != space.stream]), max_size=2))
+    nest = nest_of(problem)
+    dims = draw(st.lists(st.sampled_from([d for d in nest.scheduled if d != nest.k]), max_size=2))
     for dim in dims:
         candidate = Schedule((Parallel(dim, draw(st.integers(2, 3))), *schedule.steps))
         if is_legal(problem, candidate):

@@ -10,12 +10,11 @@ from tilewise.kernels.native import lower
 from tilewise.kernels.native.microkernels.outer_product_spec import OuterProductSpec
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.native.strides import shape_of_stage
-from tilewise.kernels.nest import Fetched
+from tilewise.kernels.nest import Fetched, Role, nest_of
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.oracle.reference import reference
 from tilewise.kernels.oracle.tolerance import compare
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.problem.iteration import iteration_space
 from tilewise.kernels.schedule import (
     Pack,
     Prefetch,
@@ -82,7 +81,7 @@ def test_panels_are_filled_in_passing_where_rows_of_b_lie_as_they_are_packed(
     text: str, packs: bool, is_filled: bool, host: Target
 ) -> None:
     problem = parse_problem(text)
-    lead = [Tile(dim, 1) for dim in iteration_space(problem).lead]
+    lead = [Tile(dim, 1) for dim in nest_of(problem).named(Role.LEAD)]
     needed = must_pack(problem, arithmetic_of(problem, host)) - {"B"}
     packed = [Pack(operand) for operand in (*needed, *(["B"] if packs else []))]
     steps = (*lead, *packed, Register(4, host.lanes(problem.element.name)))

@@ -16,7 +16,7 @@ from tilewise.search.space.space import Space
 
 def is_fetched(space: Space, point: Point) -> bool:
     """Whether B is prefetched."""
-    return bool(loop_nest(space.problem, space.schedule(point)).fetches)
+    return bool(nest_at(space, point).fetches)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

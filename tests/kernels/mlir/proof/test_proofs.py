@@ -9,8 +9,8 @@ from tilewise.kernels.mlir.cpu.script import emit_script
 from tilewise.kernels.mlir.proof.proof import Proof
 from tilewise.kernels.mlir.proof.prove import prove
 from tilewise.kernels.mlir.transform.module import mlir_version
+from tilewise.kernels.nest import nest_of
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.problem.iteration import iteration_space
 
 CONV = "conv2d:n=2,h=9,w=11,ci=5,co=19,kh=3,kw=2"
 GROUPED = "conv2d:n=2,h=9,w=11,ci=10,co=38,kh=3,kw=2,groups=2"
@@ -115,7 +115,7 @@ def test_script_proves(text: str, steps: tuple[str, ...]) -> None:
     assert proof.ok, proof.message
     assert proof.gflops is not None and proof.interval is not None
     assert proof.interval[0] <= proof.gflops <= proof.interval[1]
-    columns = iteration_space(problem).extent(iteration_space(problem).col)
+    columns = nest_of(problem).extent(nest_of(problem).col)
     assert proof.vectorised or columns == 1
 
 
@@ -124,7 +124,7 @@ def test_script_of_a_split_reduction_proves(text: str, steps: tuple[str, ...]) -
     problem = parse_problem(text)
     proof = prove(problem, schedule(*steps), seconds=60)
     assert proof.ok, proof.message
-    assert proof.vectorised or iteration_space(problem).extent("k") == 1
+    assert proof.vectorised or nest_of(problem).extent("k") == 1
 
 
 def test_proof_survives_json_and_fills_the_header() -> None:

@@ -16,11 +16,11 @@ import pytest
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.export.driver_source import wrapped
 from tilewise.kernels.native.export.module import Tuned, export
+from tilewise.kernels.nest import Role, nest_of
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.oracle.reference import reference
 from tilewise.kernels.oracle.tolerance import compare
 from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.kernels.problem.iteration import iteration_space
 from tilewise.kernels.schedule import (
     Pack,
     Parallel,
@@ -65,7 +65,7 @@ def patches(target: Target) -> Schedule:
 
 def nest_for(problem: Problem, target: Target) -> Schedule:
     """Schedules of the one or the other sort, without the dims that are visited singly."""
-    if iteration_space(problem).image == "B":
+    if nest_of(problem).image == "B":
         return patches(target)
     is_conv = problem.op == "conv2d"
     return convolution(target) if is_conv else goto(target, problem.element.name)
@@ -148,7 +148,7 @@ def test_a_module_checks_itself_without_this_project(
 ) -> None:
     problem = parse_problem(spelled)
     schedule = nest_for(problem, host)
-    lead = [Tile(dim, 1) for dim in iteration_space(problem).lead]
+    lead = [Tile(dim, 1) for dim in nest_of(problem).named(Role.LEAD)]
     schedule = Schedule((*lead, *schedule.steps))
     done = run_alone(export(problem, schedule, host), tmp_path)
     assert done.returncode == 0, done.stderr
