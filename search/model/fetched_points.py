@@ -10,8 +10,7 @@ from math import gcd
 from tilewise.search.model.kinds_of_points import division
 from tilewise.search.model.traffic import L2_WAYS, OWN_SHARE
 from tilewise.search.space.division import equal_block
-from tilewise.search.space.parameters import Size
-from tilewise.search.space.points import WHOLE, Point, TilePoint, Value
+from tilewise.search.space.points import WHOLE, Point, TilePoint
 from tilewise.search.space.space import Space
 
 LEAST_SUMS, LEAST_ROWS, MOST_ROWS = 24, 6, 9  # of tiles that load little for what they multiply
@@ -46,13 +45,13 @@ def fetched_points(space: Space) -> Iterator[Point]:
             yield from (base | {"tile": tile} for tile in _tiles(space)[:NEAR_POINTS])
         return
     cols = COLS_OF_FEW_ROWS if workload.rows <= FEW_ROWS else COLS
-    base |= {"cols": _nearest(space, "cols", cols), "chunks": "outer", "prefetch": True}
+    base |= {"cols": space.nearest_size("cols", cols), "chunks": "outer", "prefetch": True}
     wide = int(PACKED * space.target.l2_bytes) // (DEEP * problem.element.bytes)
-    packed = base | {"pack_b": True, "depth": _nearest(space, "depth", DEEP)}
-    packed |= {"cols": _nearest(space, "cols", wide)}
+    packed = base | {"pack_b": True, "depth": space.nearest_size("depth", DEEP)}
+    packed |= {"cols": space.nearest_size("cols", wide)}
     wanted = DEEP if workload.depth >= DEEP_FROM else (DEEP + SHALLOW) // 2
     depths = dict.fromkeys(
-        _nearest(space, "depth", min(depth, deepest)) for depth in (wanted, SHALLOW)
+        space.nearest_size("depth", min(depth, deepest)) for depth in (wanted, SHALLOW)
     )
     ways = [base | {"pack_b": False, "depth": depth} for depth in depths]
     first, *others = [*ways, packed] if deepest >= SHALLOW else [packed]
@@ -93,9 +92,3 @@ def _tiles(space: Space) -> list[TilePoint]:
         if tile.rows * tile.vectors >= LEAST_SUMS
     ]
     return sorted(able, key=padded)
-
-
-def _nearest(space: Space, name: str, wanted: int) -> Value:
-    size = space.parameter(name)
-    assert isinstance(size, Size)
-    return size.nearest(wanted)

@@ -10,8 +10,7 @@ from itertools import product
 from tilewise.kernels.nest import Role
 from tilewise.search.model.traffic import OWN_SHARE, PAGE_BYTES
 from tilewise.search.space.methods.algorithms import ALGORITHM, DIRECT, WANTED
-from tilewise.search.space.parameters import Size
-from tilewise.search.space.points import WHOLE, Point, TilePoint, Value
+from tilewise.search.space.points import WHOLE, Point, TilePoint
 from tilewise.search.space.space import Space
 from tilewise.search.space.tiles import (
     DEEPEST_SWEPT,
@@ -72,7 +71,7 @@ def _points_in_place(space: Space, base: Point) -> Iterator[Point]:
         computed = -(-rows // tile.rows) * -(-cols // tile.vectors)
         return computed * (tile.rows * tile.vectors + tile.rows + tile.vectors)
 
-    depth = _nearest(space, "depth", SHORT_ROWS)  # of rows that stay in the first cache
+    depth = space.nearest_size("depth", SHORT_ROWS)  # of rows that stay in the first cache
     for tile in sorted(split_tiles(space.workload), key=slots)[: MAX_SPLIT_POINTS // 2]:
         unroll = 2 if 2 in space.values("unroll") else 1
         for chunk in dict.fromkeys((WHOLE, depth)):
@@ -101,7 +100,7 @@ def streamed_points(space: Space) -> list[Point]:
         vectors, base = STREAMED_VECTORS, base | {"pack_a": True}
     else:
         vectors = LINES_VECTORS
-        base |= {"depth": _nearest(space, "depth", LINES_DEPTH), "unroll": LINES_UNROLL}
+        base |= {"depth": space.nearest_size("depth", LINES_DEPTH), "unroll": LINES_UNROLL}
         base |= {ALGORITHM: DIRECT} if ALGORITHM in base else {}
     tiles = [TilePoint(rows, width) for width in vectors]
     return [base | {"tile": tile} for tile in tiles if tile in space.values("tile")]
@@ -121,9 +120,9 @@ def joined_points(space: Space) -> list[Point]:
     tiles = -(-workload.rows // rows)
     base: Point = {p.name: p.values[0] for p in space.parameters} | {"rows": WHOLE}
     base |= division(space) | {"prefetch": True, "pack_a": True, "pack_b": True, "tile": tile}
-    base |= {"cols": _nearest(space, "cols", JOINED_COLS)}
+    base |= {"cols": space.nearest_size("cols", JOINED_COLS)}
     base |= {"unroll": max(u for u in space.values("unroll") if int(u) <= tiles)}
-    depths = dict.fromkeys(_nearest(space, "depth", depth) for depth in JOINED_DEPTHS)
+    depths = dict.fromkeys(space.nearest_size("depth", depth) for depth in JOINED_DEPTHS)
     return [base | {"depth": depth} for depth in depths if tile in space.values("tile")]
 
 
@@ -212,13 +211,6 @@ def _by_depth(swept: Sequence[Point]) -> list[Point]:
         if point["tile"].streams == 1:
             first.setdefault(point["tile"].depth, point)
     return list(first.values())
-
-
-def _nearest(space: Space, name: str, wanted: int) -> Value:
-    """The size nearest to the wanted one."""
-    size = space.parameter(name)
-    assert isinstance(size, Size)
-    return size.nearest(wanted)
 
 
 def division(space: Space) -> Point:

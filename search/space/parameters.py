@@ -62,6 +62,11 @@ class Size(Parameter):
 
     extent: int = 1
 
+    @classmethod
+    def below(cls, name: str, wanted: Iterable[int], extent: int) -> "Size":
+        """The wanted sizes that cut a dim of `extent`, and the whole."""
+        return cls(name, (*(size for size in wanted if size < extent), WHOLE), extent)
+
     def size(self, value: Any) -> int:
         """The size that a value wants."""
         return self.extent if value == WHOLE else int(value)

@@ -21,7 +21,7 @@ from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target.model import Target
 from tilewise.search.space.cache_limits import why_too_large
 from tilewise.search.space.methods.algorithms import ALGORITHM
-from tilewise.search.space.parameters import Parameter, step_aside
+from tilewise.search.space.parameters import Parameter, Size, step_aside
 from tilewise.search.space.points import Point, Value
 from tilewise.search.space.registry import added_parameters, changed
 from tilewise.search.space.schedules import part_of, schedule_of
@@ -62,6 +62,12 @@ class Space:
     @cached_property
     def _by_name(self) -> dict[str, Parameter]:
         return {p.name: p for p in self.parameters}
+
+    def nearest_size(self, name: str, wanted: int) -> Value:
+        """The value of a parameter of sizes that is nearest to a wanted one."""
+        size = self.parameter(name)
+        assert isinstance(size, Size)
+        return size.nearest(wanted)
 
     def encode(self, point: Point) -> tuple[float, ...]:
         """A point as numbers; near points have near numbers."""

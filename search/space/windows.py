@@ -32,18 +32,14 @@ def window_parameters(workload: Workload) -> tuple[Parameter, ...]:
         Choice("pack_a", (False,)),
         Choice("pack_b", (False,)),
         Size("depth", (WHOLE,), workload.depth),
-        _size("cols", WANTED_CHANNELS, channels),
-        _size("image_rows", WANTED_LINES, lines),
+        Size.below("cols", WANTED_CHANNELS, channels),
+        Size.below("image_rows", WANTED_LINES, lines),
         Parameter("lines", tuple(range(1, 1 + min(lines, MOST_LINES if has_lines else 1)))),
         Choice("nontemporal", (False, True) if _writes_whole_vectors(workload) else (False,)),
     ]
     if workload.target.threads > 1:
         chosen.append(Choice("parallel", workload.divisions()))
     return tuple(chosen)
-
-
-def _size(name: str, sizes: tuple[int, ...], extent: int) -> Size:
-    return Size(name, (*(size for size in sizes if size < extent), WHOLE), extent)
 
 
 def _tiles(workload: Workload) -> tuple[TilePoint, ...]:

@@ -3,7 +3,7 @@
 from tilewise.kernels.arithmetic import must_pack
 from tilewise.search.space.methods.algorithms import fetches_panels, method_parameters
 from tilewise.search.space.parameters import Choice, Parameter, RegisterTile, Size
-from tilewise.search.space.points import WHOLE, TilePoint, Value
+from tilewise.search.space.points import TilePoint, Value
 from tilewise.search.space.tiles import (
     joins_for_few_rows,
     register_tiles,
@@ -35,13 +35,13 @@ def parameters_of(workload: Workload) -> tuple[Parameter, ...]:
         Choice("outer", ("cols", "rows")),
         Choice("pack_a", _packs(workload, "A")),
         Choice("pack_b", _packs(workload, "B")),
-        _size(workload, "depth", _depths(workload), nest.k),
-        _size(workload, "cols", WANTED_COLS, nest.col),
+        Size.below("depth", _depths(workload), workload.depth),
+        Size.below("cols", WANTED_COLS, workload.cols),
     ]
     if nest.image == "A":
-        chosen.append(_size(workload, "image_rows", WANTED_IMAGE_ROWS, "oh"))
+        chosen.append(Size.below("image_rows", WANTED_IMAGE_ROWS, nest.extent("oh")))
     else:
-        chosen.append(_size(workload, "rows", WANTED_ROWS, nest.row))
+        chosen.append(Size.below("rows", WANTED_ROWS, workload.rows))
     if _may_prefetch(workload):
         chosen.append(Choice("prefetch", (False, True)))
     if workload.has_blocks_ahead:
@@ -66,11 +66,6 @@ def _packs(workload: Workload, operand: str) -> tuple[Value, ...]:
 
 def _depths(workload: Workload) -> tuple[int, ...]:
     return (SHALLOW_DEPTH, *WANTED_DEPTHS) if joins_for_few_rows(workload) else WANTED_DEPTHS
-
-
-def _size(workload: Workload, name: str, sizes: tuple[int, ...], dim: str) -> Size:
-    extent = workload.nest.extent(dim)
-    return Size(name, (*(s for s in sizes if s < extent), WHOLE), extent)
 
 
 def _may_prefetch(workload: Workload) -> bool:

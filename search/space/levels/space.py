@@ -63,15 +63,15 @@ class LevelSpace(Space):
             Parameter("depth", tuple(d for d in DEPTHS if d <= depth)),
             Choice("inner", (ROWS_FIRST, COLS_FIRST)),
             Choice("outer", (ROWS_FIRST, COLS_FIRST)),
-            _size("rows", SHARES, rows),
-            _size("cols", SHARES, cols),
-            *(_size(lead_name(loop), LEADS, loop.extent) for loop in form.lead),
+            Size.below("rows", SHARES, rows),
+            Size.below("cols", SHARES, cols),
+            *(Size.below(lead_name(loop), LEADS, loop.extent) for loop in form.lead),
         ]
         if form.op == "contraction":
             chosen += [
-                _size("cache_rows", CACHED, rows),
-                _size("cache_cols", CACHED, cols),
-                _size("cache_depth", CACHED_DEPTHS, depth),
+                Size.below("cache_rows", CACHED, rows),
+                Size.below("cache_cols", CACHED, cols),
+                Size.below("cache_depth", CACHED_DEPTHS, depth),
             ]
         return tuple(chosen)
 
@@ -143,10 +143,6 @@ class LevelSpace(Space):
 def lead_name(loop: Loop) -> str:
     """The parameter of a loop's share."""
     return f"share_{loop.name}"
-
-
-def _size(name: str, sizes: tuple[int, ...], extent: int) -> Size:
-    return Size(name, (*(size for size in sizes if size < extent), WHOLE), extent)
 
 
 def _ordered(pair: list[tuple[str, int]], first: object) -> list[tuple[str, int]]:

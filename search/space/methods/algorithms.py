@@ -12,7 +12,7 @@ from tilewise.kernels.steps.transformed import AlgorithmStep
 from tilewise.search.space.methods.strassen import levels_of
 from tilewise.search.space.methods.winograd import has_far_result, has_large_filter, outputs_of
 from tilewise.search.space.parameters import Choice, Parameter, Size
-from tilewise.search.space.points import WHOLE, Point, Value
+from tilewise.search.space.points import Point, Value
 from tilewise.search.space.workload import Workload
 
 DIRECT, ALGORITHM, WANTED = "direct", "algorithm", "tiles"
@@ -34,10 +34,9 @@ def method_parameters(workload: Workload) -> tuple[Parameter, ...]:
     steps = steps_of(workload)
     if not steps:
         return ()
-    most = max(rows_of_methods(workload))
-    wanted = tuple(size for size in WANTED_TILES if size < most)
     names = (f"{step.name}{step.size}" for step in steps)
-    chosen = (Choice(ALGORITHM, (DIRECT, *names)), Size(WANTED, (*wanted, WHOLE), most))
+    tiles = Size.below(WANTED, WANTED_TILES, max(rows_of_methods(workload)))
+    chosen = (Choice(ALGORITHM, (DIRECT, *names)), tiles)
     return (*chosen, Choice(PAST_CACHES, (False, True))) if has_far_result(workload) else chosen
 
 
