@@ -21,9 +21,10 @@ def instruction_of(nest: Nest, target: Target) -> str:
 
 def with_instruction(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
     """Return a schedule that names its instruction, where it has a choice and names none."""
+    if problem.element.name not in WITH_CHOICE:
+        return schedule
     nest = loop_nest(problem, schedule)
-    has_choice = problem.element.name in WITH_CHOICE and not nest.algorithm and not nest.group
-    if not has_choice or nest.compute.instruction:
+    if nest.algorithm or nest.group or nest.compute.instruction:
         return schedule
     places = [step.place for step in schedule.steps]
     at, step = places.index(Place.REGISTER), Instruction(instruction_of(nest, target))
