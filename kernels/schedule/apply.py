@@ -13,7 +13,7 @@ from tilewise.kernels.steps.sweep import MOST_ROWS_OF_B
 from tilewise.kernels.steps.transformed import check_place
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def loop_nest(problem: Problem, schedule: Schedule) -> Nest:
     """Return the loop nest of a schedule.
 
