@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
+from tests.search.registers import register_of
 from tests.search.replies import finals_reply, in_turn, trial_reply
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Register, Schedule
+from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import Target
 from tilewise.search.engine.tune import tune
 from tilewise.search.records import TuneRequest
@@ -15,11 +16,6 @@ from tilewise.search.timing.pace import WORTH
 TARGET = Target("fake", vector_bytes=64, vector_registers=32, l1_bytes=48 << 10,
                 l2_bytes=1 << 20, l3_bytes=32 << 20)  # fmt: skip
 SQUARE = parse_problem("matmul:m=512,n=512,k=512,dtype=f32")
-
-
-def register_of(schedule: Schedule) -> Register:
-    """The register step of a schedule."""
-    return next(step for step in schedule.steps if isinstance(step, Register))
 
 
 class FakeRunner:

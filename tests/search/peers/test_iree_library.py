@@ -34,7 +34,8 @@ def maker(case: Case, threads: int = 1, winograd: int = 0) -> Maker:
     target = resolve("host" if threads == 1 else f"cpu:host,threads={threads}")
     space = Space(case.problem, target)
     liked = map(space.schedule, prior_points(Model.shipped(space), 40))
-    return Maker(next(one for one in liked if (one.winograd or 0) >= winograd), target)
+    sizes = ((one, one.algorithm.size if one.algorithm else 0) for one in liked)
+    return Maker(next(one for one, size in sizes if size >= winograd), target)
 
 
 @pytest.mark.parametrize("text", PROBLEMS)

@@ -7,6 +7,7 @@ import ctypes
 import time
 from typing import Any
 
+from tests.search.registers import register_of
 from tilewise.kernels.schedule import Schedule
 from tilewise.search.runner.child import __main__ as child
 
@@ -18,7 +19,7 @@ class FaultySession(child.Session):
     """A session whose candidates fail by their register rows."""
 
     def call(self, steps: Any) -> Any:
-        rows = Schedule.from_json(steps).register.rows
+        rows = register_of(Schedule.from_json(steps)).rows
         if rows == HANG:
             time.sleep(3600)
         if rows == CRASH:

@@ -8,6 +8,7 @@ import os
 import time
 from typing import Any
 
+from tests.search.registers import register_of
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.schedule import Schedule
 from tilewise.search.runner.child import compiler
@@ -18,7 +19,7 @@ HANG, CRASH, REFUSE = 2, 3, 6
 
 class FaultyCompiler(compiler.Compiler):
     def compile(self, steps: Any) -> CompileReply:
-        rows = Schedule.from_json(steps).register.rows
+        rows = register_of(Schedule.from_json(steps)).rows
         if rows == HANG:
             time.sleep(3600)
         if rows == CRASH:

@@ -4,6 +4,7 @@ for a candidate that hangs on purpose."""
 from dataclasses import dataclass
 from typing import Any
 
+from tests.search.registers import register_of
 from tests.search.runner.faulty_child import HANG
 from tilewise.kernels.schedule import Schedule
 from tilewise.search.runner.limits import Limits
@@ -24,6 +25,6 @@ class Patient(Runner):
     def trial(
         self, steps: list[Any], best_s: float | None, control: Message | None = None
     ) -> Message:
-        hangs = Schedule.from_json(steps).register.rows == HANG
+        hangs = register_of(Schedule.from_json(steps)).rows == HANG
         self.limits = BRIEF if hangs else LIMITS
         return super().trial(steps, best_s, control)
