@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.search.registers import register_of
 from tests.service.cluster import tuners
 from tests.service.cluster.injected import faults
 from tilewise.kernels.schedule import Schedule, loop_nest
@@ -25,7 +26,7 @@ def lower_or_loop(problem: Any, schedule: Schedule, target: Any) -> Any:
 
 
 def noted_trial(session: Any, steps: Any, *others: Any, **named: Any) -> Any:
-    rows = Schedule.from_json(steps).register.rows
+    rows = register_of(Schedule.from_json(steps)).rows
     tuners.note(f"injected began {rows} {time.monotonic()}")
     return trial(session, steps, *others, **named)
 
@@ -65,7 +66,7 @@ class InjectedSession(child.Session):
     """A session whose candidates misbehave while they run."""
 
     def call(self, steps: Any) -> Any:
-        rows = Schedule.from_json(steps).register.rows
+        rows = register_of(Schedule.from_json(steps)).rows
         return Misbehaving(super().call(steps), rows, self.operands["C"])
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.search.engine.faults import propose_rows
+from tests.search.registers import register_of
 from tests.service.cluster import tuners
 from tests.service.cluster.injected import faults
 from tilewise.kernels.schedule import Schedule
@@ -29,7 +30,7 @@ class Injected(Runner):
     ahead = 0  # all is compiled where it is timed, so that the limit of a loop is its own
 
     def trial(self, steps: list[Any], best_s: float | None, control: Message | None = None) -> Any:
-        rows = Schedule.from_json(steps).register.rows
+        rows = register_of(Schedule.from_json(steps)).rows
         self.limits = BRIEF if rows in HANGING else PATIENT
         try:
             return super().trial(steps, best_s, control)
