@@ -4,6 +4,7 @@ from functools import partial
 
 from tests.brief import FINALS_S
 from tests.search.engine.faults import propose_rows
+from tests.search.registers import register_of
 from tests.search.runner import faulty_child
 from tests.service.conftest import PROBLEM
 from tilewise.kernels.problem import parse_problem
@@ -30,7 +31,7 @@ class Impatient(Runner):
 
     def _ask(self, request, limit_s, kind):
         steps = request.get("steps")
-        hangs = steps and Schedule.from_json(steps).register.rows == faulty_child.HANG
+        hangs = steps and register_of(Schedule.from_json(steps)).rows == faulty_child.HANG
         return super()._ask(request, 1.0 if hangs else limit_s, kind)
 
 
