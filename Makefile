@@ -61,9 +61,9 @@ docs: .venv/installed-docs
 test-long: .venv/installed-dev
 	$(BIN)/python -m pytest -n 2 --timeout 7200 -m hypothesis --hypothesis-profile long
 
-# 3000 random requests and sequences of requests, other ones each time.
+# 3000 random sequences of requests and 300 requests of each operation, other ones each time.
 fuzz: .venv/installed-dev
-	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile fuzz tests/service/api/test_fuzz.py
+	$(BIN)/python -m pytest --timeout 7200 --hypothesis-profile fuzz tests/service/api/test_fuzz.py
 
 # Twenty minutes of mixed load on a service, on loopback; `make test` runs a few seconds of it.
 soak: .venv/installed-dev
