@@ -69,6 +69,8 @@ class _Filter(NamedTuple):
         waits = hypot(l3.line, products) - products
         if not self.is_fetched:
             waits += l3.unfetched
+        elif self.rows >= self.tiles:  # to the first cache
+            waits = max(0.0, waits - l3.near)
         return waits
 
 

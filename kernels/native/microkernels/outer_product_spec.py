@@ -39,6 +39,7 @@ class OuterProductSpec:
         taps: whether there is a loop over filter taps.
         prefetched: lines of a row of B's next block to fetch in every unrolled iteration.
         fetch: what is prefetched; None for nothing.
+        fetch_offset: bytes from where the driver says a panel is fetched to where it is.
         bias_rows: whether the bias has an element for each row, not for each column.
         filled_row: words between rows of B in place, where a panel is packed while its first
             tile of rows is computed; 0 where it is packed before.
@@ -58,6 +59,7 @@ class OuterProductSpec:
     taps: bool
     prefetched: int = 0
     fetch: Fetch | None = None
+    fetch_offset: int = 0
     bias_rows: bool = False
     filled_row: int = 0
     spreads_c: bool = False

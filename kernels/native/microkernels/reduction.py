@@ -161,6 +161,7 @@ class Reduction:
         size = self.tile.vectors * self.spec.lanes * self.words.element.bytes
         lines = -(-size // LINE_BYTES)
         b = self.builder
+        ahead = b.add(ahead, const(self.spec.fetch_offset)) if self.spec.fetch_offset else ahead
         apart = b.sdiv(b.add(self.arg.ahead_step, const(lines - 1)), const(lines))
         for line in range(lines):
             self._prefetch(b.add(ahead, b.mul(apart, const(line))))

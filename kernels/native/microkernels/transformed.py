@@ -91,7 +91,7 @@ class TransformedProduct:
             relu=bool(flags & RELU),
             ceiling=ceiling_of(flags),
         )
-        alone = replace(spec, taps=False, bias_rows=False, epilogue=0)
+        alone = replace(_nearer(nest, target, spec), taps=False, bias_rows=False, epilogue=0)
         past_caches = nest.store.is_nontemporal
         if past_caches and transforms.cols:
             raise LoweringError(
@@ -126,3 +126,19 @@ class TransformedProduct:
 
 def _of_result(spec: TransformSpec) -> Piece:
     return Piece("sums of products", (spec,), emit_transform_result, True)
+
+
+def _nearer(nest: Nest, target: Target, spec: OuterProductSpec) -> OuterProductSpec:
+    """Fetch panels to the first cache where one tile reads each, and the last cache is far away.
+
+    A register tile then has all tiles of a thread's block. Each thread packs or reads all panels,
+    and has a part of the tiles.
+    """
+    far, fetch = target.core.far_l3, spec.fetch
+    tiles = min(nest.enclosing(nest.row), nest.part(nest.row))
+    if fetch is None or far is None or tiles > nest.tile.rows:
+        return spec
+    offset = far.near_bytes - fetch.distance
+    return replace(
+        spec, fetch=replace(fetch, distance=far.near_bytes, level=1), fetch_offset=offset
+    )
