@@ -6,6 +6,7 @@ loops and stores that are there. So every check finds in its nest what it asks a
 register tile that it is a multiple of, a pack the panels that it fills.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -45,7 +46,7 @@ class Place(IntEnum):
 
 
 @dataclass(frozen=True)
-class Step:
+class Step(ABC):
     """One step of a schedule: a frozen value with a JSON form.
 
     Attributes:
@@ -65,17 +66,17 @@ class Step:
         """Return `{"step": name, ...fields}`."""
         return {"step": self.name, **vars(self)}
 
+    @abstractmethod
     def check(self, nest: Nest) -> None:
         """Raise unless the step can be applied to a nest.
 
         Raises:
             ScheduleError: names the step, the problem and the reason.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def apply(self, nest: Nest) -> Nest:
         """Return the nest after the step, which has been checked."""
-        raise NotImplementedError
 
     def refused(self, nest: Nest, why: str) -> ScheduleError:
         """Return the error that names the step, the problem and the reason."""

@@ -18,6 +18,10 @@ class Retired(Step):
         """Raise: no nest is made by it."""
         raise self.refused(nest, "an earlier version had this step; search again")
 
+    def apply(self, nest: Nest) -> Nest:
+        """Raise: no nest is made by it."""
+        raise self.refused(nest, "an earlier version had this step; search again")
+
 
 @dataclass(frozen=True)
 class Divide(Retired):

@@ -79,7 +79,7 @@ def emit_on(
     shape: Form,
     opening: Opening,
     shared: Sequence[str] = (),
-    told: Sequence[str] = (),
+    loop_lines: Sequence[str] = (),
 ) -> str:
     """The transform module that makes the loops of an op in another form.
 
@@ -89,14 +89,14 @@ def emit_on(
             groups.
         opening: writes what makes that form of the op behind a handle, and gives the new handle.
         shared: named sequences that `opening` includes.
-        told: what the header says of the loops.
+        loop_lines: what the header says of the loops.
 
     Raises:
         LoweringError: the blocks cannot be made static, or the vectors cannot run.
     """
     _check_vectors(shape)
     main, others = _products(shape, opening)
-    return _assembled(schedule, shape.nest, told, main, [*others, *shared])
+    return _assembled(schedule, shape.nest, loop_lines, main, [*others, *shared])
 
 
 def _check_vectors(shape: Form) -> None:
@@ -169,21 +169,21 @@ def _windows(shape: Form) -> tuple[str, list[str]]:
 
 
 def _assembled(
-    schedule: Schedule, nest: Nest, told: Sequence[str], main: str, shared: list[str]
+    schedule: Schedule, nest: Nest, loop_lines: Sequence[str], main: str, shared: list[str]
 ) -> str:
     """The whole module, with its header."""
     body = "\n".join([main, *shared])
-    header = _header(nest.problem, schedule, told)
+    header = _header(nest.problem, schedule, loop_lines)
     return f"{header}{MODULE}\n{textwrap.indent(body, '  ')}}}\n"
 
 
-def _header(problem: Problem, schedule: Schedule, told: Sequence[str]) -> str:
+def _header(problem: Problem, schedule: Schedule, loop_lines: Sequence[str]) -> str:
     lines = [
         f"problem:  {problem.canonical}",
         f"schedule: {schedule.hash}",
         *(f"note:     {note}" for note in notes(problem)),
     ]
-    loops = [*told, ""] if told else []
+    loops = [*loop_lines, ""] if loop_lines else []
     return (
         "".join(f"// {line}\n" for line in lines)
         + HEADER_END

@@ -41,7 +41,7 @@ def op_nest(
         parts: the op's loops by what they do.
         packed: the operands.
     """
-    nest, dims = _before_steps(problem, extents, parts), parts.told(packed.order)
+    nest, dims = _before_steps(problem, extents, parts), parts.names_of(packed.order)
     steps = [step for step in schedule.steps if getattr(step, "dim", nest.k) in nest.extents]
     nest = _applied(nest, (step for step in steps if step.phase <= Phase.MICRO_KERNEL))
     tiled = _applied(nest, (step for step in steps if step.phase is Phase.LOOPS))
@@ -62,12 +62,12 @@ def _before_steps(problem: Problem, extents: Dims, parts: Parts) -> Nest:
     """The nest of the problem over an op's dims: one of its rows and reductions, and others."""
     nest = nest_of(problem)
     found = {parts.names[dim]: extents[dim] for dim in parts.order}
-    around = (name for name in parts.told(parts.rows) if name not in nest.rows)
+    around = (name for name in parts.names_of(parts.rows) if name not in nest.rows)
     roles = {
-        **dict.fromkeys(parts.told(parts.alone), Role.LEAD),
+        **dict.fromkeys(parts.names_of(parts.alone), Role.LEAD),
         **dict.fromkeys((*around, *nest.rows), Role.ROW),
         **{nest.col: Role.COL, nest.k: Role.K},
-        **dict.fromkeys(parts.told(parts.taps), Role.TAP),
+        **dict.fromkeys(parts.names_of(parts.taps), Role.TAP),
     }
     dims = tuple(Dim(name, found.get(name, 1), role) for name, role in roles.items())
     return replace(nest, dims=dims, group=0)

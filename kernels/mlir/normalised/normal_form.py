@@ -112,7 +112,7 @@ def normal_form(lone: LoneOp, schedule: Schedule) -> NormalForm:
         numbers=numbers,
         interchange=tuple(kept.index(dim) for dim in parts.order),
         has_units=1 in nest.extents or any(1 in one.shape for one in (nest.a, nest.b, nest.c)),
-        names=tuple(parts.told(dims) for dims in packed.operands),
+        names=tuple(parts.names_of(dims) for dims in packed.operands),
         has_own_loops=not any(name[-1].isdigit() for name in parts.names.values()),
         packing=packed,
     )
@@ -137,12 +137,12 @@ def _form(
 ) -> Form:
     problem = parse_problem(lone.found.problem)
     element, kind = problem.element, "f" if problem.element.is_float else "i"
-    a, b, c = (parts.told(dims) for dims in packed.operands)
+    a, b, c = (parts.names_of(dims) for dims in packed.operands)
     taps = {parts.names[dim]: lone.nest.extents[dim] for dim in parts.taps}
     return Form(
         nest=loops,
         op=lone.found.op,
-        dims=parts.told(packed.order),
+        dims=parts.names_of(packed.order),
         result_dims=c,
         bias_dims=(),
         has_epilogue=False,

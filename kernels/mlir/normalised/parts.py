@@ -76,7 +76,7 @@ class Parts:
         """The loops of the result in the order in which it is packed."""
         return tuple(dim for dim in self.order if dim not in self.sums)
 
-    def told(self, dims: Iterable[int]) -> tuple[str, ...]:
+    def names_of(self, dims: Iterable[int]) -> tuple[str, ...]:
         """Their names."""
         return tuple(self.names[dim] for dim in dims)
 

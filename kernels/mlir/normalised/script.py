@@ -22,12 +22,12 @@ def emit_normalised(normal: NormalForm, schedule: Schedule) -> str:
         ScheduleError: the schedule cannot be applied to the problem.
         LoweringError: it can, but not to this op.
     """
-    told = tuple(printed(loop_nest(normal.problem, schedule))) if normal.has_own_loops else ()
+    loop_lines = tuple(printed(loop_nest(normal.problem, schedule))) if normal.has_own_loops else ()
 
     def opening(writer: Writer, handle: str) -> str:
         return _normalised(normal, writer, handle)
 
-    return emit_on(schedule, normal.form, opening, _shared(normal), told)
+    return emit_on(schedule, normal.form, opening, _shared(normal), loop_lines)
 
 
 def _shared(normal: NormalForm) -> list[str]:
@@ -59,8 +59,8 @@ def _normalised(normal: NormalForm, writer: Writer, handle: str) -> str:
 def _packed(normal: NormalForm, writer: Writer, handle: str) -> str:
     """Lines that pack whole operands; a handle on the op over what is packed."""
     w = writer
-    told = zip("ABC", normal.names, strict=True)
-    forms = "; ".join(f"{name}[{', '.join(of)}]" for name, of in told)
+    named = zip("ABC", normal.names, strict=True)
+    forms = "; ".join(f"{name}[{', '.join(of)}]" for name, of in named)
     w.line(f"// one packed form: {forms}")
     packed = w.name("packed_op")
     sizes = list(normal.packing.sizes)
