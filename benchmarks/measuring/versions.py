@@ -1,13 +1,16 @@
-"""Kernels of two versions of Tilewise, timed in turn: what a change of the code is worth.
+"""Compare the kernels of two versions of Tilewise: faster, slower, same or undecided.
 
-    python -m benchmarks.measuring.versions OTHER [PROBLEM ...] [--suites square background]
+    python -m benchmarks.measuring.versions BASE [PROBLEM ...] [--suites square background]
         [--processes 3] [--rounds 20]
 
-OTHER is a checkout of another version. For each problem of the suites a short search finds a
-schedule; each version compiles it in a process of its own, on the same processor, and both are
-timed in turn, in the order A B B A. A ratio above 1 says that this version is the faster one. Where
-buffers lie moves a kernel by some percent, so several pairs of processes are timed; the median is
-over all their rounds, and beside it stand the least and the greatest median of a pair.
+BASE is a checkout of another version, or a revision of this repository. For each problem of the
+suites a short search finds a schedule. Each version compiles it in its own process, on the same
+processor, and both are timed in turn, in the order A B B A. A ratio above 1 means that this version
+is faster. Where buffers are allocated moves a kernel by some percent, so several pairs of processes
+are timed; the median is over all their rounds, and beside it are the least and the greatest median
+of a pair. A problem that remains undecided is timed once more, with twice as many pairs.
+
+The command exits with 1 if a problem is slower than BASE by more than the tolerance.
 """
 
 import argparse
@@ -15,7 +18,12 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
 from math import exp, log
 from pathlib import Path
 from statistics import median
@@ -61,6 +69,40 @@ for line in sys.stdin:
 """
 
 
+class Verdict(StrEnum):
+    """What an interval of ratios says about a change."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    SAME = "same"
+    UNDECIDED = "undecided"
+
+
+def verdict(low: float, high: float, tolerance: float) -> Verdict:
+    """Return the verdict on an interval of ratios (time of BASE over time of this version)."""
+    if high < 1 - tolerance:
+        return Verdict.SLOWER
+    if low > 1 + tolerance:
+        return Verdict.FASTER
+    is_close = low >= 1 - tolerance and high <= 1 + tolerance
+    return Verdict.SAME if is_close else Verdict.UNDECIDED
+
+
+@contextmanager
+def checkout(base: str) -> Iterator[Path]:
+    """Yield a folder with the version `base`: the folder itself, or a worktree of a revision."""
+    if Path(base).is_dir():
+        yield Path(base).resolve()
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        git = ["git", "-C", str(HERE), "worktree"]
+        subprocess.run([*git, "add", "--quiet", "--detach", folder, base], check=True)
+        try:
+            yield Path(folder)
+        finally:
+            subprocess.run([*git, "remove", "--force", folder], check=True)
+
+
 class Version:
     """A kernel of one version, in a process of its own."""
 
@@ -98,15 +140,12 @@ class Version:
         return line
 
 
-def compare(
-    problem: Problem, other: Path, processes: int, rounds: int, trials: int
-) -> list[list[float]]:
-    """The other version's time over this one's, of each round of each pair of processes."""
+def schedule_for(problem: Problem, trials: int) -> tuple[list[Any], int]:
+    """Return the steps that a short search finds, and how many runs make a sample."""
     found = tune(problem, detect(), TuneRequest(trials), MemoryStore())
     assert found.best is not None
-    steps = list(found.best.schedule.to_json())
     repeat = max(1, round(SAMPLE_S / (found.best.measurement.time_us / 1e6)))
-    return [pair(problem, steps, other, rounds, repeat) for _ in range(processes)]
+    return list(found.best.schedule.to_json()), repeat
 
 
 def pair(problem: Problem, steps: list[Any], other: Path, rounds: int, repeat: int) -> list[float]:
@@ -125,35 +164,64 @@ def pair(problem: Problem, steps: list[Any], other: Path, rounds: int, repeat: i
     return ratios
 
 
+def interval_of(pairs: list[list[float]]) -> tuple[float, float]:
+    """Return the 95% interval of the median over all rounds of all pairs."""
+    ratios = sorted(ratio for one in pairs for ratio in one)
+    low, high = median_interval(len(ratios))
+    return ratios[low], ratios[high]
+
+
+def compare(problem: Problem, base: Path, options: argparse.Namespace) -> list[list[float]]:
+    """Return the time of `base` over that of this version, of each round of each pair."""
+    steps, repeat = schedule_for(problem, options.trials)
+    pairs: list[list[float]] = []
+    for count in (options.processes, 2 * options.processes):
+        pairs += [pair(problem, steps, base, options.rounds, repeat) for _ in range(count)]
+        if verdict(*interval_of(pairs), options.tolerance) is not Verdict.UNDECIDED:
+            break
+    return pairs
+
+
 def main() -> int:
-    """Compare the versions on every problem of the suites."""
+    """Compare the versions on every problem of the suites; return 1 after a regression."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("other", type=Path, help="a checkout of the other version")
+    parser.add_argument("base", help="a checkout or a git revision of the other version")
     parser.add_argument("problems", nargs="*", help="instead of suites")
     parser.add_argument("--suites", nargs="+", default=["square", "background"])
     parser.add_argument("--processes", type=int, default=3, help="pairs of processes")
     parser.add_argument("--rounds", type=int, default=20, help="of each pair")
     parser.add_argument("--trials", type=int, default=12, help="of the search for a schedule")
+    parser.add_argument("--tolerance", type=float, default=0.03, help="a change that is none")
     options = parser.parse_args()
-    began, middles = time.monotonic(), []
     suites = [read_suite(SUITES / f"{name}.json") for name in options.suites]
     problems = [entry.problem for suite in suites for entry in suite.entries]
-    print(f"{'problem':<76} {'ratio':>6}  95% interval    medians of pairs")
-    for problem in map(parse_problem, options.problems) if options.problems else problems:
-        other = options.other.resolve()
-        pairs = compare(problem, other, options.processes, options.rounds, options.trials)
-        ratios = sorted(ratio for one in pairs for ratio in one)
-        low, high = median_interval(len(ratios))
-        middles.append(median(ratios))
+    if options.problems:
+        problems = [parse_problem(text) for text in options.problems]
+    with checkout(options.base) as base:
+        return report(problems, base, options)
+
+
+def report(problems: list[Problem], base: Path, options: argparse.Namespace) -> int:
+    """Print a row for each problem and a summary; return 1 after a regression."""
+    began = time.monotonic()
+    middles: list[float] = []
+    verdicts: Counter[Verdict] = Counter()
+    print(f"{'problem':<76} {'ratio':>6}  95% interval    medians of pairs  verdict")
+    for problem in problems:
+        pairs = compare(problem, base, options)
+        low, high = interval_of(pairs)
+        middles.append(median(ratio for one in pairs for ratio in one))
+        found = verdict(low, high, options.tolerance)
+        verdicts[found] += 1
         print(
-            f"{problem.canonical:<76} {middles[-1]:>6.3f}  "
-            f"{ratios[low]:.3f} to {ratios[high]:.3f}  "
-            f"{min(map(median, pairs)):.3f} to {max(map(median, pairs)):.3f}",
+            f"{problem.canonical:<76} {middles[-1]:>6.3f}  {low:.3f} to {high:.3f}  "
+            f"{min(map(median, pairs)):.3f} to {max(map(median, pairs)):.3f}    {found}",
             flush=True,
         )
     mean = exp(sum(map(log, middles)) / len(middles))
-    print(f"geometric mean of {len(middles)}: {mean:.4f}; {time.monotonic() - began:.0f} s")
-    return 0
+    counts = ", ".join(f"{verdicts[one]} {one}" for one in Verdict)
+    print(f"{counts}; geometric mean {mean:.4f}; {time.monotonic() - began:.0f} s")
+    return int(verdicts[Verdict.SLOWER] > 0)
 
 
 if __name__ == "__main__":

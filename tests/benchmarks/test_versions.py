@@ -1,0 +1,45 @@
+"""The comparison of two versions: verdicts from intervals, and how a version is found."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchmarks.measuring.versions import HERE, Verdict, checkout, interval_of, verdict
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.90, 0.96, Verdict.SLOWER),
+        (0.90, 0.98, Verdict.UNDECIDED),
+        (0.98, 1.02, Verdict.SAME),
+        (1.01, 1.06, Verdict.UNDECIDED),
+        (1.04, 1.20, Verdict.FASTER),
+        (0.50, 1.50, Verdict.UNDECIDED),
+    ],
+)
+def test_the_whole_interval_decides(low: float, high: float, expected: Verdict) -> None:
+    assert verdict(low, high, tolerance=0.03) is expected
+
+
+def test_rounds_of_all_pairs_make_the_interval() -> None:
+    low, high = interval_of([[0.99, 1.0, 1.01] * 4, [1.0, 1.02, 0.98] * 4])
+    assert 0.98 <= low <= 1.0 <= high <= 1.02
+
+
+def test_a_folder_is_used_as_it_is(tmp_path: Path) -> None:
+    with checkout(str(tmp_path)) as folder:
+        assert folder == tmp_path.resolve()
+
+
+def test_a_revision_is_checked_out_and_removed() -> None:
+    git = ["git", "-C", str(HERE)]
+    try:
+        head = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True).strip()
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("needs a clone of the repository")
+    with checkout(head) as folder:
+        assert (folder / "kernels" / "__init__.py").is_file()
+    assert not folder.exists()
+    assert str(folder) not in subprocess.check_output([*git, "worktree", "list"], text=True)
