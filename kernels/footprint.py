@@ -4,9 +4,9 @@ import os
 from math import ceil, prod
 
 from tilewise.kernels.errors import ProblemError
-from tilewise.kernels.minimal_filtering import outputs_for, tile_filtering
 from tilewise.kernels.nest import nest_of
 from tilewise.kernels.problem import Problem
+from tilewise.kernels.winograd import outputs_for, winograd_transforms
 
 GIB = 1024**3
 MARGIN_BYTES = 1 * GIB
@@ -57,14 +57,14 @@ def working_bytes(problem: Problem) -> int:
 
 
 def _transformed_share(problem: Problem) -> int:
-    """How often minimal filtering has a value of the filter: transformed along a side, and both."""
+    """Copies of a filter that Winograd transforms make, along one side and along both."""
     outputs, (rows, cols) = outputs_for(problem.window, problem.stride), problem.window
     if not outputs:
         return 0
-    filtering = tile_filtering(max(outputs), problem.window, problem.stride)
-    height, width = filtering.input
+    transforms = winograd_transforms(max(outputs), problem.window, problem.stride)
+    height, width = transforms.input
     half = max(height * cols, rows * width)
-    return ceil((filtering.products + half) / (rows * cols))
+    return ceil((transforms.products + half) / (rows * cols))
 
 
 def padded_bytes(problem: Problem) -> int:

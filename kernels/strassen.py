@@ -19,7 +19,7 @@ sums of operands.
 
 from fractions import Fraction
 
-from tilewise.kernels.minimal_filtering import Matrix
+from tilewise.kernels.winograd import Matrix
 
 
 def _matrix(*rows: str) -> Matrix:

@@ -1,4 +1,4 @@
-"""Points of minimal filtering, by how much the transforms at them round.
+"""Points of Winograd transforms, by how much these round.
 
     python -m benchmarks.kernels.points OUTPUT TAPS [--square] [--channels 16] [--shown 8]
         [--pairs 1/2 1 2]
@@ -8,7 +8,7 @@ computes a strip of tiles in f32 with F(OUTPUT, TAPS), along one axis or with --
 with --pairs that set alone. Printed are the best sets: the rms errors against float64, in those of
 the direct method in f32, on each kind of operands that `accuracy=standard` asks about
 (`tilewise.kernels.oracle.accuracy`). The products are summed one by one, as a micro-kernel does,
-and the transforms row by row. The points of `tilewise.kernels.minimal_filtering` were found so.
+and the transforms row by row. The points of `tilewise.kernels.winograd` were found so.
 """
 
 import argparse
@@ -18,17 +18,17 @@ from itertools import combinations
 
 import numpy as np
 
-from tilewise.kernels.minimal_filtering import (
-    ZERO,
-    Filtering,
-    Matrix,
-    filtering_at,
-    minimal_filtering,
-)
 from tilewise.kernels.oracle.accuracy import KINDS, operands_of_kind, rms_error
 from tilewise.kernels.oracle.operands import Array, Operands
 from tilewise.kernels.oracle.reference import reference
 from tilewise.kernels.problem import Conv2d
+from tilewise.kernels.winograd import (
+    ZERO,
+    CookToom,
+    Matrix,
+    cook_toom,
+    cook_toom_at,
+)
 
 CANDIDATES = tuple(
     Fraction(eighths, 8) for eighths in (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24)
@@ -90,16 +90,16 @@ class Strip:
 
     def errors(self, points: Points) -> Errors:
         """The rms errors at these points, in those of the direct method."""
-        across = filtering_at(points, self.taps)
-        down = across if self.is_square else minimal_filtering(1, 1)
+        across = cook_toom_at(points, self.taps)
+        down = across if self.is_square else cook_toom(1, 1)
         return {
             kind: rms_error(self._filtered(down, across, given), self.exact[kind])
             / rms_error(self._direct(given), self.exact[kind])
             for kind, given in self.operands.items()
         }
 
-    def _filtered(self, down: Filtering, across: Filtering, given: Operands) -> Array:
-        """The strip in f32, by minimal filtering."""
+    def _filtered(self, down: CookToom, across: CookToom, given: Operands) -> Array:
+        """The strip in f32, by Winograd transforms."""
         image, weights = given["A"][0], given["B"]
         starts = np.arange(TILES) * self.output
         tiles = np.stack([image[:, starts + j] for j in range(across.input)], axis=1)

@@ -1,4 +1,4 @@
-"""Convolutions by minimal filtering: beside the direct method and oneDNN, and how accurate.
+"""Convolutions by Winograd transforms: beside the direct method and oneDNN, and how accurate.
 
     python -m benchmarks.kernels.winograd [PROBLEM ...] [--filters square3|others|strided]
         [--trials 64] [--no-errors] [--db URL] [--out FILE.json]
@@ -31,7 +31,6 @@ import numpy as np
 
 from benchmarks.kernels.threads import best_steps
 from tilewise.bench.machine import processor
-from tilewise.kernels.minimal_filtering import outputs_for, tile_filtering
 from tilewise.kernels.native.jit.functions import load
 from tilewise.kernels.native.microbench import peak_gflops
 from tilewise.kernels.native.plan import plan
@@ -41,6 +40,7 @@ from tilewise.kernels.oracle.operands import empty_aligned
 from tilewise.kernels.problem import Conv2d, Problem, parse_problem
 from tilewise.kernels.schedule import Pack, Register, Schedule, Winograd, loop_nest
 from tilewise.kernels.target import Target, resolve
+from tilewise.kernels.winograd import outputs_for, winograd_transforms
 from tilewise.search.peers.screen import Bench, screen
 from tilewise.search.peers.variant import PeerAbsentError
 from tilewise.search.runner.child.accuracy import direct_errors, errors_of
@@ -282,7 +282,7 @@ def worst_table(rows: list[Row]) -> list[str]:
     for taps in dict.fromkeys(tuple(row["taps"]) for row in rows):
         of_filter = [row for row in rows if tuple(row["taps"]) == taps]
         for name in (name for name in of_filter[0] if name.startswith("F")):
-            tile = tile_filtering(int(name[1:]), taps, of_filter[0].get("stride", 1))
+            tile = winograd_transforms(int(name[1:]), taps, of_filter[0].get("stride", 1))
             saves = prod(tile.output) * prod(taps) / tile.products
             worst = "".join(f"{max(row[name].values()):>7.2f}" for row in of_filter)
             said.append(f"{taps[0]}x{taps[1]:<5}{name[1:]:>6}{saves:>7.2f}{worst}")

@@ -1,4 +1,4 @@
-"""Results of minimal filtering that go past the caches, beside those that are written to them.
+"""Results of Winograd transforms that go past the caches, beside those that are written to them.
 
     python -m benchmarks.reductions.filter_results [PROBLEM ...] [--rounds 15] [--cache hot|cold]
 

@@ -1,4 +1,4 @@
-"""Register tiles of minimal filtering where the transformed filter streams from the last cache.
+"""Register tiles of Winograd transforms where the transformed filter streams from the last cache.
 
     python -m benchmarks.reductions.filter_tiles [PROBLEM ...] [--rounds 15]
 
@@ -71,7 +71,7 @@ HEADER = f"{'output':>6} {'rows':>5} {'cols':>5} {'without':>8} {'fetched':>8}"
 
 
 def steps(output: int, rows: int, cols: int, fetches: bool) -> Schedule:
-    """Minimal filtering of all tiles at once."""
+    """Winograd transforms of all tiles at once."""
     ahead: list[Step] = [Prefetch("B")] if fetches else []
     return Schedule((Winograd(output), Pack("B"), *ahead, Pack("A"), Register(rows, cols)))
 

@@ -1,4 +1,4 @@
-"""How far off a convolution by minimal filtering may be (`tilewise.kernels.minimal_filtering`).
+"""How far off a convolution by Winograd transforms may be (`tilewise.kernels.winograd`).
 
 A tile's transforms add and subtract values of the whole tile, so the error of a pixel is bounded
 by magnitudes of its neighbours, and not by |A||B| of its own: |A'| (|G||w||G'| * |B'||d||B|) |A|,
@@ -12,14 +12,14 @@ from math import prod
 
 import numpy as np
 
-from tilewise.kernels.minimal_filtering import Filtering, Matrix, TileFiltering, tile_filtering
 from tilewise.kernels.oracle.operands import Array, Operands, operand_type, widened
 from tilewise.kernels.oracle.tolerance import TINY, Expected, error_bound
 from tilewise.kernels.problem import Problem
+from tilewise.kernels.winograd import CookToom, Matrix, WinogradTransforms, winograd_transforms
 
 
 def loosened(problem: Problem, operands: Operands, expected: Expected, output: int) -> Expected:
-    """What a right result by minimal filtering looks like; the same value.
+    """What a right result by Winograd transforms looks like; the same value.
 
     Args:
         problem: a convolution of floats.
@@ -28,24 +28,24 @@ def loosened(problem: Problem, operands: Operands, expected: Expected, output: i
         output: pixels of a tile along the filter.
     """
     assert expected.tolerance is not None
-    filtering = tile_filtering(output, problem.window, problem.stride)
-    size = _magnitudes(problem, operands, filtering)
+    transforms = winograd_transforms(output, problem.window, problem.stride)
+    size = _magnitudes(problem, operands, transforms)
     channels = problem.depth // prod(problem.window)
-    unit = error_bound(channels + _roundings(filtering), problem.element.accumulator)
+    unit = error_bound(channels + _roundings(transforms), problem.element.accumulator)
     return Expected(expected.value, expected.tolerance + unit * size + TINY)
 
 
-def _roundings(filtering: TileFiltering) -> int:
+def _roundings(transforms: WinogradTransforms) -> int:
     """At most so many roundings a value meets in the three transforms, along both sides of each.
 
     One for each term of a row, and one more for those constants of the filter's transform that a
     float does not hold.
     """
-    sides = (filtering.down, filtering.across)
+    sides = (transforms.down, transforms.across)
     return sum(2 * side.input + side.taps + 1 for side in sides if side.taps > 1)
 
 
-def _magnitudes(problem: Problem, operands: Operands, filtering: TileFiltering) -> Array:
+def _magnitudes(problem: Problem, operands: Operands, transforms: WinogradTransforms) -> Array:
     """The sums of magnitudes that each pixel of the result is made of; line of tiles by line."""
     image, weights = (
         np.abs(widened(operands[name], operand_type(problem, name))) for name in ("A", "B")
@@ -55,7 +55,7 @@ def _magnitudes(problem: Problem, operands: Operands, filtering: TileFiltering) 
         image, weights = image.transpose(0, 2, 3, 1), weights.transpose(2, 3, 1, 0)
         shape = (shape[0], *shape[2:], shape[1])
     images, height, width, outputs = shape
-    down, across = filtering.down, filtering.across
+    down, across = transforms.down, transforms.across
     tiles = -(-width // across.output)
     transformed = _both_sides(down.filter, across.filter, weights)
     found = np.empty(shape)
@@ -88,7 +88,7 @@ def _band(problem: Problem, image: Array, first: int, shape: tuple[int, int]) ->
     return band
 
 
-def _tiles(band: Array, across: Filtering, tiles: int) -> Array:
+def _tiles(band: Array, across: CookToom, tiles: int) -> Array:
     """The inputs of each tile of a band: [inputs down, inputs across, tiles, ci]."""
     cols = np.arange(tiles) * across.step
     return np.stack([band[:, cols + j] for j in range(across.input)], axis=1)

@@ -90,7 +90,7 @@ class Strassen(AlgorithmStep):
         }
         c = Operand("C", "C", (Axis(rows, ()), Axis(cols, (Term(col),))))
         stored = (nest.operand("A"), nest.operand("B"))
-        return transformed_nest(nest, Quadrants(problem, self.levels, col, stored), extents, c)
+        return transformed_nest(nest, StrassenBlocks(problem, self.levels, col, stored), extents, c)
 
 
 def matrix_of(problem: Problem) -> tuple[int, int, int]:
@@ -135,7 +135,7 @@ def _why_no_matrix(problem: Problem) -> str | None:
 
 
 @dataclass(frozen=True)
-class Quadrants:
+class StrassenBlocks:
     """Sums of quadrants of a product of matrices."""
 
     problem: Problem

@@ -1,16 +1,9 @@
-"""`winograd`: compute a convolution in tiles, by minimal filtering."""
+"""`winograd`: compute a convolution in tiles, by Winograd transforms."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from tilewise.kernels.minimal_filtering import (
-    SIDES,
-    STRIDES,
-    TileFiltering,
-    outputs_for,
-    tile_filtering,
-)
 from tilewise.kernels.nest import Axis, Nest, Operand, Term
 from tilewise.kernels.problem import Conv2d, Problem
 from tilewise.kernels.steps.base import register_step
@@ -21,6 +14,13 @@ from tilewise.kernels.steps.transformed import (
     AlgorithmStep,
     transformed_nest,
 )
+from tilewise.kernels.winograd import (
+    SIDES,
+    STRIDES,
+    WinogradTransforms,
+    outputs_for,
+    winograd_transforms,
+)
 
 if TYPE_CHECKING:
     from tilewise.kernels.nest.arrays import Array, Indices
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 @register_step
 @dataclass(frozen=True)
 class Winograd(AlgorithmStep):
-    """Compute a convolution in tiles of `output` x `output` pixels, by minimal filtering.
+    """Compute a convolution in tiles of `output` x `output` pixels, by Winograd transforms.
 
     A 3x3 filter with `output` 4 takes 36 products in place of 144 for each pair of channels. The
     taps are the problem's. Along an axis where the filter has one tap a tile is one pixel wide: of
     a 1x7 filter it has 1 x `output` pixels. A filter of stride 2 is two, one of the even pixels and
-    one of the odd ones, along each axis. `tilewise.kernels.minimal_filtering.outputs_for` says
+    one of the odd ones, along each axis. `tilewise.kernels.winograd.outputs_for` says
     which outputs a filter has.
     Halide and TVM write it as stages of their own (TVM: topi.nn.conv2d_winograd); transform
     structured.winograd_conv2d and structured.decompose_winograd_op. The native lowering alone:
@@ -63,7 +63,7 @@ class Winograd(AlgorithmStep):
     the end writes whole tiles of an nhwc result past the caches.
 
     Rounding differs from the direct method's, and a NaN or infinity spreads over its tile
-    (`tilewise.kernels.minimal_filtering`); problems with accuracy=strict refuse the step.
+    (`tilewise.kernels.winograd`); problems with accuracy=strict refuse the step.
     """
 
     name: ClassVar[str] = "winograd"
@@ -92,10 +92,10 @@ class Winograd(AlgorithmStep):
         """Return the nest of products of transformed tiles."""
         problem = nest.problem
         assert isinstance(problem, Conv2d)
-        tiles = Tiles(problem, filtering_of(problem, self.output))
+        tiles = WinogradTiles(problem, transforms_of(problem, self.output))
         down, across = tiles.grid
         extents = {
-            POINT: tiles.filtering.products,
+            POINT: tiles.transforms.products,
             TILES: problem.n * down * across,
             "co": problem.co,
             "ci": problem.ci,
@@ -118,13 +118,13 @@ def outputs_of(problem: Problem) -> tuple[int, ...]:
     return outputs_for(problem.window, problem.stride)
 
 
-def filtering_of(problem: Problem, output: int) -> TileFiltering:
+def transforms_of(problem: Problem, output: int) -> WinogradTransforms:
     """Return the transforms of tiles; KeyError for an output that `outputs_of` lacks."""
-    return tile_filtering(output, problem.window, problem.stride)
+    return winograd_transforms(output, problem.window, problem.stride)
 
 
 def why_not_winograd(problem: Problem) -> str | None:
-    """Return why no tile of a problem can be computed by minimal filtering; None where it can."""
+    """Return why no tile of a problem can be computed by Winograd transforms; None where it can."""
     if not problem.spatial_axes:
         return "it is no convolution"
     if problem.is_strict:
@@ -149,27 +149,27 @@ def why_not_winograd(problem: Problem) -> str | None:
 
 
 @dataclass(frozen=True)
-class Tiles:
+class WinogradTiles:
     """Transforms of a convolution's tiles: V = B' d B, U = G w G', C = A' M A."""
 
     problem: Conv2d
-    filtering: TileFiltering
+    transforms: WinogradTransforms
     name: ClassVar[str] = "winograd"
 
     @property
     def tile(self) -> tuple[int, int]:
         """Return the pixels of a tile of the result, down and across."""
-        return self.filtering.output
+        return self.transforms.output
 
     @property
     def outputs(self) -> int:
         """Return the pixels of a tile along an axis with several taps."""
-        return max(self.filtering.output)
+        return max(self.transforms.output)
 
     @property
     def grid(self) -> tuple[int, int]:
         """Tiles that cover one image's result, down and across."""
-        return tiles_of(self.problem, self.filtering.output)
+        return tiles_of(self.problem, self.transforms.output)
 
     def stored(self, role: str) -> Operand:
         """Return the image by (n, y, x, ci), the filter by (kh, kw, ci, co)."""
@@ -189,8 +189,8 @@ class Tiles:
         from tilewise.kernels.steps import winograd_arrays
 
         if role == "B":
-            return winograd_arrays.filters(self.problem, self.filtering, arrays, at)
-        return winograd_arrays.images(self.problem, self.filtering, self.grid, arrays, at)
+            return winograd_arrays.filters(self.problem, self.transforms, arrays, at)
+        return winograd_arrays.images(self.problem, self.transforms, self.grid, arrays, at)
 
     def combine(
         self, products: "Array", at: "Indices"
@@ -198,4 +198,4 @@ class Tiles:
         """Yield the pixels of the tiles that exist, and their sums."""
         from tilewise.kernels.steps import winograd_arrays
 
-        return winograd_arrays.combine(self.problem, self.filtering, self.grid, products, at)
+        return winograd_arrays.combine(self.problem, self.transforms, self.grid, products, at)

@@ -1,43 +1,47 @@
-"""The transforms of minimal filtering on NumPy arrays: V = B' d B, U = G w G', C = A' M A."""
+"""Winograd transforms on NumPy arrays: V = B' d B, U = G w G', C = A' M A."""
 
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from tilewise.kernels.minimal_filtering import TileFiltering
 from tilewise.kernels.nest.arrays import Array, Indices
 from tilewise.kernels.problem import Conv2d
 from tilewise.kernels.steps.transformed import TILES
+from tilewise.kernels.winograd import WinogradTransforms
 
 Grid = tuple[int, int]
 """Tiles that cover one image's result, down and across."""
 
 
 def filters(
-    problem: Conv2d, filtering: TileFiltering, arrays: Mapping[str, Array], at: Indices
+    problem: Conv2d, transforms: WinogradTransforms, arrays: Mapping[str, Array], at: Indices
 ) -> Array:
     """Return transformed filters, [point, ci, co]."""
     weights = arrays["B"]
     if problem.has_channels_first:
         weights = weights.transpose(2, 3, 1, 0)
-    found = _both(filtering.down.filter, filtering.across.filter, weights[:, :, :, at["co"]])
+    found = _both(transforms.down.filter, transforms.across.filter, weights[:, :, :, at["co"]])
     return found.reshape(-1, *found.shape[2:])
 
 
 def images(
-    problem: Conv2d, filtering: TileFiltering, grid: Grid, arrays: Mapping[str, Array], at: Indices
+    problem: Conv2d,
+    transforms: WinogradTransforms,
+    grid: Grid,
+    arrays: Mapping[str, Array],
+    at: Indices,
 ) -> Array:
     """Return transformed tiles of images, [point, t, ci]."""
-    inputs = _inputs(problem, filtering, arrays["A"], _origins(grid, at[TILES]))
-    found = _both(filtering.down.image, filtering.across.image, inputs)
+    inputs = _inputs(problem, transforms, arrays["A"], _origins(grid, at[TILES]))
+    found = _both(transforms.down.image, transforms.across.image, inputs)
     return found.reshape(-1, *found.shape[2:])
 
 
 def combine(
-    problem: Conv2d, filtering: TileFiltering, grid: Grid, products: Array, at: Indices
+    problem: Conv2d, transforms: WinogradTransforms, grid: Grid, products: Array, at: Indices
 ) -> Iterator[tuple[tuple[Array, ...], Array, Array]]:
     """Yield the pixels of the tiles that exist, and their sums."""
-    down, across = filtering.down, filtering.across
+    down, across = transforms.down, transforms.across
     shaped = products.reshape(down.input, across.input, *products.shape[1:])
     sums = _both(down.result, across.result, shaped)  # [down, across, t, co]
     images, lines, pixels = _origins(grid, at[TILES])
@@ -58,13 +62,16 @@ def _origins(grid: Grid, tiles: Array) -> tuple[Array, Array, Array]:
 
 
 def _inputs(
-    problem: Conv2d, filtering: TileFiltering, image: Array, origins: tuple[Array, Array, Array]
+    problem: Conv2d,
+    transforms: WinogradTransforms,
+    image: Array,
+    origins: tuple[Array, Array, Array],
 ) -> Array:
     """The pixels that tiles read, [down, across, t, ci], zero outside of the image."""
-    down, across = filtering.input
+    down, across = transforms.input
     image = image.transpose(0, 2, 3, 1) if problem.has_channels_first else image
     images, lines, pixels = origins
-    step_down, step_across = filtering.step
+    step_down, step_across = transforms.step
     y = lines * step_down - problem.pad + np.arange(down)[:, None, None]
     x = pixels * step_across - problem.pad + np.arange(across)[None, :, None]
     inside = (y >= 0) & (y < problem.h) & (x >= 0) & (x < problem.w)

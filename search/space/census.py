@@ -4,7 +4,7 @@ Once the register tile, the division among threads and the depth are chosen, the
 columns (block, pack of B, prefetch) and those for the rows (block, pack of A) are independent:
 neither changes the steps of the other, nor what the caches allow it. The schedules of each are
 counted apart and multiplied. Tiles of equally many columns (or rows) share the count. So it is with
-minimal filtering, whose columns and tiles are cut independently.
+Winograd transforms, whose columns and tiles are cut independently.
 """
 
 from itertools import product

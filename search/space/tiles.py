@@ -44,7 +44,7 @@ def register_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
     A step of the reduction needs the tile's accumulators, one row of B, a splat of A, where
     products are added apart one register more, and where words of B are widened as they are
     multiplied a row of their upper halves. No tile is wider than the problem, or than what
-    minimal filtering makes of it: 7x7 pixels are 16 tiles of its rows. None has
+    the Winograd algorithm makes of it: 7x7 pixels are 16 tiles of its rows. None has
     fewer accumulators than hide a multiply-add's latency, unless the problem is that small.
     """
     registers = workload.target.vector_registers - (2 if workload.adds_apart else 1)
@@ -61,7 +61,7 @@ def register_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
 
 
 def _rows(workload: Workload) -> int:
-    """Rows of the result by the direct method or by minimal filtering, whichever are more."""
+    """Rows of the result by the direct method or by Winograd transforms, whichever are more."""
     if why_not_winograd(workload.problem) is not None:
         return workload.rows  # of pairs of rows there are fewer
     tiles = nest_of_tiles(workload, min(outputs_of(workload.problem)))

@@ -1,4 +1,4 @@
-"""The limit that a convolution by minimal filtering is held to, and the tables that are printed."""
+"""The accuracy limit of Winograd convolutions, and the tables that are printed."""
 
 import pytest
 

@@ -95,7 +95,7 @@ def test_this_machine_is_what_problems_have_to_fit_in() -> None:
     "extents",
     ["n=1,h=9,w=7,ci=64,co=64,pad=2", "n=2,h=90,w=80,ci=8,co=8", "n=1,h=9,w=7,ci=8,co=8,pad=70"],
 )
-def test_the_bound_of_minimal_filtering_takes_no_more(
+def test_the_bound_of_winograd_takes_no_more(
     extents: str, taps: str, output: int, layout: str
 ) -> None:
     problem = parse_problem(f"conv2d:{extents},{taps},layout={layout},dtype=f32")

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tilewise.kernels.minimal_filtering import Matrix
 from tilewise.kernels.strassen import FILTER, IMAGE, LEVELS, PRODUCTS, RESULT
+from tilewise.kernels.winograd import Matrix
 
 
 def array(matrix: Matrix) -> np.ndarray:

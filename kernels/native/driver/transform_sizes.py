@@ -15,7 +15,7 @@ from tilewise.kernels.nest import Nest, nest_of
 from tilewise.kernels.problem import Conv2d
 from tilewise.kernels.steps.strassen import matrix_of
 from tilewise.kernels.steps.transformed import POINT
-from tilewise.kernels.steps.winograd import Tiles, tiles_of
+from tilewise.kernels.steps.winograd import WinogradTiles, tiles_of
 
 
 def sizes_of_transforms(nest: Nest, strides: Strides) -> dict[str, int]:
@@ -23,7 +23,7 @@ def sizes_of_transforms(nest: Nest, strides: Strides) -> dict[str, int]:
     sizes = values_of(_transformed(nest, strides)) | {TRANSFORMED: 0}
     if is_of_quadrants(nest):
         return sizes | values_of(*_groups_of_rows(nest), *_strided_rows(nest))
-    assert isinstance(nest.algorithm, Tiles)
+    assert isinstance(nest.algorithm, WinogradTiles)
     return sizes | values_of(_tiles_of_pixels(nest.algorithm.problem, nest))
 
 

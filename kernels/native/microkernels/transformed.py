@@ -27,7 +27,7 @@ from tilewise.kernels.native.microkernels.outer_product_spec import (
 )
 from tilewise.kernels.native.microkernels.specs import Piece
 from tilewise.kernels.native.microkernels.use import ANYHOW, Use
-from tilewise.kernels.native.packing.methods import Filtered, Method, Quadrants
+from tilewise.kernels.native.packing.methods import Method, StrassenMethod, WinogradMethod
 from tilewise.kernels.native.packing.transforms import (
     TransformSpec,
     emit_transform_filter,
@@ -36,18 +36,18 @@ from tilewise.kernels.native.packing.transforms import (
 )
 from tilewise.kernels.native.strides import Strides
 from tilewise.kernels.nest import Nest
-from tilewise.kernels.steps.strassen import Quadrants as QuadrantSums
-from tilewise.kernels.steps.winograd import Tiles
+from tilewise.kernels.steps.strassen import StrassenBlocks
+from tilewise.kernels.steps.winograd import WinogradTiles
 from tilewise.kernels.target.model import Target
 
 
 def method_of(nest: Nest) -> Method:
     """Return what the transforms of a nest compute."""
-    if isinstance(nest.algorithm, QuadrantSums):
-        return Quadrants(nest.algorithm.levels)
-    assert isinstance(nest.algorithm, Tiles)
+    if isinstance(nest.algorithm, StrassenBlocks):
+        return StrassenMethod(nest.algorithm.levels)
+    assert isinstance(nest.algorithm, WinogradTiles)
     tiles, problem = nest.algorithm, nest.algorithm.problem
-    return Filtered(tiles.outputs, problem.window, problem.stride)
+    return WinogradMethod(tiles.outputs, problem.window, problem.stride)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Constant matrices applied to vectors, in few instructions.
 
-Minimal filtering's points come in pairs p and -p. Two rows for such a pair differ in the signs of
-odd powers alone, so that they share the sum of the even and the sum of the odd terms; for two
+Points of Winograd transforms come in pairs p and -p. Two rows for such a pair differ in the signs
+of odd powers alone, so that they share the sum of the even and the sum of the odd terms; for two
 columns that differ so, the terms' sum and difference stand in for both.
 """
 
@@ -11,8 +11,8 @@ from fractions import Fraction
 
 from llvmlite import ir
 
-from tilewise.kernels.minimal_filtering import Matrix
 from tilewise.kernels.native.ir.vectors import Value, Vectors
+from tilewise.kernels.winograd import Matrix
 
 Row = tuple[Fraction, ...]
 

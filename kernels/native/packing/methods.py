@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tilewise.kernels import strassen
-from tilewise.kernels.minimal_filtering import TileFiltering, tile_filtering
 from tilewise.kernels.native.packing.linear_maps import BothSides, FromProducts, TileMap, ToProducts
+from tilewise.kernels.winograd import WinogradTransforms, winograd_transforms
 
 Shape = tuple[int, int]
 
@@ -35,8 +35,8 @@ class Method(Protocol):
 
 
 @dataclass(frozen=True)
-class Filtered:
-    """Minimal filtering.
+class WinogradMethod:
+    """Winograd transforms of a convolution.
 
     Attributes:
         output: pixels of a tile of the result along the filter.
@@ -49,30 +49,30 @@ class Filtered:
     stride: int
 
     @property
-    def _filtering(self) -> TileFiltering:
-        return tile_filtering(self.output, self.taps, self.stride)
+    def _transforms(self) -> WinogradTransforms:
+        return winograd_transforms(self.output, self.taps, self.stride)
 
     @property
     def image(self) -> tuple[Shape, TileMap]:
         """Both sides of a tile of pixels."""
-        found = self._filtering
+        found = self._transforms
         return found.input, BothSides(found.down.image, found.across.image)
 
     @property
     def filter(self) -> tuple[Shape, TileMap]:
         """Both sides of a filter."""
-        found = self._filtering
+        found = self._transforms
         return self.taps, BothSides(found.down.filter, found.across.filter)
 
     @property
     def products(self) -> Shape:
         """As many as the tile has inputs."""
-        return self._filtering.input
+        return self._transforms.input
 
     @property
     def result(self) -> tuple[Shape, TileMap]:
         """Both sides of the products."""
-        found = self._filtering
+        found = self._transforms
         return found.output, BothSides(found.down.result, found.across.result)
 
     @property
@@ -82,7 +82,7 @@ class Filtered:
 
 
 @dataclass(frozen=True)
-class Quadrants:
+class StrassenMethod:
     """Strassen's products (`tilewise.kernels.strassen`).
 
     Attributes:

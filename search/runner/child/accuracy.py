@@ -47,7 +47,7 @@ def errors_of(problem: Problem, schedule: Schedule, target: Target) -> Errors:
     tile = nest.tile
     strips = _strips(_longest(problem), target)
     tiles = min(tile.rows * max(1, -(-LEAST_TILES // tile.rows)), MOST_TILES)
-    if problem.window != (1, 1):  # minimal filtering, whose tiles are of pixels
+    if problem.window != (1, 1):  # Winograd transforms, whose tiles are of pixels
         height, width = nest.algorithm.tile
         shape, cols = (_whole(LINES, height), _whole(tiles * TILE, width)), tile.cols
     else:

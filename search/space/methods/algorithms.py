@@ -1,4 +1,4 @@
-"""Points that mean fewer products, by minimal filtering or Strassen, beside the direct method's.
+"""Points that mean fewer products, by Winograd transforms or Strassen, beside the direct method's.
 
 A workload that has such a method has two parameters more: `algorithm` and, of its tiles, `tiles`.
 Register tile, unroll factor, columns and division among threads are those of the direct method;

@@ -1,4 +1,4 @@
-"""For which convolutions minimal filtering is offered, and with tiles of how many outputs."""
+"""For which convolutions the Winograd algorithm is offered, and with tiles of how many outputs."""
 
 from math import prod
 

@@ -1,4 +1,4 @@
-"""Results of minimal filtering that are written past the caches."""
+"""Results of Winograd transforms that are written past the caches."""
 
 import ctypes
 

@@ -1,4 +1,4 @@
-"""Convolutions by minimal filtering: any size and cut, rounding, what NaN spreads to, refusals."""
+"""Winograd convolutions: any size and cut, rounding, what NaN spreads to, refusals."""
 
 from dataclasses import replace
 from math import prod
@@ -12,7 +12,6 @@ from tests.cases import cases
 from tests.kernels.native_case import TARGETS, check
 from tests.kernels.strategies import is_legal
 from tilewise.kernels.errors import ScheduleError
-from tilewise.kernels.minimal_filtering import SIDES, STRIDES, outputs_for
 from tilewise.kernels.native import lower
 from tilewise.kernels.nest import count, printed
 from tilewise.kernels.oracle.filtering import loosened
@@ -34,8 +33,9 @@ from tilewise.kernels.schedule import (
     begin,
     loop_nest,
 )
-from tilewise.kernels.steps.winograd import filtering_of, outputs_of
+from tilewise.kernels.steps.winograd import outputs_of, transforms_of
 from tilewise.kernels.target import Target
+from tilewise.kernels.winograd import SIDES, STRIDES, outputs_for
 
 sides = st.sampled_from([1, 2, 3, 4, 5, 6, 8, 9, 13, 14])
 FILTERS = [(kh, kw) for kh in (1, *SIDES) for kw in (1, *SIDES) if outputs_for((kh, kw))]
@@ -193,7 +193,7 @@ def test_nan_and_infinity_spread_over_their_tile_alone(
     run.run(operands)
     run.run(clean)
     touched = np.zeros(results[0].shape[:3], bool)
-    height, width = filtering_of(problem, output).output
+    height, width = transforms_of(problem, output).output
     for y in range(0, problem.oh, height):
         for x in range(0, problem.ow, width):
             lines, pixels = stride * (height - 1) + kh, stride * (width - 1) + kw

@@ -36,7 +36,7 @@ GENERATOR = [
     "kernels/oracle/tolerance.py",
     "kernels/arithmetic.py",
     "kernels/instructions/declared.py",
-    "kernels/minimal_filtering.py",
+    "kernels/winograd.py",
     "kernels/problem/dtypes.py",
     "kernels/problem/parse.py",
     "kernels/target/cores.py",

@@ -1,4 +1,4 @@
-"""The model of minimal filtering, and its share of the prior."""
+"""The model of Winograd transforms, and its share of the prior."""
 
 from math import exp
 

@@ -133,12 +133,12 @@ def test_a_winner_that_was_not_proven_is_proven_where_time_is_no_matter(make, ha
 
 
 def filtered(number):
-    """A trial by minimal filtering, which has no script."""
+    """A trial by Winograd transforms, which has no script."""
     steps = (Winograd(4), Pack("B"), Pack("A"), Register(number % 14 + 1, 16))
     return replace(fakes.trial(number, gflops=1000.0 - number), schedule=Schedule(steps))
 
 
-def test_beside_minimal_filtering_the_fastest_direct_schedules_are_proven(monkeypatch):
+def test_beside_winograd_the_fastest_direct_schedules_are_proven(monkeypatch):
     """However many of the others were faster; the winner's refusal says why it has no script."""
     problem = parse_problem("conv2d:n=1,h=9,w=9,ci=8,co=16,kh=3,kw=3,dtype=f32")
     direct = [replace(fakes.trial(n), schedule=Schedule((Tile("n", 1), Register(n, 16))))
@@ -157,7 +157,7 @@ def test_beside_minimal_filtering_the_fastest_direct_schedules_are_proven(monkey
     assert attempts == [direct[0].schedule]
 
 
-def test_a_search_of_minimal_filtering_alone_proves_what_the_model_likes_best():
+def test_a_search_of_winograd_alone_proves_what_the_model_likes_best():
     problem = parse_problem("conv2d:n=1,h=30,w=30,ci=64,co=64,kh=3,kw=3,dtype=f32")
     attempts = []
 

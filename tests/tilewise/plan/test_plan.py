@@ -89,8 +89,8 @@ def test_a_model_is_tuned_and_planned(cli: Cli, tuned: str, source: str, tmp_pat
 def test_a_strict_plan_has_direct_methods_alone(
     cli: Cli, tuned: str, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside a plan of the same model for which minimal filtering was found to be the fastest."""
-    monkeypatch.setattr(local_search, "run_job", found_by_filtering)
+    """Compare with a plan of the same model whose fastest algorithm is Winograd."""
+    monkeypatch.setattr(local_search, "run_job", found_by_winograd)
     given = ("--trials", "2", "--times", "stored", "--layouts", "model", "--json")
     plans = [
         Plan.from_json(json.loads(cli("plan", source, *given, *asked).out))
@@ -108,8 +108,8 @@ def test_a_strict_plan_has_direct_methods_alone(
     assert text.err == "" and "hot, accuracy=strict: net.mlir" in text.out
 
 
-def found_by_filtering(keeper: Any, **options: Any) -> Any:
-    """Run a job that finds tiles of minimal filtering, wherever the problem allows them."""
+def found_by_winograd(keeper: Any, **options: Any) -> Any:
+    """Run a job that finds tiles of Winograd transforms, wherever the problem allows them."""
 
     def tune(problem: Problem, *given: Any, **hooks: Any) -> TuneResult:
         def schedule(number: int) -> Schedule:

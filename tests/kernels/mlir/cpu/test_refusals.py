@@ -8,7 +8,7 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Pack, Register, Schedule, Winograd
 
 
-def test_minimal_filtering_has_no_script() -> None:
+def test_winograd_has_no_script() -> None:
     problem = parse_problem("conv2d:n=1,h=9,w=9,ci=8,co=32,kh=3,kw=3,dtype=f32")
     schedule = Schedule((Winograd(4), Pack("B"), Pack("A"), Register(4, 32)))
     with pytest.raises(UnsupportedError, match="the step winograd has no script"):

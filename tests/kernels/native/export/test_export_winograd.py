@@ -1,4 +1,4 @@
-"""Exported modules of convolutions by minimal filtering."""
+"""Exported modules of convolutions by Winograd transforms."""
 
 from pathlib import Path
 

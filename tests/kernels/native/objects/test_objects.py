@@ -62,7 +62,7 @@ def test_any_matmul_with_any_split_of_its_reduction(data: st.DataObject) -> None
 @pytest.mark.timeout(900)
 @cases(16)
 @given(st.data())
-def test_any_convolution_by_minimal_filtering(data: st.DataObject) -> None:
+def test_any_winograd_convolution(data: st.DataObject) -> None:
     problem = data.draw(test_winograd.convolutions())
     target = data.draw(st.sampled_from(TARGETS))
     schedule = data.draw(test_winograd.schedules(problem, target))

@@ -1,4 +1,4 @@
-"""Minimal filtering in a space: where it is offered, and what its points mean."""
+"""Winograd transforms in a space: where it is offered, and what its points mean."""
 
 from dataclasses import replace
 from itertools import product
@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from tests.search.targets import FAR, NARROW, WIDE
-from tilewise.kernels.minimal_filtering import outputs_for
 from tilewise.kernels.problem import Conv2d, parse_problem
 from tilewise.kernels.schedule import Parallel, Prefetch, Winograd, check_legal, loop_nest
 from tilewise.kernels.target import Target
+from tilewise.kernels.winograd import outputs_for
 from tilewise.search.space.methods.algorithms import ALGORITHM, PAST_CACHES, WANTED
 from tilewise.search.space.methods.winograd import LEAST_CHANNELS, LEAST_CHANNELS_OF_STRIDED
 from tilewise.search.space.space import Space

@@ -1,4 +1,4 @@
-"""Minimal filtering in exact arithmetic."""
+"""Winograd transforms in exact arithmetic."""
 
 from fractions import Fraction
 from itertools import product
@@ -7,21 +7,21 @@ from random import Random
 import numpy as np
 import pytest
 
-from tilewise.kernels.minimal_filtering import (
+from tilewise.kernels.winograd import (
     MOST_PRODUCTS,
     PART_POINTS,
     POINTS,
     SIDES,
     STRIDES,
-    Filtering,
-    filtering_at,
-    minimal_filtering,
+    CookToom,
+    cook_toom,
+    cook_toom_at,
     outputs_for,
-    tile_filtering,
+    winograd_transforms,
 )
 
 
-def filtered(given: Filtering, inputs: list[Fraction], taps: list[Fraction]) -> list[Fraction]:
+def filtered(given: CookToom, inputs: list[Fraction], taps: list[Fraction]) -> list[Fraction]:
     """y = A^T ((G g) * (B^T d))."""
 
     def times(matrix: tuple[tuple[Fraction, ...], ...], x: list[Fraction]) -> list[Fraction]:
@@ -42,7 +42,7 @@ def filtered(given: Filtering, inputs: list[Fraction], taps: list[Fraction]) -> 
 )
 def test_any_points_give_the_filter(points: tuple[Fraction, ...], taps: int) -> None:
     random = Random(0)
-    given = filtering_at(points, taps)
+    given = cook_toom_at(points, taps)
     assert given.taps == taps
     assert given.input == len(points) + 1 == given.output + taps - 1
     for _ in range(20):
@@ -66,7 +66,7 @@ STRIDED = [
 @pytest.mark.parametrize(("output", "taps"), STRIDED)
 def test_a_filter_of_stride_two_takes_every_second_pixel(output: int, taps: int) -> None:
     random = Random(0)
-    given = minimal_filtering(output, taps, stride=2)
+    given = cook_toom(output, taps, stride=2)
     assert (given.output, given.taps, given.step) == (output, taps, 2 * output)
     assert given.input == len(given.image[0]) == 2 * (output - 1) + taps
     for _ in range(20):
@@ -83,12 +83,12 @@ def test_points_are_those_of_their_form() -> None:
     assert not POINTS.keys() & PART_POINTS.keys()
     for (output, taps), points in (POINTS | PART_POINTS).items():
         assert len(set(points)) == len(points) == output + taps - 2
-        assert filtering_at(points, taps).output == output
+        assert cook_toom_at(points, taps).output == output
 
 
 def test_f32_holds_the_transforms_of_image_and_result() -> None:
-    whole = [minimal_filtering(output, taps) for output, taps in POINTS]
-    for given in (*whole, *(minimal_filtering(*form, stride=2) for form in STRIDED)):
+    whole = [cook_toom(output, taps) for output, taps in POINTS]
+    for given in (*whole, *(cook_toom(*form, stride=2) for form in STRIDED)):
         for row in (*given.image, *given.result):
             for value in row:
                 assert value.denominator & (value.denominator - 1) == 0
@@ -96,11 +96,11 @@ def test_f32_holds_the_transforms_of_image_and_result() -> None:
 
 
 def test_a_tile_has_one_pixel_along_an_axis_with_a_single_tap() -> None:
-    tile = tile_filtering(4, (1, 5))
+    tile = winograd_transforms(4, (1, 5))
     assert (tile.output, tile.input, tile.products) == ((1, 4), (1, 8), 8)
-    tile = tile_filtering(3, (5, 1))
+    tile = winograd_transforms(3, (5, 1))
     assert (tile.output, tile.input, tile.products) == ((3, 1), (7, 1), 7)
-    tile = tile_filtering(4, (3, 5))
+    tile = winograd_transforms(4, (3, 5))
     assert (tile.output, tile.input, tile.products) == ((4, 4), (6, 8), 48)
 
 
@@ -108,16 +108,16 @@ def test_outputs_are_those_of_both_axes() -> None:
     for taps in ((1, 1), (1, 2), (4, 3), (9, 9)):
         assert outputs_for(taps) == ()
         with pytest.raises(KeyError):
-            tile_filtering(2, taps)
+            winograd_transforms(2, taps)
     assert outputs_for((3, 3), stride=2) == (2, 3)
     assert outputs_for((5, 5), stride=2) == (2,)
     assert outputs_for((3, 3), stride=3) == outputs_for((7, 7), stride=2) == ()
-    assert tile_filtering(2, (3, 3), stride=2).products == 25
+    assert winograd_transforms(2, (3, 3), stride=2).products == 25
     sides = sorted({taps for _, taps in POINTS})
     for down in (1, *sides):
         for across in (1, *sides):
             for output in outputs_for((down, across)):
-                assert tile_filtering(output, (down, across)).products <= MOST_PRODUCTS
+                assert winograd_transforms(output, (down, across)).products <= MOST_PRODUCTS
                 assert output in outputs_for((across, down))
             refused = down == across and down in (1, 7)
             assert refused or 2 in outputs_for((down, across))
@@ -128,7 +128,7 @@ def test_values_within_tiles_are_at_most_160_times_as_large(stride: int) -> None
     """Of the image, and of sums of magnitudes of products: docs/accuracy.md."""
     for taps in product((1, *SIDES), repeat=2):
         for output in outputs_for(taps, stride=stride):
-            found = tile_filtering(output, taps, stride)
+            found = winograd_transforms(output, taps, stride)
             image, result = 1.0, 1.0
             for side in (found.down, found.across):
                 of_image, of_filter, of_result = (

@@ -1,4 +1,4 @@
-"""Minimal filtering: m outputs of an r-tap filter from m + r - 1 products, by three transforms.
+"""Winograd (Cook-Toom) transforms: m outputs of r taps from m + r - 1 products.
 
     y = A^T ((G g) * (B^T d))
 
@@ -9,7 +9,7 @@ convolutional networks by Lavin and Gray (Fast Algorithms for Convolutional Neur
 there: Toom's and Cook's algorithm, transposed.
 
 A filter of stride 2 reads the even pixels with its even taps and the odd pixels with its odd ones:
-two filters of stride 1, whose results are added (`strided_filtering`). A tile of m outputs has
+two filters of stride 1, whose results are added (`strided_cook_toom`). A tile of m outputs has
 2 m + r - 2 inputs then, and as many products.
 
 Any points give the exact result; rounding depends on them. Barabasz, Anderson, Soodhalter and Gregg
@@ -65,7 +65,7 @@ MOST_PRODUCTS = 49
 
 
 @dataclass(frozen=True)
-class Filtering:
+class CookToom:
     """F(output, taps), in one dimension.
 
     Attributes:
@@ -102,15 +102,15 @@ class Filtering:
 
 
 @dataclass(frozen=True)
-class TileFiltering:
-    """A tile of pixels: minimal filtering down and across.
+class WinogradTransforms:
+    """A tile of pixels: Winograd transforms down and across.
 
     Where a filter has a single tap along an axis, F(1, 1) leaves the axis as it is, and a tile is
     one pixel wide.
     """
 
-    down: Filtering
-    across: Filtering
+    down: CookToom
+    across: CookToom
 
     @property
     def output(self) -> tuple[int, int]:
@@ -134,7 +134,7 @@ class TileFiltering:
 
 
 @functools.cache
-def tile_filtering(output: int, taps: tuple[int, int], stride: int = 1) -> TileFiltering:
+def winograd_transforms(output: int, taps: tuple[int, int], stride: int = 1) -> WinogradTransforms:
     """F(output x output, taps), with one pixel along an axis with a single tap.
 
     Raises:
@@ -142,7 +142,7 @@ def tile_filtering(output: int, taps: tuple[int, int], stride: int = 1) -> TileF
     """
     if output not in outputs_for(taps, stride):
         raise KeyError((output, taps, stride))
-    return TileFiltering(*(minimal_filtering(output, count, stride) for count in taps))
+    return WinogradTransforms(*(cook_toom(output, count, stride) for count in taps))
 
 
 @functools.cache
@@ -168,7 +168,7 @@ def _has_points(output: int, taps: int, stride: int) -> bool:
 
 
 @functools.cache
-def minimal_filtering(output: int, taps: int, stride: int = 1) -> Filtering:
+def cook_toom(output: int, taps: int, stride: int = 1) -> CookToom:
     """F(output, taps) at the points of `POINTS`, KeyError where there are none; F(1, 1) for a tap.
 
     Args:
@@ -177,28 +177,28 @@ def minimal_filtering(output: int, taps: int, stride: int = 1) -> Filtering:
         stride: of the filter, 1 or 2.
     """
     if taps == 1:
-        return replace(filtering_at((), 1), stride=stride)
+        return replace(cook_toom_at((), 1), stride=stride)
     if stride == 1:
-        return filtering_at(POINTS[output, taps], taps)
-    return strided_filtering(*(_part(output, count) for count in (taps - taps // 2, taps // 2)))
+        return cook_toom_at(POINTS[output, taps], taps)
+    return strided_cook_toom(*(_part(output, count) for count in (taps - taps // 2, taps // 2)))
 
 
-def _part(output: int, taps: int) -> Filtering:
+def _part(output: int, taps: int) -> CookToom:
     """F(output, taps) of every second pixel; a single tap multiplies each of them."""
     if taps > 1:
-        return filtering_at((POINTS | PART_POINTS)[output, taps], taps)
+        return cook_toom_at((POINTS | PART_POINTS)[output, taps], taps)
     one = tuple(tuple(Fraction(int(i == j)) for j in range(output)) for i in range(output))
-    return Filtering(one, ((Fraction(1),),) * output, one)
+    return CookToom(one, ((Fraction(1),),) * output, one)
 
 
-def strided_filtering(even: Filtering, odd: Filtering) -> Filtering:
+def strided_cook_toom(even: CookToom, odd: CookToom) -> CookToom:
     """A filter of stride 2: `even` of the pixels 0, 2, 4 and so on, `odd` of those between.
 
     The products of the even pixels come first.
     """
     sides = ((even, 0), (odd, 1))
     inputs, taps = even.input + odd.input, even.taps + odd.taps
-    return Filtering(
+    return CookToom(
         image=tuple(_spread(row, at, inputs) for part, at in sides for row in part.image),
         filter=tuple(_spread(row, at, taps) for part, at in sides for row in part.filter),
         result=tuple(
@@ -215,12 +215,12 @@ def _spread(row: Sequence[Fraction], first: int, count: int) -> tuple[Fraction, 
     return tuple(found)
 
 
-def filtering_at(points: Sequence[Fraction], taps: int) -> Filtering:
+def cook_toom_at(points: Sequence[Fraction], taps: int) -> CookToom:
     """F(m, taps) for m + taps - 2 finite points and infinity, which comes last."""
     output = len(points) + 2 - taps
     image = [_from_roots([p for p in points if p != at]) for at in points]
     norms = [prod(at - p for p in points if p != at) for at in points]
-    return Filtering(
+    return CookToom(
         image=(*((*row, Fraction(0)) for row in image), _from_roots(points)),
         filter=(
             *(
