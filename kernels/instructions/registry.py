@@ -5,7 +5,7 @@ and multiplied as f32 or i32. Which is faster depends on the processor, not on i
 `vdpbf16ps` has twice the rate of f32 FMA on Zen 5, and half of it on Emerald Rapids. So the choice
 is made by rates that were measured on the machine (`Target.rates`), or, where there are none, by
 what declarations and the table of cores say. A schedule records the choice as a step
-(`tilewise.kernels.schedule.Instruction`), so that its kernel is the same on every machine.
+(`tilewise.kernels.steps.InstructionChoice`), so that its kernel is the same on every machine.
 """
 
 from collections.abc import Iterator, KeysView

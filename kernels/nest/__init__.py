@@ -15,10 +15,10 @@ from tilewise.kernels.nest.nodes import (
     Layout,
     Loop,
     LoopKind,
+    MicroTile,
     Node,
     Stage,
     Store,
-    Tile,
 )
 from tilewise.kernels.nest.printing import printed, text
 from tilewise.kernels.nest.problems import nest_of
@@ -43,7 +43,7 @@ __all__ = [
     "Stage",
     "Store",
     "Term",
-    "Tile",
+    "MicroTile",
     "count",
     "halo",
     "nest_of",

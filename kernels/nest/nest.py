@@ -18,10 +18,10 @@ from tilewise.kernels.nest.nodes import (
     Fetch,
     Loop,
     LoopKind,
+    MicroTile,
     Node,
     Stage,
     Store,
-    Tile,
 )
 from tilewise.kernels.problem.base import Problem
 
@@ -149,7 +149,7 @@ class Nest:
         return self.compute.tile is not None
 
     @property
-    def tile(self) -> Tile:
+    def tile(self) -> MicroTile:
         """Return the register tile, of a nest that has one."""
         tile = self.compute.tile
         assert tile is not None

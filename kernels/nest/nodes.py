@@ -111,7 +111,7 @@ class Fetch:
 
 
 @dataclass(frozen=True)
-class Tile:
+class MicroTile:
     """The register tile: `rows` x `cols` of C, for each of `lines` jammed iterations of a loop."""
 
     rows: int
@@ -130,7 +130,7 @@ class Compute:
         unroll: steps of the reduction in an iteration.
     """
 
-    tile: Tile | None = None
+    tile: MicroTile | None = None
     instruction: str | None = None
     lanes: int = 1
     unroll: int = 1

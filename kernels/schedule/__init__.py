@@ -7,7 +7,7 @@ from tilewise.kernels.schedule.apply import begin, check_legal, loop_nest
 from tilewise.kernels.schedule.computing import instruction_of, with_instruction
 from tilewise.kernels.schedule.model import Schedule, fast_algorithm
 from tilewise.kernels.steps import (
-    Instruction,
+    InstructionChoice,
     Interleave,
     Jam,
     Nontemporal,
@@ -26,7 +26,7 @@ from tilewise.kernels.steps import (
 )
 
 __all__ = [
-    "Instruction",
+    "InstructionChoice",
     "Interleave",
     "Jam",
     "Nontemporal",

@@ -5,7 +5,7 @@ from tilewise.kernels.nest import Nest
 from tilewise.kernels.problem.base import Problem
 from tilewise.kernels.schedule.apply import loop_nest
 from tilewise.kernels.schedule.model import Schedule
-from tilewise.kernels.steps import Instruction, Place
+from tilewise.kernels.steps import InstructionChoice, Place
 from tilewise.kernels.target.model import Target
 
 
@@ -27,5 +27,5 @@ def with_instruction(problem: Problem, schedule: Schedule, target: Target) -> Sc
     if nest.algorithm or nest.group or nest.compute.instruction:
         return schedule
     places = [step.place for step in schedule.steps]
-    at, step = places.index(Place.REGISTER), Instruction(instruction_of(nest, target))
+    at, step = places.index(Place.REGISTER), InstructionChoice(instruction_of(nest, target))
     return Schedule((*schedule.steps[:at], step, *schedule.steps[at:]))

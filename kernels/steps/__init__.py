@@ -15,7 +15,7 @@ from tilewise.kernels.steps.base import (
     registered,
     step_from_json,
 )
-from tilewise.kernels.steps.instruction import Instruction
+from tilewise.kernels.steps.instruction import InstructionChoice
 from tilewise.kernels.steps.interleave import Interleave
 from tilewise.kernels.steps.jam import Jam
 from tilewise.kernels.steps.nontemporal import Nontemporal
@@ -34,7 +34,7 @@ from tilewise.kernels.steps.winograd import Winograd
 
 __all__ = [
     "STEPS",
-    "Instruction",
+    "InstructionChoice",
     "Interleave",
     "Jam",
     "Nontemporal",

@@ -11,7 +11,7 @@ from tilewise.kernels.steps.base import Phase, Place, Step, register_step
 
 @register_step
 @dataclass(frozen=True)
-class Instruction(Step):
+class InstructionChoice(Step):
     """Multiply and add by one of several instructions that processors have for the element type.
 
     TVM tensorize, Halide's choice of an intrinsic, IREE's intrinsics of a data layout. The native

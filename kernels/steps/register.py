@@ -3,8 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from tilewise.kernels.nest import Loop, LoopKind, Nest, Node
-from tilewise.kernels.nest import Tile as RegisterTile
+from tilewise.kernels.nest import Loop, LoopKind, MicroTile, Nest, Node
 from tilewise.kernels.steps.base import Phase, Place, Step, register_step
 
 
@@ -53,7 +52,7 @@ class Register(Step):
             Loop(dim, self._step(nest, dim), LoopKind.MICRO, (), in_kernel) for dim in nest.rows
         ]
         cols = Loop(nest.col, self.cols, LoopKind.MICRO, (), in_kernel)
-        compute = replace(nest.compute, tile=RegisterTile(self.rows, self.cols))
+        compute = replace(nest.compute, tile=MicroTile(self.rows, self.cols))
         if nest.algorithm:
             points, store = nest.body
             assert isinstance(points, Loop)

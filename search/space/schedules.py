@@ -9,7 +9,7 @@ from tilewise.kernels.arithmetic import Arithmetic, must_pack
 from tilewise.kernels.instructions import WITH_CHOICE
 from tilewise.kernels.nest import Nest, Role
 from tilewise.kernels.schedule import (
-    Instruction,
+    InstructionChoice,
     Interleave,
     Jam,
     Nontemporal,
@@ -165,7 +165,7 @@ def _register(workload: Workload, tile: TilePoint, outer: str) -> Register:
 def _instruction_steps(workload: Workload, how: Arithmetic) -> list[Step]:
     """The step that names the instruction, where processors have several for the type."""
     has_choice = workload.problem.element.name in WITH_CHOICE
-    return [Instruction(how.instruction.name)] if has_choice else []
+    return [InstructionChoice(how.instruction.name)] if has_choice else []
 
 
 def _unroll(point: Point) -> list[Step]:

@@ -18,10 +18,10 @@ from tilewise.kernels.nest import (
     Here,
     Loop,
     LoopKind,
+    MicroTile,
     Nest,
     Stage,
     Store,
-    Tile,
     count,
     printed,
     shape_of,
@@ -206,7 +206,7 @@ def _kernel(page: _Page, here: Here, kernel: Compute, x: int, y: int) -> int:
     return y + high + 6
 
 
-def _grid(page: _Page, tile: Tile, right: int, top: int) -> None:
+def _grid(page: _Page, tile: MicroTile, right: int, top: int) -> None:
     """Rows of the tile, and its columns in bundles, so that the picture has its proportions."""
     rows = min(tile.lines * tile.rows, MOST_CELLS)
     columns = min(max(1, tile.cols // 8), 12) if tile.cols >= 8 else tile.cols

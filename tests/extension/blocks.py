@@ -4,7 +4,7 @@ from tests.extension.reorder import Reorder
 from tilewise.kernels.instructions import Form, instructions
 from tilewise.kernels.problem import Matmul
 from tilewise.kernels.schedule import (
-    Instruction,
+    InstructionChoice,
     Pack,
     Parallel,
     Register,
@@ -41,5 +41,5 @@ def in_blocks(workload: Workload, schedule: Schedule, count: Value) -> Schedule:
     behind = [step for step in schedule.steps if isinstance(step, Register | Unroll)]
     sizes = {dim: int(str(count)) * nest.unit(dim) for dim in (nest.col, nest.row)}
     tiles = [Tile(dim, size) for dim, size in sizes.items()]
-    steps = (*kept, *tiles, Reorder(nest.col), Instruction(fmuladd), *behind)
+    steps = (*kept, *tiles, Reorder(nest.col), InstructionChoice(fmuladd), *behind)
     return Schedule(steps)

@@ -28,7 +28,14 @@ from tilewise.kernels.native.microkernels.outer_product import OuterProduct
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.nest import printed
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Instruction, Register, Schedule, Tile, check_legal, loop_nest
+from tilewise.kernels.schedule import (
+    InstructionChoice,
+    Register,
+    Schedule,
+    Tile,
+    check_legal,
+    loop_nest,
+)
 from tilewise.kernels.steps import STEPS
 from tilewise.kernels.system.children import child_command, child_environment
 from tilewise.kernels.system.toolchain import generator_hash
@@ -111,7 +118,9 @@ def fmuladd(host: Target) -> str:
 def test_the_micro_kernel_serves_the_instruction_alone(host: Target) -> None:
     with instructions.registered(*FMULADDS):
         register = Register(4, host.lanes("f32"))
-        schedule = Schedule((Tile("n", 2 * register.cols), Instruction(fmuladd(host)), register))
+        schedule = Schedule(
+            (Tile("n", 2 * register.cols), InstructionChoice(fmuladd(host)), register)
+        )
         assert type(plan(SQUARE, schedule, host).kernel) is OuterProduct
         with kinds.registered(FusedTile):
             assert type(plan(SQUARE, schedule, host).kernel) is FusedTile

@@ -12,7 +12,7 @@ from tilewise.kernels.instructions import WITH_CHOICE, Form, usable
 from tilewise.kernels.nest import Role, nest_of
 from tilewise.kernels.problem import DTYPES, Conv2d, Matmul, Problem
 from tilewise.kernels.schedule import (
-    Instruction,
+    InstructionChoice,
     Interleave,
     Jam,
     Nontemporal,
@@ -159,7 +159,7 @@ def schedules(
         steps += inner + pack_b  # rows outside, B packed innermost
     else:
         steps += pack_b + inner
-    steps += [*([Instruction(op)] if op else []), register]
+    steps += [*([InstructionChoice(op)] if op else []), register]
     if splits:
         steps.append(Split(nest.k, lanes * draw(st.sampled_from([1, 2, 3, 8]))))
     if draw(st.booleans()):
@@ -200,7 +200,7 @@ def sweeps(draw: st.DrawFn, problem: Matmul, target: Target) -> Schedule:
     is_gathered = deep == 1 or held <= target.vector_registers
     if apart and is_gathered and draw(st.booleans()):
         tail.append(Interleave("k", draw(st.sampled_from(apart))))
-    steps += [Instruction(op)] if op else []
+    steps += [InstructionChoice(op)] if op else []
     return draw(divided(problem, Schedule((*steps, tile, *tail))))
 
 
@@ -273,7 +273,7 @@ def rearranged(draw: st.DrawFn, problem: Problem, target: Target) -> Schedule:
     """
     schedule = draw(schedules(problem, target))
     at = [step.place for step in schedule.steps].index(Place.REGISTER)
-    named = [step for step in schedule.steps if isinstance(step, Instruction)]
+    named = [step for step in schedule.steps if isinstance(step, InstructionChoice)]
     before = [step for step in schedule.steps[:at] if step not in named]
     tail = (*named, *schedule.steps[at:])
     for _ in range(3):

@@ -7,7 +7,7 @@ from tilewise.kernels.mlir.frontend.child.bodies import HUGE_FLOAT
 from tilewise.kernels.mlir.frontend.child.program.loops import finite
 from tilewise.kernels.mlir.frontend.child.structured import element, maps_of, rank, static_shape
 from tilewise.kernels.mlir.frontend.child.values import owner, splat
-from tilewise.kernels.mlir.frontend.loops import Access, Combine, Instruction, Loops
+from tilewise.kernels.mlir.frontend.loops import Access, Combine, Loops, ScalarOp
 from tilewise.kernels.mlir.frontend.nest import RefusedError
 
 _RESULTS = 2
@@ -41,6 +41,6 @@ def maximum_of(op: Any) -> Loops:
     if maps[0] is None or list(maps[0]) != places or written != places[:-1]:
         raise RefusedError("reduces another axis than the last one")
     steps = tuple(prod(shape[i + 1 :]) if size > 1 else 0 for i, size in enumerate(shape))
-    body = (Instruction("read", (), 0.0),)
+    body = (ScalarOp("read", (), 0.0),)
     accesses = (Access(0, "", "f32", steps),)
     return Loops(shape, 1, combine, accesses, body, "f32", finite(number))

@@ -7,7 +7,7 @@ from typing import Any
 from tilewise.kernels.dispatches.passes.row_pass import Reading
 from tilewise.kernels.mlir.frontend.child.bodies import HUGE_FLOAT
 from tilewise.kernels.mlir.frontend.child.dataflow.tensors import root_of
-from tilewise.kernels.mlir.frontend.loops import Instruction, Lines, Loops
+from tilewise.kernels.mlir.frontend.loops import Lines, Loops, ScalarOp
 from tilewise.kernels.native.passes.rows.program import Source
 
 
@@ -48,7 +48,7 @@ class Writer:
     """Joins the bodies of nodes to one."""
 
     def __init__(self) -> None:
-        self.body: list[Instruction] = []
+        self.body: list[ScalarOp] = []
         self.readings: list[Reading] = []
         self.operands: list[Any] = []
         self._values: dict[Any, int] = {}
@@ -62,13 +62,13 @@ class Writer:
                 done.append(self._read(member, int(one.number)))
             else:
                 of = tuple(done[i] for i in one.of)
-                done.append(self._add(Instruction(one.name, of, one.number)))
+                done.append(self._add(ScalarOp(one.name, of, one.number)))
         value = done[-1]
         if loops.combine:
-            value = self._add(Instruction(f"row {loops.combine}", (value,)))
+            value = self._add(ScalarOp(f"row {loops.combine}", (value,)))
         if loops.start is not None:
-            start = self._add(Instruction("number", (), loops.start))
-            value = self._add(Instruction(loops.combine, (value, start)))
+            start = self._add(ScalarOp("number", (), loops.start))
+            value = self._add(ScalarOp(loops.combine, (value, start)))
         self._values[member.node.result] = value
 
     def value_of(self, node: Node) -> int:
@@ -88,15 +88,15 @@ class Writer:
         reading = Reading(self.operands.index(value), source, table)
         if reading not in self.readings:
             self.readings.append(reading)
-        return self._add(Instruction("read", (), float(self.readings.index(reading))))
+        return self._add(ScalarOp("read", (), float(self.readings.index(reading))))
 
-    def _add(self, one: Instruction) -> int:
+    def _add(self, one: ScalarOp) -> int:
         """The number of an instruction; what is there already is not computed twice."""
         if one.name == "divide" and is_softmax(self.body, *one.of):
             power, total = one.of
-            whole = self._add(Instruction("number", (), 1.0))
-            inverse = self._add(Instruction("divide", (whole, total)))
-            one = Instruction("multiply", (power, inverse))
+            whole = self._add(ScalarOp("number", (), 1.0))
+            inverse = self._add(ScalarOp("divide", (whole, total)))
+            one = ScalarOp("multiply", (power, inverse))
         key = one.name, one.of, repr(one.number)  # 0.0 and -0.0 are equal, and two numbers
         if key not in self._numbers:
             self._numbers[key] = len(self.body)
@@ -104,14 +104,14 @@ class Writer:
         return self._numbers[key]
 
 
-def is_softmax(body: Sequence[Instruction], power: int, total: int) -> bool:
+def is_softmax(body: Sequence[ScalarOp], power: int, total: int) -> bool:
     """Whether powers are divided by their sum, the largest of them being 1.
 
     Then the sum is between 1 and the number of columns, and to multiply by its inverse is right to
     one and a half units, and faster.
     """
     exp, reduced = body[power], body[total]
-    if exp.name != "exp" or reduced != Instruction("row sum", (power,)):
+    if exp.name != "exp" or reduced != ScalarOp("row sum", (power,)):
         return False
     difference = body[exp.of[0]]
     if difference.name != "subtract":
@@ -121,7 +121,7 @@ def is_softmax(body: Sequence[Instruction], power: int, total: int) -> bool:
     return largest.name in ("row max", "row maxnum") and largest.of == (value,)
 
 
-def _reduction(body: Sequence[Instruction], most: int) -> int:
+def _reduction(body: Sequence[ScalarOp], most: int) -> int:
     """The maximum of a row that may start from the least finite number: powers are NaN then, or 1
     is the largest of them, too.
     """
@@ -132,7 +132,7 @@ def _reduction(body: Sequence[Instruction], most: int) -> int:
     return one.of[0] if start.name == "number" and start.number <= -HUGE_FLOAT else most
 
 
-def with_quick_maxima(body: Sequence[Instruction], result: int) -> tuple[Instruction, ...]:
+def with_quick_maxima(body: Sequence[ScalarOp], result: int) -> tuple[ScalarOp, ...]:
     """A body in which softmax takes no care that its maximum is NaN where an element is.
 
     The power of a NaN is one, and so is the sum of the row, whatever the maximum is. That holds

@@ -16,10 +16,10 @@ from tilewise.kernels.nest import (
     Layout,
     Loop,
     LoopKind,
+    MicroTile,
     Nest,
     Stage,
     Store,
-    Tile,
     count,
     nest_of,
 )
@@ -85,7 +85,7 @@ def nest(problem: Matmul, schedule: KStreaming, level: int) -> Nest:
     )
     depths, cols = ((s.outer_k,), 1) if level == 2 else ((s.outer_k, s.inner_k), s.pack_n)
     whole = nest_of(problem)
-    out = replace(whole, body=(Compute(Tile(s.thread_m, cols)), Store()))
+    out = replace(whole, body=(Compute(MicroTile(s.thread_m, cols)), Store()))
     for dim, size in parallel:
         out = out.around(Loop(dim, size, LoopKind.PARALLEL))
     for depth in depths:

@@ -34,7 +34,7 @@ class Access:
 
 
 @dataclass(frozen=True)
-class Instruction:
+class ScalarOp:
     """One value of a body.
 
     Attributes:
@@ -68,7 +68,7 @@ class Loops:
     reduced: int
     combine: Combine
     accesses: tuple[Access, ...]
-    body: tuple[Instruction, ...]
+    body: tuple[ScalarOp, ...]
     dtype: str
     start: float | None = None
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewise.kernels.instructions import declaration
+from tilewise.kernels.instructions import Instruction
 
 REGISTER_BYTES = {"x": 16, "y": 32, "z": 64}
 
@@ -20,7 +20,7 @@ _ONLY_READS = ("cmp", "test", "vucomis", "ucomis", "bt")
 
 
 @dataclass(frozen=True)
-class Instruction:
+class AsmLine:
     """One instruction: its mnemonic and its operands as text."""
 
     name: str
@@ -88,7 +88,7 @@ class Counts:
     chain: int
 
 
-def parse(line: str) -> Instruction | None:
+def parse(line: str) -> AsmLine | None:
     """An instruction of LLVM's assembly; None for labels, directives and comments."""
     text = re.split(r"\s#|//|^#|\s;", line.strip())[0].strip()
     if not text or text.startswith(".") or text.endswith(":"):
@@ -96,12 +96,10 @@ def parse(line: str) -> Instruction | None:
     name, _, rest = text.partition("\t")
     if not rest:
         name, _, rest = text.partition(" ")
-    return Instruction(name, tuple(_SPLIT.split(rest.strip())) if rest.strip() else ())
+    return AsmLine(name, tuple(_SPLIT.split(rest.strip())) if rest.strip() else ())
 
 
-def count_x86(
-    loop: Sequence[Instruction], one: declaration.Instruction, uses_frame_pointer: bool
-) -> Counts:
+def count_x86(loop: Sequence[AsmLine], one: Instruction, uses_frame_pointer: bool) -> Counts:
     """Count a loop.
 
     Args:
@@ -132,7 +130,7 @@ def count_x86(
     )
 
 
-def count_other(loop: Sequence[Instruction], one: declaration.Instruction) -> Counts:
+def count_other(loop: Sequence[AsmLine], one: Instruction) -> Counts:
     """What can be told of a loop in AArch64 assembly; the rest is 0."""
     texts = [", ".join(i.operands) for i in loop]
     loads = [i for i in loop if re.match(r"ld(r|p|ur|1)\b", i.name)]

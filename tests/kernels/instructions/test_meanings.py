@@ -48,7 +48,7 @@ def test_a_kernel_computes_what_the_instruction_means(case: str) -> None:
     target, dtype, form, one = CASES[case]
     text, before, behind = FORMS[form]
     has_step = len(instructions(dtype, target, form)) > 1
-    step = [steps.Instruction(one.name)] if has_step else []
+    step = [steps.InstructionChoice(one.name)] if has_step else []
     problem, schedule = parse_problem(text.format(dtype)), Schedule((*before, *step, *behind))
     operands = make_operands(problem, seed=3)
     rng = np.random.default_rng(3)

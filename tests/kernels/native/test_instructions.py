@@ -12,7 +12,7 @@ from tilewise.kernels.native.microbench import measure_rates, peak_gflops
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import (
-    Instruction,
+    InstructionChoice,
     Pack,
     Register,
     Schedule,
@@ -37,7 +37,7 @@ FORMS: dict[str, tuple[tuple[Step, ...], tuple[Step, ...]]] = {
 
 def schedule(form: str, op: str | None) -> Schedule:
     before, behind = FORMS[form]
-    return Schedule((*before, *([Instruction(op)] if op else []), *behind))
+    return Schedule((*before, *([InstructionChoice(op)] if op else []), *behind))
 
 
 @pytest.mark.parametrize("form", FORMS)

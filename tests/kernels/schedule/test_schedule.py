@@ -10,7 +10,7 @@ from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.instructions import NAMES
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import (
-    Instruction,
+    InstructionChoice,
     Interleave,
     Jam,
     Nontemporal,
@@ -51,7 +51,7 @@ PAIRED_PLANES = parse_problem(
 REGISTER = Register(4, 16)
 VDPBF16PS, VPDPBUSD = "x86.avx512.vdpbf16ps", "x86.avx512.vpdpbusd"
 VPMADDWD = "x86.avx512.vpmaddwd"
-DOT = Instruction(VDPBF16PS)
+DOT = InstructionChoice(VDPBF16PS)
 SWEPT = (Stream("k", 8), Register(100, 16), Sweep("n"))
 BATCH, SWEPT_BATCH = Tile("batch", 1), (Stream("k", 8), Register(10, 16), Sweep("n"))
 PATCHED = (Tile("n", 1), Tile("p", 16), Pack("B"))
@@ -73,7 +73,7 @@ FIELDS = [(kind, field.name) for kind in KINDS for field in fields(kind)]
 
 def some_values(kind: type[Step], name: str) -> tuple[Any, ...]:
     """Several values of a field, by the type that the class declares."""
-    if kind is Instruction:
+    if kind is InstructionChoice:
         return tuple(NAMES)
     annotation = get_type_hints(kind)[name]
     if get_origin(annotation) is Literal:
@@ -205,14 +205,14 @@ def test_legal_schedules() -> None:
         (PAIRED, (Register(4, 15),), "no multiple of a group's 2 channels"),
         (PAIRED_PLANES, (Tile("co", 3), Register(4, 16)), "tile's 2"),
         (PAIRED_PLANES, (Register(4, 16), Jam("oh", 2)), "are jammed alone"),
-        (MATMUL, (Instruction("x86.avx512.fma.f32"), REGISTER), "one way to multiply"),
+        (MATMUL, (InstructionChoice("x86.avx512.fma.f32"), REGISTER), "one way to multiply"),
         (BF16_GROUPS, (DOT, REGISTER), "one way to multiply"),
         (BF16, (DOT, DOT, REGISTER), "written once"),
         (BF16, (DOT, Pack("B"), REGISTER), "in the order an algorithm"),
         (BF16, (REGISTER, DOT), "in the order an algorithm"),
-        (BF16, (Instruction(VPDPBUSD), REGISTER), "of bf16 has x86.avx512.vdpbf16ps, "),
-        (I8, (Instruction(VPMADDWD), REGISTER), "not split of i8 has x86.avx512.vpdpbusd, "),
-        (I8, (Instruction(VPDPBUSD), REGISTER, Split("k", 16)), "has x86.avx512.vpmaddwd, "),
+        (BF16, (InstructionChoice(VPDPBUSD), REGISTER), "of bf16 has x86.avx512.vdpbf16ps, "),
+        (I8, (InstructionChoice(VPMADDWD), REGISTER), "not split of i8 has x86.avx512.vpdpbusd, "),
+        (I8, (InstructionChoice(VPDPBUSD), REGISTER, Split("k", 16)), "has x86.avx512.vpmaddwd, "),
         (MATMUL, (Pack("B"), Tile("n", 32), Prefetch("B"), REGISTER), "before the pack of B"),
         (MATMUL, (Pack("B"), Prefetch("B"), Tile("n", 32), REGISTER), "before the pack of B"),
         (

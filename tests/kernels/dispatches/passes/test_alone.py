@@ -13,15 +13,15 @@ from tilewise.kernels.dispatches.passes.row_pass import MOST_ON_STACK, Reading, 
 from tilewise.kernels.dispatches.patterns.graph import Value
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
 from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.mlir.frontend.loops import Instruction
+from tilewise.kernels.mlir.frontend.loops import ScalarOp
 from tilewise.kernels.native.passes.rows.program import Source
 from tilewise.kernels.target import Target
 
-READ = Instruction("read")
+READ = ScalarOp("read")
 
 
 def of_rows(
-    columns: int, *body: Instruction, row: int | None = None, table: tuple[int, ...] = ()
+    columns: int, *body: ScalarOp, row: int | None = None, table: tuple[int, ...] = ()
 ) -> RowPass:
     """Three rows of an operand, which it reads first."""
     kind = Value("%arg0", (3, columns), "f32")
@@ -49,7 +49,7 @@ CASES: dict[str, Callable[[Any], Any]] = {
 def test_each_operation_is_numpys(name: str) -> None:
     x = np.random.default_rng(2).standard_normal((3, 7))
     count = 2 if name in ("add", "subtract", "multiply", "divide", "max") else 1
-    one = of_rows(7, Instruction(name, (0,) * count))
+    one = of_rows(7, ScalarOp(name, (0,) * count))
     np.testing.assert_allclose(expected(one, [x]), CASES[name](x), atol=1e-12)
 
 
@@ -57,11 +57,11 @@ def test_each_operation_is_numpys(name: str) -> None:
 def test_comparisons_are_those_that_the_code_makes(predicate: int) -> None:
     x = np.array([[1.0, 2.0, np.nan], [2.0, 1.0, 0.0], [0.5, 0.5, -1.0]])
     body = (
-        Instruction("number", (), 1.0),
-        Instruction("compare", (0, 1), predicate),
-        Instruction("number", (), 5.0),
-        Instruction("number", (), 7.0),
-        Instruction("select", (2, 3, 4)),
+        ScalarOp("number", (), 1.0),
+        ScalarOp("compare", (0, 1), predicate),
+        ScalarOp("number", (), 5.0),
+        ScalarOp("number", (), 7.0),
+        ScalarOp("select", (2, 3, 4)),
     )
     found = expected(of_rows(3, *body), [x])
     known: dict[int, Callable[[Any], bool]] = {
@@ -81,9 +81,9 @@ def test_rows_begin_where_a_table_says() -> None:
 
 def test_a_row_that_no_worker_has_memory_for_is_refused(host: Target) -> None:
     body = (
-        Instruction("exp", (0,)),
-        Instruction("row sum", (1,)),
-        Instruction("divide", (1, 2)),
+        ScalarOp("exp", (0,)),
+        ScalarOp("row sum", (1,)),
+        ScalarOp("divide", (1, 2)),
     )
     check(of_rows(MOST_ON_STACK // 8, *body))
     with pytest.raises(LoweringError, match="too long to be kept"):
@@ -91,10 +91,10 @@ def test_a_row_that_no_worker_has_memory_for_is_refused(host: Target) -> None:
 
 
 def test_names_tell_codes_apart(host: Target) -> None:
-    plain, other = of_rows(32, Instruction("exp", (0,))), of_rows(32, Instruction("erf", (0,)))
+    plain, other = of_rows(32, ScalarOp("exp", (0,))), of_rows(32, ScalarOp("erf", (0,)))
     names = [
         compiled_pass(one, host.with_threads(n)).name for one in (plain, other) for n in (1, 2)
     ]
-    turned = compiled_pass(of_rows(32, Instruction("exp", (0,)), table=(64, 0, 32)), host).name
+    turned = compiled_pass(of_rows(32, ScalarOp("exp", (0,)), table=(64, 0, 32)), host).name
     assert len({*names, turned}) == 5
     assert compiled_pass(plain, host).name == names[0]

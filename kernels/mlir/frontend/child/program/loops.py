@@ -19,7 +19,7 @@ from tilewise.kernels.mlir.frontend.child.structured import (
     structured,
 )
 from tilewise.kernels.mlir.frontend.child.values import splat
-from tilewise.kernels.mlir.frontend.loops import OPERATIONS, Access, Combine, Instruction, Loops
+from tilewise.kernels.mlir.frontend.loops import OPERATIONS, Access, Combine, Loops, ScalarOp
 from tilewise.kernels.mlir.frontend.nest import Axis, RefusedError
 
 _COMBINED: dict[str, Combine] = {
@@ -180,7 +180,7 @@ class _Writer:
     def __init__(self, op: Any, tensors: Tensors, constants: Constants, nest: _Nest) -> None:
         self._op, self._tensors, self._constants, self._nest = op, tensors, constants, nest
         self.accesses: list[Access] = []
-        self.body: list[Instruction] = []
+        self.body: list[ScalarOp] = []
         self.values: dict[str, Array] = {}
         self._done: dict[int, int] = {}
         self._read: dict[int, int] = {}
@@ -195,14 +195,14 @@ class _Writer:
         if expr.name == "arg":
             return self._argument(int(expr.value))
         if expr.name == "const":
-            return self._add(Instruction("number", (), float(expr.value)))
+            return self._add(ScalarOp("number", (), float(expr.value)))
         if expr.name in _POWERS:
             return self._power(*expr.of)
         if expr.name not in OPERATIONS:
             told = "computes what is not followed" if expr.name == "other" else f"has {expr.name}"
             raise RefusedError(f"{told}, which is not run here")
         of = tuple(map(self.put, expr.of))
-        return self._add(Instruction(OPERATIONS[expr.name], of, float(expr.value)))
+        return self._add(ScalarOp(OPERATIONS[expr.name], of, float(expr.value)))
 
     def _power(self, base: Expr, exponent: Expr) -> int:
         """A small whole power, as products."""
@@ -210,17 +210,17 @@ class _Writer:
             raise RefusedError(f"has a power that is none of 1 to {_MOST_POWER}")
         value = made = self.put(base)
         for _ in range(int(exponent.value) - 1):
-            made = self._add(Instruction("multiply", (made, value)))
+            made = self._add(ScalarOp("multiply", (made, value)))
         return made
 
-    def _add(self, instruction: Instruction) -> int:
+    def _add(self, instruction: ScalarOp) -> int:
         self.body.append(instruction)
         return len(self.body) - 1
 
     def _argument(self, number: int) -> int:
         if number not in self._read:
             self.accesses.append(self._access(number))
-            self._read[number] = self._add(Instruction("read", (), len(self.accesses) - 1))
+            self._read[number] = self._add(ScalarOp("read", (), len(self.accesses) - 1))
         return self._read[number]
 
     def _access(self, number: int) -> Access:
