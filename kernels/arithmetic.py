@@ -97,17 +97,17 @@ class Arithmetic:
     @property
     def widens(self) -> bool:
         """Whether packing changes the element type, so that nothing can be read in place."""
-        return self.stored != self.packed and self.form is not Form.SWEEP
+        return self.stored != self.packed and self.form is not Form.SKINNY
 
     @property
     def packs_a(self) -> bool:
         """Whether A cannot be read in place."""
-        return self.widens or (self.offset > 0 and self.form is not Form.SWEEP)
+        return self.widens or (self.offset > 0 and self.form is not Form.SKINNY)
 
     @property
     def packs_b(self) -> bool:
         """Whether B cannot be read in place: a word holds elements of several of its rows."""
-        return self.widens or (self.depth > 1 and self.form is not Form.SWEEP)
+        return self.widens or (self.depth > 1 and self.form is not Form.SKINNY)
 
 
 def arithmetic_of(
@@ -150,7 +150,7 @@ def _is_far(problem: Problem, target: Target) -> bool:
     return (few_rows or nest.operand("B").is_constant) and bytes_of_b > target.l2_bytes
 
 
-class WindowLanes(NamedTuple):
+class DepthwiseVector(NamedTuple):
     """Vectors of a convolution with few channels in a group.
 
     Attributes:
@@ -162,13 +162,13 @@ class WindowLanes(NamedTuple):
     columns: int
 
 
-def window_lanes(problem: Problem, target: Target) -> WindowLanes:
+def depthwise_vector(problem: Problem, target: Target) -> DepthwiseVector:
     """The target's vectors, or wider ones that hold a group; LLVM makes two registers of such."""
     lanes, group = target.lanes(problem.element.name), nest_of(problem).group
     if problem.has_channels_first:
-        return WindowLanes(lanes, lanes)
+        return DepthwiseVector(lanes, lanes)
     lanes = max(lanes, 1 << (group - 1).bit_length())
-    return WindowLanes(lanes, lanes - lanes % group)
+    return DepthwiseVector(lanes, lanes - lanes % group)
 
 
 def must_pack(problem: Problem, how: Arithmetic) -> frozenset[str]:
@@ -176,7 +176,7 @@ def must_pack(problem: Problem, how: Arithmetic) -> frozenset[str]:
     if how.form is Form.SPLIT:
         return _must_pack_split(problem)
     nest, packed = nest_of(problem), set[str]()
-    if nest.group or how.form is Form.SWEEP:
+    if nest.group or how.form is Form.SKINNY:
         return frozenset()
     a, b = nest.operand("A"), nest.operand("B")
     rows_cut_words = not a.is_contiguous(nest.k) or a.shape[-1] % how.depth > 0

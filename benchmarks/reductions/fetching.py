@@ -92,7 +92,7 @@ def kind_of(problem: Problem, schedule: Schedule) -> str:
     stage = nest.stage("B")
     if not nest.fetches:
         return ""
-    if nest.is_sweep:
+    if nest.is_skinny:
         return "sweep" if nest.tile.rows == nest.extent(nest.row) else "shared"
     if nest.algorithm:
         return "transformed"

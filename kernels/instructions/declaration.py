@@ -33,7 +33,7 @@ class Form(Enum):
     """
 
     OUTER_PRODUCT = "outer product"
-    SWEEP = "sweep"
+    SKINNY = "skinny"
     SPLIT = "split"
     DEPTHWISE = "depthwise"
 

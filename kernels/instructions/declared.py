@@ -11,7 +11,7 @@ from tilewise.kernels.problem.dtypes import DTYPES
 UNITS = {"x86.avx512": 64, "x86.avx2": 32, "x86.sse2": 16, "arm.neon": 16}
 """Bytes of a vector of each unit, by the first part of an instruction's name."""
 
-_WORDS_OF_B = frozenset({Form.OUTER_PRODUCT, Form.SWEEP})
+_WORDS_OF_B = frozenset({Form.OUTER_PRODUCT, Form.SKINNY})
 _ASSEMBLY = {
     "fma.x86": r"vf(m|nm)(add|sub)(132|213|231)p[sdh]",
     "fma.arm": "fmla",

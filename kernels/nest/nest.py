@@ -171,7 +171,7 @@ class Nest:
         return any(loop.in_kernel for loop in self.loops_of(LoopKind.MICRO))
 
     @property
-    def is_sweep(self) -> bool:
+    def is_skinny(self) -> bool:
         """Return whether the micro-kernel visits all columns of a k-block: a skinny GEMM."""
         return self.is_macro and not self.group
 

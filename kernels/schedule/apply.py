@@ -80,8 +80,8 @@ def _check_complete(nest: Nest) -> None:
         if dim not in blocks:
             why = f"{dim} is visited one at a time; start with tile dim={dim} size=1"
             raise ScheduleError(f"{problem}: {why}")
-    if nest.is_sweep and not nest.k_block:
-        why = f"a sweep streams {nest.k} by at most {MOST_ROWS_OF_B}; add stream dim={nest.k}"
+    if nest.is_skinny and not nest.k_block:
+        why = f"a skinny GEMM streams {nest.k} by at most {MOST_ROWS_OF_B}; add stream dim={nest.k}"
         raise ScheduleError(f"{problem}: {why}")
     if nest.group:
         return

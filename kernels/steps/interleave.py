@@ -33,8 +33,8 @@ class Interleave(Step):
 
     def check(self, nest: Nest) -> None:
         """Raise unless each stream has the same number of rows of a sweep's k-block."""
-        if not nest.is_sweep or not nest.k_block:
-            raise self.refused(nest, "only the k-blocks of a sweep are interleaved")
+        if not nest.is_skinny or not nest.k_block:
+            raise self.refused(nest, "only the k-blocks of a skinny GEMM are interleaved")
         if self.dim != nest.k:
             raise self.refused(nest, f"interleave takes the reduction {nest.k}")
         rows = nest.k_block.step

@@ -35,8 +35,8 @@ class Pack(Step):
         """Raise unless the operand is read in place so far, one single block of it at a time."""
         if nest.group:
             raise self.refused(nest, "the image is read in place; drop the step")
-        if nest.is_sweep:
-            raise self.refused(nest, "a sweep reads both factors in place; drop the step")
+        if nest.is_skinny:
+            raise self.refused(nest, "a skinny GEMM reads both factors in place; drop the step")
         if nest.stage(self.operand):
             raise self.refused(nest, "it is already packed")
         operand = nest.operand(self.operand)

@@ -54,7 +54,7 @@ class Prefetch(Step):
             raise self.refused(nest, "an earlier version prefetched images; search again")
         if self.operand != "B":
             raise self.refused(nest, "only B is prefetched")
-        if nest.is_sweep:
+        if nest.is_skinny:
             shares_b = nest.tile.rows < nest.extent(nest.row)
             return Fetch("B", Fetched.ROWS_AHEAD, ROW_DISTANCE, 2 if shares_b else 1)
         b, stage, is_split = nest.operand("B"), nest.stage("B"), nest.compute.lanes > 1

@@ -28,8 +28,8 @@ class Unroll(Step):
         """Raise where the micro-kernel has no loop of its own over the reduction."""
         if nest.group:
             raise self.refused(nest, "the filter's taps are unrolled as they are; drop the step")
-        if nest.is_sweep:
-            raise self.refused(nest, "a sweep unrolls the rows of a k-block; drop the step")
+        if nest.is_skinny:
+            raise self.refused(nest, "a skinny GEMM unrolls the rows of a k-block; drop the step")
         if self.factor > MOST:
             raise self.refused(nest, f"factor={self.factor} is above {MOST}")
 

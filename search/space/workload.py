@@ -6,7 +6,7 @@ from itertools import combinations
 from math import prod
 from typing import NamedTuple
 
-from tilewise.kernels.arithmetic import Arithmetic, arithmetic_of, window_lanes
+from tilewise.kernels.arithmetic import Arithmetic, arithmetic_of, depthwise_vector
 from tilewise.kernels.instructions import Form, chosen
 from tilewise.kernels.nest import Nest, Operand, nest_of
 from tilewise.kernels.problem import Problem
@@ -89,7 +89,7 @@ class Workload:
     def lanes(self) -> int:
         """Columns of a vector of the accumulator."""
         if self.nest.group:
-            return window_lanes(self.problem, self.target).columns
+            return depthwise_vector(self.problem, self.target).columns
         return self.target.lanes(self.problem.element.name)
 
     @cached_property
@@ -100,7 +100,7 @@ class Workload:
     @cached_property
     def swept_arithmetic(self) -> Arithmetic:
         """How they are where rows of B are swept."""
-        return self._fastest(Form.SWEEP)
+        return self._fastest(Form.SKINNY)
 
     @cached_property
     def split_arithmetic(self) -> Arithmetic:

@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 
 from tilewise.kernels.arithmetic import (
     arithmetic_of,
+    depthwise_vector,
     must_pack,
-    window_lanes,
 )
 from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.instructions import WITH_CHOICE, Form, usable
@@ -172,7 +172,7 @@ def can_sweep(problem: Problem, target: Target) -> bool:
     """Whether rows of B can be read side by side."""
     if not isinstance(problem, Matmul) or problem.transpose_b or problem.m > MOST_SWEPT_ROWS:
         return False
-    how = arithmetic_of(problem, target, Form.SWEEP)
+    how = arithmetic_of(problem, target, Form.SKINNY)
     return problem.k >= how.depth and not (problem.transpose_a and problem.m > 1)
 
 
@@ -180,7 +180,7 @@ def can_sweep(problem: Problem, target: Target) -> bool:
 def sweeps(draw: st.DrawFn, problem: Matmul, target: Target) -> Schedule:
     """A legal schedule that sweeps."""
     op = draw(instructions(problem, target, splits=False))
-    how = arithmetic_of(problem, target, Form.SWEEP, op)
+    how = arithmetic_of(problem, target, Form.SKINNY, op)
     deep = how.depth
     depth = deep * draw(st.integers(1, min(problem.k, MOST_ROWS_OF_B) // deep))
     cols = target.lanes(problem.element.name) * draw(st.sampled_from([1, 2, 3, 4, 8]))
@@ -215,7 +215,7 @@ def instructions(problem: Problem, target: Target, splits: bool) -> st.SearchStr
 def window_schedules(draw: st.DrawFn, problem: Conv2d, target: Target) -> Schedule:
     """A legal schedule of a convolution with few channels in a group."""
     nest = nest_of(problem)
-    unit = window_lanes(problem, target).columns
+    unit = depthwise_vector(problem, target).columns
     vectors = draw(st.integers(1, max(1, min(3, nest.extent(nest.col) // unit))))
     rows = draw(st.integers(1, min(6, nest.extent(nest.row))))
     tail: list[Step] = [Register(rows, vectors * unit, draw(st.sampled_from(["rows", "cols"])))]

@@ -27,7 +27,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("form", [Form.OUTER_PRODUCT, Form.SWEEP, Form.SPLIT])
+@pytest.mark.parametrize("form", [Form.OUTER_PRODUCT, Form.SKINNY, Form.SPLIT])
 @pytest.mark.parametrize(
     ("cpu", "name"),
     [

@@ -20,7 +20,7 @@ Array = NDArray[Any]
 SQUARE = "matmul:m=9,n=64,k=66,dtype={}"
 FORMS: dict[Form, tuple[str, tuple[Step, ...], tuple[Step, ...]]] = {
     Form.OUTER_PRODUCT: (SQUARE, (Pack("B"), Pack("A")), (Register(4, 32),)),
-    Form.SWEEP: (SQUARE, (Stream("k", 8),), (Register(3, 32, "rows"), Sweep("n"))),
+    Form.SKINNY: (SQUARE, (Stream("k", 8),), (Register(3, 32, "rows"), Sweep("n"))),
     Form.SPLIT: (f"{SQUARE},transpose_b", (), (Register(2, 2), Split("k", 16))),
     Form.DEPTHWISE: (
         "conv2d:n=1,h=8,w=8,ci=32,co=32,kh=1,kw=1,groups=32,dtype={}", (), (Register(2, 32),),

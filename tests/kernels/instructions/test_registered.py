@@ -38,7 +38,7 @@ def another(dtype: str, form: Form, host: Target) -> Instruction:
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])
 def test_a_kernel_is_compiled_with_it(dtype: str, form: str, host: Target) -> None:
     problem = parse_problem(SQUARE.format(dtype) + (",transpose_b" if form == "split" else ""))
-    kind = {"outer": Form.OUTER_PRODUCT, "split": Form.SPLIT, "sweep": Form.SWEEP}[form]
+    kind = {"outer": Form.OUTER_PRODUCT, "split": Form.SPLIT, "sweep": Form.SKINNY}[form]
     mine = another(dtype, kind, host)
     named = schedule(form, mine.name)
     with pytest.raises(ScheduleError, match=" has " if dtype != "f32" else "one way to multiply"):

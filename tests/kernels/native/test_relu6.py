@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.native_case import TARGETS, check
-from tilewise.kernels.arithmetic import window_lanes
+from tilewise.kernels.arithmetic import depthwise_vector
 from tilewise.kernels.native import lower
 from tilewise.kernels.oracle.operands import make_operands, operand_limit
 from tilewise.kernels.oracle.reference import reference
@@ -46,7 +46,7 @@ def schedules_of(problem: Problem, target: Target) -> list[Schedule]:
         return [Schedule((Stream("k", 4), Register(1, 2 * lanes), Sweep("n")))]
     if problem == DEPTHWISE:
         assert isinstance(problem, Conv2d)
-        return [Schedule((Tile("n", 1), Register(3, window_lanes(problem, target).columns)))]
+        return [Schedule((Tile("n", 1), Register(3, depthwise_vector(problem, target).columns)))]
     if problem == IMAGE:
         winograd = (Winograd(4), Pack("B"), Tile("t", 4), Pack("A"), Register(4, lanes))
         return [ROWS_AND_COLUMNS, Schedule(winograd)]

@@ -30,7 +30,7 @@ from tilewise.kernels.target import Target
 
 def swept(problem: Matmul, target: Target, vectors: int, depth: int, *before: Tile) -> Schedule:
     """All rows at once, `depth` words of each."""
-    deep = arithmetic_of(problem, target, Form.SWEEP).depth
+    deep = arithmetic_of(problem, target, Form.SKINNY).depth
     cols = vectors * target.lanes(problem.dtype)
     return Schedule((*before, Stream("k", deep * depth), Register(problem.m, cols), Sweep("n")))
 
@@ -66,7 +66,7 @@ def test_register_tiles_of_rows_one_after_the_other(
     m: int, rows: int, dtype: str, target: Target
 ) -> None:
     problem = Matmul(m=m, n=131, k=39, dtype=dtype, bias=True, init="accumulate", epilogue="relu")
-    deep = arithmetic_of(problem, target, Form.SWEEP).depth
+    deep = arithmetic_of(problem, target, Form.SKINNY).depth
     register = Register(rows, 4 * target.lanes(dtype), "rows")
     for before in ((), (Prefetch("B"),), (Tile("n", register.cols), Prefetch("B"))):
         check(problem, Schedule((*before[:-1], Stream("k", 2 * deep), *before[-1:], register,

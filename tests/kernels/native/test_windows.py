@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.native_case import TARGETS, check
-from tilewise.kernels.arithmetic import window_lanes
+from tilewise.kernels.arithmetic import depthwise_vector
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native import lower
 from tilewise.kernels.native.plan import plan
@@ -29,7 +29,7 @@ def depthwise(**keys: object) -> Conv2d:
 
 def tile(problem: Conv2d, target: Target, rows: int = 3, *tail: Step) -> tuple[Step, ...]:
     """A register tile of one vector."""
-    return (Register(rows, window_lanes(problem, target).columns), *tail)
+    return (Register(rows, depthwise_vector(problem, target).columns), *tail)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.vector_bytes}B{len(t.features)}")
@@ -50,7 +50,7 @@ def test_windows_of_every_kind(
     kh, kw = taps
     problem = depthwise(kh=kh, kw=kw, dilation=dilation, stride=stride, pad=3, w=23, layout=layout)
     for outer in ("cols", "rows"):
-        register = Register(2, window_lanes(problem, host).columns, outer)
+        register = Register(2, depthwise_vector(problem, host).columns, outer)
         check(problem, Schedule((Tile("oh", 4), register)), host, stride)
 
 

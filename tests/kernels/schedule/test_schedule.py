@@ -183,7 +183,11 @@ def test_legal_schedules() -> None:
         (MATMUL, (Stream("k", 65), Register(100, 16), Sweep("n")), "by at most 64"),
         (MATMUL, (Register(100, 16), Sweep("n")), "by at most 64"),
         (MATMUL, (Stream("k", 8), Pack("B"), Register(100, 16), Sweep("n")), "in place"),
-        (MATMUL, (Stream("k", 8), Register(100, 16), Interleave("k", 2)), "k-blocks of a sweep"),
+        (
+            MATMUL,
+            (Stream("k", 8), Register(100, 16), Interleave("k", 2)),
+            "k-blocks of a skinny GEMM",
+        ),
         (MATMUL, (*SWEPT, Interleave("n", 2)), "interleave takes the reduction k"),
         (MATMUL, (*SWEPT, Interleave("k", 3)), "streams divide the 8 rows of a k-block"),
         (MATMUL, (*SWEPT, Interleave("k", 1)), "streams divide the 8 rows of a k-block"),

@@ -134,7 +134,7 @@ def test_rows_longer_than_a_page_are_also_fetched_ahead(n: int, is_early: bool) 
     space = Space(parse_problem(f"matmul:m=1,n={n},k=4096,dtype=i8"), DOTS)
     points = prior_points(Model.shipped(space), 6)
     nests = [nest_at(space, point) for point in points]
-    swept = [nest for nest in nests if nest.is_sweep]
+    swept = [nest for nest in nests if nest.is_skinny]
     assert any(nest.fetches and nest.depth == 32 for nest in swept) == is_early
 
 
@@ -150,4 +150,4 @@ def test_rows_longer_than_a_page_are_also_fetched_ahead(n: int, is_early: bool) 
 def test_long_rows_are_fetched_ahead_at_two_depths(text: str, depths: set[int]) -> None:
     space = Space(parse_problem(f"matmul:m=1,{text}"), DOTS)
     nests = [nest_at(space, point) for point in prior_points(Model.shipped(space), 5)]
-    assert {nest.depth for nest in nests if nest.is_sweep and nest.fetches} == depths
+    assert {nest.depth for nest in nests if nest.is_skinny and nest.fetches} == depths

@@ -128,14 +128,14 @@ def test_results_of_few_rows_are_offered_sweeps(text: str, target: Target) -> No
     offered = swept_tiles(space.workload)
     assert offered and set(offered) <= set(space.values("tile"))
     first = [space.schedule(p) for p in prior_points(Model.shipped(space), 16)]
-    swept = [loop_nest(problem, schedule).is_sweep for schedule in first]
+    swept = [loop_nest(problem, schedule).is_skinny for schedule in first]
     assert any(swept) and not all(swept)
     for tile in offered:
         assert tile.rows <= problem.m and tile.kind == "sweep"
         point = {p.name: p.values[0] for p in space.parameters} | {"tile": tile}
         schedule = space.schedule(point)
         nest = loop_nest(problem, schedule)
-        assert nest.is_sweep and nest.k_block is not None
+        assert nest.is_skinny and nest.k_block is not None
         assert (nest.k_block.step, nest.k_block.streams) == (tile.depth, tile.streams)
         plan(problem, schedule, target)
 

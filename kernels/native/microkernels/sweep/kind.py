@@ -34,12 +34,12 @@ class SweepKernel:
 
     spec: SweepSpec
 
-    form: ClassVar[Form] = Form.SWEEP
+    form: ClassVar[Form] = Form.SKINNY
 
     @classmethod
     def serves(cls, nest: Nest) -> bool:
         """Return whether columns are swept."""
-        return nest.is_sweep
+        return nest.is_skinny
 
     @classmethod
     def of(cls, nest: Nest, target: Target, strides: Strides, how: Arithmetic) -> Self:

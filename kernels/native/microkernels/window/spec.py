@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from tilewise.kernels.arithmetic import Arithmetic, window_lanes
+from tilewise.kernels.arithmetic import Arithmetic, depthwise_vector
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.microkernels.abi import epilogue_flags
 from tilewise.kernels.nest import LoopKind, Nest
@@ -133,7 +133,7 @@ def window_spec(nest: Nest, target: Target, how: Arithmetic) -> WindowSpec:
     assert isinstance(problem, Conv2d)
     shared = (problem.stride, problem.dilation, problem.pad)
     planes = problem.has_channels_first
-    vector = window_lanes(problem, target)
+    vector = depthwise_vector(problem, target)
     spec = WindowSpec(
         how=how,
         lanes=vector.lanes,
