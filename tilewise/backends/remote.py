@@ -7,7 +7,7 @@ from typing import cast
 
 from tilewise.backends.base import Backend, Json, Known, Match, OnTrialSeen, TrialSeen, ignore_phase
 from tilewise.client import Client, Event, Found, ObjectFiles, PhaseReached, Text, Trial, TrialEnded
-from tilewise.client.calls import JobOptions
+from tilewise.client.api import JobOptions
 from tilewise.errors import BadInputError, MissingError
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import parse_target

@@ -7,8 +7,7 @@ with Client("http://localhost:8000") as client:
     script = client.script(best.problem)
 """
 
-from tilewise.client.asynchronous import AsyncClient
-from tilewise.client.blocking import Client
+from tilewise.client.clients import AsyncClient, Client
 from tilewise.client.events import Event, JobEnded, PhaseReached, TrialEnded
 from tilewise.client.found import (
     File,

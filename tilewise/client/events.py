@@ -38,14 +38,14 @@ class JobEnded:
 
 
 Event = PhaseReached | TrialEnded | JobEnded
-Told = TypeVar("Told")
+SeenEvent = TypeVar("SeenEvent")
 
 
 class BrokenStreamError(TilewiseError):
     """Streams of events break off, one after the other."""
 
 
-class Stream(ABC, Generic[Told]):
+class Stream(ABC, Generic[SeenEvent]):
     """What one client has seen of the events of something, over all streams that it has opened.
 
     Args:
@@ -53,9 +53,9 @@ class Stream(ABC, Generic[Told]):
         after: number of the last numbered event that is known; None to begin with the first.
 
     Attributes:
-        is_over: whether the end was told.
+        is_over: whether the end has come.
         losses: streams that broke off since the last sign of life.
-        put_off_s: for how long the service wants to be left alone.
+        retry_after_s: seconds after which the service wants to be asked again.
         after: number of the last event that was seen; -1 for none.
     """
 
@@ -65,7 +65,7 @@ class Stream(ABC, Generic[Told]):
         self.path = path
         self.is_over = False
         self.losses = 0
-        self.put_off_s: float | None = None
+        self.retry_after_s: float | None = None
         self.after = -1 if after is None else after
         self._lines: list[str] = []
         self._rest = ""
@@ -73,7 +73,7 @@ class Stream(ABC, Generic[Told]):
     @property
     def headers(self) -> dict[str, str]:
         """Those of the next stream, which goes on where the last one broke off."""
-        self._lines, self._rest, self.put_off_s = [], "", None
+        self._lines, self._rest, self.retry_after_s = [], "", None
         return {"Accept": "text/event-stream", "Last-Event-ID": str(self.after)}
 
     def lose(self) -> None:
@@ -86,7 +86,7 @@ class Stream(ABC, Generic[Told]):
         if self.losses > MOST_LOSSES:
             raise BrokenStreamError(f"{self.path} broke off {self.losses} times in a row")
 
-    def feed(self, text: str) -> Iterator[Told]:
+    def feed(self, text: str) -> Iterator[SeenEvent]:
         """The events that end in this piece of a stream."""
         *lines, self._rest = (self._rest + text).split("\n")
         for line in (one.removesuffix("\r") for one in lines):
@@ -96,10 +96,10 @@ class Stream(ABC, Generic[Told]):
                 yield event
 
     @abstractmethod
-    def _read(self, name: str, source: dict[str, object]) -> Told | None:
+    def _read(self, name: str, source: dict[str, object]) -> SeenEvent | None:
         """An event of one of the `names`; None where it is known already."""
 
-    def _event(self) -> Told | None:
+    def _event(self) -> SeenEvent | None:
         """What the lines say; None for a heartbeat, and for what is known or unheard of."""
         name, data = self._field("event"), self._field("data")
         is_heartbeat = any(line.startswith(":") for line in self._lines)

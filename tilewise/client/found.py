@@ -1,14 +1,10 @@
 """What look-ups find, where it is, and who could find more: as frozen values."""
 
 import base64
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from tilewise.client.results import Json, Reply, Result, read
-from tilewise.errors import TilewiseError
-from tilewise.kernels.problem import Accuracy
-from tilewise.kernels.quoting import one_line
 
 
 @dataclass(frozen=True)
@@ -246,24 +242,3 @@ def read_found(source: Json) -> Found:
         found.target,
         document=source,
     )
-
-
-def require_accuracy(asked: Accuracy | None, problems: Iterable[str], url: str) -> None:
-    """Raise TilewiseError for an answer that is less accurate than was asked for.
-
-    An older service leaves out a parameter that it does not know, and says nothing.
-
-    Args:
-        asked: None where nothing was asked for.
-        problems: of the answer.
-        url: of the service, as messages show it.
-    """
-    if asked != "strict":
-        return
-    for problem in problems:
-        # As text: a newer service may say more of a problem than can be parsed here.
-        if f"accuracy={asked}" not in problem.split(","):
-            raise TilewiseError(
-                f"{url} was asked for accuracy={asked}, and answers with {one_line(problem)}: "
-                "it is too old; update it, or give it each problem with its accuracy"
-            )

@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 from tilewise.client import Client
-from tilewise.client.plans.calls import PlanOptions
+from tilewise.client.api import PlanOptions
 from tilewise.client.plans.events import PartEnded
 from tilewise.errors import TilewiseError
 

@@ -11,7 +11,7 @@ from tests.tilewise.conftest import Cli
 from tilewise import Client
 from tilewise.backends import remote as remote_module
 from tilewise.backends.base import TrialSeen
-from tilewise.client import pages
+from tilewise.client import transport
 from tilewise.search.progress import Phase
 from tilewise.search.records import TuneRequest
 
@@ -106,7 +106,7 @@ def test_what_is_stored_is_asked_for_by_target_and_cache_mode(cli: Cli, service:
     assert path.endswith("/kernel") and query == {"target": TARGET}
     assert cli("trials", *given, "--json").code == 0
     assert service.last("/v1/trials") == {
-        "problem": PROBLEM, "target": TARGET, "limit": str(pages.PAGE)
+        "problem": PROBLEM, "target": TARGET, "limit": str(transport.PAGE)
     }  # fmt: skip
 
 

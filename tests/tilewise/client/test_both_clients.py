@@ -40,6 +40,18 @@ def test_both_have_the_same_methods() -> None:
 def test_both_say_the_same_of_each_method() -> None:
     for name in methods(Client).keys() - {"__init__"}:
         assert inspect.getdoc(getattr(AsyncClient, name)) == inspect.getdoc(getattr(Client, name))
+    assert Client.jobs.__qualname__ == "Client.jobs"
+
+
+def test_the_plain_client_works_inside_an_event_loop() -> None:
+    async def steps() -> list[int]:  # as in a notebook
+        with Client("http://fake", httpx.MockTransport(Service())) as client:
+            jobs = client.jobs()
+            first = next(jobs)
+            jobs.close()
+            return [first.id, client.job(1).id]
+
+    assert asyncio.run(steps()) == [1, 1]
 
 
 class Service:

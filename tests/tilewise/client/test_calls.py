@@ -9,8 +9,9 @@ import pytest
 from tests.tilewise.client import documents
 from tests.tilewise.client.documents import PROBLEM
 from tilewise import Client, MissingError, TilewiseError
-from tilewise.client import Event, Found, Job, JobEnded, Result, TrialEnded, calls
+from tilewise.client import Event, Found, Job, JobEnded, Result, TrialEnded, api
 from tilewise.client.results import read
+from tilewise.kernels.problem import parse_problem
 
 
 class FakeService:
@@ -78,7 +79,7 @@ A, B, C = (f"matmul:m={n},n=4,k=4,dtype=f32" for n in (1, 2, 3))
 
 
 def test_many_problems_are_looked_up_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "MOST_PROBLEMS", 2)
+    monkeypatch.setattr(api, "MOST_PROBLEMS", 2)
     bodies = []
 
     def look_up(request: httpx.Request) -> httpx.Response:
@@ -89,14 +90,15 @@ def test_many_problems_are_looked_up_in_parts(monkeypatch: pytest.MonkeyPatch) -
                  for p in body["problems"]]  # fmt: skip
         return httpx.Response(200, json={"target": "t", "schedules": found})
 
-    known = {calls._key(A): {"cpu": "1"}, calls._key(C): {"cpu": "3"}, "absent": {"cpu": "4"}}
+    a, c = (parse_problem(one).key for one in (A, C))
+    known = {a: {"cpu": "1"}, c: {"cpu": "3"}, "absent": {"cpu": "4"}}
     with Client("http://fake", httpx.MockTransport(look_up)) as client:
         found = client.look_up([A, B, C], "t", files=["cpu"], known=known)
     assert [one.problem for one in found] == [A, B, C]
     assert [one.result and one.result.problem for one in found] == [A, None, C]
     assert [len(body["problems"]) for body in bodies] == [2, 1]
     assert [body["known"] for body in bodies] == [
-        {calls._key(A): {"cpu": "1"}}, {calls._key(C): {"cpu": "3"}}
+        {a: {"cpu": "1"}}, {c: {"cpu": "3"}}
     ], "each request has the tags of its own problems"  # fmt: skip
     assert all(body["files"] == ["cpu"] for body in bodies)
 

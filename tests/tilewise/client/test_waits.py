@@ -13,7 +13,7 @@ from tests.tilewise.client.documents import PROBLEM, Json
 from tests.tilewise.conftest import Cli
 from tilewise import AsyncClient, BadInputError, Client, TilewiseError
 from tilewise.backends import remote as remote_module
-from tilewise.client import exchange
+from tilewise.client import transport as transport_module
 
 Answer = Callable[[httpx.Request], httpx.Response]
 
@@ -34,7 +34,7 @@ class Clock:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(exchange, "now_s", made.now_s)
+    monkeypatch.setattr(transport_module, "now_s", made.now_s)
     monkeypatch.setattr(Service, "sleep", made.sleep, raising=False)
     return made
 
@@ -125,8 +125,8 @@ def test_a_service_that_is_not_there_is_given_up(lost: Exception, clock: Clock) 
     service = Service(lost)
     with service.client as client, pytest.raises(TilewiseError, match="no answer from http://fake"):
         client.job(1)
-    assert len(service.asked) == exchange.MOST_TRIES
-    assert len(clock.pauses) == exchange.MOST_TRIES - 1
+    assert len(service.asked) == transport_module.MOST_TRIES
+    assert len(clock.pauses) == transport_module.MOST_TRIES - 1
 
 
 @pytest.mark.parametrize("status", [502, 504])
@@ -158,7 +158,7 @@ def test_a_service_that_stays_busy_is_given_up_when_patience_ends(clock: Clock, 
     service = Service(busy(said))
     with service.client as client, pytest.raises(TilewiseError, match="too many requests"):
         client.job(1)
-    assert exchange.PATIENCE_S - 10 < sum(clock.pauses) <= exchange.PATIENCE_S
+    assert transport_module.PATIENCE_S - 10 < sum(clock.pauses) <= transport_module.PATIENCE_S
     assert len(service.asked) == len(clock.pauses) + 1 < 130, "not without a pause"
 
 
@@ -230,7 +230,7 @@ def test_a_text_that_is_being_made_is_waited_for(
     told: list[None] = []
     with service.client as client:
         assert ask(client, lambda: told.append(None)) == "it"
-    assert clock.pauses == [3.0, exchange.RETRY_S, 1.0]
+    assert clock.pauses == [3.0, transport_module.RETRY_S, 1.0]
     assert len(told) == 1, "one word for the whole wait"
     assert len(set(service.asked)) == 1 and len(service.asked) == 4
 
@@ -253,7 +253,7 @@ def test_a_text_that_is_never_made_is_given_up(clock: Clock) -> None:
     ):
         client.script(PROBLEM)
     waited = sum(clock.pauses)
-    assert exchange.MADE_WITHIN_S - 7 < waited <= exchange.MADE_WITHIN_S
+    assert transport_module.MADE_WITHIN_S - 7 < waited <= transport_module.MADE_WITHIN_S
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_no_service_makes_the_client_wait_for_long(clock: Clock, said: str) -> N
     with Service(late, httpx.Response(200, text="it")).client as client:
         assert client.script(PROBLEM).text == "it"
     assert len(clock.pauses) == 1
-    assert 0 <= clock.pauses[0] <= exchange.LONGEST_RETRY_S
+    assert 0 <= clock.pauses[0] <= transport_module.LONGEST_RETRY_S
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", "[" * 100_000, '"state"', "NaN", "9" * 5000])

@@ -14,7 +14,6 @@ import httpx
 import pytest
 
 from tests.tilewise.conftest import PROBLEM, Cli, Ran
-from tilewise.client import blocking
 from tilewise.fetch.lock import Lock
 from tilewise.kernels.problem import parse_problem
 from tilewise.service.db import make_engine, models, writing
@@ -398,7 +397,7 @@ def test_an_unchanged_folder_costs_one_request(
         asked.append(f"{method} {url}")
         return send(self, method, url, **options)
 
-    monkeypatch.setattr(blocking.httpx.Client, "request", noted)
+    monkeypatch.setattr(httpx.Client, "request", noted)
     assert place.fetch("--kernels").code == 0
     assert asked == ["POST /v1/schedules/lookup"]
 

@@ -1,5 +1,4 @@
 """Plans of whole models, as a service has them.
 
-Face: `ModelPlan`, `PlanVariant`, `PlanTotals`, `PlanEvent`, `PartEnded`, `PlanEnded`, `submit`,
-`plan`, `cancel`, `plan_of`.
+Face: `ModelPlan`, `PlanVariant`, `PlanTotals`, `PlanEvent`, `PartEnded`, `PlanEnded`.
 """

@@ -1,0 +1,537 @@
+"""Every call of the HTTP API, written once; `AsyncClient` and `Client` have all of them."""
+
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
+from urllib.parse import quote
+
+import httpx
+
+from tilewise.client.events import (
+    BrokenStreamError,
+    Event,
+    Follower,
+    JobEnded,
+    PhaseReached,
+    TrialEnded,
+)
+from tilewise.client.found import (
+    Found,
+    ImportedModule,
+    Model,
+    ObjectFiles,
+    OpScript,
+    Targets,
+    Text,
+    read_found,
+)
+from tilewise.client.plans.events import PlanEvent, PlanFollower
+from tilewise.client.plans.results import ModelPlan
+from tilewise.client.results import (
+    Job,
+    NewToken,
+    Readiness,
+    Reply,
+    Result,
+    StoredTrial,
+    SuiteReport,
+    Token,
+    Trial,
+    read,
+)
+from tilewise.client.transport import (
+    ApiRequest,
+    Json,
+    PagePath,
+    Service,
+    is_accepted,
+    json_of,
+    objects_of,
+)
+from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.problem import Accuracy, parse_problem
+from tilewise.kernels.quoting import one_line
+
+Kind = TypeVar("Kind", bound=Reply)
+Match = Literal["exact", "nearest"]
+OnEvent = Callable[[Event], None]
+OnWait = Callable[[], None]
+
+OF_MODULES = {"Content-Type": "text/x-mlir"}
+PLANS = "/v1/plans"
+MOST_PROBLEMS = 1000  # of one look-up
+POLL_S = 1.0
+
+
+class JobOptions(TypedDict, total=False):
+    """The fields of `POST /v1/jobs` beside the problem; those left out have its defaults."""
+
+    target: str
+    trials: int
+    seconds: float | None
+    seed: int
+    sampler: str
+    peers: bool
+    cache: str
+    spread: int
+    again: bool
+
+
+class ModelOptions(TypedDict, total=False):
+    """The parameters of `POST /v1/models`; those left out have its defaults."""
+
+    target: str
+    trials: int
+    seed: int
+    cache: str
+    accuracy: Accuracy
+
+
+class PlanOptions(ModelOptions, total=False):
+    """The parameters of `POST /v1/plans`; those left out have its defaults."""
+
+    layouts: str
+    name: str
+
+
+class OpOptions(TypedDict, total=False):
+    """The parameters of `POST /v1/problems/script`; those left out have its defaults."""
+
+    place: str
+    target: str
+    match: Match
+    with_payload: bool
+    accuracy: Accuracy
+
+
+class Api:
+    """The calls of one service."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._service.close()
+
+    async def submit(self, problem: str, **options: Unpack[JobOptions]) -> Result | Job:
+        """Request a search; return the stored result if there is one, else the job."""
+        answer = await self._service.json(
+            "POST",
+            "/v1/jobs",
+            json={"problem": problem, **options},
+            headers=_new_key(),
+        )
+        return read(Job, answer) if "state" in answer else read(Result, answer)
+
+    async def tune(
+        self, problem: str, on_event: OnEvent | None = None, **options: Unpack[JobOptions]
+    ) -> Result:
+        """Request a search and wait for its result; `on_event` is called for each event."""
+        answer = await self.submit(problem, **options)
+        while isinstance(answer, Job):
+            job = await self._ended(answer, on_event)
+            if job.state != "done":
+                raise TilewiseError(f"job {job.id} {job.state}: {job.error or ''}")
+            if options.get("again") or job.trials.asked >= options.get("trials", 0):
+                return await self.schedule(problem, job.target, options.get("cache"))
+            # The request joined a job of fewer trials; another one goes on from them.
+            answer = await self.submit(problem, **options)
+        return answer
+
+    async def _ended(self, job: Job, on_event: OnEvent | None) -> Job:
+        """Return a job once it has ended, followed by its events as far as there are any."""
+        follower = Follower(job.id)
+        if "events" in (job.document.get("links") or {}):  # an older service has none
+            try:
+                async for event in self._service.events(follower):
+                    if on_event is not None:
+                        on_event(event)
+                    if isinstance(event, JobEnded):
+                        return event.job
+            except BrokenStreamError:  # as behind a proxy that lets no stream through
+                pass
+        return await self._polled(job.id, follower.after, on_event)
+
+    async def _polled(self, job_id: int, after: int, on_event: OnEvent | None) -> Job:
+        """Wait for the end of a job by requests, with the same events as of a stream.
+
+        Args:
+            job_id: the job.
+            after: number of the last trial that is known; -1 for none.
+            on_event: called for each event.
+        """
+        page = PagePath.first("trials", f"/v1/jobs/{job_id}/trials")
+        phase, ended = None, 0
+        while True:
+            job = await self.job(job_id)
+            if on_event is not None:
+                # The job was read first: once it has ended, its trials are all there.
+                if job.trials.ended != ended:
+                    ended = job.trials.ended
+                    page, trials = await self._trials_from(page)
+                    for trial in trials:
+                        if trial.number > after:
+                            after = trial.number
+                            on_event(TrialEnded(trial))
+                if job.phase is not None and job.phase != phase:
+                    phase = job.phase
+                    on_event(PhaseReached(phase))
+                if job.has_ended:
+                    on_event(JobEnded(job))
+            if job.has_ended:
+                return job
+            await self._service.sleep(POLL_S)
+
+    async def _trials_from(self, page: PagePath) -> tuple[PagePath, list[Trial]]:
+        """Return the last page, which alone can grow, and the trials of it and those before."""
+        trials = list[Trial]()
+        while True:
+            found = await self._service.page(page)
+            trials += [read(Trial, source) for source in found.items]
+            if found.following is None:
+                return page, trials
+            page = found.following
+
+    def events(self, job_id: int, after: int | None = None) -> AsyncIterator[Event]:
+        """Yield the events of a job, from its first trial, or the one after `after`, to its end.
+
+        A stream that breaks off is opened again where it was, so that each trial comes once.
+        """
+        return self._service.events(Follower(job_id, after))
+
+    async def job(self, job_id: int) -> Job:
+        """Return one job."""
+        return read(Job, await self._service.json("GET", f"/v1/jobs/{job_id}"))
+
+    def jobs(self, state: str | None = None) -> AsyncIterator[Job]:
+        """Yield every job, or those of a state, newest first."""
+        return self._listed(Job, PagePath.first("jobs", "/v1/jobs", state=state))
+
+    async def cancel(self, job_id: int) -> Job:
+        """Cancel a job; what it has timed stays stored."""
+        return read(Job, await self._service.json("DELETE", f"/v1/jobs/{job_id}"))
+
+    async def schedule(
+        self,
+        problem: str,
+        target: str = "host",
+        cache: str | None = None,
+        match: Match = "exact",
+    ) -> Result:
+        """Return the stored best of a problem; that for hot caches unless `cache` says which.
+
+        With `match="nearest"` that of a processor whose kernels the target can run is taken as
+        well; the result's `match` says what differs.
+        """
+        params = _given(problem=problem, target=target, cache=cache, match=_unusual(match))
+        return read(Result, await self._service.json("GET", "/v1/schedules", params=params))
+
+    async def script(
+        self,
+        problem: str,
+        target: str = "host",
+        flavor: str = "cpu",
+        on_wait: OnWait | None = None,
+        match: Match = "exact",
+    ) -> Text:
+        """Return the proven transform script of a problem's stored best.
+
+        A service may have to prove it first: `on_wait` is called once if so, and the answer
+        waited for.
+        """
+        params = _given(target=target, flavor=flavor, match=_unusual(match))
+        return _text(await self._file(problem, "script", params, on_wait))
+
+    async def kernel(
+        self,
+        problem: str,
+        target: str = "host",
+        on_wait: OnWait | None = None,
+        match: Match = "exact",
+    ) -> Text:
+        """Return the kernel of a problem's stored best, as a Python module that runs on its own.
+
+        A service may have to print it first: `on_wait` is called once if so, and the answer
+        waited for.
+        """
+        params = _given(target=target, match=_unusual(match))
+        return _text(await self._file(problem, "kernel", params, on_wait))
+
+    async def object_files(
+        self,
+        problem: str,
+        target: str = "host",
+        on_wait: OnWait | None = None,
+        match: Match = "exact",
+    ) -> ObjectFiles:
+        """Return the kernel of a problem's stored best as machine code, waited for as `kernel`."""
+        params = _given(target=target, format="json", match=_unusual(match))
+        response = await self._file(problem, "kernel", params, on_wait)
+        return read(ObjectFiles, json_of(response, self._service.url))
+
+    async def _file(
+        self, problem: str, kind: str, params: Json, on_wait: OnWait | None
+    ) -> httpx.Response:
+        """Return a file of a problem; an error names the problem in place of its key."""
+        key = _key(problem)
+        try:
+            path = f"/v1/schedules/{key}/{kind}"
+            return await self._service.made(ApiRequest("GET", path, params), on_wait)
+        except MissingError as error:
+            name = parse_problem(problem).canonical
+            text = str(error).replace(f"a problem with the key {key}", name).replace(key, name)
+            raise MissingError(text) from error
+
+    async def text(self, path: str, known: str | None = None) -> Text:
+        """Return the script or kernel of a path that a look-up has named.
+
+        `known` is the entity tag of the text that the caller has.
+        """
+        headers = {} if known is None else {"If-None-Match": f'"{known}"'}
+        return _text(await self._service.made(ApiRequest("GET", path, headers=headers), None))
+
+    async def import_module(
+        self, module: str | bytes, on_wait: OnWait | None = None, accuracy: Accuracy = "standard"
+    ) -> ImportedModule:
+        """Return the problems of an MLIR module, text or bytecode, waited for as `kernel` is.
+
+        With `accuracy="strict"` they allow direct methods alone.
+        """
+        request = _of_module("/v1/problems/parse", module, {"accuracy": accuracy})
+        response = await self._service.made(request, on_wait)
+        found = read(ImportedModule, json_of(response, self._service.url))
+        self._require_accuracy(accuracy, (one.problem for one in found.problems))
+        return found
+
+    async def op_script(
+        self, module: str | bytes, on_wait: OnWait | None = None, **options: Unpack[OpOptions]
+    ) -> OpScript:
+        """Return the script of one op of an MLIR module, proven by the service.
+
+        It is waited for as `kernel` is. `place` is as `import_module` has it, or the number of
+        the op among the problems.
+        """
+        request = _of_module("/v1/problems/script", module, {**options})
+        response = await self._service.made(request, on_wait)
+        found = read(OpScript, json_of(response, self._service.url))
+        self._require_accuracy(options.get("accuracy"), (found.problem,))
+        return found
+
+    async def submit_model(
+        self, module: str | bytes, on_wait: OnWait | None = None, **options: Unpack[ModelOptions]
+    ) -> Model:
+        """Request a search of every problem of an MLIR module; it is read as `import_module` does.
+
+        Problems whose results are stored get no job.
+        """
+        request = _of_module("/v1/models", module, {**options})
+        response = await self._service.made(request, on_wait, self._is_being_read)
+        found = read(Model, json_of(response, self._service.url))
+        self._require_accuracy(options.get("accuracy"), (one.problem for one in found.problems))
+        return found
+
+    async def model(self, model_id: int) -> Model:
+        """Return one model, with the state of each of its problems."""
+        return read(Model, await self._service.json("GET", f"/v1/models/{model_id}"))
+
+    async def submit_plan(
+        self, module: str | bytes, on_wait: OnWait | None = None, **options: Unpack[PlanOptions]
+    ) -> ModelPlan:
+        """Request a plan of an MLIR module, under a key that makes it safe to repeat.
+
+        Problems whose results are stored get no job. A worker of the target makes the plan once
+        all jobs have ended.
+        """
+        request = _of_module(PLANS, module, {**options}, _new_key())
+        response = await self._service.made(request, on_wait, self._is_being_read)
+        found = read(ModelPlan, json_of(response, self._service.url))
+        self._require_accuracy(options.get("accuracy"), (one.problem for one in found.problems))
+        return found
+
+    def _is_being_read(self, response: httpx.Response) -> bool:
+        """Whether a model has no number yet, since its module is still read."""
+        return is_accepted(response) and "id" not in json_of(response, self._service.url)
+
+    async def plan(self, plan_id: int) -> ModelPlan:
+        """Return one plan, with the state of each of its problems, and the choice once made."""
+        return read(ModelPlan, await self._service.json("GET", f"{PLANS}/{plan_id}"))
+
+    async def cancel_plan(self, plan_id: int) -> ModelPlan:
+        """Cancel a plan; its jobs go on, and `cancel` cancels each of them."""
+        return read(ModelPlan, await self._service.json("DELETE", f"{PLANS}/{plan_id}"))
+
+    def plans(self, state: str | None = None) -> AsyncIterator[ModelPlan]:
+        """Yield every plan, or those of a state, newest first, without their problems."""
+        return self._listed(ModelPlan, PagePath.first("plans", PLANS, state=state))
+
+    def plan_events(self, plan_id: int, after: int | None = None) -> AsyncIterator[PlanEvent]:
+        """Yield the events of a plan, from its first problem, or the one after `after`, to its end.
+
+        A stream that breaks off is opened again where it was, so that each problem comes once.
+        """
+        return self._service.events(PlanFollower(plan_id, after))
+
+    async def plan_script(self, plan_id: int) -> Text:
+        """Return the proven transform script that packs the module of a plan that is done."""
+        return await self.text(f"{PLANS}/{plan_id}/script")
+
+    async def plan_runner(self, plan_id: int) -> Text:
+        """Return a plan that is done as a Python module, whose `load` gives the network."""
+        return await self.text(f"{PLANS}/{plan_id}/runner")
+
+    def trials(self, job_id: int, state: str | None = None) -> AsyncIterator[Trial]:
+        """Yield the trials of a job, by number; `state` selects timed, pruned or failed ones."""
+        first = PagePath.first("trials", f"/v1/jobs/{job_id}/trials", state=state)
+        return self._listed(Trial, first)
+
+    def stored_trials(
+        self, problem: str | None = None, target: str | None = None, state: str | None = None
+    ) -> AsyncIterator[StoredTrial]:
+        """Yield the trials of all jobs, or those of a problem, a target, a state; oldest first."""
+        first = PagePath.first("trials", "/v1/trials", problem=problem, target=target, state=state)
+        return self._listed(StoredTrial, first)
+
+    async def look_up(
+        self,
+        problems: Sequence[str],
+        target: str = "host",
+        cache: str | None = None,
+        match: Match = "exact",
+        files: Sequence[str] = (),
+        known: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> list[Found]:
+        """Return what is stored of each problem, in their order, in as few requests as possible.
+
+        Args:
+            problems: any number.
+            target: of all of them.
+            cache: hot or cold; None takes hot ones first.
+            match: whether another processor's result may be taken.
+            files: flavors of scripts, and `kernel`, whose tags and places to return.
+            known: tags of the files that the caller has, by a problem's key and the file's kind;
+                where none differs, the answer is `unchanged`.
+        """
+        found: list[Found] = []
+        for start in range(0, len(problems), MOST_PROBLEMS):
+            wanted = list(problems[start : start + MOST_PROBLEMS])
+            keys = {_key(problem) for problem in wanted} if known else set()
+            tags = {key: dict(kinds) for key, kinds in (known or {}).items() if key in keys}
+            body = _given(
+                problems=wanted,
+                target=target,
+                cache=cache,
+                match=_unusual(match),
+                files=list(files) or None,
+                known=tags or None,
+            )
+            answer = await self._service.json("POST", "/v1/schedules/lookup", json=body)
+            found += map(read_found, objects_of(answer, "schedules"))
+        return found
+
+    async def store_report(self, report: Json) -> SuiteReport:
+        """Store what `tilewise bench --json` prints; the same report twice is stored once."""
+        return read(SuiteReport, await self._service.json("POST", "/v1/suite-reports", json=report))
+
+    def suite_reports(self, suite: str | None = None) -> AsyncIterator[SuiteReport]:
+        """Yield the reports of all suites or of one, without their problems, newest first."""
+        return self._listed(
+            SuiteReport, PagePath.first("reports", "/v1/suite-reports", suite=suite)
+        )
+
+    async def suite_report(self, number: int) -> SuiteReport:
+        """Return one report, whole."""
+        return read(SuiteReport, await self._service.json("GET", f"/v1/suite-reports/{number}"))
+
+    async def targets(self) -> Targets:
+        """Return the targets that live workers serve, and their machines' measured peaks."""
+        return read(Targets, await self._service.json("GET", "/v1/targets"))
+
+    async def ready(self) -> Readiness:
+        """Return whether the service is ready; TilewiseError where it is not."""
+        return read(Readiness, await self._service.json("GET", "/readyz", is_safe=False))
+
+    async def tokens(self) -> list[Token]:
+        """Return the tokens of the service; this needs one of scope admin."""
+        answer = await self._service.json("GET", "/v1/tokens")
+        return [read(Token, one) for one in objects_of(answer, "tokens")]
+
+    async def create_token(self, name: str, scope: str, days: float | None = None) -> NewToken:
+        """Create a token, which is shown this once; this needs one of scope admin."""
+        body = {"name": name, "scope": scope, "days": days}
+        answer = await self._service.json("POST", "/v1/tokens", json=body, is_safe=False)
+        return read(NewToken, answer)
+
+    async def revoke_token(self, name: str) -> Token:
+        """Revoke a token; this needs one of scope admin."""
+        path = f"/v1/tokens/{quote(name, safe='')}"
+        return read(Token, await self._service.json("DELETE", path))
+
+    async def _listed(self, kind: type[Kind], first: PagePath) -> AsyncIterator[Kind]:
+        """Yield every item of all pages of a list."""
+        async for source in self._service.items(first):
+            yield read(kind, source)
+
+    def _require_accuracy(self, accuracy: Accuracy | None, problems: Iterable[str]) -> None:
+        """Raise TilewiseError for an answer that is less accurate than was requested.
+
+        An older service ignores a parameter that it does not know.
+
+        Args:
+            accuracy: that was requested; None for the default.
+            problems: of the answer.
+        """
+        if accuracy != "strict":
+            return
+        for problem in problems:
+            # As text: a newer service may say more of a problem than can be parsed here.
+            if f"accuracy={accuracy}" not in problem.split(","):
+                raise TilewiseError(
+                    f"{self._service.url} was asked for accuracy={accuracy}, and answers with "
+                    f"{one_line(problem)}: it is too old; update it, or give it each problem with "
+                    "its accuracy"
+                )
+
+
+def _text(response: httpx.Response) -> Text:
+    headers = response.headers
+    is_known = response.status_code == HTTPStatus.NOT_MODIFIED
+    return Text(
+        text=None if is_known else response.text,
+        etag=headers.get("ETag", "").strip('"'),
+        match=headers.get("Tilewise-Match", "exact"),
+        target=headers.get("Tilewise-Target", ""),
+        toolchain=headers.get("Tilewise-Toolchain", ""),
+    )
+
+
+def _new_key() -> dict[str, str]:
+    """Return the header that makes a request safe to repeat."""
+    return {"Idempotency-Key": str(uuid.uuid4())}
+
+
+def _unusual(match: Match) -> str | None:
+    return None if match == "exact" else match
+
+
+def _given(**fields: Any) -> Json:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _key(problem: str) -> str:
+    try:
+        return parse_problem(problem).key
+    except KernelsError as error:
+        raise BadInputError(str(error)) from error
+
+
+def _of_module(
+    path: str, module: str | bytes, params: Json, headers: Mapping[str, str] | None = None
+) -> ApiRequest:
+    """Return a request with a module's text or bytecode as its body."""
+    content = module.encode() if isinstance(module, str) else module
+    return ApiRequest(
+        "POST", path, params, content=content, headers={**OF_MODULES, **(headers or {})}
+    )

@@ -1,0 +1,480 @@
+"""Send requests to one service: token, retries, refusals, pages, and streams of events.
+
+`Service` is written once, as coroutines over a `Transport`. Those of `BlockingTransport` never
+suspend, so that a client without `async` completes each at once and needs no event loop.
+"""
+
+import itertools
+import os
+import random
+import time
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+)
+from contextlib import (
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import httpx
+
+from tilewise.client.events import Stream
+from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.kernels.quoting import one_line, quoted, without_password
+
+Json = dict[str, Any]
+Value = TypeVar("Value")
+SeenEvent = TypeVar("SeenEvent")
+
+TIMEOUT_S = 30.0
+SILENCE_S = 45.0  # of a stream of events, which has a heartbeat every 15 s
+MOST_TRIES = 5  # where an answer was lost, or requests come too often
+PATIENCE_S = 120.0  # with a service that is unavailable, and says when to retry
+MADE_WITHIN_S = 180.0  # a text that the service makes on the first request
+RETRY_S = 1.0  # until a request is repeated, where the service does not say
+LONGEST_RETRY_S = 10.0
+FIRST_BACKOFF_S = 0.25
+PAGE = 500  # items of a page
+LARGEST_PORT = 65535
+TOKEN = "TILEWISE_TOKEN"
+_RETRY_LATER = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
+_GATEWAY = (HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT)
+_ERRORS: dict[int, type[TilewiseError]] = {
+    HTTPStatus.NOT_FOUND: MissingError,
+    HTTPStatus.UNPROCESSABLE_ENTITY: BadInputError,
+}
+_HINTS = {
+    HTTPStatus.UNAUTHORIZED.value: "; set TILEWISE_TOKEN to a token of this service",
+    HTTPStatus.FORBIDDEN.value: "; a token of a larger scope may",
+}
+
+
+@dataclass(frozen=True)
+class ApiRequest:
+    """A request.
+
+    Attributes:
+        content: the body where it is no JSON.
+        is_safe: whether it may be repeated when its answer was lost or the service was busy.
+    """
+
+    method: str
+    path: str
+    params: Json = field(default_factory=dict)
+    json: Json | None = None
+    content: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    is_safe: bool = True
+
+
+@dataclass(frozen=True)
+class PagePath:
+    """Where a page of a list is.
+
+    Attributes:
+        name: of the list in the answer.
+        params: the filters; the path of a page after the first includes them.
+    """
+
+    name: str
+    path: str
+    params: Json
+
+    @classmethod
+    def first(cls, name: str, path: str, **filters: str | None) -> "PagePath":
+        """Return the first page of a list."""
+        given = {key: value for key, value in filters.items() if value is not None}
+        return cls(name, path, given | {"limit": PAGE})
+
+
+@dataclass(frozen=True)
+class ListPage:
+    """Some items of a list, and where the next ones are, if there are more."""
+
+    items: list[Json]
+    following: PagePath | None
+
+
+class AsyncTransport:
+    """Requests by `httpx.AsyncClient`."""
+
+    def __init__(self, http: httpx.AsyncClient, sleep: Callable[[float], Awaitable[None]]) -> None:
+        self._http, self._sleep = http, sleep
+
+    async def request(self, request: ApiRequest) -> httpx.Response:
+        """Send a request once."""
+        return await self._http.request(request.method, request.path, **_parts(request))
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, headers: Mapping[str, str]
+    ) -> AsyncIterator[tuple[httpx.Response, AsyncIterator[str]]]:
+        """Open a stream of events."""
+        timeout = httpx.Timeout(TIMEOUT_S, read=SILENCE_S)
+        async with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
+            if not response.is_success:
+                await response.aread()
+            yield response, response.aiter_text()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await self._sleep(seconds)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+
+class BlockingTransport:
+    """Requests by `httpx.Client`; its coroutines never suspend."""
+
+    def __init__(self, http: httpx.Client, sleep: Callable[[float], None]) -> None:
+        self._http, self._sleep = http, sleep
+
+    async def request(self, request: ApiRequest) -> httpx.Response:
+        """Send a request once."""
+        return self._http.request(request.method, request.path, **_parts(request))
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, headers: Mapping[str, str]
+    ) -> AsyncIterator[tuple[httpx.Response, AsyncIterator[str]]]:
+        """Open a stream of events."""
+        timeout = httpx.Timeout(TIMEOUT_S, read=SILENCE_S)
+        with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
+            if not response.is_success:
+                response.read()
+            yield response, _each(response.iter_text())
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        self._sleep(seconds)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+
+def _parts(request: ApiRequest) -> dict[str, Any]:
+    return {
+        "params": request.params or None,
+        "json": request.json,
+        "content": request.content,
+        "headers": request.headers,
+    }
+
+
+async def _each(items: Iterable[Value]) -> AsyncIterator[Value]:
+    for item in items:
+        yield item
+
+
+Transport = AsyncTransport | BlockingTransport
+
+
+class Service:
+    """One service, and how long to wait for it.
+
+    Args:
+        url: as it was given.
+        transport: sends requests.
+        patience_s: seconds for which requests are repeated while the service is unavailable.
+
+    Attributes:
+        url: as messages show it.
+    """
+
+    def __init__(self, url: str, transport: Transport, patience_s: float) -> None:
+        self.url = checked_url(url)
+        self._transport, self._patience_s = transport, patience_s
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._transport.close()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await self._transport.sleep(seconds)
+
+    async def send(self, request: ApiRequest) -> httpx.Response:
+        """Return a successful answer.
+
+        A request that is safe to repeat is repeated: with growing pauses where its answer was
+        lost, and while patience lasts where the service says that it is unavailable.
+
+        Raises:
+            BadInputError, MissingError, TilewiseError: the service refused it, or is not there.
+        """
+        if not is_path(request.path):  # another host must not see the token
+            raise TilewiseError(f"{quoted(request.path)} is no path of {self.url}")
+        began_s, losses = now_s(), 0
+        for number in itertools.count():
+            is_last = losses == MOST_TRIES - 1 or not request.is_safe
+            try:
+                with sendable(self.url):
+                    response = await self._transport.request(request)
+            except httpx.TransportError as error:
+                if is_last:
+                    raise TilewiseError(f"no answer from {self.url}: {one_line(error)}") from error
+                pause, is_unavailable = backoff_s(losses), False
+            else:
+                wanted = pause_s(response, losses)
+                is_unavailable = response.status_code == HTTPStatus.SERVICE_UNAVAILABLE
+                if wanted is None or not request.is_safe or (is_last and not is_unavailable):
+                    return accepted(response)
+                pause = wanted
+                if is_unavailable:
+                    # A service that keeps saying 0 still gets pauses.
+                    pause = pause if number < MOST_TRIES else max(pause, RETRY_S)
+                    if now_s() + pause > began_s + self._patience_s:
+                        return accepted(response)
+            losses += not is_unavailable
+            await self.sleep(pause)
+        raise AssertionError("the last try returns or raises")
+
+    async def json(self, method: str, path: str, **parts: Any) -> Json:
+        """Send a request, and return the object of its answer."""
+        return json_of(await self.send(ApiRequest(method, path, **parts)), self.url)
+
+    async def made(
+        self,
+        request: ApiRequest,
+        on_wait: Callable[[], None] | None,
+        is_unfinished: Callable[[httpx.Response], bool] | None = None,
+    ) -> httpx.Response:
+        """Return what the service makes on the first request, once it is made.
+
+        Args:
+            request: it is repeated until then.
+            on_wait: called once if it has to be.
+            is_unfinished: whether an answer says that it is being made; None: each 202 does.
+        """
+        is_unfinished = is_unfinished or is_accepted
+        end = now_s() + MADE_WITHIN_S
+        response = await self.send(request)
+        if is_unfinished(response) and on_wait:
+            on_wait()
+        while is_unfinished(response):
+            pause = retry_after_s(response) or RETRY_S
+            if now_s() + pause > end:
+                raise TilewiseError(
+                    f"{self.url}{request.path} was not made within {MADE_WITHIN_S:.0f} s; "
+                    "the service goes on, so ask again later"
+                )
+            await self.sleep(pause)
+            response = await self.send(request)
+        return response
+
+    async def page(self, at: PagePath) -> ListPage:
+        """Return one page of a list.
+
+        Raises:
+            TilewiseError: the answer has no such list, or names another host, which would get
+                the token.
+        """
+        answer = await self.json("GET", at.path, params=at.params)
+        items = objects_of(answer, at.name)
+        following = answer.get("next", "")
+        if following is None:
+            return ListPage(items, None)
+        if not isinstance(following, str) or not is_path(following):
+            raise _of_another_form("next", following, "a path or null")
+        return ListPage(items, PagePath(at.name, following, {}))
+
+    async def items(self, first: PagePath) -> AsyncIterator[Json]:
+        """Yield every item of all pages of a list."""
+        at: PagePath | None = first
+        while at is not None:
+            page = await self.page(at)
+            for item in page.items:
+                yield item
+            at = page.following
+
+    async def events(self, stream: Stream[SeenEvent]) -> AsyncGenerator[SeenEvent, None]:
+        """Yield the events of a job or a plan, over as many connections as it takes."""
+        while not stream.is_over:
+            with suppress(httpx.TransportError):  # counted below, as one that ends too early
+                async with aclosing(self._connection(stream)) as events:
+                    async for event in events:
+                        yield event
+            if not stream.is_over:
+                stream.lose()
+                await self.sleep(stream.retry_after_s or backoff_s(stream.losses))
+
+    async def _connection(self, stream: Stream[SeenEvent]) -> AsyncGenerator[SeenEvent, None]:
+        headers = stream.headers
+        with sendable(self.url):
+            async with self._transport.stream(stream.path, headers) as (response, texts):
+                stream.retry_after_s = pause_s(response, stream.losses)
+                if stream.retry_after_s is not None:
+                    return
+                accepted(response)
+                async for text in texts:
+                    for event in stream.feed(text):
+                        yield event
+
+
+def headers_of(token: str | None) -> dict[str, str]:
+    """Return the headers of every request.
+
+    Args:
+        token: what to show; None shows the environment's, if any.
+
+    Raises:
+        BadInputError: it is no token, as one with a line end.
+    """
+    shown = os.environ.get(TOKEN, "") if token is None else token
+    if not shown:
+        return {}
+    if not shown.isascii() or not shown.isprintable() or " " in shown:
+        raise BadInputError(f"{TOKEN} is no token: it has characters that cannot be sent")
+    return {"Authorization": f"Bearer {shown}"}
+
+
+def checked_url(url: str) -> str:
+    """Return a service's URL as messages show it.
+
+    Raises:
+        BadInputError: no service can be there.
+    """
+    shown = quoted(without_password(url))
+    try:
+        parsed = httpx.URL(url)
+        is_host = bool(parsed.host and parsed.host.encode("idna"))
+    except (httpx.InvalidURL, UnicodeError) as error:
+        raise BadInputError(f"server {shown} is not a URL: {one_line(error)}") from error
+    if parsed.scheme not in ("http", "https") or not is_host:
+        raise BadInputError(f"server {shown} is not a URL; write http://HOST:PORT")
+    if parsed.port is not None and not 0 < parsed.port <= LARGEST_PORT:
+        raise BadInputError(
+            f"server {shown}: port={parsed.port} is out of range; give 1 to {LARGEST_PORT}"
+        )
+    return str(parsed.copy_with(userinfo=b""))
+
+
+@contextmanager
+def sendable(url: str) -> Iterator[None]:
+    """Raise BadInputError for what cannot be sent, TilewiseError for what cannot be read.
+
+    Args:
+        url: of the service, as messages show it.
+    """
+    try:
+        yield
+    except httpx.InvalidURL as error:
+        raise BadInputError(f"server {url!r} is not a URL: {error}") from error
+    except UnicodeEncodeError as error:
+        part = error.object[error.start : error.end]
+        raise BadInputError(f"{quoted(part)} is no text that can be sent") from error
+    except (httpx.DecodingError, httpx.TooManyRedirects) as error:
+        raise TilewiseError(f"no answer from {url}: {one_line(error)}") from error
+
+
+def is_path(text: str) -> bool:
+    """Whether a text is a path of the same service, and names no other host."""
+    return text.startswith("/") and text[1:2] not in ("/", "\\")
+
+
+def accepted(response: httpx.Response) -> httpx.Response:
+    """Return the response, if it is a success or says that nothing has changed.
+
+    Raises:
+        BadInputError, MissingError, TilewiseError: it is a refusal.
+    """
+    if response.is_success or response.status_code == HTTPStatus.NOT_MODIFIED:
+        return response
+    kind = _ERRORS.get(response.status_code, TilewiseError)
+    raise kind(_detail(response) + _HINTS.get(response.status_code, ""))
+
+
+def is_accepted(response: httpx.Response) -> bool:
+    """Whether the result is being made."""
+    return response.status_code == HTTPStatus.ACCEPTED
+
+
+def pause_s(response: httpx.Response, number: int) -> float | None:
+    """Return the seconds after which to retry; None for an answer that will not change.
+
+    Args:
+        response: the answer.
+        number: of the try, from 0.
+    """
+    if response.status_code in _GATEWAY:
+        return backoff_s(number)
+    return retry_after_s(response) if response.status_code in _RETRY_LATER else None
+
+
+def retry_after_s(response: httpx.Response) -> float | None:
+    """Return the seconds of `Retry-After`, bounded; None where there is none."""
+    text = response.headers.get("Retry-After")
+    if text is None:
+        return None
+    # A date, which HTTP also allows, is of another clock.
+    is_whole = text.isascii() and text.isdigit()
+    return min(float(text), LONGEST_RETRY_S) if is_whole else RETRY_S
+
+
+def backoff_s(number: int) -> float:
+    """Return a pause that doubles with each try, less up to half of it at random.
+
+    Without chance, clients that a service lost at one moment would all come back at another.
+    """
+    longest = min(FIRST_BACKOFF_S * 2.0**number, LONGEST_RETRY_S)
+    return longest * random.uniform(0.5, 1.0)
+
+
+def now_s() -> float:
+    """Return the seconds of a clock that only goes forward."""
+    return time.monotonic()
+
+
+def json_of(response: httpx.Response, url: str) -> Json:
+    """Return the object of an answer; TilewiseError where it is none."""
+    shown = f"{url}{response.url.path}"
+    try:
+        answer = response.json()
+    except (ValueError, RecursionError) as error:
+        raise TilewiseError(f"{shown} did not answer with JSON") from error
+    if not isinstance(answer, dict):
+        raise TilewiseError(f"{shown} did not answer with an object")
+    return answer
+
+
+def objects_of(answer: Json, name: str) -> list[Json]:
+    """Return the objects of a list in an answer; TilewiseError where it is none."""
+    found = answer.get(name)
+    if not isinstance(found, list):
+        raise _of_another_form(name, found, "a list")
+    for index, one in enumerate(found):
+        if not isinstance(one, dict):
+            raise _of_another_form(f"{name}[{index}]", one, "an object")
+    return found
+
+
+def _of_another_form(name: str, found: object, wanted: str) -> TilewiseError:
+    return TilewiseError(
+        f"the service's answer is of another form: {name} is {found!r:.80}, not {wanted}"
+    )
+
+
+def _detail(response: httpx.Response) -> str:
+    """Return what the service said, on one line."""
+    try:
+        body = response.json()
+    except (ValueError, RecursionError):
+        body = None
+    detail = body.get("detail") if isinstance(body, Mapping) else None
+    if isinstance(detail, str):
+        return one_line(detail)
+    return f"{response.status_code} from {without_password(str(response.url))}"
