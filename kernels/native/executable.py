@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.native.driver.pack_printer import PACK_A_SHIFT, PACK_B_SHIFT
-from tilewise.kernels.native.driver.parameters import (
+from tilewise.kernels.native.jit.drivers import Drivers, driver_code, load_driver
+from tilewise.kernels.native.jit.functions import CompiledKernels, code_of, compile_kernels
+from tilewise.kernels.native.macrokernel.pack_printer import PACK_A_SHIFT, PACK_B_SHIFT
+from tilewise.kernels.native.macrokernel.parameters import (
     COUNT,
     REPEAT,
     TRANSFORMED,
@@ -17,8 +19,6 @@ from tilewise.kernels.native.driver.parameters import (
     names_of,
     values_of,
 )
-from tilewise.kernels.native.jit.drivers import Drivers, driver_code, load_driver
-from tilewise.kernels.native.jit.functions import CompiledKernels, code_of, compile_kernels
 from tilewise.kernels.native.plan import Scratch, plan
 from tilewise.kernels.nest import Nest
 from tilewise.kernels.oracle.operands import (
@@ -33,7 +33,7 @@ from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target.model import Target
 
 if TYPE_CHECKING:
-    from tilewise.kernels.native.threads.crew import Crew
+    from tilewise.kernels.native.threads.thread_pool import ThreadPool
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Call:
         if len(self.addresses) == 1:
             self.drivers.run(self.addresses[0])
         else:
-            _crew(len(self.addresses)).run(self.drivers.entry, self.addresses)
+            _thread_pool(len(self.addresses)).run(self.drivers.entry, self.addresses)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Executable:
     def _parameters(self, addresses: Addresses[int]) -> Array:
         """A row for each thread."""
         parts = len(self.nest.parts)
-        threads = Threads(_crew(parts).barrier if parts > 1 else 0, parts)
+        threads = Threads(_thread_pool(parts).barrier if parts > 1 else 0, parts)
         shared = self._sizes | values_of(threads)
         rows = [shared | self._part(addresses, index) for index in range(parts)]
         return np.array([[row[name] for name in self._names] for row in rows], np.int64)
@@ -186,11 +186,11 @@ class Executable:
                 raise LoweringError(f"{self.problem}: operand {name} is not contiguous")
 
 
-def _crew(threads: int) -> "Crew":
+def _thread_pool(threads: int) -> "ThreadPool":
     """This process's threads; Numba, which compiles how they wait, is loaded for them alone."""
-    from tilewise.kernels.native.threads.crew import crew
+    from tilewise.kernels.native.threads.thread_pool import thread_pool
 
-    return crew(threads)
+    return thread_pool(threads)
 
 
 def compile_ahead(problem: Problem, schedule: Schedule, target: Target) -> None:

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from tilewise.kernels.arithmetic import arithmetic_of
-from tilewise.kernels.native.driver.printer import DriverSource, print_driver
-from tilewise.kernels.native.driver.shared_structure import uniform
-from tilewise.kernels.native.driver.sizes import PanelBytes, driver_sizes, panel_bytes
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
+from tilewise.kernels.native.macrokernel.printer import DriverSource, print_driver
+from tilewise.kernels.native.macrokernel.shared_structure import uniform
+from tilewise.kernels.native.macrokernel.sizes import PanelBytes, driver_sizes, panel_bytes
 from tilewise.kernels.native.microkernels.kinds import kind_of
 from tilewise.kernels.native.microkernels.specs import KernelSpec, MicroKernel
 from tilewise.kernels.native.microkernels.use import Use, use_of

@@ -7,7 +7,7 @@ import pytest
 
 from tests.kernels.guarded import CANARY, GuardedArray
 from tilewise.kernels.native import executable, lower
-from tilewise.kernels.native.driver import shared_structure
+from tilewise.kernels.native.macrokernel import shared_structure
 from tilewise.kernels.native.microkernels import use
 from tilewise.kernels.nest import count
 from tilewise.kernels.oracle.methods import expected_by

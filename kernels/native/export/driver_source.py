@@ -3,7 +3,7 @@
 import ast
 
 from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.native.driver.parameters import (
+from tilewise.kernels.native.macrokernel.parameters import (
     BARRIER,
     COUNT,
     PARTS,

@@ -33,7 +33,7 @@ def helpers_text(planned: Plan) -> tuple[list[str], str]:
     if len(planned.nest.parts) > 1:
         found.imports.add("from numba import cfunc")
         found.take("tilewise.kernels.native.language.words", "word")
-        found.take("tilewise.kernels.native.threads.crew", "crew")
+        found.take("tilewise.kernels.native.threads.thread_pool", "thread_pool")
     for node in source.body:
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("tilewise.kernels."):
             for alias in node.names:

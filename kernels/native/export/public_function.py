@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tilewise.kernels.native.driver.parameters import Addresses
+from tilewise.kernels.native.macrokernel.parameters import Addresses
 from tilewise.kernels.native.plan import Plan
 from tilewise.kernels.problem import Problem
 
@@ -68,7 +68,7 @@ _RUN = """
 """
 
 _RUN_PARTS = """
-    team = crew(len(BOUNDS))
+    team = thread_pool(len(BOUNDS))
     first = ({addresses})
     rows = [
         (*first[:4], *(at + i * step for at, step in zip(first[4:6], SCRATCH_STEPS)),
@@ -187,7 +187,7 @@ def _outputs(problem: Problem) -> dict[str, Any]:
 
 
 def _run_text(problem: Problem, planned: Plan, taken: str) -> str:
-    """The call of the driver, or of the crew that runs it on its parts."""
+    """The call of the driver, or of the pool that runs it on its parts."""
     first, second = operand_names(problem)
     nest = planned.nest
     names = {"A": first, "B": second}

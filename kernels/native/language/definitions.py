@@ -1,6 +1,6 @@
 """What drivers are written in: functions of i64s, found in source for Numba and not imported.
 
-A driver is printed (`tilewise.kernels.native.driver.printer`), and what it calls lies in the
+A driver is printed (`tilewise.kernels.native.macrokernel.printer`), and what it calls lies in the
 modules of `LANGUAGE`. Importing those loads Numba, so their sources are read.
 """
 

@@ -8,8 +8,8 @@ import ast
 from dataclasses import dataclass
 
 from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.native.driver.parameters import PARTS, Addresses, bounds, names_of
 from tilewise.kernels.native.export.driver_source import filled, functions_of
+from tilewise.kernels.native.macrokernel.parameters import PARTS, Addresses, bounds, names_of
 from tilewise.kernels.native.microkernels.abi import FUNCTIONS
 from tilewise.kernels.native.objects.interface import (
     MISALIGNED,

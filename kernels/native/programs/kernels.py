@@ -1,8 +1,8 @@
 """Kernels of a program: each the driver of a schedule, which takes addresses alone."""
 
 from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.native.driver.parameters import Addresses, names_of
 from tilewise.kernels.native.language.frame import symbol
+from tilewise.kernels.native.macrokernel.parameters import Addresses, names_of
 from tilewise.kernels.native.objects.entries import DRIVER, Entries, edges
 from tilewise.kernels.native.objects.module import Compiler
 from tilewise.kernels.native.plan import Plan, plan

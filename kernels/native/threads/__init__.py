@@ -1,4 +1,4 @@
 """Pinned threads that run the parts of a parallel kernel.
 
-Face: `crew`, `pin`, `usable_processors`.
+Face: `thread_pool`, `pin`, `usable_processors`.
 """

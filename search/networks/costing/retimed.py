@@ -20,7 +20,7 @@ from tilewise.kernels.mlir.frontend.graph import Graph
 from tilewise.kernels.native import Executable, lower
 from tilewise.kernels.native.executable import Call
 from tilewise.kernels.native.passes.chain import Chain, chain
-from tilewise.kernels.native.threads.crew import crew
+from tilewise.kernels.native.threads.thread_pool import thread_pool
 from tilewise.kernels.oracle.operands import (
     NUMPY_TYPES,
     Operands,
@@ -214,7 +214,7 @@ def _circle(calls: Sequence[Call]) -> Run:
             if len(tables) == 1:
                 function(addresses[0])
             else:
-                crew(len(tables)).run(entry, addresses)
+                thread_pool(len(tables)).run(entry, addresses)
             at, repeat = end % len(calls), repeat - (end - at)
 
     return run

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.native import Executable, lower
-from tilewise.kernels.native.driver.parameters import Addresses, names_of
 from tilewise.kernels.native.executable import Call as Bound
+from tilewise.kernels.native.macrokernel.parameters import Addresses, names_of
 from tilewise.kernels.native.programs.steps import Kernel, Step
 from tilewise.kernels.oracle.operands import NUMPY_TYPES, Operands, operand_type
 from tilewise.kernels.problem import Problem, parse_problem
@@ -207,7 +207,7 @@ class _Layer:
         bound.parameters[:, bound.repeat_at] = 1
         # What is only packed is let go: a run reads the panels alone.
         bound = replace(bound, kept=(memory, self.executable))
-        # The code of several threads ends with a barrier of their crew, which is the network's
+        # The code of several threads ends with a barrier of the pool, which is the network's
         # where they are as many.
         meets = 1 < len(bound.addresses) == memory.threads
         call = Call(bound.drivers.entry, bound.addresses, bound, self._step(bound, memory), meets)

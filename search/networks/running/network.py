@@ -17,7 +17,7 @@ from tilewise.kernels.mlir.frontend.weights import read_program
 from tilewise.kernels.native.passes.chain import Chain, chain
 from tilewise.kernels.native.passes.passes import pass_of
 from tilewise.kernels.native.programs.steps import Step
-from tilewise.kernels.native.threads.crew import crew
+from tilewise.kernels.native.threads.thread_pool import thread_pool
 from tilewise.kernels.oracle.operands import poison
 from tilewise.kernels.target import resolve
 from tilewise.kernels.target.model import Target
@@ -56,7 +56,7 @@ class Network:
     """A network that can be run.
 
     Its arrays and its code live as long as it does. It runs in one thread of the caller's at a
-    time; with `threads` above one the crew of this process helps.
+    time; with `threads` above one the pool of this process helps.
 
     Args:
         plan: what computes each node.
@@ -275,7 +275,7 @@ class Chains:
         if self._threads == 1:
             self._function(addresses[0])
         else:
-            crew(self._threads).run(self._entry, addresses)
+            thread_pool(self._threads).run(self._entry, addresses)
 
     def _range(self, first: int, end: int) -> tuple[Array, tuple[int, ...]]:
         """The parameters of each thread's chain, and their addresses."""
@@ -286,6 +286,6 @@ class Chains:
         """A barrier of all threads, where there are several."""
         if self._threads == 1:
             return []
-        words = np.array([crew(self._threads).barrier, self._threads], np.int64)
+        words = np.array([thread_pool(self._threads).barrier, self._threads], np.int64)
         address: int = words.ctypes.data
         return [Call(pass_of("barrier").entry, (address,) * self._threads, words)]

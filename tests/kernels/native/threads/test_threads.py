@@ -1,4 +1,4 @@
-"""Parallel schedules: parts, the crew that runs them, and what each thread owns."""
+"""Parallel schedules: parts, the pool that runs them, and what each thread owns."""
 
 import os
 import threading
@@ -10,8 +10,8 @@ import pytest
 from tilewise.kernels.errors import ScheduleError, TargetError
 from tilewise.kernels.native import lower
 from tilewise.kernels.native.microbench import bandwidth_gbs, peak_gflops
-from tilewise.kernels.native.threads.crew import _CREWS, SPINS, crew
 from tilewise.kernels.native.threads.pinning import pin, usable_processors
+from tilewise.kernels.native.threads.thread_pool import _POOLS, SPINS, thread_pool
 from tilewise.kernels.nest import printed
 from tilewise.kernels.oracle.operands import make_operands, poison
 from tilewise.kernels.oracle.reference import reference
@@ -87,14 +87,14 @@ def test_any_number_of_threads_on_any_number_of_processors(threads: int, host: T
 def test_a_helper_that_is_late_at_the_barrier_finds_it_as_it_was(host: Target) -> None:
     """Calls come and go while threads share one processor, where a helper is always late."""
     before = pin({min(usable_processors())})
-    _CREWS.clear()
+    _POOLS.clear()
     try:
         for threads in (2, 3):
             schedule = Schedule((Parallel("n", threads), *GOTO))
             for _ in range(20):
                 run_and_compare(schedule, host)
     finally:
-        _CREWS.clear()
+        _POOLS.clear()
         if before is not None:
             pin(before)
 
@@ -156,7 +156,7 @@ def test_processors_are_those_that_this_process_may_use() -> None:
     finally:
         pin(before or set())
     assert sorted(usable_processors()) == sorted(os.sched_getaffinity(0))
-    assert crew(2) is crew(2)
+    assert thread_pool(2) is thread_pool(2)
 
 
 def test_a_target_has_no_more_threads_than_the_machine(host: Target) -> None:

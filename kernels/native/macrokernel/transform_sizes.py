@@ -2,7 +2,7 @@
 
 from math import prod
 
-from tilewise.kernels.native.driver.parameters import (
+from tilewise.kernels.native.macrokernel.parameters import (
     TRANSFORMED,
     ImageSizes,
     StridedRows,

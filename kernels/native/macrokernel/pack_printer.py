@@ -1,8 +1,8 @@
 """The packs of a driver, where its nest has them, or in a function beside it that runs ahead."""
 
-from tilewise.kernels.native.driver.parameters import extent, step, stride
-from tilewise.kernels.native.driver.prefetch_printer import PrefetchPrinter
-from tilewise.kernels.native.driver.scope import Scope
+from tilewise.kernels.native.macrokernel.parameters import extent, step, stride
+from tilewise.kernels.native.macrokernel.prefetch_printer import PrefetchPrinter
+from tilewise.kernels.native.macrokernel.scope import Scope
 from tilewise.kernels.native.strides import is_transposed
 from tilewise.kernels.nest import Fetched, Role
 

@@ -5,7 +5,8 @@ from math import prod
 from typing import Literal
 
 from tilewise.kernels.arithmetic import Arithmetic, size_of
-from tilewise.kernels.native.driver.parameters import (
+from tilewise.kernels.native.ir.vectors import LINE_BYTES
+from tilewise.kernels.native.macrokernel.parameters import (
     STREAMS,
     Calls,
     Control,
@@ -22,8 +23,10 @@ from tilewise.kernels.native.driver.parameters import (
     stride,
     values_of,
 )
-from tilewise.kernels.native.driver.transform_sizes import bytes_of_transforms, sizes_of_transforms
-from tilewise.kernels.native.ir.vectors import LINE_BYTES
+from tilewise.kernels.native.macrokernel.transform_sizes import (
+    bytes_of_transforms,
+    sizes_of_transforms,
+)
 from tilewise.kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU
 from tilewise.kernels.native.microkernels.outer_product_spec import OuterProductSpec, lines_of_a_row
 from tilewise.kernels.native.microkernels.specs import KernelSpec

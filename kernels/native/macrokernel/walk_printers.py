@@ -2,9 +2,9 @@
 
 from abc import ABC, abstractmethod
 
-from tilewise.kernels.native.driver.parameters import STREAMS, step, stride
-from tilewise.kernels.native.driver.scope import Scope
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
+from tilewise.kernels.native.macrokernel.parameters import STREAMS, step, stride
+from tilewise.kernels.native.macrokernel.scope import Scope
 from tilewise.kernels.native.microkernels.abi import (
     FROM_WORDS,
     PAST_CACHES,

@@ -13,13 +13,13 @@ The source is a module that Numba compiles; what the search calls is compiled wi
 from dataclasses import dataclass
 
 from tilewise.kernels.arithmetic import Arithmetic
-from tilewise.kernels.native.driver.kernel_printer import KernelPrinter
-from tilewise.kernels.native.driver.pack_printer import PackPrinter, print_prepare
-from tilewise.kernels.native.driver.parameters import BARRIER, PARTS
-from tilewise.kernels.native.driver.prefetch_printer import PrefetchPrinter
-from tilewise.kernels.native.driver.scope import Scope
-from tilewise.kernels.native.driver.transform_printer import TransformPrinter
-from tilewise.kernels.native.driver.walk_printers import SweepPrinter, WindowPrinter
+from tilewise.kernels.native.macrokernel.kernel_printer import KernelPrinter
+from tilewise.kernels.native.macrokernel.pack_printer import PackPrinter, print_prepare
+from tilewise.kernels.native.macrokernel.parameters import BARRIER, PARTS
+from tilewise.kernels.native.macrokernel.prefetch_printer import PrefetchPrinter
+from tilewise.kernels.native.macrokernel.scope import Scope
+from tilewise.kernels.native.macrokernel.transform_printer import TransformPrinter
+from tilewise.kernels.native.macrokernel.walk_printers import SweepPrinter, WindowPrinter
 from tilewise.kernels.native.microkernels.abi import FUNCTIONS
 from tilewise.kernels.nest import Compute, Fetch, Fetched, Loop, LoopKind, Nest, Stage
 

@@ -5,8 +5,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.kernels.strategies import problems, schedules
-from tilewise.kernels.native.driver import shared_structure as module
-from tilewise.kernels.native.driver.shared_structure import LEAST_WORK, uniform
+from tilewise.kernels.native.macrokernel import shared_structure as module
+from tilewise.kernels.native.macrokernel.shared_structure import LEAST_WORK, uniform
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.nest import Nest, count, nest_of, printed
 from tilewise.kernels.problem import parse_problem

@@ -1,7 +1,8 @@
 """The nest of a schedule with the step `winograd` or `strassen`: transforms around products."""
 
-from tilewise.kernels.native.driver.pack_printer import PACKED
-from tilewise.kernels.native.driver.parameters import (
+from tilewise.kernels.native.ir.vectors import LINE_BYTES
+from tilewise.kernels.native.macrokernel.pack_printer import PACKED
+from tilewise.kernels.native.macrokernel.parameters import (
     TRANSFORMED,
     RegisterTile,
     StridedRows,
@@ -11,9 +12,8 @@ from tilewise.kernels.native.driver.parameters import (
     names_of,
     stride,
 )
-from tilewise.kernels.native.driver.prefetch_printer import PrefetchPrinter
-from tilewise.kernels.native.driver.scope import Scope
-from tilewise.kernels.native.ir.vectors import LINE_BYTES
+from tilewise.kernels.native.macrokernel.prefetch_printer import PrefetchPrinter
+from tilewise.kernels.native.macrokernel.scope import Scope
 from tilewise.kernels.native.microkernels.abi import PAST_CACHES, TRANSFORMS, Arguments
 from tilewise.kernels.native.strides import is_of_quadrants, is_transposed
 from tilewise.kernels.nest import Compute, Fetched, Loop, Stage, Store

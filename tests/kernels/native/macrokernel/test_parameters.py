@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.kernels.strategies import problems, schedules
-from tilewise.kernels.native.driver.parameters import (
+from tilewise.kernels.native.language.definitions import language
+from tilewise.kernels.native.macrokernel.parameters import (
     BARRIER,
     COUNT,
     PARTS,
@@ -17,7 +18,6 @@ from tilewise.kernels.native.driver.parameters import (
     fixed_parameters,
     names_of,
 )
-from tilewise.kernels.native.language.definitions import language
 from tilewise.kernels.native.microkernels.abi import (
     ARGUMENTS,
     FUNCTIONS,

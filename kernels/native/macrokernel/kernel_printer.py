@@ -1,9 +1,9 @@
 """The call of the micro-kernel for one tile of C."""
 
-from tilewise.kernels.native.driver.pack_printer import PackPrinter
-from tilewise.kernels.native.driver.parameters import RegisterTile, names_of
-from tilewise.kernels.native.driver.prefetch_printer import PrefetchPrinter
-from tilewise.kernels.native.driver.scope import Scope
+from tilewise.kernels.native.macrokernel.pack_printer import PackPrinter
+from tilewise.kernels.native.macrokernel.parameters import RegisterTile, names_of
+from tilewise.kernels.native.macrokernel.prefetch_printer import PrefetchPrinter
+from tilewise.kernels.native.macrokernel.scope import Scope
 from tilewise.kernels.native.microkernels.abi import Arguments
 from tilewise.kernels.nest import Fetched, Role
 

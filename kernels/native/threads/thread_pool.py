@@ -53,10 +53,10 @@ def publish(board: int, generation: int) -> None:
     write_shared(board, GENERATION, generation)
 
 
-class Crew:
+class ThreadPool:
     """The caller and `len(processors) - 1` helpers, each on a processor of its own.
 
-    The barrier at the end of what they run is the crew's, and lives as long: a helper that
+    The barrier at the end of what they run is the pool's, and lives as long: a helper that
     lost its processor there still looks at it when the caller has long returned.
 
     Helpers start with the first run. A process that is forked off has none of them, and starts
@@ -81,7 +81,7 @@ class Crew:
     def run(self, entry: int, parts: Sequence[int]) -> None:
         """Call the function at address `entry` with each of `parts`, at the same time.
 
-        There is a part for every member. The function has to end with the crew's barrier:
+        There is a part for every member. The function has to end with the pool's barrier:
         this returns when the caller's own part does, and nobody reads the board then. Calls from
         several threads wait for each other.
         """
@@ -159,12 +159,12 @@ class Crew:
                 self._asleep[helper] = False
 
 
-_CREWS: dict[int, Crew] = {}
+_POOLS: dict[int, ThreadPool] = {}
 
 
-def crew(threads: int) -> Crew:
-    """The crew of this process with `threads` members; they share where processors are few."""
-    if threads not in _CREWS:
-        made = Crew(list(islice(cycle(usable_processors()), threads)))
-        _CREWS.setdefault(threads, made)  # another thread may have been faster
-    return _CREWS[threads]
+def thread_pool(threads: int) -> ThreadPool:
+    """The pool of this process with `threads` members; they share where processors are few."""
+    if threads not in _POOLS:
+        made = ThreadPool(list(islice(cycle(usable_processors()), threads)))
+        _POOLS.setdefault(threads, made)  # another thread may have been faster
+    return _POOLS[threads]

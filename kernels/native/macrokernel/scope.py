@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tilewise.kernels.arithmetic import Arithmetic
-from tilewise.kernels.native.driver.parameters import (
+from tilewise.kernels.native.macrokernel.parameters import (
     COUNT,
     REPEAT,
     bounds,

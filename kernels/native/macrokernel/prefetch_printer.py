@@ -1,7 +1,7 @@
 """The prefetch of what of B is read next: rows of a block that is packed then, or panels."""
 
-from tilewise.kernels.native.driver.parameters import RowsAhead, names_of, stride
-from tilewise.kernels.native.driver.scope import Scope
+from tilewise.kernels.native.macrokernel.parameters import RowsAhead, names_of, stride
+from tilewise.kernels.native.macrokernel.scope import Scope
 
 FETCH_PARTS, FETCH_BYTES = names_of(RowsAhead)
 

@@ -1,4 +1,4 @@
-"""A crew runs on in a process that is forked off, and after an exception wherever it came."""
+"""A thread pool runs on in a forked process, and after an exception wherever it came."""
 
 import os
 import subprocess
@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from tilewise.kernels.native.threads import crew as crews
+from tilewise.kernels.native.threads import thread_pool as pools
 
 CALLED = """
 import os, sys, time
 import numpy as np
 from tilewise.kernels.native import lower
-from tilewise.kernels.native.threads.crew import crew
+from tilewise.kernels.native.threads.thread_pool import thread_pool
 from tilewise.kernels.oracle.operands import make_operands, poison
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Parallel, Register, Schedule
@@ -33,7 +33,7 @@ BOUND = (
     CALLED
     + """
 assert is_right()
-one = crew(2)
+one = thread_pool(2)
 """
 )
 FORKED = (
@@ -131,20 +131,20 @@ assert is_right()
     [FORKED, CUT_OFF, INTERRUPTED, LATER],
     ids=["forked", "cut off", "interrupted", "helpers that could not be started"],
 )
-def test_a_crew_runs_right_after(text: str) -> None:
+def test_a_thread_pool_runs_right_after(text: str) -> None:
     subprocess.run([sys.executable, "-c", text], check=True, timeout=280)
 
 
-def test_all_who_ask_have_one_crew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_who_ask_have_one_thread_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where two threads ask at once, of which each finds none."""
-    monkeypatch.setattr(crews, "_CREWS", {})
-    made = crews.Crew
+    monkeypatch.setattr(pools, "_POOLS", {})
+    made = pools.ThreadPool
 
-    def slow(processors: list[int]) -> crews.Crew:
-        monkeypatch.setattr(crews, "Crew", made)
-        other.append(crews.crew(2))  # the other thread, in between
+    def slow(processors: list[int]) -> pools.ThreadPool:
+        monkeypatch.setattr(pools, "ThreadPool", made)
+        other.append(pools.thread_pool(2))  # the other thread, in between
         return made(processors)
 
-    other: list[crews.Crew] = []
-    monkeypatch.setattr(crews, "Crew", slow)
-    assert crews.crew(2) is other[0] is crews.crew(2)
+    other: list[pools.ThreadPool] = []
+    monkeypatch.setattr(pools, "ThreadPool", slow)
+    assert pools.thread_pool(2) is other[0] is pools.thread_pool(2)
