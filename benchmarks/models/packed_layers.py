@@ -20,11 +20,10 @@ from iree.compiler import ir
 from benchmarks.report import conditions
 from examples.models import MODELS
 from examples.models.spellings import SPELLINGS, spelled
-from tilewise.kernels.mlir.cpu.packs import largest_divisor
+from tilewise.kernels.mlir.cpu.loops import largest_divisor
 from tilewise.kernels.mlir.frontend.read import Limits, read_module
 from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_to
-from tilewise.kernels.mlir.lowering.functions import compile_function
-from tilewise.kernels.mlir.lowering.signature import signature_of
+from tilewise.kernels.mlir.lowering.functions import compile_function, signature_of
 from tilewise.kernels.mlir.network.blocks import Blocks
 from tilewise.kernels.mlir.network.compute import emit_layer
 from tilewise.kernels.mlir.network.layer import Layer

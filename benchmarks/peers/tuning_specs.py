@@ -22,8 +22,7 @@ from tilewise.bench.machine import processor
 from tilewise.kernels.mlir.iree.compiler import DATA_TILING, compile_module
 from tilewise.kernels.mlir.iree.module_text import module_text
 from tilewise.kernels.mlir.proof.child.timing import Turn
-from tilewise.kernels.mlir.tuning_spec.collection import check_matched
-from tilewise.kernels.mlir.tuning_spec.compiled import FLAG
+from tilewise.kernels.mlir.tuning_spec.compiled import FLAG, check_matched
 from tilewise.kernels.oracle.operands import make_operands, poison
 from tilewise.kernels.oracle.reference import reference
 from tilewise.kernels.oracle.tolerance import compare

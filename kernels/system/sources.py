@@ -22,7 +22,6 @@ ENTRIES = (
     "tilewise.kernels.mlir.air.prove",
     "tilewise.kernels.mlir.cpu.script",
     "tilewise.kernels.mlir.proof.prove",
-    "tilewise.kernels.mlir.proof.verify",
     "tilewise.kernels.mlir.tuning_spec.prove",
     "tilewise.search.runner.child.session",
 )

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import KernelsError, TargetError
-from tilewise.kernels.mlir.proof.annotation import prover_of
+from tilewise.kernels.mlir.proof.proof import prover_of
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Schedule, instruction_of, loop_nest
 from tilewise.kernels.system.toolchain import identity

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.tilewise.conftest import Cli
-from tilewise.kernels.mlir.tuning_spec.collection import check_matched
+from tilewise.kernels.mlir.tuning_spec.compiled import check_matched
 from tilewise.kernels.problem import parse_problem
 
 PROBLEMS = ("matmul:m=4,n=512,k=128,dtype=f32", "matmul:m=4,n=512,k=128,dtype=f32,bias")

@@ -9,9 +9,8 @@ after the other.
 from typing import Any
 
 from tilewise.kernels.mlir.air.schedule import KStreaming, require_streamed
-from tilewise.kernels.mlir.proof.child.check import check_call
-from tilewise.kernels.mlir.proof.child.stages import Finding, establish, serve
-from tilewise.kernels.mlir.proof.found import Found
+from tilewise.kernels.mlir.proof.child.stages import Finding, check_call, establish, serve
+from tilewise.kernels.mlir.proof.proof import Found
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.system.limited_child import stage
 
@@ -24,7 +23,7 @@ def prove_here(request: dict[str, Any]) -> Found:
     def steps(finding: Finding, diagnostics: Any) -> None:
         from tilewise.kernels.mlir.air.inspection import check_wishes, places
         from tilewise.kernels.mlir.lowering.apply import apply_script
-        from tilewise.kernels.mlir.lowering.packs_to_loops import lower_packs
+        from tilewise.kernels.mlir.lowering.linalg_ops import lower_packs
         from tilewise.kernels.mlir.lowering.to_llvm import lower
 
         def lowered() -> Any:

@@ -4,11 +4,9 @@ from dataclasses import dataclass, replace
 
 from tilewise.kernels.errors import ProofError
 from tilewise.kernels.mlir.air.choice import AIE, Memories, choose, describe
-from tilewise.kernels.mlir.air.payload import streamed_payload
 from tilewise.kernels.mlir.air.schedule import KStreaming, Result, require_streamed
-from tilewise.kernels.mlir.air.script import emit_air
-from tilewise.kernels.mlir.proof.proof import Proof
-from tilewise.kernels.mlir.proof.run_child import run_child
+from tilewise.kernels.mlir.air.script import emit_air, streamed_payload
+from tilewise.kernels.mlir.proof.proof import Proof, run_child
 from tilewise.kernels.mlir.transform.module import mlir_version, with_payload
 from tilewise.kernels.problem import Matmul, Problem
 

@@ -1,19 +1,49 @@
-"""`emit_air`: a K-streaming schedule as a transform script for real MLIR.
+"""What an air script is applied to: one plain matmul, named, whose op extends narrow inputs.
+
+`emit_air`: a K-streaming schedule as a transform script for real MLIR.
 
 The order of the steps is what fulfils the wishes. C is packed before the reduction is
 tiled, so that its pack and unpack are outside of both loops from the start, and the fill
 takes the pack's place. The packs of A and B then move into the outer loop, where what
 they read is promoted to L2, and once more into the inner loop. Nothing has to be hoisted
 and no iteration peeled.
+
 """
 
 import textwrap
 
 from tilewise.kernels.mlir.air.schedule import KStreaming, check_streaming, padded, require_streamed
+from tilewise.kernels.mlir.payload.function import ENTRY
 from tilewise.kernels.mlir.transform.module import HEADER_END, MODULE, mlir_version
 from tilewise.kernels.mlir.transform.sequences import bufferize, cleanup
 from tilewise.kernels.mlir.transform.writer import ANY, Writer
 from tilewise.kernels.problem import DTYPES, Matmul, Problem
+
+
+def streamed_payload(problem: Matmul) -> str:
+    """The text of `func.func @kernel`: a fill of C and a `linalg.matmul` into it."""
+    element = problem.element
+    kinds = {
+        name: f"tensor<{'x'.join(map(str, shape))}x"
+        f"{element.name if name in ('A', 'B') else element.accumulator}>"
+        for name, shape in problem.operand_shapes.items()
+    }
+    arguments = ", ".join(
+        f"%{name}: {kind} {{bufferization.writable = {'true' if name == 'C' else 'false'}}}"
+        for name, kind in kinds.items()
+    )
+    zero, result = "0.0" if element.is_float else "0", kinds["C"]
+    return (
+        f"func.func @{ENTRY}({arguments}) -> {result} {{\n"
+        f"  %zero = arith.constant {zero} : {element.accumulator}\n"
+        f"  %init = linalg.fill ins(%zero : {element.accumulator}) outs(%C : {result})"
+        f" -> {result}\n"
+        f"  %product = linalg.matmul ins(%A, %B : {kinds['A']}, {kinds['B']})"
+        f" outs(%init : {result}) -> {result}\n"
+        f"  return %product : {result}\n"
+        "}\n"
+    )
+
 
 L3, L2, L1 = 0, 1, 2
 """Memory spaces, as MLIR-AIR numbers them; L3 is the default one."""

@@ -9,10 +9,16 @@ the image with the padding.
 
 from dataclasses import replace
 
+from tilewise.kernels.mlir.cpu.borders import Axis, Pane, parts
 from tilewise.kernels.mlir.cpu.loops import blocks
-from tilewise.kernels.mlir.cpu.panes import Axis, Pane, parts
-from tilewise.kernels.mlir.cpu.tap_tile import TapTiles, columns_of_blocks, foldable, fuse_spread
-from tilewise.kernels.mlir.cpu.window_tile import WindowTiles, lanes_along
+from tilewise.kernels.mlir.cpu.window_tiles import (
+    TapTiles,
+    WindowTiles,
+    columns_of_blocks,
+    foldable,
+    fuse_spread,
+    lanes_along,
+)
 from tilewise.kernels.mlir.payload.form import Form
 from tilewise.kernels.mlir.transform.writer import ANY, Writer
 from tilewise.kernels.nest import Loop, LoopKind

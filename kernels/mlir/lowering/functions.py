@@ -1,4 +1,7 @@
-"""Functions of a module made callable: what is left of tensors bufferised, lowered, compiled."""
+"""What the function of a payload takes and returns.
+
+Functions of a module made callable: what is left of tensors bufferised, lowered, compiled.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,17 +13,145 @@ from iree.compiler.passmanager import PassManager
 
 from tilewise.kernels.mlir.lowering.apply import Diagnostics, StageError
 from tilewise.kernels.mlir.lowering.jit import Call, Compiled, compile_ir
-from tilewise.kernels.mlir.lowering.packs_to_loops import lower_packs
-from tilewise.kernels.mlir.lowering.signature import (
-    Signature,
-    entry_of,
-    poisoned,
-    require_same,
-    signature_of,
-)
+from tilewise.kernels.mlir.lowering.linalg_ops import lower_packs
 from tilewise.kernels.mlir.lowering.structure import walk
-from tilewise.kernels.mlir.lowering.to_llvm import Scratch, lower
-from tilewise.kernels.oracle.operands import Array, empty_aligned
+from tilewise.kernels.mlir.lowering.to_llvm import Scratch, definitions, is_private, lower
+from tilewise.kernels.oracle.operands import NUMPY_TYPES, Array, empty_aligned, poison
+
+TYPES: dict[str, type] = {**NUMPY_TYPES, "i16": np.int16, "i64": np.int64}
+_SCRATCH_TYPES: dict[str, type] = {**TYPES, "i1": np.uint8, "index": np.int64}
+_WRITABLE = "bufferization.writable"
+
+
+def is_float(element: str) -> bool:
+    """Whether an element type of `TYPES` holds floats; bf16 are words to NumPy."""
+    return element == "bf16" or np.dtype(TYPES[element]).kind == "f"
+
+
+@dataclass(frozen=True)
+class Shaped:
+    """A static tensor or memref.
+
+    Attributes:
+        shape: its extents.
+        element: its element type by MLIR's name.
+        writable: whether the function may leave anything in it.
+    """
+
+    shape: tuple[int, ...]
+    element: str
+    writable: bool = False
+
+    @property
+    def dtype(self) -> "np.dtype[Any]":
+        """The NumPy type of its elements; bf16 are words of 16 bits."""
+        return np.dtype(TYPES[self.element])
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The function of a payload.
+
+    Attributes:
+        name: without the `@`.
+        arguments: what it takes.
+        results: what it returns; nothing where what it computes is in its arguments.
+    """
+
+    name: str
+    arguments: tuple[Shaped, ...]
+    results: tuple[Shaped, ...]
+
+
+def entry_of(module: Any) -> Any:
+    """Return the only public function, or the only one.
+
+    Declarations do not count, and private functions are parts of what calls them.
+
+    Raises:
+        StageError: `lower`; there are several, or none.
+    """
+    functions = definitions(module)
+    public = [one for one in functions if not is_private(one)]
+    if len(functions) != 1 and len(public) != 1:
+        raise StageError("lower", f"the payload has {len(functions)} functions; give one")
+    return functions[0] if len(functions) == 1 else public[0]
+
+
+def signature_of(module: Any) -> Signature:
+    """Return the signature of `entry_of` a module.
+
+    Raises:
+        StageError: there is none, or it takes more than static tensors and memrefs.
+    """
+    function = entry_of(module)
+    kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+    name = ir.StringAttr(function.attributes["sym_name"]).value
+    arguments = [
+        _shaped(name, argument, writable)
+        for argument, writable in zip(kind.inputs, _writable(function), strict=True)
+    ]
+    results = tuple(_shaped(name, result) for result in kind.results)
+    return Signature(name, tuple(arguments), results)
+
+
+def require_same(payload: Signature, scripted: Signature) -> None:
+    """Refuse a script that changes what the function takes: its memory would be read as that.
+
+    Raises:
+        StageError: `verify`.
+    """
+    told = [
+        " ".join(f"{a.element}{list(a.shape)}" for a in (*one.arguments, *one.results))
+        for one in (payload, scripted)
+    ]
+    if told[0] != told[1] or payload.name != scripted.name:
+        raise StageError(
+            "verify",
+            f"the script makes @{scripted.name} of {told[1]} from @{payload.name} of {told[0]}; "
+            f"a script leaves the signature as it is",
+        )
+
+
+def _writable(function: Any) -> list[bool]:
+    """Which arguments the function may leave anything in: tensors, unless they say otherwise."""
+    arguments = function.regions[0].blocks[0].arguments
+    given: list[Any] = [{}] * len(arguments)
+    if "arg_attrs" in function.attributes:
+        given = [ir.DictAttr(a) for a in ir.ArrayAttr(function.attributes["arg_attrs"])]
+    return [
+        isinstance(argument.type, ir.RankedTensorType)
+        and (_WRITABLE not in told or ir.BoolAttr(told[_WRITABLE]).value)
+        for argument, told in zip(arguments, given, strict=True)
+    ]
+
+
+def _shaped(function: str, kind: Any, writable: bool = False) -> Shaped:
+    if isinstance(kind, ir.RankedTensorType | ir.MemRefType) and kind.has_static_shape:
+        element = str(kind.element_type)
+        if element in TYPES:
+            return Shaped(tuple(kind.shape), element, writable)
+    raise StageError(
+        "lower",
+        f"@{function} has {kind} in its signature; static tensors and memrefs of "
+        f"{', '.join(TYPES)} are supported",
+    )
+
+
+def poisoned(scratch: tuple[Scratch, ...]) -> list[Array]:
+    """Buffers for what a function allocates; what it does not write shows in its results.
+
+    Raises:
+        StageError: `lower`; a buffer has elements that NumPy has no type for.
+    """
+    buffers = []
+    for buffer in scratch:
+        if buffer.element not in _SCRATCH_TYPES:
+            raise StageError("lower", f"a buffer of {buffer.element} cannot be provided")
+        buffers.append(empty_aligned(buffer.shape, _SCRATCH_TYPES[buffer.element]))
+        poison(buffers[-1])
+    return buffers
+
 
 INLINE = "builtin.module(inline,symbol-dce)"
 BUFFERIZE = (

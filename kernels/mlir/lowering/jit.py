@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.kernels.mlir.lowering.apply import StageError
-from tilewise.kernels.mlir.lowering.bf16_words import bf16_as_words
-from tilewise.kernels.mlir.lowering.constants import readable_constants
-from tilewise.kernels.mlir.lowering.whole_registers import in_whole_registers
+from tilewise.kernels.mlir.lowering.llvm_text import (
+    bf16_as_words,
+    in_whole_registers,
+    readable_constants,
+)
 
 Array = NDArray[Any]
 FEATURES = "-prefer-256-bit,-avx512bf16,-avxneconvert"

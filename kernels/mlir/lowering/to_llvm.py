@@ -10,7 +10,7 @@ from iree.compiler.dialects.transform import interpreter
 from iree.compiler.passmanager import PassManager
 
 from tilewise.kernels.mlir.lowering.apply import Diagnostics, StageError
-from tilewise.kernels.mlir.lowering.bf16_words import compute_in_f32
+from tilewise.kernels.mlir.lowering.llvm_text import compute_in_f32
 from tilewise.kernels.mlir.lowering.structure import walk
 
 _BEFORE_SCRATCH = (

@@ -12,12 +12,13 @@ from tilewise.kernels.mlir.network.layer import Layer, LayerShape
 from tilewise.kernels.mlir.network.templates import network_sequence
 from tilewise.kernels.mlir.network.tiles import Tile
 from tilewise.kernels.mlir.network.windows import iterators, take_apart
-from tilewise.kernels.mlir.transform.matchers import contraction_matcher, elementwise_matcher
 from tilewise.kernels.mlir.transform.module import HEADER_END, MODULE
 from tilewise.kernels.mlir.transform.sequences import (
     bufferize,
     cleanup,
+    contraction_matcher,
     drop_unit_dims,
+    elementwise_matcher,
     fuse_products,
     hoist_accumulators,
     lower_vectors,

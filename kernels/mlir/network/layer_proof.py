@@ -9,9 +9,8 @@ from tilewise.kernels.mlir.network.compute import emit_layer
 from tilewise.kernels.mlir.network.layer import Layer
 from tilewise.kernels.mlir.network.pack import USUAL_LIMITS
 from tilewise.kernels.mlir.network.tiles import Tile, tile_of
-from tilewise.kernels.mlir.proof.annotation import annotated
-from tilewise.kernels.mlir.proof.proof import Proof
-from tilewise.kernels.mlir.proof.verify import verify
+from tilewise.kernels.mlir.proof.proof import Proof, annotated
+from tilewise.kernels.mlir.proof.prove import verify
 from tilewise.kernels.mlir.transform.module import HEADER_END
 from tilewise.kernels.target import Target
 

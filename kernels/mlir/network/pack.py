@@ -7,9 +7,7 @@ from tilewise.kernels.errors import PlaceError, ProofError
 from tilewise.kernels.mlir.frontend.read import Limits, ask_of_module
 from tilewise.kernels.mlir.network.blocks import Blocks
 from tilewise.kernels.mlir.network.plan import PackPlan
-from tilewise.kernels.mlir.proof.annotation import annotated
-from tilewise.kernels.mlir.proof.proof import Proof
-from tilewise.kernels.mlir.proof.run_child import run_child
+from tilewise.kernels.mlir.proof.proof import Proof, annotated, run_child
 from tilewise.kernels.mlir.transform.module import mlir_version
 from tilewise.kernels.system.typed_json import from_json
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tilewise.kernels.mlir.transform.templates import filled
+from tilewise.kernels.mlir.transform.sequences import filled
 
 NAMED_SEQUENCES = Path(__file__).with_name("named_sequences")
 

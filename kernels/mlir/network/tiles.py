@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd, prod
 
-from tilewise.kernels.mlir.cpu.packs import largest_divisor
+from tilewise.kernels.mlir.cpu.loops import largest_divisor
 from tilewise.kernels.mlir.network.layer import LayerShape
 from tilewise.kernels.mlir.network.windows import MOST_PRODUCTS
 from tilewise.kernels.target import Target

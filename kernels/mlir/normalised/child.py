@@ -8,9 +8,8 @@ from typing import Any
 
 from tilewise.kernels.mlir.frontend.imported import Occurrence
 from tilewise.kernels.mlir.normalised.passing import passing_of
-from tilewise.kernels.mlir.proof.child.check import run_and_time
-from tilewise.kernels.mlir.proof.child.stages import Finding, establish, serve
-from tilewise.kernels.mlir.proof.found import Found
+from tilewise.kernels.mlir.proof.child.stages import Finding, establish, run_and_time, serve
+from tilewise.kernels.mlir.proof.proof import Found
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.system.typed_json import from_json
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import gcd, prod
 
-from tilewise.kernels.mlir.cpu.packs import largest_divisor
+from tilewise.kernels.mlir.cpu.loops import largest_divisor
 from tilewise.kernels.mlir.frontend.nest import Dims, Nest, Operand
 from tilewise.kernels.mlir.normalised.parts import Parts, axes_of
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tilewise.kernels.mlir.frontend.imported import Arrangement, Occurrence
-from tilewise.kernels.mlir.proof.child.check import Passing
+from tilewise.kernels.mlir.proof.child.stages import Passing
 from tilewise.kernels.oracle.operands import Array, empty_aligned
 
 Shape = tuple[int, ...]

@@ -14,11 +14,8 @@ from tilewise.kernels.mlir.normalised.normal_form import (
 )
 from tilewise.kernels.mlir.normalised.script import emit_normalised
 from tilewise.kernels.mlir.payload.function import payload
-from tilewise.kernels.mlir.proof.annotation import annotated
-from tilewise.kernels.mlir.proof.found import Found
-from tilewise.kernels.mlir.proof.proof import Proof
+from tilewise.kernels.mlir.proof.proof import Found, Proof, annotated, run_child
 from tilewise.kernels.mlir.proof.prove import REPEAT_SECONDS, prove
-from tilewise.kernels.mlir.proof.run_child import run_child
 from tilewise.kernels.mlir.transform.module import mlir_version, with_function
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.typed_json import to_json

@@ -4,8 +4,7 @@ from tilewise.kernels.mlir.cpu.script import emit_on
 from tilewise.kernels.mlir.frontend.nest import Dims
 from tilewise.kernels.mlir.normalised.normal_form import NormalForm
 from tilewise.kernels.mlir.normalised.packing import Move
-from tilewise.kernels.mlir.transform.matchers import epilogue_matcher
-from tilewise.kernels.mlir.transform.sequences import drop_unit_axes, lower_packs
+from tilewise.kernels.mlir.transform.sequences import drop_unit_axes, epilogue_matcher, lower_packs
 from tilewise.kernels.mlir.transform.writer import ANY, Writer
 from tilewise.kernels.nest import printed
 from tilewise.kernels.schedule import Schedule, loop_nest

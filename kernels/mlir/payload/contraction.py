@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 from tilewise.kernels.errors import UnsupportedError
-from tilewise.kernels.mlir.payload.reshape import Shape
-from tilewise.kernels.mlir.payload.split_lines import TAPS, SplitLines, splits_lines
+from tilewise.kernels.mlir.payload.images import TAPS, SplitLines, splits_lines
+from tilewise.kernels.mlir.payload.tensors import Shape
 from tilewise.kernels.nest import Role, nest_of
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
 

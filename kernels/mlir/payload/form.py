@@ -3,17 +3,19 @@
 from dataclasses import dataclass, replace
 
 from tilewise.kernels.mlir.payload.contraction import contraction, gathers_patches
-from tilewise.kernels.mlir.payload.epilogue import bias_dims, has_epilogue
-from tilewise.kernels.mlir.payload.split_lines import (
+from tilewise.kernels.mlir.payload.function import bias_dims, has_epilogue
+from tilewise.kernels.mlir.payload.images import (
     TAPS,
     SplitLines,
     pads_split_lines,
     pads_taps,
     splits_lines,
+    spreads_channels,
 )
-from tilewise.kernels.mlir.payload.spread import spreads_channels
 from tilewise.kernels.nest import Loop, Nest, Node, Role
 from tilewise.kernels.problem import Problem
+
+REGISTER_BYTES = 64  # of the widest vector registers; narrower ones halve such vectors
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,11 @@ class Form:
     operands: tuple[int, int] = (0, 1)
     multiplies_columns_first: bool = False
     spreads_channels: bool = False
+
+    @property
+    def register_lanes(self) -> int:
+        """The elements of C in a vector register."""
+        return REGISTER_BYTES // self.accumulator_bytes
 
     @property
     def moving_dims(self) -> frozenset[str]:

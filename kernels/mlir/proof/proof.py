@@ -1,9 +1,15 @@
-"""`Proof`: what happened when a script was applied, compiled, run, checked and timed."""
+"""What became of a script that was applied, compiled, run, checked and timed in a child process."""
 
-from dataclasses import asdict, dataclass, fields
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from tilewise.kernels.mlir.proof.found import Found
+from tilewise.kernels.durations import duration
+from tilewise.kernels.mlir.transform.module import HEADER_END
+from tilewise.kernels.system.limited_child import run_limited
+from tilewise.kernels.system.typed_json import from_json
+from tilewise.kernels.target import detect
 
 FAILURES = (
     "apply",
@@ -19,35 +25,34 @@ FAILURES = (
     "race",
     "slower",
 )
+PROVER = "proven by: "
+CHILD = "tilewise.kernels.mlir.proof.child.prove"
+_WARNED = re.compile(r"^at (loc\(.*)$", re.MULTILINE)
+_CONTEXT = "see current operation"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Proof:
-    """The outcome for one script, on the machine that ran it.
+class Outcome:
+    """How far a script came, and why no further.
 
     Attributes:
         applied: the interpreter ran the script to its end and the module verifies.
         executed: the compiled code ran to its end.
         max_error: largest deviation from the reference (wrong elements, for integers); None
-            where the result is no finite number, too.
+            also where the result is no finite number.
         tolerance: the deviation allowed at that element.
         gflops: from the median time, with the operations counted as the problem does.
         interval: 95% confidence interval of `gflops`.
         time_us: median time of one call in microseconds.
-        mlir: distribution and version of the MLIR used.
         vectorised: the innermost loops compute on vectors, and nothing is left scalar.
         apply_s: seconds to parse, apply and verify.
         lower_s: seconds from the transformed module to LLVM IR.
         compile_s: seconds from LLVM IR to machine code.
-        processor_s: processor time of these three, to which others on the machine add nothing.
+        processor_s: processor time of these three, independent of the machine's load.
         failure: one of `FAILURES`, or None.
-        notes: what scripts of the problem cannot do, or do otherwise than native kernels.
         message: what went wrong, with MLIR's diagnostic and the line of the script.
-        script: the text that was proven.
     """
 
-    mlir: str
-    script: str
     applied: bool = False
     executed: bool = False
     max_error: float | None = None
@@ -60,9 +65,42 @@ class Proof:
     lower_s: float = 0.0
     compile_s: float = 0.0
     processor_s: float = 0.0
-    notes: tuple[str, ...] = ()
     failure: str | None = None
     message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found(Outcome):
+    """The reply of a child that proves something, with what `transform` and `verify` return.
+
+    Attributes:
+        outline: loops, copies, buffers and vectors of the transformed module.
+        transformed: the module itself.
+        unscripted_us: time of the payload lowered without the script.
+        inputs: the kind of inputs on which the error is the largest share of the tolerance.
+        warnings: those of MLIR, each with its location.
+    """
+
+    outline: tuple[str, ...] = ()
+    transformed: str = ""
+    unscripted_us: float | None = None
+    inputs: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof(Outcome):
+    """The outcome for one script, on the machine that ran it.
+
+    Attributes:
+        mlir: distribution and version of the MLIR used.
+        script: the text that was proven.
+        notes: what scripts of the problem cannot do, or do otherwise than native kernels.
+    """
+
+    mlir: str
+    script: str
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.failure is not None and self.failure not in FAILURES:
@@ -81,19 +119,19 @@ class Proof:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with every field, and `ok`."""
+        """Return a JSON object with every field, and `ok`."""
         interval = self.interval and list(self.interval)
         return {**asdict(self), "interval": interval, "notes": list(self.notes), "ok": self.ok}
 
     @classmethod
     def of(cls, found: Found, *, mlir: str, script: str, notes: tuple[str, ...] = ()) -> "Proof":
-        """The proof that a child's reply amounts to."""
-        parts = {f.name: getattr(found, f.name) for f in fields(found) if f.name in _NAMES}
-        return cls(mlir=mlir, script=script, notes=notes, **parts)
+        """Return the proof that a child's reply amounts to."""
+        outcome = {field.name: getattr(found, field.name) for field in fields(Outcome)}
+        return cls(mlir=mlir, script=script, notes=notes, **outcome)
 
     @classmethod
     def from_json(cls, source: dict[str, Any]) -> "Proof":
-        """Read `to_json`'s object back; unknown keys are ignored."""
+        """Read the object of `to_json`; unknown keys are ignored."""
         known = {f.name for f in fields(cls)}
         values = {key: value for key, value in source.items() if key in known}
         if values.get("interval") is not None:
@@ -104,4 +142,71 @@ class Proof:
         return cls(**values)
 
 
-_NAMES = {field.name for field in fields(Proof)}
+def run_child(request: dict[str, Any], module: str = CHILD) -> Found:
+    """Send `request` to a fresh child that runs `module`; return its reply, or how it failed.
+
+    Raises:
+        LimitError: the request's `seconds` or `memory_bytes` cannot be a limit.
+    """
+    ended = run_limited(request, module)
+    if ended.reply is None:
+        return Found(failure=ended.failure, message=ended.message)
+    warned = [text for text in _WARNED.findall(ended.printed) if _CONTEXT not in text]
+    try:
+        return replace(from_json(Found, ended.reply), warnings=tuple(dict.fromkeys(warned)))
+    except ValueError:
+        return Found(failure="crash", message="the child ended without a reply that can be read")
+
+
+def annotated(script: str, proof: Proof, target: str | None = None, by: str | None = None) -> str:
+    """Return `script` with what its proof found in its header.
+
+    Args:
+        script: without such lines.
+        proof: of it.
+        target: where it was proven; None is this machine.
+        by: the machine that reports the proof; None is this one.
+    """
+    found = found_lines(proof)
+    found += [f"target:   {target or detect().canonical}", f"mlir:     {proof.mlir}"]
+    found += by_lines(by)
+    lines = "".join(f"// {line}\n" for line in found)
+    head, mark, rest = script.partition(HEADER_END)
+    return f"{head}{lines}{mark}{rest}" if mark else f"{lines}{script}"
+
+
+def by_lines(by: str | None) -> list[str]:
+    """Return the header's line on the machine that reports a proof; none for this machine."""
+    return [] if by is None else [f"{PROVER}{by}"]
+
+
+def prover_of(script: str) -> str | None:
+    """Return the machine that reported the proof of a script, from the script's header.
+
+    None if the process that stored the proof made it.
+    """
+    for line in script.partition(HEADER_END)[0].splitlines():
+        if line.startswith(f"// {PROVER}"):
+            return line.removeprefix(f"// {PROVER}")
+    return None
+
+
+def found_lines(proof: Proof, peers: Sequence[str] = ()) -> list[str]:
+    """Return lines on the speed and error of a proof, or why it failed.
+
+    Args:
+        proof: of a script.
+        peers: lines on the speed of what was timed in turns with it.
+    """
+    if not proof.ok:
+        reason = proof.message.splitlines()[0] if proof.message else ""
+        return [f"unproven: {proof.failure}: {reason}".rstrip(": ")]
+    lines = []
+    if proof.interval is not None:
+        low, high = proof.interval
+        lines = [
+            f"speed:    {proof.gflops:.1f} GFLOP/s (95% interval {low:.1f} to {high:.1f}), "
+            f"{duration(proof.time_us)}",
+            *(f"beside:   {line}" for line in peers),
+        ]
+    return [*lines, f"error:    {proof.max_error:.3g}, allowed {proof.tolerance:.3g}"]

@@ -1,15 +1,19 @@
-"""Proving scripts: a killable child process applies, compiles, runs, checks and times."""
+"""Prove scripts in a killable child process: apply, compile, run, compare, time.
 
-from dataclasses import replace
+A script is applied to the payload of a problem, whose result the reference knows, or to any
+function of static tensors or memrefs. Then the same function lowered without the script is the
+reference.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tilewise.kernels.errors import ProofError
-from tilewise.kernels.mlir.cpu.notes import notes
 from tilewise.kernels.mlir.cpu.register_tile import vector_lanes
-from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.mlir.cpu.script import emit_script, notes
 from tilewise.kernels.mlir.payload.form import form
-from tilewise.kernels.mlir.proof.annotation import annotated
-from tilewise.kernels.mlir.proof.proof import Proof
-from tilewise.kernels.mlir.proof.run_child import run_child
+from tilewise.kernels.mlir.payload.function import payload as payload_of
+from tilewise.kernels.mlir.proof.proof import Proof, annotated, run_child
 from tilewise.kernels.mlir.transform.module import mlir_version, with_payload
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule, loop_nest
@@ -104,3 +108,87 @@ def transform(
     if reply.failure:
         raise ProofError(f"{problem}: {reply.failure}: {reply.message}")
     return reply.transformed
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a script.
+
+    Attributes:
+        proof: the stages that it passed, as for a script that is served; `gflops` is known
+            for a problem's payload alone.
+        outline: loops, copies, buffers and vectors of the transformed module, as text.
+        transformed: the module itself; empty where the script did not apply.
+        unscripted_us: time of the payload lowered without the script, where it was measured.
+        inputs: the kind of inputs on which the error is the largest share of what is allowed;
+            empty where a problem's reference decided.
+        warnings: what MLIR warned of, each with its location.
+    """
+
+    proof: Proof
+    outline: tuple[str, ...]
+    transformed: str = ""
+    unscripted_us: float | None = None
+    inputs: str = ""
+    warnings: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The proof without the script, and what else was found."""
+        told = self.proof.to_json()
+        del told["script"]
+        return told | {
+            "structure": list(self.outline),
+            "unscripted_us": self.unscripted_us,
+            "inputs": self.inputs,
+            "warnings": list(self.warnings),
+        }
+
+
+def verify(
+    script: str,
+    *,
+    problem: Problem | None = None,
+    payload: str | None = None,
+    seed: int = 0,
+    seconds: float = 60.0,
+    memory_bytes: int = 4 << 30,
+) -> Verdict:
+    """Put a script to the proof.
+
+    A payload is native code in the end: it runs in a child process, with this user's rights.
+
+    Args:
+        script: a module with `@__transform_main`; with neither a problem nor a payload it
+            also holds the function that it transforms.
+        problem: whose payload is transformed.
+        payload: a module with one function.
+        seed: of the random operands.
+        seconds: the child is killed after this long.
+        memory_bytes: the child is killed beyond this much memory.
+
+    Raises:
+        LimitError: a limit is not above 0, or not finite.
+        UnsupportedError: the problem has no payload.
+    """
+    if problem is not None:
+        payload = payload_of(problem)
+    reply = run_child(
+        {
+            "script": script,
+            "payload": payload,
+            "problem": problem.canonical if problem else None,
+            "seed": seed,
+            "seconds": seconds,
+            "memory_bytes": memory_bytes,
+            "repeat_s": REPEAT_SECONDS,
+        }
+    )
+    proof = Proof.of(reply, mlir=mlir_version(), script=script)
+    return Verdict(
+        proof,
+        reply.outline,
+        reply.transformed,
+        reply.unscripted_us,
+        reply.inputs,
+        reply.warnings,
+    )

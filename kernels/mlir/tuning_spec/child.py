@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewise.kernels.mlir.proof.child.stages import serve
-from tilewise.kernels.mlir.proof.found import Found
+from tilewise.kernels.mlir.proof.proof import Found
 from tilewise.kernels.system.limited_child import stage
 
 SPEC = "spec"

@@ -13,9 +13,7 @@ from pathlib import Path
 from tilewise.kernels.errors import CompilerError, LoweringError
 from tilewise.kernels.mlir.iree.compiler import DATA_TILING, compile_module
 from tilewise.kernels.mlir.iree.module_text import module_text
-from tilewise.kernels.mlir.proof.annotation import by_lines, found_lines
-from tilewise.kernels.mlir.proof.proof import Proof
-from tilewise.kernels.mlir.proof.run_child import run_child
+from tilewise.kernels.mlir.proof.proof import Proof, by_lines, found_lines, run_child
 from tilewise.kernels.mlir.transform.module import mlir_version
 from tilewise.kernels.mlir.tuning_spec.compiled import compile_with
 from tilewise.kernels.mlir.tuning_spec.config import Configuration

@@ -17,8 +17,7 @@ from tilewise.kernels.mlir.tuning_spec.config import (
     TileSize,
 )
 from tilewise.kernels.mlir.tuning_spec.form import Form, Loop, form_of
-from tilewise.kernels.mlir.tuning_spec.sizes import STACK_BYTES, outgrows_stack
-from tilewise.kernels.mlir.tuning_spec.text import has_epilogue
+from tilewise.kernels.mlir.tuning_spec.text import STACK_BYTES, has_epilogue, outgrows_stack
 from tilewise.search.space.levels.tiles import sides, vector_tiles
 from tilewise.search.space.parameters import Choice, Parameter, Size
 from tilewise.search.space.points import WHOLE, Point

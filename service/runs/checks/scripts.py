@@ -10,8 +10,7 @@ from dataclasses import replace
 
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.mlir.cpu.script import emit_script
-from tilewise.kernels.mlir.proof.annotation import annotated
-from tilewise.kernels.mlir.proof.proof import FAILURES, Proof
+from tilewise.kernels.mlir.proof.proof import FAILURES, Proof, annotated
 from tilewise.kernels.mlir.transform.module import HEADER_END
 from tilewise.kernels.mlir.tuning_spec.config import AnySchedule, Configuration
 from tilewise.kernels.mlir.tuning_spec.prove import proven_spec

@@ -8,7 +8,7 @@ from statistics import median
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.mlir.tuning_spec.config import AnySchedule, Configuration
 from tilewise.kernels.mlir.tuning_spec.form import form_of
-from tilewise.kernels.mlir.tuning_spec.sizes import check_levels
+from tilewise.kernels.mlir.tuning_spec.text import check_levels
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule, loop_nest
 from tilewise.kernels.target import TargetName, parse_target

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewise.kernels.mlir.proof.child.stages import serve
-from tilewise.kernels.mlir.proof.found import Found
+from tilewise.kernels.mlir.proof.proof import Found
 
 FOR_EVER = "import time; time.sleep(600)"
 

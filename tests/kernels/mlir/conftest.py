@@ -14,10 +14,10 @@ OF_CHILDREN = ("test_children", "test_failures", "test_hostile", "test_onnx", "t
 def timed_briefly() -> Iterator[None]:
     """Proofs time a script briefly: how fast it is these tests do not ask, but of specs."""
     from tilewise.kernels.mlir.normalised import prove as normalised
-    from tilewise.kernels.mlir.proof import prove, verify
+    from tilewise.kernels.mlir.proof import prove
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (prove, verify, normalised):
+        for module in (prove, normalised):
             patch.setattr(module, "REPEAT_SECONDS", REPEAT_S)
         yield
 

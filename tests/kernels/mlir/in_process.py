@@ -19,8 +19,7 @@ ANSWERS = {
     "tilewise.kernels.mlir.air.child": "prove_here",
     "tilewise.kernels.mlir.frontend.child.read": "answer",
     "tilewise.kernels.mlir.normalised.child": "prove_here",
-    "tilewise.kernels.mlir.proof.child.prove": "prove_here",
-    "tilewise.kernels.mlir.proof.child.verify": "verify_here",
+    "tilewise.kernels.mlir.proof.child.prove": "answer",
 }
 
 
@@ -28,7 +27,7 @@ def answered_here(request: dict[str, Any], module: str) -> Ended:
     """What a fresh child that runs `module` would answer, by the same function."""
     if module not in ANSWERS:
         return run_limited(request, module)
-    from tilewise.kernels.mlir.proof.found import Found
+    from tilewise.kernels.mlir.proof.proof import Found
     from tilewise.kernels.system.typed_json import to_json
 
     check_limits(request["seconds"], request["memory_bytes"])
@@ -41,9 +40,9 @@ def without_children() -> Iterator[None]:
     """Answer here what is read of modules, cut out of them, and proven of scripts."""
     from tilewise.kernels.dispatches.cutting import cut
     from tilewise.kernels.mlir.frontend import read
-    from tilewise.kernels.mlir.proof import run_child
+    from tilewise.kernels.mlir.proof import proof
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (cut, read, run_child):
+        for module in (cut, read, proof):
             patch.setattr(module, "run_limited", answered_here)
         yield

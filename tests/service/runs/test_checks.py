@@ -8,7 +8,7 @@ import pytest
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tilewise.kernels.mlir.cpu.script import emit_script
-from tilewise.kernels.mlir.proof.annotation import prover_of
+from tilewise.kernels.mlir.proof.proof import prover_of
 from tilewise.kernels.mlir.transform.module import HEADER_END
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Register, Schedule, Unroll

@@ -38,7 +38,7 @@ def verify(options: argparse.Namespace) -> None:
     if problem is not None:
         check_memory(problem)
     require("iree.compiler", "verify", "kernels")
-    from tilewise.kernels.mlir.proof.verify import verify as put_to_the_proof
+    from tilewise.kernels.mlir.proof.prove import verify as put_to_the_proof
 
     verdict = put_to_the_proof(
         script, problem=problem, payload=payload, seed=options.seed, seconds=options.seconds

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tilewise.kernels.mlir.lowering.signature import Shaped, is_float
+from tilewise.kernels.mlir.lowering.functions import Shaped, is_float
 from tilewise.kernels.mlir.proof.child.inputs import in_type, uniform
 from tilewise.kernels.oracle.operands import Array
 

@@ -10,7 +10,7 @@ import numpy as np
 from tilewise.kernels.mlir.network.child.inputs import KINDS, network_inputs
 from tilewise.kernels.mlir.proof.child.any_payload import Functions, compare_runs, payload_alone
 from tilewise.kernels.mlir.proof.child.stages import Finding, establish, serve
-from tilewise.kernels.mlir.proof.found import Found
+from tilewise.kernels.mlir.proof.proof import Found
 from tilewise.kernels.system.limited_child import stage
 
 LITTLE_WORK = 1 << 28
@@ -22,10 +22,9 @@ def prove_here(request: dict[str, Any]) -> Found:
 
     def steps(finding: Finding, diagnostics: Any) -> None:
         from tilewise.kernels.mlir.lowering.apply import StageError, apply_to
-        from tilewise.kernels.mlir.lowering.functions import compile_function
-        from tilewise.kernels.mlir.lowering.interchange import put_parallel_innermost
-        from tilewise.kernels.mlir.lowering.signature import signature_of
-        from tilewise.kernels.mlir.proof.child.perturb import perturb
+        from tilewise.kernels.mlir.lowering.functions import compile_function, signature_of
+        from tilewise.kernels.mlir.lowering.linalg_ops import put_parallel_innermost
+        from tilewise.kernels.mlir.proof.child.instrument import perturb
 
         payload, script = request["payload"], request["script"]
         signature = signature_of(payload_alone(payload))

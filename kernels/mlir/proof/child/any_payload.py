@@ -1,6 +1,4 @@
-"""The child's side of `tilewise.kernels.mlir.proof.verify`: a script that may be anybody's, on any
-payload.
-"""
+"""In the child: any script on any payload, with the payload's own result as the reference."""
 
 import time
 from collections.abc import Callable
@@ -12,11 +10,14 @@ import numpy as np
 from iree.compiler import ir
 
 from tilewise.kernels.mlir.lowering.apply import Diagnostics, StageError, apply_script, apply_to
-from tilewise.kernels.mlir.lowering.functions import Function, Result, compile_function
-from tilewise.kernels.mlir.lowering.interchange import put_parallel_innermost
-from tilewise.kernels.mlir.lowering.outline import outline
-from tilewise.kernels.mlir.lowering.signature import signature_of
-from tilewise.kernels.mlir.lowering.structure import is_vectorised
+from tilewise.kernels.mlir.lowering.functions import (
+    Function,
+    Result,
+    compile_function,
+    signature_of,
+)
+from tilewise.kernels.mlir.lowering.linalg_ops import put_parallel_innermost
+from tilewise.kernels.mlir.lowering.structure import is_vectorised, outline
 from tilewise.kernels.mlir.proof.child.comparison import (
     ORDER_IS_FREE,
     Difference,
@@ -25,7 +26,7 @@ from tilewise.kernels.mlir.proof.child.comparison import (
     moves_further,
 )
 from tilewise.kernels.mlir.proof.child.inputs import KINDS, kinds_of, make_inputs, make_spiked
-from tilewise.kernels.mlir.proof.child.perturb import perturb, seeds
+from tilewise.kernels.mlir.proof.child.instrument import perturb, seeds
 from tilewise.kernels.mlir.proof.child.races import has_parallel_loops, refuse_races
 from tilewise.kernels.mlir.proof.child.timing import time_beside
 from tilewise.kernels.mlir.proof.child.traits import (
@@ -35,6 +36,7 @@ from tilewise.kernels.mlir.proof.child.traits import (
     watch_conversions,
 )
 from tilewise.kernels.oracle.operands import Array
+from tilewise.kernels.system.limited_child import stage
 
 PERTURBED_RUNS = 4
 
@@ -91,9 +93,7 @@ def examine(module: Any) -> dict[str, Any]:
     }
 
 
-def check_races(
-    request: dict[str, Any], module: Any, diagnostics: Diagnostics, stage: Callable[[str], object]
-) -> None:
+def check_races(request: dict[str, Any], module: Any, diagnostics: Diagnostics) -> None:
     """Refuse parallel loops whose iterations depend on each other.
 
     Raises:
@@ -116,7 +116,6 @@ def run_payload(
     request: dict[str, Any],
     module: Any,
     diagnostics: Diagnostics,
-    stage: Callable[[str], object],
     *,
     is_timed: bool = True,
 ) -> dict[str, Any]:

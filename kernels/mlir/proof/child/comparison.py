@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilewise.kernels.mlir.lowering.signature import TYPES, is_float
+from tilewise.kernels.mlir.lowering.functions import TYPES, is_float
 from tilewise.kernels.oracle.operands import Array, widened
 
 MARGIN = 8.0  # of an element's move

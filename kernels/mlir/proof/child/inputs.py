@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from tilewise.kernels.mlir.lowering.signature import Shaped, is_float
+from tilewise.kernels.mlir.lowering.functions import Shaped, is_float
 from tilewise.kernels.mlir.proof.child.comparison import smallest, spacing
 from tilewise.kernels.mlir.proof.child.traits import Traits
 from tilewise.kernels.oracle.operands import Array, to_bf16

@@ -1,27 +1,29 @@
-"""The process in which a script is applied, compiled and run: `python -m
-tilewise.kernels.mlir.proof.child.prove`.
+"""The process that applies, compiles and runs scripts: `python -m` of this module.
 
-It reads one JSON request on standard input, writes one JSON reply on standard output,
-and may die at any moment: the parent (`tilewise.kernels.mlir.proof.prove`) turns that into a
-failure. Stages are announced on standard error, so that the parent can say which one hung.
+It reads one JSON request on standard input and writes one JSON reply on standard output. It may die
+at any moment: the parent (`tilewise.kernels.mlir.proof.proof.run_child`) makes a failure of that.
+Each stage is announced on standard error, so that the parent can say which one hung. MLIR is
+imported in the first of them, within the limits of the request.
 """
 
 from typing import Any
 
-from tilewise.kernels.mlir.proof.child.check import run_and_time
-from tilewise.kernels.mlir.proof.child.stages import Finding, establish, serve
-from tilewise.kernels.mlir.proof.found import Found
+from tilewise.kernels.mlir.proof.child.stages import Finding, establish, run_and_time, serve
+from tilewise.kernels.mlir.proof.proof import Found
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.system.limited_child import stage
+
+MOST_FLOPS = 1 << 25
+"""Of a problem that is run on all kinds of inputs: its payload in plain loops takes 50 runs."""
 
 
-def main() -> None:
-    """Serve one request to prove a script."""
-    serve(prove_here)
+def answer(request: dict[str, Any]) -> Found:
+    """Prove the script of a schedule (`module`), or any script on any payload (`script`)."""
+    return verify_here(request) if "script" in request else prove_here(request)
 
 
 def prove_here(request: dict[str, Any]) -> Found:
-    """Prove one script in this process: what could be established."""
-    from tilewise.kernels.problem import parse_problem
-
+    """Prove a script on the payload of a problem, whose vectors it has to multiply."""
     problem = parse_problem(request["problem"])
 
     def steps(finding: Finding, diagnostics: Any) -> None:
@@ -44,5 +46,45 @@ def prove_here(request: dict[str, Any]) -> Found:
     return establish(steps)
 
 
+def verify_here(request: dict[str, Any]) -> Found:
+    """Prove a script on the payload of a problem, or on one that is its own reference."""
+
+    def steps(finding: Finding, diagnostics: Any) -> None:
+        from iree.compiler import ir
+
+        from tilewise.kernels.mlir.lowering.functions import bufferize
+        from tilewise.kernels.mlir.lowering.linalg_ops import lower_packs
+        from tilewise.kernels.mlir.lowering.to_llvm import lower
+        from tilewise.kernels.mlir.proof.child import any_payload
+
+        def lowered() -> Any:
+            bufferize(module, diagnostics)
+            lower_packs(module)
+            return lower(module, diagnostics)
+
+        module = finding.apply(lambda: any_payload.apply_request(request, diagnostics))
+        finding.note(**any_payload.examine(module))
+        any_payload.check_races(request, module, diagnostics)
+        if request["problem"] is None:
+            stage("lower")
+            finding.note(**any_payload.run_payload(request, module, diagnostics))
+            return
+
+        def on_other_inputs() -> dict[str, Any]:
+            if problem.flops > MOST_FLOPS:
+                return {}
+            transformed = ir.Module.parse(finding.found.transformed)
+            out = any_payload.run_payload(request, transformed, diagnostics, is_timed=False)
+            return out if "failure" in out else {}
+
+        compiled, scratch = finding.compile(lowered)
+        problem = parse_problem(request["problem"])
+        finding.note(
+            **run_and_time(problem, compiled, scratch, request, check_further=on_other_inputs)
+        )
+
+    return establish(steps)
+
+
 if __name__ == "__main__":
-    main()
+    serve(answer)

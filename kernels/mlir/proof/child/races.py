@@ -17,11 +17,10 @@ from iree.compiler import ir
 from iree.compiler.passmanager import PassManager
 
 from tilewise.kernels.mlir.lowering.apply import Diagnostics, StageError
-from tilewise.kernels.mlir.lowering.functions import compile_function
-from tilewise.kernels.mlir.lowering.signature import Signature
+from tilewise.kernels.mlir.lowering.functions import Signature, compile_function
 from tilewise.kernels.mlir.lowering.structure import walk
 from tilewise.kernels.mlir.lowering.to_llvm import function_of
-from tilewise.kernels.mlir.proof.child.building import (
+from tilewise.kernels.mlir.proof.child.instrument import (
     EQUAL,
     LESS,
     UNEQUAL,

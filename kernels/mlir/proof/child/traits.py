@@ -8,20 +8,21 @@ from iree.compiler.passmanager import PassManager
 
 from tilewise.kernels.mlir.lowering.structure import LOOPS, walk
 from tilewise.kernels.mlir.lowering.to_llvm import function_of
-from tilewise.kernels.mlir.proof.child.building import (
+from tilewise.kernels.mlir.proof.child.comparison import Rules
+from tilewise.kernels.mlir.proof.child.instrument import (
     AT_LEAST_OR_NAN,
     LESS_OR_NAN,
     LOWER_LINALG,
     add_argument,
     any_of,
     compare,
+    computed_in,
     constant,
     like,
     made,
     make,
+    width_of,
 )
-from tilewise.kernels.mlir.proof.child.comparison import Rules
-from tilewise.kernels.mlir.proof.child.perturb import computed_in, width_of
 
 _ADDS = {"arith.addf", "arith.subf", "math.fma"}
 _SUMS = {"vector.contract", "vector.outerproduct", "vector.fma", "vector.reduction",

@@ -15,10 +15,9 @@ from tilewise.kernels.mlir.air import (
     prove_air,
     script_for,
 )
-from tilewise.kernels.mlir.air.payload import streamed_payload
 from tilewise.kernels.mlir.air.prove import CHILD, runnable
-from tilewise.kernels.mlir.proof.proof import Proof
-from tilewise.kernels.mlir.proof.run_child import run_child
+from tilewise.kernels.mlir.air.script import streamed_payload
+from tilewise.kernels.mlir.proof.proof import Proof, run_child
 from tilewise.kernels.mlir.transform.module import with_payload
 from tilewise.kernels.problem import Matmul
 

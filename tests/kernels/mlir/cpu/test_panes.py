@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewise.kernels.mlir.cpu.panes import Axis, Part, parts
+from tilewise.kernels.mlir.cpu.borders import Axis, Part, parts
 
 INSIDE_BUT_ENDS = Axis(extent=56, stride=1, reach=2, pad=1)
 

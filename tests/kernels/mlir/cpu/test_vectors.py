@@ -6,9 +6,8 @@ from iree.compiler import ir
 from tests.kernels.mlir.build import schedule
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.footprint import patch_bytes, working_bytes
-from tilewise.kernels.mlir.cpu.notes import notes
 from tilewise.kernels.mlir.cpu.register_tile import vector_lanes
-from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.mlir.cpu.script import emit_script, notes
 from tilewise.kernels.mlir.lowering.apply import StageError
 from tilewise.kernels.mlir.lowering.structure import check_structure
 from tilewise.kernels.mlir.payload.form import form

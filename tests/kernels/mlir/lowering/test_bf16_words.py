@@ -8,10 +8,9 @@ import pytest
 from iree.compiler import ir
 
 from tilewise.kernels.mlir.lowering.apply import Diagnostics, StageError
-from tilewise.kernels.mlir.lowering.bf16_words import bf16_as_words
-from tilewise.kernels.mlir.lowering.functions import compile_function
+from tilewise.kernels.mlir.lowering.functions import compile_function, signature_of
 from tilewise.kernels.mlir.lowering.jit import compile_ir
-from tilewise.kernels.mlir.lowering.signature import signature_of
+from tilewise.kernels.mlir.lowering.llvm_text import bf16_as_words
 from tilewise.kernels.oracle.operands import Array, to_bf16, widened
 
 WIDENS = """

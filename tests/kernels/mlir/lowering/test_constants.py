@@ -5,8 +5,8 @@ import pytest
 from iree.compiler import ir
 from iree.compiler.dialects import llvm
 
-from tilewise.kernels.mlir.lowering.constants import readable_constants
 from tilewise.kernels.mlir.lowering.jit import Call, compile_ir
+from tilewise.kernels.mlir.lowering.llvm_text import readable_constants
 
 # Infinities, quiet and signalling NaNs with and without payloads, the least subnormal, what six
 # digits tell and what they do not, and numbers that decimals of the type round to.

@@ -9,11 +9,10 @@ from iree.compiler import ir
 
 from tests.kernels.mlir.payloads import conv, gelu, layer_norm, matmul, softmax
 from tilewise.kernels.mlir.lowering.apply import Diagnostics
-from tilewise.kernels.mlir.lowering.functions import Function, compile_function
-from tilewise.kernels.mlir.lowering.interchange import put_parallel_innermost
-from tilewise.kernels.mlir.lowering.signature import signature_of
+from tilewise.kernels.mlir.lowering.functions import Function, compile_function, signature_of
+from tilewise.kernels.mlir.lowering.linalg_ops import put_parallel_innermost
 from tilewise.kernels.mlir.proof.child.inputs import make_inputs
-from tilewise.kernels.mlir.proof.child.perturb import perturb, seeds
+from tilewise.kernels.mlir.proof.child.instrument import perturb, seeds
 from tilewise.kernels.oracle.operands import Array
 
 ALL = [matmul, conv, gelu, softmax, layer_norm]

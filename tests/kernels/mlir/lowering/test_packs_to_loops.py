@@ -5,9 +5,8 @@ import pytest
 from iree.compiler import ir
 
 from tilewise.kernels.mlir.lowering.apply import Diagnostics, StageError
-from tilewise.kernels.mlir.lowering.functions import compile_function
-from tilewise.kernels.mlir.lowering.packs_to_loops import lower_packs
-from tilewise.kernels.mlir.lowering.signature import signature_of
+from tilewise.kernels.mlir.lowering.functions import compile_function, signature_of
+from tilewise.kernels.mlir.lowering.linalg_ops import lower_packs
 from tilewise.kernels.oracle.operands import Array
 
 ROWS, COLUMNS, TALL, WIDE = 13, 7, 4, 3

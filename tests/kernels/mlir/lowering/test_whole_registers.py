@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewise.kernels.mlir.lowering.jit import Call, compile_ir
-from tilewise.kernels.mlir.lowering.whole_registers import in_whole_registers
+from tilewise.kernels.mlir.lowering.llvm_text import in_whole_registers
 
 LANES = 14
 VECTOR = f"<{LANES} x float>"

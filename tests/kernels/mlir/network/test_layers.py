@@ -12,7 +12,7 @@ from tilewise.kernels.mlir.network.layer import Layer, LayerShape
 from tilewise.kernels.mlir.network.layer_proof import prove_layers
 from tilewise.kernels.mlir.network.tiles import SETS_BYTES, SPARE_REGISTERS, Tile, tile_of
 from tilewise.kernels.mlir.network.windows import MOST_PRODUCTS
-from tilewise.kernels.mlir.proof.found import Found
+from tilewise.kernels.mlir.proof.proof import Found
 from tilewise.kernels.target import Target, detect
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
@@ -22,7 +22,7 @@ TARGET = Target("x", vector_bytes=64, vector_registers=32, l1_bytes=32 << 10)
 
 def proven(layer: Layer, tile: Tile | None = None) -> Found:
     """What the child of `verify` finds of a layer's script."""
-    from tilewise.kernels.mlir.proof.child.verify import verify_here
+    from tilewise.kernels.mlir.proof.child.prove import verify_here
 
     return verify_here(
         {

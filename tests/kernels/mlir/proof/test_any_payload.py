@@ -19,7 +19,7 @@ def compared(payload: str, other: str, seed: int = 0) -> dict[str, Any]:
     request = {"payload": payload, "seed": seed, "repeat_s": 0.001}
     with ir.Context() as context, ir.Location.unknown():
         made = ir.Module.parse(other)
-        out = run_payload(request, made, Diagnostics(context), lambda _: None)
+        out = run_payload(request, made, Diagnostics(context))
     json.dumps(out, allow_nan=False)
     return out
 

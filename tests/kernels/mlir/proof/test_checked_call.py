@@ -8,10 +8,10 @@ import pytest
 from iree.compiler import ir
 
 from tilewise.kernels.mlir.lowering.apply import Diagnostics, StageError
+from tilewise.kernels.mlir.lowering.functions import poisoned
 from tilewise.kernels.mlir.lowering.jit import compile_ir
-from tilewise.kernels.mlir.lowering.signature import poisoned
 from tilewise.kernels.mlir.lowering.to_llvm import Scratch, lower
-from tilewise.kernels.mlir.proof.child.check import check_call
+from tilewise.kernels.mlir.proof.child.stages import check_call
 from tilewise.kernels.oracle.operands import POISON_BYTE
 from tilewise.kernels.problem import parse_problem
 

@@ -14,10 +14,8 @@ from tests.kernels.mlir.build import IN_PLACE, schedule
 from tests.kernels.mlir.proof.test_failures import FUNCTION, HANGS, SQUARE
 from tests.kernels.system.test_children import wait_until_gone
 from tilewise.kernels.errors import LimitError
-from tilewise.kernels.mlir.proof.found import Found
-from tilewise.kernels.mlir.proof.prove import prove, prove_script, transform
-from tilewise.kernels.mlir.proof.run_child import run_child
-from tilewise.kernels.mlir.proof.verify import verify
+from tilewise.kernels.mlir.proof.proof import Found, run_child
+from tilewise.kernels.mlir.proof.prove import prove, prove_script, transform, verify
 from tilewise.kernels.system.children import child_environment
 from tilewise.kernels.system.limited_child import LIBRARIES, MOST_PRINTED
 

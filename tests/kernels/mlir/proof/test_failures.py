@@ -12,9 +12,8 @@ import pytest
 from tests.kernels.mlir.build import IN_PLACE, PACKED, schedule
 from tilewise.kernels.errors import ProofError
 from tilewise.kernels.mlir.cpu.script import emit_script
-from tilewise.kernels.mlir.proof.found import Found
+from tilewise.kernels.mlir.proof.proof import Found, run_child
 from tilewise.kernels.mlir.proof.prove import prove_script, transform
-from tilewise.kernels.mlir.proof.run_child import run_child
 from tilewise.kernels.mlir.transform.module import with_payload
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.system import limited_child

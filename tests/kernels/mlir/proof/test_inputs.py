@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewise.kernels.mlir.lowering.signature import TYPES, Shaped, is_float
+from tilewise.kernels.mlir.lowering.functions import TYPES, Shaped, is_float
 from tilewise.kernels.mlir.proof.child.inputs import KINDS, LARGEST_HALVES, make_inputs
 from tilewise.kernels.oracle.operands import Array, to_bf16, widened
 

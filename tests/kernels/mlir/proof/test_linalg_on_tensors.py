@@ -8,7 +8,7 @@ slices that are read, one that is read and written back. The proposal (2020) sai
 from collections.abc import Callable
 
 from tests.kernels.mlir.proof.test_verify import tiled
-from tilewise.kernels.mlir.proof.verify import verify
+from tilewise.kernels.mlir.proof.prove import verify
 
 PAYLOAD = """
 func.func @matmul(%arg0: tensor<16x1024xf32>, %arg1: tensor<1024x33xf32>,

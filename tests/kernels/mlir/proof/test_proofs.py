@@ -4,8 +4,7 @@ import pytest
 
 from tests.kernels.mlir.build import IMAGE, IN_PLACE, PACKED, PIXELS, schedule
 from tilewise.kernels.errors import LoweringError, ScheduleError, UnsupportedError
-from tilewise.kernels.mlir.cpu.notes import notes
-from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.mlir.cpu.script import emit_script, notes
 from tilewise.kernels.mlir.proof.proof import Proof
 from tilewise.kernels.mlir.proof.prove import prove
 from tilewise.kernels.mlir.transform.module import mlir_version

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.kernels.mlir.proof.test_verify import IN_PLACE, PAYLOAD, passed_through, script
-from tilewise.kernels.mlir.proof.child.verify import verify_here
-from tilewise.kernels.mlir.proof.found import Found
+from tilewise.kernels.mlir.proof.child.prove import verify_here
+from tilewise.kernels.mlir.proof.proof import Found
 
 CONV = """
 func.func @f(%x: tensor<1x6x7x3xf32>, %w: tensor<3x2x3x5xf32>, %c: tensor<1x4x6x5xf32>)

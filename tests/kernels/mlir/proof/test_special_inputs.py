@@ -9,10 +9,10 @@ from tests.kernels.mlir import payloads
 from tests.kernels.mlir.payloads import layer_norm, matmul, softmax
 from tests.kernels.mlir.proof.test_any_payload import compared
 from tests.kernels.mlir.proof.test_verify import script
-from tilewise.kernels.mlir.lowering.signature import TYPES, Shaped, is_float
+from tilewise.kernels.mlir.lowering.functions import TYPES, Shaped, is_float
 from tilewise.kernels.mlir.proof.child.inputs import kinds_of, make_inputs
 from tilewise.kernels.mlir.proof.child.traits import Traits
-from tilewise.kernels.mlir.proof.verify import verify
+from tilewise.kernels.mlir.proof.prove import verify
 from tilewise.kernels.oracle.operands import widened
 
 POINTWISE = """

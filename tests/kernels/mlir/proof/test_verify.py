@@ -11,7 +11,7 @@ from tests.kernels.mlir.build import PACKED, schedule
 from tests.kernels.mlir.payloads import gelu, layer_norm, softmax
 from tests.kernels.mlir.proof.test_any_payload import compared
 from tilewise.kernels.mlir.cpu.script import emit_script
-from tilewise.kernels.mlir.proof.verify import verify
+from tilewise.kernels.mlir.proof.prove import verify
 from tilewise.kernels.mlir.transform.module import with_payload
 from tilewise.kernels.problem import parse_problem
 

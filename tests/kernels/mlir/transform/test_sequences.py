@@ -9,12 +9,12 @@ from iree.compiler import ir
 
 from tilewise import kernels
 from tilewise.kernels.mlir.transform import sequences
-from tilewise.kernels.mlir.transform.matchers import (
+from tilewise.kernels.mlir.transform.module import MODULE
+from tilewise.kernels.mlir.transform.sequences import (
     contraction_matcher,
     elementwise_matcher,
     epilogue_matcher,
 )
-from tilewise.kernels.mlir.transform.module import MODULE
 
 KERNELS = Path(kernels.__file__).parent
 BODY = ("arith.mulf", "arith.addf")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewise.kernels.mlir.transform.templates import filled
+from tilewise.kernels.mlir.transform.sequences import filled
 
 TEXT = """\
 op @name_$lanes(%${operand}_parts) {sizes = $sizes} {

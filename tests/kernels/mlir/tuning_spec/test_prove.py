@@ -9,11 +9,10 @@ import pytest
 from tests.kernels.mlir.tuning_spec.schedules import plain
 from tilewise.kernels.errors import CompilerError
 from tilewise.kernels.mlir.iree.runtime import open_device
-from tilewise.kernels.mlir.proof.found import Found
-from tilewise.kernels.mlir.proof.proof import Proof
+from tilewise.kernels.mlir.proof.proof import Found, Proof
 from tilewise.kernels.mlir.tuning_spec import child
 from tilewise.kernels.mlir.tuning_spec import prove as proving
-from tilewise.kernels.mlir.tuning_spec.collection import entry_of, joined
+from tilewise.kernels.mlir.tuning_spec.compiled import entry_of, joined
 from tilewise.kernels.mlir.tuning_spec.config import TileSize
 from tilewise.kernels.mlir.tuning_spec.prove import prove
 from tilewise.kernels.problem import parse_problem

@@ -9,11 +9,16 @@ from tests.kernels.mlir.tuning_spec.schedules import plain
 from tilewise.kernels.errors import LoweringError, ScheduleError, UnsupportedError
 from tilewise.kernels.mlir.iree.compiler import compiled_text
 from tilewise.kernels.mlir.iree.module_text import module_text
-from tilewise.kernels.mlir.tuning_spec.collection import check_matched
+from tilewise.kernels.mlir.tuning_spec.compiled import check_matched
 from tilewise.kernels.mlir.tuning_spec.config import Configuration, TileSize
 from tilewise.kernels.mlir.tuning_spec.form import check_covered, form_of
-from tilewise.kernels.mlir.tuning_spec.sizes import outgrows_stack
-from tilewise.kernels.mlir.tuning_spec.text import Entry, marks_in, matcher_key, spec_text
+from tilewise.kernels.mlir.tuning_spec.text import (
+    Entry,
+    marks_in,
+    matcher_key,
+    outgrows_stack,
+    spec_text,
+)
 from tilewise.kernels.problem import parse_problem
 
 COVERED = [

@@ -9,7 +9,7 @@ from tests.search.targets import NARROW, WIDE
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.mlir.tuning_spec.config import Configuration
 from tilewise.kernels.mlir.tuning_spec.form import form_of
-from tilewise.kernels.mlir.tuning_spec.sizes import check_levels, outgrows_stack
+from tilewise.kernels.mlir.tuning_spec.text import check_levels, outgrows_stack
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.model.levels import LevelModel, level_starts
 from tilewise.search.records import Solved

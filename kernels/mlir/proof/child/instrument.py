@@ -1,12 +1,16 @@
-"""A payload whose every rounding is off by more: how far its results move is what is allowed.
+"""Operations that are added to a module: made at the insertion point, by their names.
+
+A payload whose every rounding is off by more: how far its results move is what is allowed.
 
 Monte Carlo arithmetic (Parker, 1997; Denis, de Oliveira Castro and Petit, Verificarlo, 2016)
 finds how much of a result is rounding by adding random errors to each operation, whatever the
 program is: chains, loops, functions that no bound is known of. Here each operation that
 rounds gets an error of one or three units in the last place of its result, that is, of some eight
 times what rounding does. The error is a hash of the value and of the run.
+
 """
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,16 +19,74 @@ from iree.compiler.passmanager import PassManager
 
 from tilewise.kernels.mlir.lowering.structure import walk
 from tilewise.kernels.mlir.lowering.to_llvm import function_of
-from tilewise.kernels.mlir.proof.child.building import (
-    LOWER_LINALG,
-    UNSIGNED_LESS,
-    add_argument,
-    compare,
-    constant,
-    like,
-    make,
-)
 from tilewise.kernels.oracle.operands import Array
+
+EQUAL, UNEQUAL, LESS, UNSIGNED_LESS = 0, 1, 2, 6
+"""Predicates of `arith.cmpi`."""
+AT_LEAST_OR_NAN, LESS_OR_NAN = 10, 11
+"""Predicates of `arith.cmpf`."""
+LOWER_LINALG = "builtin.module(func.func(convert-linalg-to-loops))"
+"""The pipeline before operations are added to bodies of linalg ops, which check their own."""
+
+
+def made(name: str, operands: list[Any], *results: Any, **attributes: Any) -> Any:
+    """Return a new operation."""
+    return ir.Operation.create(
+        name, results=list(results), operands=operands, attributes=attributes or None
+    )
+
+
+def make(name: str, operands: list[Any], result: Any, **attributes: Any) -> Any:
+    """Return the result of a new operation."""
+    return made(name, operands, result, **attributes).results[0]
+
+
+def constant(kind: Any, value: float) -> Any:
+    """Return a number, in every lane where `kind` is a vector."""
+    element = kind.element_type if isinstance(kind, ir.VectorType) else kind
+    is_float = isinstance(element, ir.FloatType)
+    attribute = (ir.FloatAttr if is_float else ir.IntegerAttr).get(element, value)
+    if isinstance(kind, ir.VectorType):
+        attribute = ir.DenseElementsAttr.get_splat(kind, attribute)
+    return make("arith.constant", [], kind, value=attribute)
+
+
+def compare(predicate: int, left: Any, right: Any, name: str = "arith.cmpi") -> Any:
+    """Return the flags of a comparison of integers, or of floats by `arith.cmpf`."""
+    flags = like(left.type, ir.IntegerType.get_signless(1))
+    attribute = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), predicate)
+    return make(name, [left, right], flags, predicate=attribute)
+
+
+def any_of(flags: Any) -> Any:
+    """Return whether any of a vector's flags is set."""
+    if not isinstance(flags.type, ir.VectorType):
+        return flags
+    flag = flags.type.element_type
+    if len(flags.type.shape) != 1:
+        line = ir.VectorType.get([prod(flags.type.shape)], flag)
+        flags = make("vector.shape_cast", [flags], line)
+    return make("vector.reduction", [flags], flag, kind=ir.Attribute.parse("#vector.kind<or>"))
+
+
+def like(kind: Any, element: Any) -> Any:
+    """Return a type of `element` with as many lanes as `kind` has."""
+    return ir.VectorType.get(kind.shape, element) if isinstance(kind, ir.VectorType) else element
+
+
+def add_argument(function: Any, kind: str) -> Any:
+    """Give a function a last argument; it is returned."""
+    argument = (
+        function.regions[0].blocks[0].add_argument(ir.Type.parse(kind), ir.Location.unknown())
+    )
+    signature = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+    function.attributes["function_type"] = ir.TypeAttr.get(
+        ir.FunctionType.get([*signature.inputs, argument.type], signature.results)
+    )
+    if "arg_attrs" in function.attributes:
+        del function.attributes["arg_attrs"]
+    return argument
+
 
 SEEDS = "memref<1xi64>"
 _DIALECTS = ("arith.", "math.")

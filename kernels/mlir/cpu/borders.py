@@ -3,11 +3,12 @@
 A pane has a static size, and either finds all its taps in the image, or lies where it is known
 which of them it finds. So what reads the image alone reads it in place, and what reaches beside it
 leaves out the taps that are not there.
+
 """
 
 from dataclasses import dataclass, replace
 
-from tilewise.kernels.mlir.payload.split_lines import SplitLines, splits_lines
+from tilewise.kernels.mlir.payload.images import SplitLines, splits_lines
 from tilewise.kernels.problem import Problem
 
 
