@@ -206,7 +206,7 @@ GOLDEN_COVE_TRANSFORMS = Transforms(
 
 `products` are of Cascade Lake's costs. Unrolled loads do not crowd the sums: `unroll factor=4` is
 up to 6% faster than none, in every tile, and 8 gains little more
-(docs/experiments/0049-products-of-few-pixels.md). With 2 MiB of L2, fetching the filter ahead wins
+(docs/design/strassen.md). With 2 MiB of L2, fetching the filter ahead wins
 8% of 28x28x128 (2.4 MB), 7% of 28x28x112 (1.8 MB), and nothing of 56x56x96 (1.3 MB). On Zen 5, with
 1 MiB, 28x28x128 lost 1% by it, and 14x14x256 (9.4 MB) won 33%.
 """

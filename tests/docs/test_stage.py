@@ -11,7 +11,7 @@ from docs.website.places import place
 from docs.website.stage import project_pages
 from tests.docs.commands import ROOT
 
-PAGE = PurePosixPath("docs/design/space.md")
+PAGE = PurePosixPath("docs/design/search.md")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_an_index_has_each_page_once() -> None:
     made = menu((ROOT / INDEX).read_text(), project_pages(), {"reference/a.md": "A"})
     entries = [line for line in made.splitlines() if line and line[0] not in ":`"]
     assert len(entries) == len(set(entries)) > 25
-    assert "reference/a" in entries and "design/space" in entries and "searches" in entries
+    assert "reference/a" in entries and "design/search" in entries and "searches" in entries
 
 
 @pytest.mark.filterwarnings("ignore:.*MystReferenceResolver.app")
