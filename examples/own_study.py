@@ -16,7 +16,7 @@ from tilewise.kernels.native import lower
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import detect
-from tilewise.search.samplers.points import suggest_point
+from tilewise.search.samplers.base import suggest_point
 from tilewise.search.samplers.surrogate import SurrogateSampler
 from tilewise.search.space.space import Space
 

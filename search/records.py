@@ -118,7 +118,7 @@ class TrialRecord:
         measurement: None for failures; at pace 1.
         samples: every time, in seconds, as it was.
         pace: how many times longer than on the undisturbed machine everything took meanwhile;
-            None where no control told it (`tilewise.search.timing.turns`), which is taken for 1.
+            None, taken for 1, where no control was timed (`tilewise.search.timing.speed_factor`).
         rejected: samples that were preempted; their thread's time counts.
         compile_s: seconds until the candidate could run.
         max_error: deviation from the reference where it is closest to its tolerance, or the

@@ -31,7 +31,7 @@ from tilewise.kernels.target import Target, resolve
 from tilewise.search.peers import available_peers
 from tilewise.search.peers.variant import why_wrong
 from tilewise.search.runner.child.session import Session
-from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.measure import interleave
 
 F32 = tuple(f"matmul:m={n},n={n},k={n},dtype=f32" for n in (256, 512, 1024, 2048))
 I32 = ("matmul:m=1024,n=512,k=2048,dtype=i32", "matmul:m=16,n=1024,k=1024,dtype=i32")

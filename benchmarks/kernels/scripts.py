@@ -48,8 +48,8 @@ from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import resolve
 from tilewise.search.records import TuneRequest
-from tilewise.search.timing.interleave import interleave
-from tilewise.search.timing.summary import summarise
+from tilewise.search.timing.measure import interleave
+from tilewise.search.timing.samples import summarise
 
 NAMES = ("square", "bert_base", "resnet50", "background")
 ROUNDS = 25

@@ -31,7 +31,7 @@ from tilewise.kernels.target import Target, resolve
 from tilewise.search.peers.screen import Bench, screen
 from tilewise.search.peers.variant import PeerAbsentError
 from tilewise.search.runner.child.session import Session
-from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.measure import interleave
 
 DECODING = [
     f"matmul:m=1,n={n},k={k},dtype={dtype}{transposed}"

@@ -19,7 +19,7 @@ from tilewise.bench.machine import processor
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import resolve
 from tilewise.search.records import TuneRequest
-from tilewise.search.timing.summary import summarise
+from tilewise.search.timing.samples import summarise
 
 PROBLEMS = ("matmul:m=1024,n=1024,k=1024,dtype=f32", "matmul:m=2048,n=2048,k=2048,dtype=f32")
 ROUNDS = 25

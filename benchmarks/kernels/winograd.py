@@ -45,10 +45,9 @@ from tilewise.search.peers.screen import Bench, screen
 from tilewise.search.peers.variant import PeerAbsentError
 from tilewise.search.runner.child.accuracy import direct_errors, errors_of
 from tilewise.search.runner.child.session import Session
-from tilewise.search.space.methods.algorithms import steps_of
-from tilewise.search.space.methods.winograd import LEAST_CHANNELS, LEAST_CHANNELS_OF_STRIDED
+from tilewise.search.space.algorithms import LEAST_CHANNELS, LEAST_CHANNELS_OF_STRIDED, steps_of
 from tilewise.search.space.workload import Workload
-from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.measure import interleave
 
 SIZES = (
     "n=1,h=56,w=56,ci=64,co=64",

@@ -24,7 +24,7 @@ from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import detect
 from tilewise.search.engine.tune import tune
-from tilewise.search.finals.rounds import PLACEMENT_ROUNDS, by_round, student
+from tilewise.search.final_benchmark.rounds import PLACEMENT_ROUNDS, by_round, student
 from tilewise.search.records import Best, TuneRequest
 from tilewise.search.runner.runner import Runner
 from tilewise.search.store import MemoryStore

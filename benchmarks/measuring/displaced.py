@@ -26,7 +26,7 @@ from tilewise.kernels.schedule import Pack, Prefetch, Register, Schedule, Step, 
 from tilewise.kernels.strassen import PRODUCTS
 from tilewise.kernels.target import Target, resolve
 from tilewise.search.networks.costing.retimed import bytes_of_weights, in_turns
-from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.measure import interleave
 from tilewise.search.timing.samples import Run, Samples
 
 PROBLEMS = [

@@ -23,7 +23,7 @@ from tilewise.kernels.target import detect
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
 from tilewise.search.runner.compilers import GIVE_WAY
-from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.protocol import CandidateFailureError
 from tilewise.search.runner.runner import Runner
 from tilewise.search.space.space import Space
 

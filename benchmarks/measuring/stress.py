@@ -19,7 +19,7 @@ from benchmarks.report import conditions
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.target import detect
 from tilewise.search.engine.tune import tune
-from tilewise.search.finals.rounds import rounds_of
+from tilewise.search.final_benchmark.rounds import rounds_of
 from tilewise.search.records import TuneRequest, TuneResult
 from tilewise.search.runner.processors import claim
 from tilewise.search.runner.runner import Runner

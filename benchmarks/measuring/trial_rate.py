@@ -22,7 +22,7 @@ from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.target import detect
 from tilewise.search.engine.tune import tune
 from tilewise.search.records import TuneRequest, TuneResult
-from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.protocol import CandidateFailureError
 from tilewise.search.runner.runner import Runner
 from tilewise.service.db import schema, writing
 from tilewise.service.db.session import make_engine, make_sessions

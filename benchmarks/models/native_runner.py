@@ -29,7 +29,7 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import resolve
 from tilewise.search.networks.plan import Plan
 from tilewise.search.networks.running.network import Network
-from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.measure import interleave
 
 OURS = "this network"
 ROUNDS = 25

@@ -22,7 +22,7 @@ from tilewise.kernels.target import resolve
 from tilewise.kernels.target.model import Target
 from tilewise.search.networks.copies import conversion_of
 from tilewise.search.networks.plan import Plan
-from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.measure import interleave
 from tilewise.search.timing.samples import Run
 
 ROUNDS = 15

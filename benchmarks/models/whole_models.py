@@ -26,7 +26,7 @@ from tilewise.cli import main as tilewise
 from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
 from tilewise.kernels.oracle.operands import Array, empty_aligned, to_bf16
 from tilewise.model.forms import FILES
-from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.measure import interleave
 
 Run = Callable[[int], None]
 ROUNDS = 15

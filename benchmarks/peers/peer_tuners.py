@@ -37,7 +37,7 @@ from tilewise.kernels.target import detect
 from tilewise.kernels.target.model import Target
 from tilewise.search.engine.tune import tune
 from tilewise.search.records import TrialRecord, TuneRequest
-from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.protocol import CandidateFailureError
 from tilewise.search.runner.runner import Runner
 from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space

@@ -27,7 +27,7 @@ from tilewise.kernels.oracle.tolerance import compare
 from tilewise.kernels.problem import Matmul, parse_problem
 from tilewise.kernels.schedule import Parallel, Prefetch, Schedule, Step, Tile
 from tilewise.kernels.target import Target, resolve
-from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.measure import interleave
 
 PROBLEMS = (
     "matmul:m=1,n=1,k=1048576,dtype=f32",

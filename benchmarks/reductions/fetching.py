@@ -31,7 +31,7 @@ from tilewise.kernels.target import resolve
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.space import Space
-from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.measure import interleave
 
 SCREENING_ROUNDS, KEPT = 5, 2
 Times = dict[Schedule, list[float]]

@@ -29,7 +29,7 @@ from tilewise.kernels.schedule import (
 )
 from tilewise.kernels.target import Target, resolve
 from tilewise.search.timing.cold import ColdMode, cold_mode, largest_cache
-from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.measure import interleave
 
 SIZES = (
     "n=5,h=80,w=100,ci=128,co=128",

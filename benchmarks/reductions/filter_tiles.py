@@ -18,10 +18,10 @@ from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Pack, Prefetch, Register, Schedule, Step, Winograd, begin
 from tilewise.kernels.steps.transformed import TILES
 from tilewise.kernels.target import resolve
-from tilewise.search.space.methods.winograd import outputs_of
+from tilewise.search.space.algorithms import outputs_of
 from tilewise.search.space.workload import Workload
-from tilewise.search.timing.interleave import interleave
-from tilewise.search.timing.summary import summarise
+from tilewise.search.timing.measure import interleave
+from tilewise.search.timing.samples import summarise
 
 PROBLEMS = (
     "conv2d:n=1,h=7,w=7,ci=512,co=512,kh=3,kw=3,pad=1,dtype=f32,weights=constant",

@@ -23,7 +23,7 @@ from tilewise.kernels.target import resolve
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.space import Space
-from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.measure import interleave
 
 LAYERS = [
     f"matmul:m={m},n={n},k=4096,dtype=bf16{weights}"

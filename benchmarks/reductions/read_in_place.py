@@ -22,8 +22,8 @@ from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Pack, Register, Schedule, Step, Stream, Tile, Unroll
 from tilewise.kernels.target import resolve
 from tilewise.search.peers import available_peers
-from tilewise.search.timing.interleave import interleave
-from tilewise.search.timing.summary import summarise
+from tilewise.search.timing.measure import interleave
+from tilewise.search.timing.samples import summarise
 
 PACKED = {
     "matmul:m=8,n=4096,k=4096,dtype=f32,transpose_b": "n 32, k 1024, B, 8x32 cols, 4",

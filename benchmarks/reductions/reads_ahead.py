@@ -33,7 +33,7 @@ from tilewise.kernels.native.ir.vectors import (
 from tilewise.kernels.native.jit.engines import Loaded
 from tilewise.kernels.native.jit.object_code import compile_module
 from tilewise.kernels.target import Target, resolve
-from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.measure import interleave
 
 SIZES = (4_000_000, 8_388_608)  # 1000x1000 and 4096x512 in f32
 STREAMS = ((1, 1), (2, 1), (4, 1), (8, 1), (16, 1), (1, 8), (4, 4), (8, 2))

@@ -29,7 +29,7 @@ from tilewise.kernels.schedule import (
 )
 from tilewise.kernels.target import Target, resolve
 from tilewise.search.peers import onednn
-from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.measure import interleave
 
 LAYERS = [f"matmul:m=16,n={n},k=4096,dtype=i8" for n in (4096, 11008)]
 SHARED = ((4, 4, 32), (6, 4, 32), (3, 8, 32), (2, 8, 64), (4, 4, 64), (6, 4, 64))

@@ -23,9 +23,9 @@ from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.problem import Matmul, parse_problem
 from tilewise.kernels.schedule import Prefetch, Register, Schedule, loop_nest
 from tilewise.kernels.target import resolve
-from tilewise.search.model.kinds_of_points import swept_points
+from tilewise.search.model.initial_candidates import swept_points
 from tilewise.search.space.space import Space
-from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.measure import interleave
 
 LAYERS = [
     f"matmul:m=1,n={n},k={k},dtype={dtype}"

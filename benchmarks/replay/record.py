@@ -5,9 +5,9 @@
 Most schedules are drawn at random over the space, so that they say what random search
 would meet; then the prior's, and then one-parameter neighbours of the fastest, so that the
 best of the space is really among them. Each is checked against the reference, and timed beside
-the fastest so far (`tilewise.search.timing.turns`). The fastest are timed again in interleaved
-rounds until all of the first few have been, and the best of those once more, so that the best is
-not the luckiest sample. A file that exists is gone on with.
+the fastest so far (`tilewise.search.timing.speed_factor`). The fastest are timed again in
+interleaved rounds until all of the first few have been, and the best of those once more, so that
+the best is not the luckiest sample. A file that exists is gone on with.
 """
 
 import argparse
@@ -28,23 +28,21 @@ from benchmarks.replay.problems import ALL, PROBLEMS, RELATIVES, UNSEEN
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.system.toolchain import identity
 from tilewise.kernels.target import detect
-from tilewise.search.engine.attempt import attempt
-from tilewise.search.engine.exploration import takes_over
+from tilewise.search.engine.exploration import attempt, takes_over
 from tilewise.search.errors import SearchError
-from tilewise.search.finals.rounds import rounds_of
+from tilewise.search.final_benchmark.rounds import rounds_of
 from tilewise.search.helpers import Candidate
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
 from tilewise.search.records import TrialRecord
 from tilewise.search.replay.recording import Recording
-from tilewise.search.runner.failures import CandidateFailureError
-from tilewise.search.runner.protocol import Message
+from tilewise.search.runner.protocol import CandidateFailureError, Message
 from tilewise.search.runner.runner import Runner
 from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
-from tilewise.search.transfer.adaptation import adapt
 from tilewise.search.transfer.calibration import calibrate
 from tilewise.search.transfer.nearness import distance
+from tilewise.search.transfer.starting_points import adapt
 
 RANDOM_SHARE = 0.65
 PRIOR = 48

@@ -29,15 +29,15 @@ from statistics import geometric_mean, mean, median
 from benchmarks.places import SPACES
 from benchmarks.replay.problems import ALL, UNSEEN
 from benchmarks.searching.warm_cold import FIRST_SEED, NEAR, Counts, add_costs_of, costs_of
+from tilewise.search.model.amounts import Weights, shipped
 from tilewise.search.model.analytical import Model
-from tilewise.search.model.weights import Weights, shipped
 from tilewise.search.records import DEFAULT_SAMPLER, SAMPLERS, Solved, TuneRequest
 from tilewise.search.replay.recording import Recording
 from tilewise.search.replay.replay import RecordedSpace, replay
 from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
 from tilewise.search.store import MemoryStore
-from tilewise.search.transfer.warm_start import warmed
+from tilewise.search.transfer.starting_points import warmed
 
 MOST = 200
 STORED = 64  # trials of each search that filled the store

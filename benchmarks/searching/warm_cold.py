@@ -5,7 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from statistics import mean, median
 
-from tilewise.search.model.weights import FITTED_WEIGHTS, Weights
+from tilewise.search.model.amounts import FITTED_WEIGHTS, Weights
 
 NEAR = 1.02  # of the best time: what a search is to come to
 FIRST_SEED = 1000  # of the searches that filled the stores; those that are compared begin at 0

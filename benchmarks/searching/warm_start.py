@@ -34,15 +34,15 @@ from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import detect
 from tilewise.search.engine.exploration import Exploration
-from tilewise.search.finals.rounds import rounds_of
+from tilewise.search.final_benchmark.rounds import rounds_of
+from tilewise.search.model.amounts import Weights, shipped
 from tilewise.search.model.analytical import Model
-from tilewise.search.model.weights import Weights, shipped
 from tilewise.search.records import Solved, TrialRecord, TuneRequest, time_us
-from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.protocol import CandidateFailureError
 from tilewise.search.runner.runner import Runner
 from tilewise.search.space.space import Space
 from tilewise.search.store import MemoryStore
-from tilewise.search.transfer.warm_start import warmed
+from tilewise.search.transfer.starting_points import warmed
 
 WIDE, WIDE_ROUNDS = 1.06, 3  # what is timed again first, by its own search; rounds on a placement
 CLOSE, CLOSE_ROUNDS = 1.05, 10  # and once more, by what the first rounds say

@@ -4,7 +4,7 @@
 
 Each problem is searched once for each seed. Then a fresh process times the winners in
 interleaved rounds, and each one's time over that of the fastest is quoted, by what
-the rounds say (`tilewise.search.finals.rounds`).
+the rounds say (`tilewise.search.final_benchmark.rounds`).
 """
 
 import argparse
@@ -16,7 +16,7 @@ from benchmarks.report import conditions
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.target import detect
 from tilewise.search.engine.tune import tune
-from tilewise.search.finals.rounds import rounds_of
+from tilewise.search.final_benchmark.rounds import rounds_of
 from tilewise.search.records import TuneRequest
 from tilewise.search.runner.runner import Runner
 from tilewise.search.store import MemoryStore

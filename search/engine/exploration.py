@@ -10,15 +10,55 @@ from typing import Any
 from optuna.samplers import BaseSampler
 from optuna.study import Study
 
-from tilewise.search.engine.attempt import attempt
 from tilewise.search.engine.study import Proposal, SearchStudy
 from tilewise.search.helpers import Candidate, Helped
 from tilewise.search.model.analytical import Model
 from tilewise.search.records import TrialRecord, TuneRequest, rescaled, time_us
 from tilewise.search.runner.interface import TrialRunner
+from tilewise.search.runner.protocol import CandidateFailureError, TrialReply
 from tilewise.search.space.points import Point
 from tilewise.search.store import TrialStore
-from tilewise.search.timing.pace import STEADY, WORTH, is_near, is_usual, quietest
+from tilewise.search.timing.samples import summarise
+from tilewise.search.timing.speed_factor import STEADY, WORTH, is_near, is_usual, quietest
+
+
+def attempt(ask: Callable[[], TrialReply], candidate: Candidate, flops: int) -> TrialRecord:
+    """The trial that comes of asking a runner, whatever comes of it.
+
+    Args:
+        ask: asks the runner to compile, check and time the candidate's schedule.
+        candidate: what is tried.
+        flops: of the problem.
+    """
+    number, origin = candidate.number, candidate.origin
+    schedule, point = candidate.schedule, candidate.params
+    try:
+        reply = ask()
+    except CandidateFailureError as failure:
+        return TrialRecord(number, schedule, point, "failed", origin, failure.kind, str(failure))
+    return TrialRecord(
+        number=number,
+        schedule=schedule,
+        params=point,
+        state="pruned" if reply.pruned else "timed",
+        origin=origin,
+        measurement=summarise([taken / (reply.pace or 1.0) for taken in reply.times], flops),
+        samples=reply.times,
+        pace=reply.pace,
+        takes_over=reply.takes_over,
+        rejected=reply.rejected,
+        compile_s=reply.compile_s,
+        max_error=reply.max_error,
+        message=_told_of(reply.accuracy),
+    )
+
+
+def _told_of(accuracy: dict[str, float]) -> str:
+    """The largest of a method's rms errors; nothing of the direct method's own."""
+    if not accuracy:
+        return ""
+    kind = max(accuracy, key=lambda name: accuracy[name])
+    return f"rms error {accuracy[kind]:.2f} times the direct method's, on {kind} operands at most"
 
 
 def takes_over(trial: TrialRecord, paces: Sequence[float]) -> bool:

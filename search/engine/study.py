@@ -4,7 +4,7 @@ What the analytical model and near problems offer is enqueued, so that the study
 sampler is asked. The study lies in memory; that of a search that goes on is rebuilt from the
 stored trials. Any number of points can be asked for before the first is told.
 
-Of each trial the study has the parameters (as indices, `tilewise.search.samplers.points`), the time
+Of each trial the study has the parameters (as indices, `tilewise.search.samplers.base`), the time
 in us as its value, the running median of its samples as intermediate values, and user attributes:
 `origin` says who proposed it, `hash` which schedule it is, `failure` the class of a failure.
 """
@@ -23,12 +23,11 @@ from tilewise.search.errors import UsedUpError
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
 from tilewise.search.records import TrialRecord, TuneRequest
-from tilewise.search.samplers.history import PACE, SCHEDULE
-from tilewise.search.samplers.points import distributions, params_of, point_of
+from tilewise.search.samplers.base import PACE, SCHEDULE, distributions, params_of, point_of
 from tilewise.search.samplers.registry import make_sampler, over_space
 from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
-from tilewise.search.timing.summary import running_medians
+from tilewise.search.timing.samples import running_medians
 
 PRIOR = 10  # the most promising of the analytical model, before the sampler is asked
 PRIOR_OF = {"surrogate": 4}  # it knows the model, so that more of the like teaches it little

@@ -1,40 +1,69 @@
 """The search: prior, near problems, sampler, finals; resumed from whatever the store holds."""
 
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 
 from optuna.samplers import BaseSampler
 
+from tilewise.kernels.instructions.measured import with_rates
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.system.cache_folder import require_cache_dir
 from tilewise.kernels.target.model import Target
 from tilewise.search.budget import Budget
-from tilewise.search.engine.beginning import Beginning, beginning
+from tilewise.search.engine.distributed import Together
 from tilewise.search.engine.exploration import Exploration
-from tilewise.search.engine.together import Together
-from tilewise.search.finals.finals import Finals
+from tilewise.search.final_benchmark.benchmark import Finals
 from tilewise.search.helpers import Helpers
+from tilewise.search.model.analytical import Model
+from tilewise.search.model.levels import LevelModel, level_starts
 from tilewise.search.progress import OnPhase
 from tilewise.search.records import TrialRecord, TuneRequest, TuneResult
 from tilewise.search.runner.interface import CandidateRunner
-from tilewise.search.runner.runner import Runner
+from tilewise.search.runner.runner import RunnerFactory, local_runner
+from tilewise.search.space.levels import LevelSpace
+from tilewise.search.space.points import Point
+from tilewise.search.space.space import Space
 from tilewise.search.store import TrialStore
 from tilewise.search.timing.cold import evicting_s
+from tilewise.search.transfer.starting_points import near_levels, warmed
+
+PRIOR = 10
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """The model of a space, and points to try first.
+
+    Attributes:
+        model: of the space that is searched.
+        starts: what near problems offer, the best first.
+        prior: what the model offers; None where the study asks it itself.
+    """
+
+    model: Model
+    starts: list[Point]
+    prior: Sequence[Point] | None = None
+
+
+def beginning(problem: Problem, target: Target, store: TrialStore) -> Beginning:
+    """How to begin a search for a problem.
+
+    Raises:
+        UnsupportedError: no tuning spec covers the problem, for a target of IREE's.
+    """
+    if target.kind == "iree":
+        model = LevelModel.of(LevelSpace(problem, target))
+        return Beginning(model, near_levels(model.space, store), level_starts(model, PRIOR))
+    space = Space(problem, with_rates(target, problem.element.name))
+    return Beginning(*warmed(Model.shipped(space), store))
+
 
 OnTrial = Callable[[TrialRecord, TrialRecord | None], None]
 BeforeFinals = Callable[[list[TrialRecord], float | None], None]
 """Called with the trials that ran, the fastest first, and the moment of `time.monotonic` by which
 it should have ended, if any."""
-
-RunnerFactory = Callable[[Problem, str, TuneRequest], AbstractContextManager[CandidateRunner]]
-
-
-def local_runner(
-    problem: Problem, target: str, request: TuneRequest
-) -> AbstractContextManager[CandidateRunner]:
-    """A child process of this machine."""
-    return Runner(problem, target, request.seed, cache=request.cache)
 
 
 def tune(

@@ -20,7 +20,7 @@ from tilewise.kernels.system.typed_json import from_json
 from tilewise.kernels.target import resolve
 from tilewise.search.libraries.gain import COMPILERS_BYTES, COPIES, Gain
 from tilewise.search.peers.iree import VARIANTS
-from tilewise.search.runner.limits import Limits
+from tilewise.search.runner.runner import Limits
 
 CHILD = "tilewise.search.libraries.as_found_child"
 

@@ -18,7 +18,7 @@ from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.limited_child import reply_to_request, stage
 from tilewise.kernels.system.typed_json import from_json, to_json
 from tilewise.search.libraries.as_found import Timed
-from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.measure import interleave
 
 ROUNDS = 30
 

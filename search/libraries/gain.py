@@ -10,11 +10,9 @@ from statistics import median
 from typing import Any
 
 from tilewise.kernels.problem import Problem
-from tilewise.search.peers.iree_library import NAME
-from tilewise.search.runner.failures import CandidateFailureError
-from tilewise.search.runner.limits import Limits
-from tilewise.search.runner.protocol import BesideReply
-from tilewise.search.runner.runner import Runner
+from tilewise.search.peers.iree import NAME
+from tilewise.search.runner.protocol import BesideReply, CandidateFailureError
+from tilewise.search.runner.runner import Limits, Runner
 
 IREE = "iree"
 BUDGET_S = 1.5

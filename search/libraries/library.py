@@ -18,7 +18,7 @@ from tilewise.search.libraries.as_found import measured_as_found
 from tilewise.search.libraries.gain import BUDGET_S, Gain, measured
 from tilewise.search.libraries.passes import PassRow, measured_passes
 from tilewise.search.peers import missing_packages
-from tilewise.search.peers.iree_library import NAME
+from tilewise.search.peers.iree import NAME
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tilewise.kernels.oracle.operands import Array, empty_aligned, poison, to_bf
 from tilewise.kernels.system.limited_child import reply_to_request, stage
 from tilewise.kernels.system.typed_json import from_json, to_json
 from tilewise.search.libraries.passes import Compared
-from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.measure import interleave
 
 ROUNDS = 30
 _HALF, _SIGN = 16, 0x8000

@@ -6,7 +6,7 @@ of the multiply-add units and blocks by what stays in which cache. The model tur
 costs that add up, and can compare any two schedules: where the rules say that a block fits, the
 cost of reading it falls to that of the nearer cache.
 
-A cost is an amount times its weight. `amounts` counts; `tilewise.search.model.weights` holds the
+A cost is an amount times its weight. `amounts` counts; `tilewise.search.model.amounts` holds the
 weights.
 """
 
@@ -16,19 +16,22 @@ from operator import itemgetter, mul
 
 from tilewise.kernels.nest import Role
 from tilewise.kernels.target.cores import LINE_BYTES
-from tilewise.search.model.computing import (
+from tilewise.search.model.amounts import (
+    AMOUNTS,
     FMA_LATENCY,
     FMA_UNITS,
     LOADS_PER_CYCLE,
+    READS,
+    UNHIDDEN,
     Calls,
+    Weights,
     add_computing,
+    shipped,
 )
-from tilewise.search.model.sizes import sizes_of
-from tilewise.search.model.traffic import add_packs, add_reads
+from tilewise.search.model.traffic import add_packs, add_reads, sizes_of
 from tilewise.search.model.transformed import transformed_amounts
-from tilewise.search.model.weights import AMOUNTS, READS, UNHIDDEN, Weights, shipped
 from tilewise.search.model.windows import window_amounts
-from tilewise.search.space.methods.algorithms import step_of
+from tilewise.search.space.algorithms import step_of
 from tilewise.search.space.points import Point, TilePoint
 from tilewise.search.space.space import Space
 from tilewise.search.space.workload import Workload

@@ -7,11 +7,16 @@ read from. A search has its mean from here, and learns the rest.
 from dataclasses import dataclass
 from math import ceil, log
 
+from tilewise.search.model.amounts import FMA_LATENCY, FMA_UNITS, LOADS_PER_CYCLE, shipped
 from tilewise.search.model.analytical import Model
-from tilewise.search.model.computing import FMA_LATENCY, FMA_UNITS, LOADS_PER_CYCLE
-from tilewise.search.model.weights import shipped
-from tilewise.search.space.levels.space import COLS_FIRST, ROWS_FIRST, LevelSpace, lead_name
-from tilewise.search.space.levels.tiles import VectorTile, sides
+from tilewise.search.space.levels import (
+    COLS_FIRST,
+    ROWS_FIRST,
+    LevelSpace,
+    VectorTile,
+    lead_name,
+    sides,
+)
 from tilewise.search.space.parameters import Size, default
 from tilewise.search.space.points import WHOLE, Point, Value
 

@@ -15,18 +15,18 @@ from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import Target
 from tilewise.search.model.analytical import Model
-from tilewise.search.model.fetched_points import fetched_points
-from tilewise.search.model.kinds_of_points import (
+from tilewise.search.model.initial_candidates import (
     MAX_SPLIT_POINTS,
     at_once,
     division,
+    fetched_points,
     joined_points,
     sharing_words,
     split_points,
     streamed_points,
     swept_points,
 )
-from tilewise.search.space.methods.algorithms import ALGORITHM, DIRECT, EFFECTIVE, WANTED, step_of
+from tilewise.search.space.algorithms import ALGORITHM, DIRECT, EFFECTIVE, WANTED, step_of
 from tilewise.search.space.parameters import Parameter, RegisterTile, Size
 from tilewise.search.space.points import WHOLE, Point, Value
 from tilewise.search.space.schedules import schedule_of

@@ -1,4 +1,4 @@
-"""What a schedule of transformed operands takes, in the amounts of `tilewise.search.model.weights`.
+"""What a schedule of transformed operands takes, in the amounts of `tilewise.search.model.amounts`.
 
 A matrix product for each point, at the register tile's efficiency; the transforms before and behind
 them, counted as lines that are copied; and the transformed filter, which every block of tiles reads
@@ -13,7 +13,8 @@ from tilewise.kernels.schedule import begin
 from tilewise.kernels.steps.transformed import POINT, AlgorithmStep
 from tilewise.kernels.target.cores import LINE_BYTES, Core
 from tilewise.kernels.target.costs import FarCache, Streams
-from tilewise.search.model.computing import (
+from tilewise.search.model.amounts import (
+    AMOUNTS,
     FMA_LATENCY,
     FMA_UNITS,
     LOADS_PER_CYCLE,
@@ -21,14 +22,13 @@ from tilewise.search.model.computing import (
     add_computing,
 )
 from tilewise.search.model.traffic import OWN_SHARE
-from tilewise.search.model.weights import AMOUNTS
-from tilewise.search.space.division import equal_block
-from tilewise.search.space.methods.algorithms import (
+from tilewise.search.space.algorithms import (
     PAST_CACHES,
     WANTED,
     channels_of,
     fetches_panels,
 )
+from tilewise.search.space.division import equal_block
 from tilewise.search.space.points import Point, TilePoint
 from tilewise.search.space.space import Space
 

@@ -13,13 +13,12 @@ from tilewise.kernels.nest import Loop, LoopKind
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import loop_nest
 from tilewise.kernels.target.cores import LINE_BYTES as LINE
-from tilewise.search.model.computing import FMA_LATENCY, FMA_UNITS, LOADS_PER_CYCLE
+from tilewise.search.model.amounts import AMOUNTS, FMA_LATENCY, FMA_UNITS, LOADS_PER_CYCLE
 from tilewise.search.model.traffic import OWN_SHARE
-from tilewise.search.model.weights import AMOUNTS
 from tilewise.search.space.points import Point
 from tilewise.search.space.schedules import schedule_of
 from tilewise.search.space.space import Space
-from tilewise.search.space.windows import jammed_lines
+from tilewise.search.space.workload_parameters import jammed_lines
 
 STORES_PER_CYCLE = 1
 HELD = 1  # registers beside sums and filter

@@ -4,12 +4,24 @@ The problem's own buffers are read and written in place; the cost of a call (som
 part of the measurement, as it is of every user's.
 """
 
-from tilewise.kernels.errors import CompilerAbsentError, CompilerError, UnsupportedError
+from dataclasses import replace
+
+from tilewise.kernels.dispatches.compilation import compiled_with
+from tilewise.kernels.dispatches.entry import Entry
+from tilewise.kernels.dispatches.library import library_text
+from tilewise.kernels.errors import (
+    CompilerAbsentError,
+    CompilerError,
+    KernelsError,
+    UnsupportedError,
+)
 from tilewise.kernels.mlir.iree.compiler import DATA_TILING, compile_module
 from tilewise.kernels.mlir.iree.module_text import ENTRY, SCOPE, argument_names, module_text
 from tilewise.kernels.mlir.iree.runtime import LoadedModule, Parameters, open_device, runtime
 from tilewise.kernels.oracle.operands import Operands, empty_aligned, operand_type
 from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target.model import Target
 from tilewise.search.peers.variant import PeerAbsentError, Variant
 
 VARIANTS = {"default": (), "data tiling": (DATA_TILING,)}
@@ -61,3 +73,49 @@ def bound(
     module = LoadedModule(code, open_device(threads), weights)
     run = module.bind(ENTRY, [*read, (out, operand_type(problem, "C"))])
     return Variant(peer, name, run, lambda: out)
+
+
+NAMES = {"default": "iree", "data tiling": "iree-dt"}
+"""What the modes are called in results, by their names as ways of the peer `iree`."""
+
+
+def modes(problem: Problem, operands: Operands, threads: int) -> list[Variant]:
+    """Both modes, those that compile; none where IREE is absent."""
+    try:
+        ways = variants(problem, operands, threads)
+    except PeerAbsentError:
+        return []
+    return [replace(way, peer=NAMES[way.name]) for way in ways]
+
+
+NAME, WAY = "iree+tilewise", "library"
+
+
+class Maker:
+    """Makes the one way of this peer, which depends on a schedule."""
+
+    def __init__(self, schedule: Schedule, target: Target) -> None:
+        self.schedule, self._target = schedule, target
+        self._code: bytes | None = None
+
+    def variants(self, problem: Problem, operands: Operands, threads: int) -> list[Variant]:
+        """IREE's code with the kernel in it, bound to operands.
+
+        Raises:
+            PeerAbsentError: IREE is not installed, or found nothing to replace.
+        """
+        try:
+            runtime()
+            code = self._compiled(problem)
+        except (CompilerAbsentError, CompilerError, KernelsError) as error:
+            raise PeerAbsentError(str(error)) from error
+        return [bound(code, problem, operands, threads, WAY, NAME)]
+
+    def _compiled(self, problem: Problem) -> bytes:
+        if self._code is None:
+            library = library_text([Entry(problem, self.schedule)], self._target)
+            made = compiled_with(module_text(problem), library)
+            if not made.kernels:
+                raise PeerAbsentError("no pattern of the library matched the problem in IREE")
+            self._code = made.code
+        return self._code

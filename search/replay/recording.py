@@ -20,7 +20,7 @@ from tilewise.kernels.target.model import Target
 from tilewise.search.errors import RecordingError
 from tilewise.search.records import Solved, TrialRecord
 from tilewise.search.space.points import Value, point_from_json
-from tilewise.search.timing.summary import summarise
+from tilewise.search.timing.samples import summarise
 
 FORMAT = 1
 NS = 1e9

@@ -19,16 +19,16 @@ from numpy.typing import NDArray
 from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.engine.study import PRIOR, Proposal, SearchStudy
+from tilewise.search.model.amounts import Weights, shipped
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
-from tilewise.search.model.weights import Weights, shipped
 from tilewise.search.records import TrialRecord, TuneRequest
 from tilewise.search.replay.recording import Recording
-from tilewise.search.space.methods.algorithms import ALGORITHM
+from tilewise.search.space.algorithms import ALGORITHM
 from tilewise.search.space.parameters import completed
 from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
-from tilewise.search.timing.summary import summarise
+from tilewise.search.timing.samples import summarise
 
 SLOWER = 1.25  # a search stops timing what is so many times slower than the best
 

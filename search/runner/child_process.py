@@ -22,8 +22,14 @@ from tilewise.kernels.system.children import (
 from tilewise.kernels.system.patience import Patience
 from tilewise.kernels.system.typed_json import from_json
 from tilewise.search.errors import RunnerError
-from tilewise.search.runner.failures import CandidateFailureError
-from tilewise.search.runner.protocol import Failed, Message, Ready, read_message, write_message
+from tilewise.search.runner.protocol import (
+    CandidateFailureError,
+    Failed,
+    Message,
+    Ready,
+    read_message,
+    write_message,
+)
 
 Answer = TypeVar("Answer")
 

@@ -13,8 +13,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from tilewise.search.runner.child_process import ChildProcess
-from tilewise.search.runner.failures import CandidateFailureError
-from tilewise.search.runner.protocol import CompileReply
+from tilewise.search.runner.protocol import CandidateFailureError, CompileReply
 
 MOST_COMPILERS = 2
 READY_AHEAD = 4  # candidates that are asked of the sampler before the present one is told

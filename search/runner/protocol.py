@@ -1,9 +1,10 @@
-"""What the runner and its child say to each other: requests and replies, each a line of JSON."""
+"""What the runner and its child exchange: requests and replies, each a line of JSON."""
 
 import json
 from dataclasses import dataclass, field
 from typing import IO, Any
 
+from tilewise.kernels.errors import LoweringError, ScheduleError
 from tilewise.search.records import FailureClass
 
 Message = dict[str, Any]
@@ -149,3 +150,31 @@ def read_message(line: bytes) -> Message:
     if not isinstance(message, dict):
         raise ValueError(f"expected an object, got {line[:80]!r}")
     return message
+
+
+class CandidateFailureError(Exception):
+    """A candidate failed, in a child or by taking it down.
+
+    Attributes:
+        kind: its class.
+        index: which of several finalists it was; None where that is not known.
+    """
+
+    def __init__(self, kind: FailureClass, message: str, index: int | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.index = index
+
+
+def failure_of(error: Exception) -> Failed:
+    """The reply that stands for a candidate's failure, with its class."""
+    match error:
+        case CandidateFailureError():
+            return Failed(error.kind, str(error), error.index)
+        case ScheduleError():
+            return Failed("constraint", str(error))
+        case LoweringError():
+            return Failed("compile", str(error))
+        case MemoryError():
+            return Failed("memory", str(error) or "out of memory")
+    return Failed("runtime", f"{type(error).__name__}: {error}")

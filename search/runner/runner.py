@@ -5,22 +5,25 @@ is started again for the next one.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from tilewise.kernels.footprint import working_bytes
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.target import resolve
+from tilewise.kernels.system.children import ONE_THREAD
+from tilewise.kernels.target import parse_target, resolve
 from tilewise.search.errors import RunnerError
-from tilewise.search.records import CacheMode
+from tilewise.search.records import CacheMode, TuneRequest
 from tilewise.search.runner.child_process import Answer, ChildProcess
 from tilewise.search.runner.compilers import READY_AHEAD, Compilers, compilers_beside
-from tilewise.search.runner.failures import CandidateFailureError
-from tilewise.search.runner.limits import PEER_LIMIT_S, Limits, thread_limits
+from tilewise.search.runner.interface import CandidateRunner
 from tilewise.search.runner.processors import Claim, Paces, claim
 from tilewise.search.runner.protocol import (
     BesideReply,
+    CandidateFailureError,
     CompileReply,
     FinalsReply,
     Message,
@@ -28,6 +31,50 @@ from tilewise.search.runner.protocol import (
     TrialReply,
 )
 from tilewise.search.timing.cold import added_bytes
+
+SLOWEST_FLOPS = 2e9  # a candidate slower than this is as good as hung
+BASE_LIMIT_S = 20.0
+SETUP_LIMIT_S = 120.0
+BASE_MEMORY = 1 << 30
+PEER_LIMIT_S = 240.0  # to load a library, compile for it, and check each of its ways
+PARK_EARLY = {
+    "OPENBLAS_THREAD_TIMEOUT": "20",  # log2 of cycles of the processor's counter; by itself 28
+    "GOMP_SPINCOUNT": "20000",  # by itself 300000
+}
+"""Idle threads of the peers park within a millisecond, and not while calls follow at once."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds and bytes that one request may take."""
+
+    trial_s: float
+    setup_s: float
+    memory_bytes: int
+
+    @classmethod
+    def for_problem(cls, problem: Problem, measuring_bytes: int = 0) -> "Limits":
+        """Generous for a sane candidate of `problem`, final for any other.
+
+        Args:
+            problem: what candidates compute.
+            measuring_bytes: that the measurement itself takes.
+        """
+        work_s = problem.flops / SLOWEST_FLOPS
+        return cls(
+            trial_s=BASE_LIMIT_S + 10 * work_s,
+            setup_s=SETUP_LIMIT_S + 10 * work_s,
+            memory_bytes=BASE_MEMORY + 2 * working_bytes(problem) + measuring_bytes,
+        )
+
+
+def thread_limits(target: str) -> dict[str, str]:
+    """The environment that holds libraries to the threads of a canonical target."""
+    threads = parse_target(target).threads
+    if threads == 1:
+        return ONE_THREAD
+    return dict.fromkeys(ONE_THREAD, str(threads)) | PARK_EARLY
+
 
 CHILD = "tilewise.search.runner.child"
 COMPILER = "tilewise.search.runner.child.compiler"
@@ -242,3 +289,13 @@ def _compile(child: ChildProcess, limit_s: float, steps: list[Any]) -> CompileRe
 def _usual_limits(problem: Problem, target: str, cache: CacheMode) -> Limits:
     measuring = added_bytes(resolve(target)) if cache == "cold" else 0
     return Limits.for_problem(problem, measuring)
+
+
+RunnerFactory = Callable[[Problem, str, TuneRequest], AbstractContextManager[CandidateRunner]]
+
+
+def local_runner(
+    problem: Problem, target: str, request: TuneRequest
+) -> AbstractContextManager[CandidateRunner]:
+    """A child process of this machine."""
+    return Runner(problem, target, request.seed, cache=request.cache)

@@ -17,7 +17,7 @@ best: the process takes the function for smooth, and a step of the unrolling mov
 believed the fastest (De Ath, Everson, Rahat and Fieldsend, Greed Is Good: Exploration and
 Exploitation Trade-offs in Bayesian Optimisation, ACM Transactions on Evolutionary Learning and
 Optimization 1(1), 2021), and values that nobody has tried come before all
-(`tilewise.search.samplers.untried`).
+(`tilewise.search.samplers.surrogate`).
 
 Fastest is by belief, not by measurement: on a busy machine the best sample is a lucky one, and a
 good schedule may have met a bad second (Picheny, Wagner and Ginsbourger, A Benchmark of
@@ -31,7 +31,7 @@ Kriging Is Well-Suited to Parallelize Optimization, 2010).
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from math import log
 from typing import NamedTuple
@@ -40,13 +40,66 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.search.model.analytical import Model
-from tilewise.search.samplers.base import SpaceSampler
-from tilewise.search.samplers.features import Features
+from tilewise.search.samplers.base import SpaceSampler, Told
 from tilewise.search.samplers.gaussian_process import GaussianProcess, expected_improvement
-from tilewise.search.samplers.history import Told
-from tilewise.search.samplers.untried import Untried
-from tilewise.search.space.points import Point
+from tilewise.search.space.points import Point, Value
 from tilewise.search.space.space import Space
+
+Array = NDArray[np.float64]
+
+MOST_POINTS = 4096  # points that are kept; beyond that they are looked at anew
+
+
+class Features:
+    """The encoding of points, and the analytical model's estimate of their time."""
+
+    def __init__(self, model: Model) -> None:
+        self._model, self._space = model, model.space
+        self._rows: dict[object, int] = {}
+        width = sum(len(p.encode(p.values[0])) for p in self._space.parameters)
+        self._codes: Array = np.empty((MOST_POINTS, width))
+        self._estimates: Array = np.empty(MOST_POINTS)
+
+    def __call__(self, points: Sequence[Point]) -> tuple[Array, Array]:
+        """Encodings, a row for each of up to `MOST_POINTS` points, and the logarithms of cycles."""
+        if len(self._rows) + len(points) > MOST_POINTS:
+            self._rows.clear()
+        rows = [self._row(point) for point in points]
+        return self._codes[rows], self._estimates[rows]
+
+    def _row(self, point: Point) -> int:
+        key = self._space.key(point)
+        row = self._rows.get(key)
+        if row is None:
+            row = self._rows[key] = len(self._rows)
+            self._codes[row] = self._space.encode(point)
+            self._estimates[row] = self._model.log_time(point)
+        return row
+
+
+FEW_VALUES = 4  # packs, loop orders, unroll factors; sizes of blocks where a dim is tiny
+
+
+class Untried:
+    """The values of a space's parameters, as long as no trial has had them."""
+
+    def __init__(self, space: Space) -> None:
+        self._left: dict[str, list[Value]] = {
+            p.name: list(p.values) for p in space.parameters if len(p.values) <= FEW_VALUES
+        }
+
+    def take_out(self, point: Point) -> None:
+        """The values of `point` have their trial."""
+        for name, values in self._left.items():
+            if point[name] in values:
+                values.remove(point[name])
+
+    def in_place_of(self, best: Point) -> Iterator[Point]:
+        """`best` with each of the values that are left, one at a time."""
+        for name, values in self._left.items():
+            for value in values:
+                yield best | {name: value}
+
 
 CENTRES = 5  # of what is believed the fastest, whose neighbours are candidates
 SETTLE = 0.25  # of the budget, the last part, goes to what is believed the fastest
@@ -60,8 +113,6 @@ TRIALS = 64  # a budget, where nobody says
 FEW = 3  # trials before which there is nothing to model
 TRIAL_ERRS = 0.01  # any trial's time, as a share of it
 ERRS = 0.4  # of a pace's distance from the usual one: by so much more a time may be wrong
-
-Array = NDArray[np.float64]
 
 
 class _Timed(NamedTuple):

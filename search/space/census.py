@@ -10,7 +10,7 @@ Winograd transforms, whose columns and tiles are cut independently.
 from itertools import product
 
 from tilewise.kernels.schedule import Schedule, loop_nest
-from tilewise.search.space.methods.algorithms import (
+from tilewise.search.space.algorithms import (
     ALGORITHM,
     DIRECT,
     PAST_CACHES,

@@ -28,17 +28,17 @@ from tilewise.kernels.schedule import (
 )
 from tilewise.kernels.steps.parallel import part_size
 from tilewise.kernels.steps.transformed import AlgorithmStep
-from tilewise.search.space.division import balanced_chunk, equal_block
-from tilewise.search.space.methods.algorithms import (
+from tilewise.search.space.algorithms import (
     PAST_CACHES,
     WANTED,
     channels_of,
     fetches_panels,
     step_of,
 )
+from tilewise.search.space.division import balanced_chunk, equal_block
 from tilewise.search.space.points import Point, TilePoint
-from tilewise.search.space.windows import jammed_lines
 from tilewise.search.space.workload import Workload
+from tilewise.search.space.workload_parameters import jammed_lines
 
 
 def schedule_of(workload: Workload, point: Point) -> Schedule:

@@ -10,23 +10,71 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from math import prod
+from math import ceil, prod
 from operator import itemgetter
 from random import Random
 from typing import Any
 
 from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
+from tilewise.kernels.nest import Nest, Stage, shape_of
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.schedule import Schedule
-from tilewise.kernels.target.model import Target
-from tilewise.search.space.cache_limits import why_too_large
-from tilewise.search.space.methods.algorithms import ALGORITHM
+from tilewise.kernels.schedule import Schedule, loop_nest
+from tilewise.kernels.target.model import KIB, Target
+from tilewise.search.space.algorithms import ALGORITHM
 from tilewise.search.space.parameters import Parameter, Size, step_aside
 from tilewise.search.space.points import Point, Value
 from tilewise.search.space.registry import added_parameters, changed
 from tilewise.search.space.schedules import part_of, schedule_of
 from tilewise.search.space.workload import Workload
 from tilewise.search.space.workload_parameters import parameters_of
+
+MIN_SCRATCH_BYTES = 32 * KIB * KIB  # a packed block may take as much, however small the last cache
+SHALLOW_DEPTH = 128  # elements; a reduction that is cut this short is not cut any shorter
+
+
+def why_too_large(
+    problem: Problem, target: Target, schedule: Schedule, operand: str = ""
+) -> str | None:
+    """Return why the target's caches cannot take a legal schedule; None when they can.
+
+    A packed block has to fit the last cache, because each block of the other operand reads it
+    again. A panel of B that several tiles of rows read has to fit the second cache, unless the
+    reduction is cut short already.
+
+    Args:
+        problem: what is computed.
+        target: whose caches.
+        schedule: legal on the problem.
+        operand: look at what is held of this one alone; both if empty.
+    """
+    nest = loop_nest(problem, schedule)
+    limit = max(target.l3_bytes, MIN_SCRATCH_BYTES)
+    for here in nest.visit():
+        stage = here.node
+        if not isinstance(stage, Stage) or stage.is_ahead:
+            continue  # a model's weights are packed whole, and stay
+        size = prod(shape_of(nest, here)) * problem.element.bytes
+        if size > limit and operand in ("", stage.operand):
+            return (
+                f"the packed block of {stage.operand} takes {size >> 20} MiB, "
+                f"more than the {limit >> 20} MiB of the last cache"
+            )
+    return None if operand == "A" else _why_panel_too_large(target, nest)
+
+
+def _why_panel_too_large(target: Target, nest: Nest) -> str | None:
+    depth, tile = nest.depth, nest.tile
+    if depth <= SHALLOW_DEPTH or nest.compute.lanes > 1:
+        return None
+    panel = tile.cols * depth * nest.taps * nest.problem.element.bytes
+    row_tiles = ceil(nest.extent(nest.row) / tile.rows)
+    if panel <= target.l2_bytes or row_tiles == 1:
+        return None
+    return (
+        f"a panel of B takes {panel >> 10} KiB, more than the {target.l2_bytes >> 10} KiB "
+        f"of the second cache; stream a reduction of less than {depth}"
+    )
+
 
 MAX_KEPT_HASHES = 8192  # points whose schedule's hash is kept
 MAX_STEPS_ASIDE = 400  # a walk of so many steps without a free point means that none is left

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 from tilewise.kernels.steps.winograd import outputs_of, why_not_winograd
 from tilewise.kernels.target.cores import LINE_BYTES
-from tilewise.search.space.methods.algorithms import fetches_panels, rows_of_methods
-from tilewise.search.space.methods.winograd import nest_of_tiles
+from tilewise.search.space.algorithms import fetches_panels, nest_of_tiles, rows_of_methods
 from tilewise.search.space.points import TilePoint
 from tilewise.search.space.workload import Workload
 

@@ -1,16 +1,52 @@
-"""Samples of one run: how each is timed, and how many runs it is of."""
+"""Samples of one run, and what is quoted of them: a median with its interval."""
 
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import TYPE_CHECKING
+
+from tilewise.kernels.statistics import median_interval
+from tilewise.search.records import Measurement
 
 if TYPE_CHECKING:
     from tilewise.search.timing.cold import ColdMode
+
+
+WIDTH = 0.01  # of the median: half of an interval that needs no further sample
+
+
+def is_narrow(times: Sequence[float]) -> bool:
+    """Whether half the 95% interval of the median is within `WIDTH` of the median."""
+    ordered = sorted(times)
+    low, high = median_interval(len(ordered))
+    return ordered[high] - ordered[low] <= 2 * WIDTH * median(ordered)
+
+
+def summarise(times: Sequence[float], flops: int) -> Measurement:
+    """Median speed and its 95% interval from times in seconds; ValueError when empty."""
+    if not times:
+        raise ValueError("no times to summarise")
+    ordered = sorted(times)
+    low, high = median_interval(len(ordered))
+    middle = median(ordered)
+    return Measurement(
+        gflops=flops / middle / 1e9,
+        interval=(flops / ordered[high] / 1e9, flops / ordered[low] / 1e9),
+        time_us=middle * 1e6,
+    )
+
+
+def running_medians(samples: Sequence[float]) -> dict[int, float]:
+    """The median of the first 1, 2, 4, ... samples and of all; one of each would be many rows."""
+    counts = [*(2**i for i in range(len(samples).bit_length())), len(samples)]
+    return {count: median(samples[:count]) for count in counts if 0 < count <= len(samples)}
+
+
 SAMPLE_S = 500e-6
 PREEMPTED_FRACTION, PREEMPTED_S = 0.03, 20e-6
-PAUSE_S = 3e-3  # several times what `tilewise.search.runner.limits.PARK_EARLY` lets a thread spin
+PAUSE_S = 3e-3  # several times what `tilewise.search.runner.runner.PARK_EARLY` lets a thread spin
 LONG_RUN_S = 4 * SAMPLE_S  # so long that nothing has to be repeated
 VERY_LONG_RUN_S = 20 * SAMPLE_S  # beside which it is little what a run finds in the caches
 LEADING_RUNS = 3

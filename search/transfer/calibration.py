@@ -1,6 +1,6 @@
 """The analytical model's weights, corrected by earlier searches on this processor.
 
-The shipped weights (`tilewise.search.model.weights`) were fitted on two processors. On another, a
+The shipped weights (`tilewise.search.model.amounts`) were fitted on two processors. On another, a
 row that is read in place may cost twice as much, or reading may not hide behind computing. The
 trials in the store tell. Calibration compares the times of every earlier search with the model's,
 up to a factor of the search's own, and moves the weights to where the errors are least. The shipped
@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from tilewise.kernels.nest import nest_of
 from tilewise.kernels.target.model import Target
+from tilewise.search.model.amounts import AMOUNTS, READS, UNHIDDEN, Weights
 from tilewise.search.model.analytical import Model, amounts
-from tilewise.search.model.weights import AMOUNTS, READS, UNHIDDEN, Weights
 from tilewise.search.records import Solved
 from tilewise.search.space.parameters import completed
 from tilewise.search.space.space import Space

@@ -1,8 +1,9 @@
 """The points that a search starts from: the best trials of near problems, adapted.
 
-`tilewise.search.transfer.nearness` says which problems are near,
-`tilewise.search.transfer.adaptation` adapts their points. A point without a like here, or whose
-schedule is illegal here, is left out.
+`tilewise.search.transfer.nearness` says which problems are near. A point without a like here, or
+whose schedule is illegal here, is left out. A block keeps its size, to fill the same cache; it is
+snapped to the values that the new problem has. A dim that was not cut and is about as long stays
+uncut.
 
 The analytical model orders the points, together with what it got wrong: a point is expected to
 miss the model's time by as much as it did for the other problem. The order then counts what a new
@@ -17,11 +18,14 @@ import numpy as np
 
 from tilewise.search.model.analytical import Model
 from tilewise.search.records import Solved
-from tilewise.search.space.parameters import completed
-from tilewise.search.space.points import Point
+from tilewise.search.space.algorithms import ALGORITHM, nearest_algorithm
+from tilewise.search.space.levels import VectorTile, sides
+from tilewise.search.space.parameters import Parameter, RegisterTile, Size, completed, default
+from tilewise.search.space.points import WHOLE, Point, TilePoint, Value
 from tilewise.search.space.space import Space
-from tilewise.search.transfer.adaptation import adapt
-from tilewise.search.transfer.nearness import MAX_SERVING_SEARCHES, distance
+from tilewise.search.store import TrialStore
+from tilewise.search.transfer.calibration import calibrate
+from tilewise.search.transfer.nearness import MAX_SERVING_SEARCHES, distance, near_searches
 
 MAX_STARTING_POINTS = 6
 HALF_WEIGHT_SLOWDOWN = 0.15  # a point slower than the best by this share counts half
@@ -84,3 +88,86 @@ def _usual_error(errors: Sequence[float], times_us: Sequence[float]) -> float:
     fastest = min(times_us)
     weights = [1 / (1 + (time_us / fastest - 1) / HALF_WEIGHT_SLOWDOWN) for time_us in times_us]
     return float(np.average(errors, weights=weights))
+
+
+def adapt(space: Space, former: Space, params: Point) -> Point | None:
+    """The point of `space` that keeps the sizes of one of `former`; None when none is like it."""
+    point: Point = {}
+    for parameter in space.parameters:
+        old = former.parameter(parameter.name)
+        value = default(parameter) if old is None else _value(parameter, old, params[old.name])
+        if value is None:
+            return None
+        point[parameter.name] = value
+    return point
+
+
+def _value(parameter: Parameter, old: Parameter, value: Value) -> Value | None:
+    """The value that stands for `value` of the former problem's parameter."""
+    if isinstance(parameter, Size) and isinstance(old, Size):
+        return _size(parameter, old, value)
+    if isinstance(parameter, RegisterTile):
+        assert isinstance(value, TilePoint)
+        return _tile(parameter, value)
+    if parameter.name == ALGORITHM:
+        return nearest_algorithm(parameter.values, value)
+    return value if value in parameter.values else default(parameter)
+
+
+def _size(parameter: Size, old: Size, value: Value) -> Value:
+    if value == WHOLE and parameter.extent < 2 * old.extent:
+        return WHOLE
+    return parameter.nearest(old.size(value))
+
+
+def _tile(parameter: RegisterTile, tile: TilePoint) -> TilePoint | None:
+    """The same tile, else the one nearest in shape of its kind."""
+    if tile in parameter.values:
+        return tile
+    alike = [other for other in parameter.values if other.kind == tile.kind]
+    wanted = parameter.encode(tile)
+
+    def far(other: TilePoint) -> float:
+        pairs = zip(parameter.encode(other), wanted, strict=True)
+        return sum((a - b) ** 2 for a, b in pairs)
+
+    return min(alike, key=far, default=None)
+
+
+def warmed(model: Model, store: TrialStore) -> tuple[Model, list[Point]]:
+    """The model with the weights that a store speaks for, and the points to start from."""
+    searches = near_searches(model.space, store)
+    corrected = Model(model.space, calibrate(model, searches))
+    return corrected, starting_points(corrected, searches)
+
+
+MAX_POINTS = 4  # in all
+BEST = 2  # of each search
+
+
+def near_levels(space: Space, store: TrialStore) -> list[Point]:
+    """The best points of near problems, adapted; the best of each first."""
+    serving = [s for s in near_searches(space, store) if distance(space, s) is not None]
+    found: dict[str, Point] = {}
+    for place in range(BEST):
+        for solved in serving[:MAX_SERVING_SEARCHES]:
+            if place < len(solved.points):
+                point = _adapted_sizes(space, solved, place)
+                found.setdefault(space.schedule(point).hash, point)
+    return list(found.values())[:MAX_POINTS]
+
+
+def _adapted_sizes(space: Space, solved: Solved, place: int) -> Point:
+    params, _ = solved.points[place]
+    return {p.name: _near_value(p, params.get(p.name)) for p in space.parameters}
+
+
+def _near_value(parameter: Parameter, value: Value | None) -> Value:
+    """The value here that is nearest to one there; one that was not cut stays so."""
+    if value is None or value in parameter.values:
+        return default(parameter) if value is None else value
+    if isinstance(parameter, VectorTile) and isinstance(value, TilePoint):
+        return parameter.nearest(*sides(value))
+    if isinstance(parameter, Size) and isinstance(value, int):
+        return parameter.nearest(value)
+    return default(parameter)

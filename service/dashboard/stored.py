@@ -16,7 +16,7 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import parse_target
 from tilewise.kernels.target.facts import facts_text
-from tilewise.search.finals.quality import Quality
+from tilewise.search.final_benchmark.quality import Quality
 from tilewise.search.records import TrialState
 from tilewise.service.api.documents import job_json, moment
 from tilewise.service.dashboard.roofs import roof

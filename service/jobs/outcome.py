@@ -57,9 +57,9 @@ def store(
     """End a job with what it found.
 
     The row of (problem, target, toolchain) keeps the better of what it has and what is new
-    (`tilewise.search.finals.quality`), and the other goes into the history. Of all its scripts it
-    keeps the fastest that was proven, and the failed attempts of this job. What is not what was
-    stored gives way to what is new, however fast it says it is.
+    (`tilewise.search.final_benchmark.quality`), and the other goes into the history. Of all its
+    scripts it keeps the fastest that was proven, and the failed attempts of this job. What is not
+    what was stored gives way to what is new, however fast it says it is.
 
     Returns:
         The schedule's row; None, with nothing stored, when the job was cancelled or taken over.

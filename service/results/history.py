@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
-from tilewise.search.finals.quality import Measured, Quality, quality_of
+from tilewise.search.final_benchmark.quality import Measured, Quality, quality_of
 from tilewise.search.records import Measurement
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound, now

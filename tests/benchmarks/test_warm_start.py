@@ -8,9 +8,9 @@ from benchmarks.searching.warm_cold import add_costs_of, costs_of
 from benchmarks.searching.warm_start import Row, Searched, compare, standing, summary
 from tilewise.kernels.problem import Matmul, parse_problem
 from tilewise.kernels.target import detect
-from tilewise.search.model.weights import DEFAULT_WEIGHTS, FITTED_WEIGHTS
+from tilewise.search.model.amounts import DEFAULT_WEIGHTS, FITTED_WEIGHTS
 from tilewise.search.records import Measurement, Solved, TrialRecord
-from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.protocol import CandidateFailureError
 from tilewise.search.runner.runner import Runner
 from tilewise.search.space.space import Space
 from tilewise.search.transfer.nearness import distance

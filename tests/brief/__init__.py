@@ -1,9 +1,9 @@
 """Finals and measurements of memory that are brief, for tests that do not ask how sure they are.
 
-`tests.search.finals` asks that of finals. They time what is small for three seconds in each of two
-processes, and longer where others preempt them, as beside other tests. The bandwidth of the memory
-takes a buffer of four times the last cache, which may be a gigabyte: each service with a worker
-measures it as soon as nothing runs, beside other tests.
+`tests.search.final_benchmark` asks that of finals. They time what is small for three seconds in
+each of two processes, and longer where others preempt them, as beside other tests. The bandwidth
+of the memory takes a buffer of four times the last cache, which may be a gigabyte: each service
+with a worker measures it as soon as nothing runs, beside other tests.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 FINALS_S = 0.3
 MEMORY = {"BUFFER_BYTES": 8 << 20, "LEAST_BUFFER_PER_CACHE": 0}
 CHANGES = {
-    "tilewise.search.finals.plan": {"FINALS_S": FINALS_S},
+    "tilewise.search.final_benchmark.benchmark": {"FINALS_S": FINALS_S},
     "tilewise.kernels.native.microbench": MEMORY,
 }
 """What becomes of the names of modules in each Python that starts with `python_path`."""

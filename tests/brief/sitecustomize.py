@@ -4,7 +4,7 @@ import gc
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
 
-NAMES = ("tilewise.search.finals.plan", "tilewise.kernels.native.microbench")
+NAMES = ("tilewise.search.final_benchmark.benchmark", "tilewise.kernels.native.microbench")
 
 
 class Briefly:

@@ -35,7 +35,7 @@ def project(tmp_path: Path) -> Path:
 def test_it_builds_and_agrees(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tilewise.search.finals.plan.FINALS_S", FINALS_S)
+    monkeypatch.setattr("tilewise.search.final_benchmark.benchmark.FINALS_S", FINALS_S)
     database = f"sqlite:///{tmp_path / 'results.db'}"
     listed = str(project / "problems.txt")
     options = ("--tune-missing", "--trials", "4", "--db", database)

@@ -22,7 +22,7 @@ from tests.service.processes import wait_until
 from tilewise.backends import local, local_search
 from tilewise.cli import main
 from tilewise.kernels.native import microbench
-from tilewise.search.finals import plan as finals
+from tilewise.search.final_benchmark import benchmark
 from tilewise.search.records import TuneRequest
 from tilewise.service.app import create_app
 from tilewise.service.db import schema
@@ -82,7 +82,7 @@ def measured_briefly() -> Iterator[None]:
     Nor do they ask the true speed of the memory: four times a last cache may be a gigabyte.
     """
     with pytest.MonkeyPatch.context() as patch, brief_peaks():
-        patch.setattr(finals, "FINALS_S", FINALS_S)
+        patch.setattr(benchmark, "FINALS_S", FINALS_S)
         for name, value in MEMORY.items():
             patch.setattr(microbench, name, value)
         yield

@@ -10,12 +10,10 @@ from tilewise.kernels.problem import Problem
 from tilewise.kernels.target import resolve
 from tilewise.search.errors import RunnerError
 from tilewise.search.records import CacheMode, Measurement
-from tilewise.search.runner.failures import CandidateFailureError
-from tilewise.search.runner.limits import Limits
-from tilewise.search.runner.protocol import BesideReply, PeerReply
-from tilewise.search.runner.runner import Runner
+from tilewise.search.runner.protocol import BesideReply, CandidateFailureError, PeerReply
+from tilewise.search.runner.runner import Limits, Runner
 from tilewise.search.timing.cold import added_bytes
-from tilewise.search.timing.summary import summarise
+from tilewise.search.timing.samples import summarise
 
 BUDGET_S = 2.0
 LIBRARIES_BYTES = 3 << 30  # what the peers' code and its buffers take

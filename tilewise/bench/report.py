@@ -5,7 +5,7 @@ from math import exp, log
 from typing import Any
 
 from tilewise.bench.suite import Entry, Suite
-from tilewise.search.finals.quality import quality_of
+from tilewise.search.final_benchmark.quality import quality_of
 from tilewise.search.records import OWN, Measurement
 
 Json = dict[str, Any]

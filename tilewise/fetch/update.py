@@ -10,7 +10,7 @@ from tilewise.fetch.folder import Folder, is_kept, keep, sha256
 from tilewise.fetch.lock import Entry, Lock
 from tilewise.fetch.names import KERNEL, file_name
 from tilewise.kernels.problem import Problem
-from tilewise.search.finals.quality import quality_of
+from tilewise.search.final_benchmark.quality import quality_of
 from tilewise.search.records import Measurement
 
 if TYPE_CHECKING:  # it loads httpx

@@ -19,7 +19,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from tilewise.errors import BadInputError, TilewiseError
 from tilewise.kernels.quoting import quoted, without_password
-from tilewise.search.timing.summary import running_medians
+from tilewise.search.timing.samples import running_medians
 
 Json = dict[str, Any]
 Choice = bool | int | float | str | None

@@ -13,7 +13,7 @@ from tilewise.kernels.system.limited_child import reply_to_request, stage
 from tilewise.kernels.system.typed_json import to_json
 from tilewise.model.measuring import Form, Measured
 from tilewise.model.signature import ASYNC, HAL, TensorType, random_array, types_of
-from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.measure import interleave
 
 
 def measure_here(request: dict[str, Any]) -> dict[str, Any]:

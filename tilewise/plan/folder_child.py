@@ -19,7 +19,7 @@ from tilewise.plan.folder import Beside
 from tilewise.search.errors import NetworkError
 from tilewise.search.networks.plan import Plan
 from tilewise.search.networks.running.network import Network
-from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.measure import interleave
 from tilewise.search.timing.samples import Run
 
 BUDGET_S = 30.0

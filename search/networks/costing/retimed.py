@@ -36,7 +36,7 @@ from tilewise.kernels.target.model import Target
 from tilewise.search.networks.costs import Costs, Timed
 from tilewise.search.networks.layouts import Layout
 from tilewise.search.networks.running.arena import Arena, room
-from tilewise.search.timing.interleave import interleave
+from tilewise.search.timing.measure import interleave
 from tilewise.search.timing.samples import Run
 
 ROUNDS = 9

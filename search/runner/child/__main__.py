@@ -5,11 +5,10 @@ It may hang, crash or be killed at any moment without harm to the search.
 
 from collections.abc import Callable
 
-from tilewise.search.runner.child.serve import answer_all
+from tilewise.search.runner.child.compiler import answer_all
 from tilewise.search.runner.child.session import Session
 from tilewise.search.runner.child.trial import trial
-from tilewise.search.runner.failures import failure_of
-from tilewise.search.runner.protocol import Message, Ready, Reply
+from tilewise.search.runner.protocol import Message, Ready, Reply, failure_of
 
 
 def answer(session: Session | None, request: Message) -> tuple[Session | None, Reply]:
@@ -34,11 +33,11 @@ def _answering(what: str) -> Callable[..., Reply]:
         case "compile":
             return Session.compile
         case "finals":
-            from tilewise.search.runner.child.finals import finals
+            from tilewise.search.runner.child.interleaved import finals
 
             return finals
         case "peer" | "beside":
-            from tilewise.search.runner.child.beside import beside, peer
+            from tilewise.search.runner.child.interleaved import beside, peer
 
             return peer if what == "peer" else beside
     raise ValueError(f"a runner's child is not asked for {what!r}")

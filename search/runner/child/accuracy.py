@@ -27,7 +27,7 @@ from tilewise.kernels.schedule import Pack, Register, Schedule, Tile, loop_nest
 from tilewise.kernels.steps import Place
 from tilewise.kernels.steps.winograd import outputs_of
 from tilewise.kernels.target.model import Target
-from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.protocol import CandidateFailureError
 
 LINES = 4  # of the result, or those of a higher tile
 TILE = 4  # pixels

@@ -1,16 +1,41 @@
-"""The child process that compiles candidates ahead of their turn and runs none of them."""
+"""The child process that compiles candidates ahead of their turn and runs none of them.
+
+A child answers a request a line, failures included. It ends with its parent: at the end of its
+input, and at once where Linux runs (`tilewise.kernels.system.start`).
+"""
 
 import gc
+import sys
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.system.children import private_output
+from tilewise.kernels.system.typed_json import to_json
 from tilewise.kernels.target import resolve
 from tilewise.kernels.target.model import Target
 from tilewise.search.runner.child.lowered import lower_ahead
-from tilewise.search.runner.child.serve import answer_all
-from tilewise.search.runner.failures import failure_of
-from tilewise.search.runner.protocol import CompileReply, Message, Ready, Reply
+from tilewise.search.runner.protocol import (
+    CompileReply,
+    Message,
+    Ready,
+    Reply,
+    failure_of,
+    read_message,
+    write_message,
+)
+
+State = TypeVar("State")
+
+
+def answer_all(one: Callable[[State | None, Message], tuple[State | None, Reply]]) -> None:
+    """Answer requests until the input ends; each reply comes with the state for the next."""
+    out = private_output()
+    state: State | None = None
+    for line in sys.stdin.buffer:
+        state, reply = one(state, read_message(line))
+        write_message(out, to_json(reply))
 
 
 class Compiler:

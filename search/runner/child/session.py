@@ -18,8 +18,7 @@ from tilewise.kernels.target import resolve
 from tilewise.search.runner.child.accuracy import Errors, check_accuracy
 from tilewise.search.runner.child.compiler import compiled
 from tilewise.search.runner.child.lowered import BoundCall, Lowered, lowered
-from tilewise.search.runner.failures import CandidateFailureError
-from tilewise.search.runner.protocol import CompileReply
+from tilewise.search.runner.protocol import CandidateFailureError, CompileReply
 from tilewise.search.timing.cold import (
     MOST_COPIED_BYTES,
     ColdMode,
@@ -28,8 +27,8 @@ from tilewise.search.timing.cold import (
     largest_cache,
     least_s,
 )
-from tilewise.search.timing.control import Control
 from tilewise.search.timing.samples import Run
+from tilewise.search.timing.speed_factor import Control
 
 if TYPE_CHECKING:  # peers are loaded with the first request for one
     from tilewise.search.peers.screen import Maker, Timed

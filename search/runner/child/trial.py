@@ -7,10 +7,9 @@ from tilewise.kernels.errors import LoweringError, ScheduleError
 from tilewise.search.runner.child.session import Session
 from tilewise.search.runner.protocol import Message, TrialReply
 from tilewise.search.timing.cold import evicting_s
-from tilewise.search.timing.control import Bounds, Control, Paced
 from tilewise.search.timing.measure import LEAST_SAMPLES, measure
 from tilewise.search.timing.samples import LONG_RUN_S, SAMPLE_S, VERY_LONG_RUN_S, Samples, start
-from tilewise.search.timing.turns import measure_beside
+from tilewise.search.timing.speed_factor import Bounds, Control, Paced, measure_beside
 
 TRIAL_BUDGET_S = 0.08
 CLEARLY_SLOWER = 1.25

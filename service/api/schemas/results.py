@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
-from tilewise.search.finals.quality import Quality
+from tilewise.search.final_benchmark.quality import Quality
 from tilewise.search.records import CacheMode
 from tilewise.service.api.schemas.errors import RefusedView
 from tilewise.service.results.nearest import Kind

@@ -17,7 +17,7 @@ from pydantic import (
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target.model import LONGEST_TARGET
-from tilewise.search.finals.quality import Quality
+from tilewise.search.final_benchmark.quality import Quality
 from tilewise.service.api.schemas.jobs import Page
 
 MOST_PROBLEMS = 1000

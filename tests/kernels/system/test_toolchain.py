@@ -114,7 +114,7 @@ def test_the_hash_is_of_the_sources_wherever_they_lie(
         "kernels/mlir/network/packing.py",
         "kernels/mlir/normalised/parts.py",
         "kernels/native/assembly/bound.py",
-        "search/runner/child/finals.py",
+        "search/runner/child/interleaved.py",
         "search/model/analytical.py",
     ],
 )

@@ -36,7 +36,7 @@ def test_processors_have_names_in_the_tables_of_targets_alone() -> None:
         if NAME.search(code_of(path))
     }
     tables = {f"target/{name}.py" for name in ("cores", "costs", "features")}
-    assert named == tables | {"peers/blas_family.py"}  # OpenBLAS's name of its own kernels
+    assert named == tables | {"peers/openblas.py"}  # OpenBLAS's name of its own kernels
 
 
 @pytest.mark.parametrize(

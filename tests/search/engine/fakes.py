@@ -9,9 +9,9 @@ from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import Target
 from tilewise.search.engine.tune import tune
 from tilewise.search.records import TuneRequest
-from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.protocol import CandidateFailureError
 from tilewise.search.store import MemoryStore
-from tilewise.search.timing.pace import WORTH
+from tilewise.search.timing.speed_factor import WORTH
 
 TARGET = Target("fake", vector_bytes=64, vector_registers=32, l1_bytes=48 << 10,
                 l2_bytes=1 << 20, l3_bytes=32 << 20)  # fmt: skip

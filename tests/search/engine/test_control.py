@@ -7,7 +7,7 @@ import pytest
 from tests.search.engine.fakes import Confused, FakeRunner, Paced, run
 from tilewise.search.records import TuneRequest
 from tilewise.search.store import MemoryStore
-from tilewise.search.timing.pace import WORTH
+from tilewise.search.timing.speed_factor import WORTH
 
 
 def test_each_trial_has_about_the_best_before_it_for_a_control() -> None:

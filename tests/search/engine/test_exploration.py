@@ -12,7 +12,7 @@ from tilewise.search.model.prior import prior_points
 from tilewise.search.records import TrialRecord, TuneRequest
 from tilewise.search.space.space import Space
 from tilewise.search.store import MemoryStore
-from tilewise.search.timing.summary import summarise
+from tilewise.search.timing.samples import summarise
 
 SPACE = Space(SQUARE, TARGET)
 MODEL = Model.shipped(SPACE)

@@ -8,7 +8,7 @@ from optuna.samplers import RandomSampler
 from tests.search.engine.fakes import FakeRunner, run
 from tests.search.engine.test_together import Machines
 from tilewise.kernels.schedule import Schedule
-from tilewise.search.engine import together
+from tilewise.search.engine import distributed
 from tilewise.search.progress import Phase
 from tilewise.search.records import TuneRequest
 from tilewise.search.store import MemoryStore
@@ -136,8 +136,8 @@ class Far(Machines):
 
 
 def test_what_was_out_when_the_scale_changed_is_corrected_too(monkeypatch) -> None:
-    monkeypatch.setattr(together, "LOOK_S", 0.0)
-    monkeypatch.setattr(together, "WAIT_S", 0.0)
+    monkeypatch.setattr(distributed, "LOOK_S", 0.0)
+    monkeypatch.setattr(distributed, "WAIT_S", 0.0)
     store = MemoryStore()
     request = TuneRequest(trials=60, spread=8)
     result, *_ = run(request, store, Disturbed(1), helpers=Far(store, 2))

@@ -23,11 +23,10 @@ from tilewise.search.engine.study import (
 )
 from tilewise.search.model.analytical import Model
 from tilewise.search.records import SAMPLERS, TrialRecord, TuneRequest
-from tilewise.search.samplers.history import SCHEDULE
-from tilewise.search.samplers.points import point_of
+from tilewise.search.samplers.base import SCHEDULE, point_of
 from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
-from tilewise.search.timing.summary import summarise
+from tilewise.search.timing.samples import summarise
 
 QUICK = [name for name in SAMPLERS if name != "gp"]
 SPACE = Space(SQUARE, WIDE)

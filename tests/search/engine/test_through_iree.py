@@ -9,7 +9,7 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import detect
 from tilewise.search.engine.tune import tune
 from tilewise.search.records import TuneRequest
-from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.protocol import CandidateFailureError
 from tilewise.search.runner.runner import Runner
 from tilewise.search.store import MemoryStore
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from tests.search.engine.fakes import SQUARE, FakeRunner, run
-from tilewise.search.engine import together
-from tilewise.search.engine.attempt import attempt
-from tilewise.search.engine.together import EACH
+from tilewise.search.engine import distributed
+from tilewise.search.engine.distributed import EACH
+from tilewise.search.engine.exploration import attempt
 from tilewise.search.helpers import Exchanged, Helped
 from tilewise.search.records import TuneRequest
 from tilewise.search.store import MemoryStore
-from tilewise.search.timing.pace import WORTH
+from tilewise.search.timing.speed_factor import WORTH
 
 
 class Machines:
@@ -57,8 +57,8 @@ class Machines:
 
 @pytest.fixture(autouse=True)
 def looks(monkeypatch):
-    monkeypatch.setattr(together, "LOOK_S", 0.0)
-    monkeypatch.setattr(together, "WAIT_S", 0.0)
+    monkeypatch.setattr(distributed, "LOOK_S", 0.0)
+    monkeypatch.setattr(distributed, "WAIT_S", 0.0)
 
 
 def shared(count, trials=40, sampler="surrogate", **options):

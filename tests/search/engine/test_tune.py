@@ -16,10 +16,10 @@ from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import detect
 from tilewise.search.engine.tune import local_runner, tune
 from tilewise.search.errors import BudgetError
-from tilewise.search.finals import plan
-from tilewise.search.finals.plan import CONTENDERS, FINALISTS
+from tilewise.search.final_benchmark import benchmark
+from tilewise.search.final_benchmark.benchmark import CONTENDERS, FINALISTS
 from tilewise.search.records import DEFAULT_SAMPLER, SAMPLERS, TrialRecord, TuneRequest
-from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.protocol import CandidateFailureError
 from tilewise.search.runner.runner import Runner
 from tilewise.search.store import MemoryStore
 
@@ -231,7 +231,7 @@ def test_the_process_that_times_has_the_seed_and_the_cache_mode_of_the_request()
 
 
 def test_a_real_search_beats_its_own_first_guess_or_keeps_it(monkeypatch) -> None:
-    monkeypatch.setattr(plan, "FINALS_S", FINALS_S)
+    monkeypatch.setattr(benchmark, "FINALS_S", FINALS_S)
     problem = parse_problem("matmul:m=96,n=112,k=80,dtype=f32")
     result = tune(problem, detect(), TuneRequest(trials=20, peers=True), MemoryStore())
     assert result.best is not None
@@ -254,7 +254,7 @@ def test_each_fault_costs_one_trial_of_a_real_job_which_goes_on(monkeypatch) -> 
         faulty_child.WRONG,
     ]
     propose_rows(monkeypatch, problem, rows)
-    monkeypatch.setattr(plan, "FINALS_S", FINALS_S)
+    monkeypatch.setattr(benchmark, "FINALS_S", FINALS_S)
 
     def runner(problem, target, request):
         return Patient(problem, target, request.seed, child="tests.search.runner.faulty_child")

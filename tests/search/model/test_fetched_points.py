@@ -9,7 +9,7 @@ from tilewise.kernels.nest import LoopKind
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Prefetch, Stream, Tile, loop_nest
 from tilewise.search.model.analytical import Model
-from tilewise.search.model.fetched_points import fetched_points, rows_in_l2
+from tilewise.search.model.initial_candidates import fetched_points, rows_in_l2
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.space import Space
 

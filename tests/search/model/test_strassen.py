@@ -6,7 +6,7 @@ from tests.search.targets import WIDE
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.model.analytical import Model, amounts
 from tilewise.search.model.prior import prior_points
-from tilewise.search.space.methods.algorithms import ALGORITHM, WANTED, step_of
+from tilewise.search.space.algorithms import ALGORITHM, WANTED, step_of
 from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
 

@@ -9,10 +9,10 @@ from tests.search.targets import FAR, WIDE
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Winograd
 from tilewise.kernels.target import Target
+from tilewise.search.model.amounts import AMOUNTS
 from tilewise.search.model.analytical import Model, amounts
 from tilewise.search.model.prior import prior_points
-from tilewise.search.model.weights import AMOUNTS
-from tilewise.search.space.methods.algorithms import ALGORITHM, step_of
+from tilewise.search.space.algorithms import ALGORITHM, step_of
 from tilewise.search.space.points import Point, TilePoint
 from tilewise.search.space.space import Space
 

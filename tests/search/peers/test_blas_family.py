@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tilewise.kernels.target import detect
-from tilewise.search.peers.blas_family import better_family, libraries, product
+from tilewise.search.peers.openblas import better_family, libraries, product_of
 
 FAMILY = better_family(detect())
 needs_family = pytest.mark.skipif(
@@ -33,7 +33,7 @@ def test_products_of_every_order(dtype: type, m: int, n: int, k: int) -> None:
                 a = a.swapaxes(-1, -2) if swap_a else a
                 b = b.swapaxes(-1, -2) if swap_b else b
                 c = np.full((*stack, m, n), np.nan, dtype)
-                run = product(a, b, c, FAMILY)
+                run = product_of(a, b, c, FAMILY)
                 assert run is not None
                 run()
                 np.testing.assert_allclose(c, a @ b, rtol=1e-5)
@@ -45,7 +45,7 @@ def test_a_matrix_that_meets_a_whole_stack() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.random((4, 5)), rng.random((3, 5, 6))
     c = np.empty((3, 4, 6))
-    run = product(a, b, c, FAMILY)
+    run = product_of(a, b, c, FAMILY)
     assert run is not None
     run()
     np.testing.assert_allclose(c, a @ b)

@@ -9,8 +9,8 @@ from tilewise.kernels.dispatches.library import library_text
 from tilewise.kernels.target import Target, resolve
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
-from tilewise.search.peers import installed_peers, iree_library
-from tilewise.search.peers.iree_library import Maker
+from tilewise.search.peers import installed_peers, iree
+from tilewise.search.peers.iree import Maker
 from tilewise.search.peers.screen import screened
 from tilewise.search.peers.variant import PeerAbsentError
 from tilewise.search.records import OWN
@@ -79,7 +79,7 @@ def test_a_problem_that_no_pattern_matches_is_absent(monkeypatch: pytest.MonkeyP
     def of_another(_: object, target: Target) -> str:
         return library_text([Entry(other.problem, made.schedule)], target)
 
-    monkeypatch.setattr(iree_library, "library_text", of_another)
+    monkeypatch.setattr(iree, "library_text", of_another)
     with pytest.raises(PeerAbsentError, match="no pattern"):
         screened(made.variants, case.bench)
 

@@ -11,7 +11,7 @@ from tests.search.peers.test_peers import make_case, require
 from tilewise.kernels.mlir.iree.runtime import open_device
 from tilewise.kernels.target import detect
 from tilewise.search.peers import available_peers, openblas, screen
-from tilewise.search.peers.blas_family import better_family, hold_threads, libraries, threads_of
+from tilewise.search.peers.openblas import better_family, hold_threads, libraries, threads_of
 from tilewise.search.peers.screen import MAKERS
 from tilewise.search.peers.variant import PeerAbsentError
 

@@ -11,9 +11,9 @@ from benchmarks.replay.problems import METHODS
 from benchmarks.replay.record import Recorder
 from tests.search.engine.fakes import SQUARE, TARGET, Confused, FakeRunner, run
 from tilewise.search.errors import RecordingError
+from tilewise.search.model.amounts import DEFAULT_WEIGHTS, FITTED_WEIGHTS, Weights, shipped
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
-from tilewise.search.model.weights import DEFAULT_WEIGHTS, FITTED_WEIGHTS, Weights, shipped
 from tilewise.search.records import Solved, TuneRequest
 from tilewise.search.replay.recording import Recording
 from tilewise.search.replay.replay import RecordedSpace, replay
@@ -21,7 +21,7 @@ from tilewise.search.space.census import count_schedules
 from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
 from tilewise.search.store import MemoryStore
-from tilewise.search.transfer.warm_start import warmed
+from tilewise.search.transfer.starting_points import warmed
 
 MAIN = (
     "large-f32", "skinny-f32", "tiny-f32", "odd-f32",

@@ -3,7 +3,7 @@
 import json
 import os
 
-from tilewise.search.runner.child.serve import answer_all
+from tilewise.search.runner.child.compiler import answer_all
 from tilewise.search.runner.protocol import Message, PeerReply, Ready, Reply
 
 

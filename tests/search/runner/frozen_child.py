@@ -7,10 +7,15 @@ import sys
 import time
 from pathlib import Path
 
-from tilewise.search.runner.child.serve import answer_all
+from tilewise.search.runner.child.compiler import answer_all
 from tilewise.search.runner.child_process import ChildProcess
-from tilewise.search.runner.failures import CandidateFailureError
-from tilewise.search.runner.protocol import CompileReply, Message, Ready, Reply
+from tilewise.search.runner.protocol import (
+    CandidateFailureError,
+    CompileReply,
+    Message,
+    Ready,
+    Reply,
+)
 
 
 def answer(folder: Path | None, request: Message) -> tuple[Path | None, Reply]:

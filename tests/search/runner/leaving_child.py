@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tilewise.search.runner.child.serve import answer_all
+from tilewise.search.runner.child.compiler import answer_all
 from tilewise.search.runner.protocol import Message, Ready, Reply
 
 CODE = 3

@@ -7,9 +7,8 @@ from typing import Any
 from tests.search.registers import register_of
 from tests.search.runner.faulty_child import HANG
 from tilewise.kernels.schedule import Schedule
-from tilewise.search.runner.limits import Limits
 from tilewise.search.runner.protocol import Message
-from tilewise.search.runner.runner import Runner
+from tilewise.search.runner.runner import Limits, Runner
 
 HANGS_S = 2.0
 LIMITS = Limits(trial_s=200.0, setup_s=250.0, memory_bytes=900 << 20)

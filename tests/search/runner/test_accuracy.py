@@ -12,8 +12,8 @@ from tilewise.kernels.target import detect
 from tilewise.search.runner.child.accuracy import check_accuracy, errors_of
 from tilewise.search.runner.child.session import Session
 from tilewise.search.runner.child.trial import trial
-from tilewise.search.runner.failures import CandidateFailureError
-from tilewise.search.space.methods.winograd import LEAST_CHANNELS
+from tilewise.search.runner.protocol import CandidateFailureError
+from tilewise.search.space.algorithms import LEAST_CHANNELS
 
 HOST = detect()
 COLS = 2 * HOST.lanes("f32")

@@ -13,8 +13,8 @@ from tilewise.kernels.target import detect
 from tilewise.search.runner import compilers, processors
 from tilewise.search.runner import runner as runner_module
 from tilewise.search.runner.compilers import Compilers
-from tilewise.search.runner.failures import CandidateFailureError
 from tilewise.search.runner.processors import Claim, claim
+from tilewise.search.runner.protocol import CandidateFailureError
 from tilewise.search.runner.runner import Runner
 
 PROBLEM = Matmul(m=24, n=40, k=16, dtype="f32")

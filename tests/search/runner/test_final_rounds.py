@@ -7,10 +7,10 @@ import pytest
 from tilewise.kernels.problem import Matmul
 from tilewise.kernels.schedule import Pack, Register, Schedule
 from tilewise.kernels.target import detect
-from tilewise.search.runner.child import finals as final_rounds
-from tilewise.search.runner.child.finals import finals
+from tilewise.search.runner.child import interleaved
+from tilewise.search.runner.child.interleaved import finals
 from tilewise.search.runner.child.session import Session
-from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.protocol import CandidateFailureError
 from tilewise.search.timing.samples import Samples
 
 PROBLEM = Matmul(m=24, n=40, k=16, dtype="f32")
@@ -27,8 +27,8 @@ class Timing:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, placement_s: float) -> None:
         self.now, self.placement_s = 100.0, placement_s
         self.until: list[float | None] = []
-        monkeypatch.setattr(final_rounds, "time", SimpleNamespace(monotonic=lambda: self.now))
-        monkeypatch.setattr(final_rounds, "interleave", self.interleave)
+        monkeypatch.setattr(interleaved, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(interleaved, "interleave", self.interleave)
         self.session = Session(PROBLEM.canonical, detect().canonical, seed=0)
         monkeypatch.setattr(self.session, "peak", self.peak)
 
@@ -89,8 +89,8 @@ def test_the_fastest_way_of_each_peer_stands_for_it() -> None:
 
     ways = [SimpleNamespace(peer=name) for name in ("a", "a", "b", "a")]
     timed = [taken(3.0, 4.0, 5.0), taken(9.0, 2.0, 2.0), taken(7.0), taken(1.0, 8.0, 8.0)]
-    best = final_rounds._best_ways(ways, timed)
-    assert best == {name: final_rounds._timed(timed[i]) for name, i in (("a", 1), ("b", 2))}
+    best = interleaved._best_ways(ways, timed)
+    assert best == {name: interleaved._timed(timed[i]) for name, i in (("a", 1), ("b", 2))}
 
 
 class Idle:

@@ -13,8 +13,7 @@ import pytest
 from tilewise.kernels.system.children import child_command, child_environment
 from tilewise.kernels.system.patience import MOST_STEP_S, Patience, is_stopped
 from tilewise.search.runner.child_process import ChildProcess
-from tilewise.search.runner.failures import CandidateFailureError
-from tilewise.search.runner.protocol import Ready
+from tilewise.search.runner.protocol import CandidateFailureError, Ready
 
 LIMIT_S = 3.0
 FROZEN_S = LIMIT_S + 0.5

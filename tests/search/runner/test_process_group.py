@@ -8,8 +8,7 @@ import pytest
 from tests.search.runner.leaving_child import CODE
 from tests.service.processes import wait_until
 from tilewise.search.runner.child_process import ChildProcess
-from tilewise.search.runner.failures import CandidateFailureError
-from tilewise.search.runner.protocol import Ready
+from tilewise.search.runner.protocol import CandidateFailureError, Ready
 
 
 def test_what_a_child_has_started_ends_with_it_and_its_code_is_told(tmp_path: Path) -> None:

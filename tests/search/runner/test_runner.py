@@ -15,9 +15,8 @@ from tilewise.kernels.schedule import Pack, Register, Schedule
 from tilewise.kernels.system.children import ONE_THREAD
 from tilewise.kernels.target import detect
 from tilewise.search.errors import RunnerError
-from tilewise.search.runner.failures import CandidateFailureError
-from tilewise.search.runner.limits import PARK_EARLY
-from tilewise.search.runner.runner import Runner
+from tilewise.search.runner.protocol import CandidateFailureError
+from tilewise.search.runner.runner import PARK_EARLY, Runner
 
 PROBLEM = Matmul(m=24, n=40, k=16, dtype="f32")
 CHILD = "tests.search.runner.faulty_child"

@@ -9,7 +9,7 @@ from tilewise.kernels.schedule import Pack, Register, Schedule
 from tilewise.kernels.target import detect
 from tilewise.search.runner.child import session as module
 from tilewise.search.runner.child.session import Session
-from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.protocol import CandidateFailureError
 
 TEXT = "matmul:m=24,n=40,k=16,dtype=f32"
 

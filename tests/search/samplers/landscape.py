@@ -7,10 +7,10 @@ import optuna
 
 from tilewise.search.engine.study import rebuilt
 from tilewise.search.records import TrialRecord
-from tilewise.search.samplers.points import distributions, point_of
+from tilewise.search.samplers.base import distributions, point_of
 from tilewise.search.space.points import Point, TilePoint
 from tilewise.search.space.space import Space
-from tilewise.search.timing.summary import summarise
+from tilewise.search.timing.samples import summarise
 
 
 def timed(space: Space, number: int, point: Point, seconds: float) -> TrialRecord:

@@ -14,11 +14,9 @@ from tests.search.targets import SQUARE, WIDE
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.errors import BudgetError, SamplerError
 from tilewise.search.model.analytical import Model
-from tilewise.search.samplers.distinct import Distinct
-from tilewise.search.samplers.grid import GridSampler
-from tilewise.search.samplers.local import LocalSampler
-from tilewise.search.samplers.points import params_of, point_of, suggest_point
-from tilewise.search.samplers.registry import make_sampler, over_space
+from tilewise.search.samplers.base import params_of, point_of, suggest_point
+from tilewise.search.samplers.registry import Distinct, make_sampler, over_space
+from tilewise.search.samplers.simple import GridSampler, LocalSampler
 from tilewise.search.samplers.surrogate import SurrogateSampler
 from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
@@ -201,7 +199,7 @@ def test_a_sampler_by_module_and_class_is_given_what_it_takes() -> None:
     made = make_sampler(f"{HERE}:Needy", MODEL, seed=7, trials=30)
     assert isinstance(made, Distinct) and isinstance(made._sampler, Needy)
     assert made._sampler.given == (SPACE, 30, 7)
-    ours = make_sampler("tilewise.search.samplers.local:LocalSampler", MODEL, seed=7, trials=30)
+    ours = make_sampler("tilewise.search.samplers.simple:LocalSampler", MODEL, seed=7, trials=30)
     assert isinstance(ours, LocalSampler)
     optunas = make_sampler("optuna.samplers:TPESampler", MODEL, seed=7, trials=30)
     assert isinstance(optunas, Distinct) and isinstance(optunas._sampler, TPESampler)

@@ -13,10 +13,9 @@ from tilewise.search.engine.study import PRIOR_OF, SearchStudy, rebuilt
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
 from tilewise.search.records import TrialRecord, TuneRequest
-from tilewise.search.samplers import features, surrogate
+from tilewise.search.samplers import surrogate
 from tilewise.search.samplers.gaussian_process import Array
-from tilewise.search.samplers.surrogate import SurrogateSampler
-from tilewise.search.samplers.untried import FEW_VALUES
+from tilewise.search.samplers.surrogate import FEW_VALUES, SurrogateSampler
 from tilewise.search.space.points import Point, TilePoint
 from tilewise.search.space.space import Space
 
@@ -176,10 +175,10 @@ def test_luck_within_what_trials_err_is_not_wholly_believed(monkeypatch) -> None
 
 
 def test_features_of_a_point_are_the_same_whenever_it_is_asked_about(monkeypatch):
-    monkeypatch.setattr(features, "MOST_POINTS", 8)
+    monkeypatch.setattr(surrogate, "MOST_POINTS", 8)
     space, random = Space(SQUARE, NARROW), Random(1)
     points = [space.draw(random) for _ in range(20)]
-    seen = features.Features(Model.shipped(space))
+    seen = surrogate.Features(Model.shipped(space))
     for some in (points[:6], points[2:10], points[12:], points[:6]):
         codes, estimates = seen(some)
         assert codes.tolist() == [list(space.encode(point)) for point in some]

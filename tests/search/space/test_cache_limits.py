@@ -11,8 +11,7 @@ from tilewise.kernels.schedule import (
     Stream,
     Tile,
 )
-from tilewise.search.space.cache_limits import why_too_large
-from tilewise.search.space.space import Space
+from tilewise.search.space.space import Space, why_too_large
 
 
 def test_scratch_beyond_the_last_cache_is_turned_away() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.search.targets import WIDE
 from tilewise.kernels.problem import parse_problem
-from tilewise.search.space.levels.space import LevelSpace
+from tilewise.search.space.levels import LevelSpace
 from tilewise.search.space.points import TilePoint, point_from_json, point_to_json, scalars_of
 from tilewise.search.space.space import Space
 

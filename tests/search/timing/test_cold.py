@@ -8,7 +8,7 @@ from tilewise.kernels.problem import Matmul
 from tilewise.kernels.schedule import Pack, Register, Schedule
 from tilewise.kernels.target import detect
 from tilewise.search.runner.runner import Runner
-from tilewise.search.timing import cold, interleave, samples
+from tilewise.search.timing import cold, measure, samples
 from tilewise.search.timing.cold import (
     LEAST_BUFFER,
     MOST_COPIES,
@@ -93,7 +93,7 @@ def test_interleaved_rounds_are_cold_too() -> None:
     log: list[str] = []
     mode = LoggedWalks(1, np.zeros(1), log)
     runs = [lambda _r, n=n: log.append(n) for n in "ab"]
-    interleave.interleave(runs, 2, 1, mode)
+    measure.interleave(runs, 2, 1, mode)
     assert "".join(log).endswith("|a|b|b|a")
 
 

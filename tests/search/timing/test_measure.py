@@ -7,10 +7,9 @@ from statistics import median
 import pytest
 
 from tilewise.kernels.statistics import median_interval
-from tilewise.search.timing import measure, samples, summary
-from tilewise.search.timing.interleave import interleave
-from tilewise.search.timing.samples import PREEMPTED_S, Samples, waits
-from tilewise.search.timing.summary import summarise
+from tilewise.search.timing import measure, samples
+from tilewise.search.timing.measure import interleave
+from tilewise.search.timing.samples import PREEMPTED_S, Samples, summarise, waits
 
 
 class Clocks:
@@ -170,9 +169,9 @@ def test_a_candidate_that_is_behind_gets_few_samples_and_is_not_called_stopped(
 @pytest.mark.parametrize("few", [True, False])
 def test_an_interval_is_narrow_when_its_half_is(few: bool) -> None:
     for width, narrow in ((1.9, True), (2.1, False)):
-        ends = [1 - width * summary.WIDTH / 2, 1 + width * summary.WIDTH / 2]
+        ends = [1 - width * samples.WIDTH / 2, 1 + width * samples.WIDTH / 2]
         within = [0.9, *ends * 4, 1.0, 1.1] if not few else [*ends, 1.0]
-        assert summary.is_narrow(within) == narrow
+        assert samples.is_narrow(within) == narrow
 
 
 def test_of_rounds_that_are_late_two_are_timed_anyway(clocks: Clocks) -> None:
@@ -193,7 +192,7 @@ def test_samples_that_spread_are_taken_until_the_interval_is_narrow_or_the_budge
 
     most, _ = measure.measure(spread, 1.0)
     assert len(most.times) == measure.MOST_SAMPLES
-    assert not summary.is_narrow(most.times)
+    assert not samples.is_narrow(most.times)
     until, _ = measure.measure(spread, 0.03)
     assert measure.LEAST_SAMPLES < len(until.times) < measure.MOST_SAMPLES
 

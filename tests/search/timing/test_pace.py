@@ -6,12 +6,14 @@ from statistics import median
 import pytest
 
 from tilewise.search.timing import samples
-from tilewise.search.timing.control import Bounds, Control, Paced
 from tilewise.search.timing.measure import FEW_SAMPLES
 from tilewise.search.timing.samples import VERY_LONG_RUN_S, Run, Samples
-from tilewise.search.timing.turns import (
+from tilewise.search.timing.speed_factor import (
     LEAST_SHORT_ROUNDS,
     MOST_SHORT_ROUNDS,
+    Bounds,
+    Control,
+    Paced,
     fastest,
     measure_beside,
 )

@@ -5,9 +5,9 @@ from random import Random
 
 from tests.search.targets import WIDE
 from tilewise.kernels.problem import parse_problem
+from tilewise.search.model.amounts import AMOUNTS, DEFAULT_WEIGHTS, Weights
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
-from tilewise.search.model.weights import AMOUNTS, DEFAULT_WEIGHTS, Weights
 from tilewise.search.records import Solved
 from tilewise.search.space.space import Space
 

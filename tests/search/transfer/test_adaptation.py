@@ -5,7 +5,7 @@ from tests.search.transfer.searches import solved
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
-from tilewise.search.transfer.adaptation import adapt
+from tilewise.search.transfer.starting_points import adapt
 
 
 def adapted(text: str, **changes):

@@ -10,9 +10,9 @@ import pytest
 from tests.search.targets import SQUARE, WIDE
 from tests.search.transfer.searches import costs, searched_with
 from tilewise.kernels.problem import parse_problem
+from tilewise.search.model.amounts import AMOUNTS, DEFAULT_WEIGHTS, FITTED_WEIGHTS, Weights, shipped
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
-from tilewise.search.model.weights import AMOUNTS, DEFAULT_WEIGHTS, FITTED_WEIGHTS, Weights, shipped
 from tilewise.search.records import Solved
 from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space

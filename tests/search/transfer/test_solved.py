@@ -6,7 +6,7 @@ from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
 from tilewise.search.records import MOST_EARLY, MOST_SOLVED, Solved, TrialRecord
 from tilewise.search.space.space import Space
-from tilewise.search.timing.summary import summarise
+from tilewise.search.timing.samples import summarise
 
 
 def test_of_trials_the_fastest_that_were_timed_to_the_end_are_told() -> None:

@@ -2,13 +2,13 @@ from tests.search.engine.fakes import FakeRunner, run
 from tests.search.targets import WIDE
 from tests.search.transfer.searches import costs, searched_with, solved
 from tilewise.kernels.problem import parse_problem
+from tilewise.search.model.amounts import DEFAULT_WEIGHTS
 from tilewise.search.model.analytical import Model
-from tilewise.search.model.weights import DEFAULT_WEIGHTS
 from tilewise.search.records import Solved, TuneRequest
 from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
 from tilewise.search.store import MemoryStore
-from tilewise.search.transfer.warm_start import warmed
+from tilewise.search.transfer.starting_points import warmed
 
 
 def test_a_warm_search_has_both_costs_and_starting_points() -> None:

@@ -5,11 +5,11 @@ import time
 
 from tests.search.engine.fakes import FakeRunner
 from tests.service.cluster import tuners
-from tilewise.search.engine import helping, together
+from tilewise.search.engine import distributed
 from tilewise.search.engine import tune as engine
 from tilewise.search.records import TuneResult
 
-together.LATE_S = 2.0
+distributed.LATE_S = 2.0
 
 
 class SlowRunner(FakeRunner):
@@ -35,6 +35,6 @@ def lead(problem, target, request, store, **hooks) -> TuneResult:
 
 def help_out(problem, target, request, leader) -> int:
     name = problem.canonical
-    return helping.help_out(
+    return distributed.help_out(
         problem, target, request, leader, make_runner=lambda *_: SlowRunner(name)
     )

@@ -24,7 +24,7 @@ from tests.service.cluster.tuners import REAL
 from tests.service.processes import wait_until
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.target import detect
-from tilewise.search.finals.rounds import rounds_of
+from tilewise.search.final_benchmark.rounds import rounds_of
 from tilewise.search.runner.runner import Runner
 from tilewise.service.db import make_engine, models, reading
 from tilewise.service.db.session import make_sessions

@@ -13,7 +13,7 @@ from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.runs.test_http_keeper import Flaky
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import resolve
-from tilewise.search.engine import helping, together
+from tilewise.search.engine import distributed
 from tilewise.search.engine.tune import tune
 from tilewise.search.helpers import Candidate
 from tilewise.search.progress import Phase
@@ -287,7 +287,7 @@ def test_a_shared_search_spends_its_budget_exactly_though_answers_are_lost(
     sessions, machine, client, submit, monkeypatch
 ):
     """A leader and two helpers, each behind a connection that loses two answers of three."""
-    monkeypatch.setattr(together, "LOOK_S", 0.0)
+    monkeypatch.setattr(distributed, "LOOK_S", 0.0)
     spread = Spread(sessions, machine, client, submit, seed=3)
     with writing(sessions) as session:
         offers.settle(session, offers.digest(spread.offer.token), None)
@@ -298,7 +298,7 @@ def test_a_shared_search_spends_its_budget_exactly_though_answers_are_lost(
 
     def help_out(leader, runner):
         counts.append(
-            helping.help_out(problem, target, request, leader, make_runner=lambda *_: runner)
+            distributed.help_out(problem, target, request, leader, make_runner=lambda *_: runner)
         )
 
     joined = [spread.join(f"tcp://10.0.1.{n}:1", Flaky(client._transport)) for n in (1, 2)]

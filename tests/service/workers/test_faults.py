@@ -11,8 +11,7 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import detect
 from tilewise.search.engine.tune import tune
-from tilewise.search.runner.limits import Limits
-from tilewise.search.runner.runner import Runner
+from tilewise.search.runner.runner import Limits, Runner
 from tilewise.service.db import reading
 from tilewise.service.jobs import queue
 from tilewise.service.jobs.trial_store import SqlTrialStore
@@ -45,7 +44,7 @@ def test_each_fault_is_stored_with_its_class_and_the_job_is_done(
         return Impatient(problem, target, request.seed, limits, "tests.search.runner.faulty_child")
 
     propose_rows(monkeypatch, parse_problem(PROBLEM), rows)
-    monkeypatch.setattr("tilewise.search.finals.plan.FINALS_S", FINALS_S)
+    monkeypatch.setattr("tilewise.search.final_benchmark.benchmark.FINALS_S", FINALS_S)
     monkeypatch.setattr("tilewise.service.workers.job_run.resolve", lambda _target: detect())
     job_id = submit(PROBLEM, trials=len(rows))
     assert run(job_id, tuner=partial(tune, make_runner=runner)).state == "done"

@@ -15,10 +15,8 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Pack, Register, Schedule
 from tilewise.kernels.target import detect
 from tilewise.search.records import Measurement
-from tilewise.search.runner.failures import CandidateFailureError
-from tilewise.search.runner.limits import Limits
-from tilewise.search.runner.protocol import BesideReply, PeerReply, TimedWay
-from tilewise.search.runner.runner import Runner
+from tilewise.search.runner.protocol import BesideReply, CandidateFailureError, PeerReply, TimedWay
+from tilewise.search.runner.runner import Limits, Runner
 
 SMALL = "matmul:m=24,n=40,k=16,dtype=f32"
 

@@ -13,10 +13,10 @@ from tilewise.kernels.mlir.tuning_spec.text import check_levels, outgrows_stack
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.model.levels import LevelModel, level_starts
 from tilewise.search.records import Solved
-from tilewise.search.space.levels.space import LevelSpace
+from tilewise.search.space.levels import LevelSpace
 from tilewise.search.space.points import TilePoint
 from tilewise.search.store import MemoryStore
-from tilewise.search.transfer.levels import near_levels
+from tilewise.search.transfer.starting_points import near_levels
 
 IREE = replace(WIDE, kind="iree")
 PROBLEMS = [

@@ -10,8 +10,14 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Parallel, Prefetch, Strassen, check_legal
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
-from tilewise.search.space.methods.algorithms import ALGORITHM, WANTED, nearest_algorithm, step_of
-from tilewise.search.space.methods.strassen import FEW_ROWS, LEAST
+from tilewise.search.space.algorithms import (
+    ALGORITHM,
+    FEW_ROWS,
+    LEAST,
+    WANTED,
+    nearest_algorithm,
+    step_of,
+)
 from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
 from tilewise.search.space.tiles import MAX_TILE_ROWS

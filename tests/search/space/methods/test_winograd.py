@@ -11,8 +11,13 @@ from tilewise.kernels.problem import Conv2d, parse_problem
 from tilewise.kernels.schedule import Parallel, Prefetch, Winograd, check_legal, loop_nest
 from tilewise.kernels.target import Target
 from tilewise.kernels.winograd import outputs_for
-from tilewise.search.space.methods.algorithms import ALGORITHM, PAST_CACHES, WANTED
-from tilewise.search.space.methods.winograd import LEAST_CHANNELS, LEAST_CHANNELS_OF_STRIDED
+from tilewise.search.space.algorithms import (
+    ALGORITHM,
+    LEAST_CHANNELS,
+    LEAST_CHANNELS_OF_STRIDED,
+    PAST_CACHES,
+    WANTED,
+)
 from tilewise.search.space.space import Space
 
 TEXT = "conv2d:n=2,h=30,w=17,ci=64,co=100,kh=3,kw=3,pad=1,dtype=f32"

@@ -13,10 +13,8 @@ from tests.service.cluster.injected import faults
 from tilewise.kernels.schedule import Schedule
 from tilewise.search.engine import tune as engine
 from tilewise.search.records import TuneResult
-from tilewise.search.runner.failures import CandidateFailureError
-from tilewise.search.runner.limits import Limits
-from tilewise.search.runner.protocol import Message
-from tilewise.search.runner.runner import Runner
+from tilewise.search.runner.protocol import CandidateFailureError, Message
+from tilewise.search.runner.runner import Limits, Runner
 
 CHILD = "tests.service.cluster.injected.child"
 HANGING = (faults.LOOP_IN_CODE_GENERATION, faults.LOOP_AT_RUN_TIME)

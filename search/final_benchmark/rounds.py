@@ -19,7 +19,7 @@ from tilewise.kernels.statistics import median_interval
 from tilewise.search.records import Measurement
 from tilewise.search.runner.protocol import FinalsReply, TimedInTurn
 from tilewise.search.timing.measure import LEAST_SAMPLES
-from tilewise.search.timing.summary import summarise
+from tilewise.search.timing.samples import summarise
 
 PLACEMENT_ROUNDS = 500
 """More than are timed on a placement; its rounds are counted from a multiple of this."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewise.search.finals.quality import Measured, quality_of
+from tilewise.search.final_benchmark.quality import Measured, quality_of
 from tilewise.search.records import Measurement
 
 

@@ -8,6 +8,7 @@ remainder it is peeled off; masked vectors would be several times slower.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil, log2
 
 from tilewise.kernels.mlir.tuning_spec.config import (
     AnySchedule,
@@ -18,10 +19,69 @@ from tilewise.kernels.mlir.tuning_spec.config import (
 )
 from tilewise.kernels.mlir.tuning_spec.form import Form, Loop, form_of
 from tilewise.kernels.mlir.tuning_spec.text import STACK_BYTES, has_epilogue, outgrows_stack
-from tilewise.search.space.levels.tiles import sides, vector_tiles
-from tilewise.search.space.parameters import Choice, Parameter, Size
-from tilewise.search.space.points import WHOLE, Point
+from tilewise.kernels.target.model import Target
+from tilewise.search.space.parameters import ROWS_SPAN, WIDTH_SPAN, Choice, Parameter, Size
+from tilewise.search.space.points import WHOLE, Point, TilePoint, Value
 from tilewise.search.space.space import Space
+
+ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
+VECTORS = (1, 2, 3, 4, 6, 8)
+SPARE_REGISTERS = 2  # for what is loaded of both factors
+FULL = 0.4  # of the registers, from where a tile is worth a trial, unless the result has no more
+MAX_STEP = 1.1  # doublings of rows or columns between neighbouring tiles
+
+
+@dataclass(frozen=True)
+class VectorTile(Parameter):
+    """Tiles in elements; near each other are those of near sides."""
+
+    values: tuple[TilePoint, ...]
+
+    def neighbours(self, value: Value) -> tuple[Value, ...]:
+        """The tiles whose rows and columns are at most about twice or half as many."""
+        rows, cols = sides(value)
+        return tuple(
+            other
+            for other in self.values
+            if other != value and _doublings(other, rows, cols) <= MAX_STEP
+        )
+
+    def encode(self, value: Value) -> tuple[float, ...]:
+        """Logarithms of rows and of columns."""
+        rows, cols = sides(value)
+        return (log2(rows) / ROWS_SPAN, log2(cols) / WIDTH_SPAN)
+
+    def nearest(self, rows: int, cols: int) -> Value:
+        """The tile nearest to these sides."""
+        return min(self.values, key=lambda tile: _doublings(tile, rows, cols))
+
+
+def sides(tile: Value) -> tuple[int, int]:
+    """Rows and columns of a tile."""
+    assert isinstance(tile, TilePoint)
+    return tile.rows, tile.vectors
+
+
+def _doublings(tile: Value, rows: int, cols: int) -> float:
+    """How far a tile is from some sides."""
+    high, wide = sides(tile)
+    return abs(log2(high / rows)) + abs(log2(wide / cols))
+
+
+def vector_tiles(form: Form, target: Target, lanes: int) -> VectorTile:
+    """The tiles that fit the registers and fill them, or hold the whole result's side."""
+    rows, cols = form.extent(form.rows), form.extent(form.cols)
+    free = target.vector_registers - SPARE_REGISTERS
+    found: dict[TilePoint, None] = {}
+    for high in (rows, *ROWS) if rows < ROWS[-1] else ROWS:
+        for vectors in VECTORS:
+            wide = min(vectors * lanes, cols)
+            held = high * ceil(wide / lanes)
+            is_whole = high == rows or wide == cols or vectors == VECTORS[-1]
+            if high <= rows and held <= free and (held >= FULL * free or is_whole):
+                found[TilePoint(high, wide, "iree")] = None
+    return VectorTile("tile", tuple(sorted(found, key=sides)))
+
 
 DEPTHS = (1, 2, 4, 8, 16)  # iterations of the reduction in one tile of vectors
 SHARES = (16, 32, 64, 128, 256, 512, 1024)  # of rows or columns that a workgroup gets

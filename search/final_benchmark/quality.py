@@ -19,7 +19,7 @@ def quality_of(measurement: Measurement, samples: int = 0) -> Quality:
     """Return the quality of a speed.
 
     Disturbed rounds need no rule of their own: they count for no median, and how far they went
-    from the undisturbed ones is in the interval (`tilewise.search.finals.rounds`).
+    from the undisturbed ones is in the interval (`tilewise.search.final_benchmark.rounds`).
 
     Args:
         measurement: the speed with its interval.

@@ -7,7 +7,7 @@ from statistics import median
 import pytest
 
 from tests.search.replies import in_turn
-from tilewise.search.finals.rounds import (
+from tilewise.search.final_benchmark.rounds import (
     PLACEMENT_ROUNDS,
     WINDOW,
     Rounds,
@@ -16,7 +16,7 @@ from tilewise.search.finals.rounds import (
     over_quiet,
     student,
 )
-from tilewise.search.timing.summary import summarise
+from tilewise.search.timing.samples import summarise
 
 FLOPS = 1_000_000
 Levels = list[float]

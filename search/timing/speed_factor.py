@@ -22,14 +22,13 @@ second time alone counts. Nor does one take over at an unusual pace: others may 
 different amounts, and what is wrong of the known time would be wrong of every pace after it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import log, sqrt
 from statistics import fmean, median
 from typing import ClassVar
 
-from tilewise.search.timing.control import Bounds, Control, Paced
 from tilewise.search.timing.measure import (
     DECIDE_AFTER,
     FEW_SAMPLES,
@@ -37,9 +36,95 @@ from tilewise.search.timing.measure import (
     OUT_OF_REACH,
     PATIENCE,
 )
-from tilewise.search.timing.pace import STEADY, WORTH
-from tilewise.search.timing.samples import LONG_RUN_S, VERY_LONG_RUN_S, Run, Samples, spent_s
-from tilewise.search.timing.summary import WIDTH, is_narrow
+from tilewise.search.timing.samples import (
+    LONG_RUN_S,
+    VERY_LONG_RUN_S,
+    WIDTH,
+    Run,
+    Samples,
+    is_narrow,
+    spent_s,
+)
+
+WORTH = 0.93  # of the control's time: more than luck; a candidate as fast takes its place
+STEADY = 0.03  # between the ratios of rounds: more than they spread while the pace stays
+FASTER = log(1.1)  # of paces below 1, from which they are more than the error of a trial
+QUIETEST = 0.1  # of all paces
+LEAST_QUIET = 3  # paces that have to agree; fewer may be errors
+
+
+def quietest(paces: Sequence[float]) -> float:
+    """Return the pace of the undisturbed machine as far as paces show it; 1 unless it is lower."""
+    if len(paces) < LEAST_QUIET:
+        return 1.0
+    found = sorted(paces)[max(LEAST_QUIET - 1, int(QUIETEST * len(paces)))]
+    return found if -log(found) > FASTER else 1.0
+
+
+def spread(paces: Sequence[float]) -> float:
+    """Return how far paces lie apart, the outer tenths left out, as a logarithm; 0 of few."""
+    if len(paces) < LEAST_QUIET:
+        return 0.0
+    ordered, tail = sorted(paces), int(QUIETEST * len(paces))
+    return log(ordered[-1 - tail] / ordered[tail])
+
+
+def is_usual(pace: float, others: Sequence[float]) -> bool:
+    """Whether the machine ran about as it did in most other trials; so it did in the first."""
+    return not others or is_near(pace, median(others))
+
+
+def is_near(pace: float, usual: float) -> bool:
+    """Whether two paces differ by no more than rounds do while the pace stays."""
+    return abs(log(pace / usual)) < STEADY
+
+
+@dataclass(frozen=True)
+class Control:
+    """A run whose time is known.
+
+    Attributes:
+        run: it.
+        seconds: what one takes at pace 1.
+        repeat: runs in one sample.
+    """
+
+    run: Run
+    seconds: float
+    repeat: int
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a candidate's time means, in seconds at pace 1.
+
+    Attributes:
+        stop_above_s: what is no longer interesting.
+        behind_s: what the finals will not have.
+    """
+
+    stop_above_s: float
+    behind_s: float
+
+
+@dataclass(frozen=True)
+class Paced:
+    """What came of timing a candidate beside a control.
+
+    Attributes:
+        samples: of the candidate, as they were.
+        stopped: whether it was given up early.
+        pace: of the machine meanwhile: how many times longer than usual everything took. The
+            samples' median over it is the candidate's time. None where nothing told it.
+        takes_over: whether it may be the control: it was clearly faster at both looks, the
+            second of which its pace is of.
+    """
+
+    samples: Samples
+    stopped: bool
+    pace: float | None
+    takes_over: bool = False
+
 
 MOST_ROUNDS = 9
 TWICE = 2  # samples of a short run in one turn: the first of them meets what the other side left

@@ -12,10 +12,16 @@ from tilewise.kernels.schedule import Schedule
 from tilewise.search import budget as budget_module
 from tilewise.search.budget import Budget
 from tilewise.search.engine.tune import tune
-from tilewise.search.finals.finals import ENOUGH_PACES, WAITING
-from tilewise.search.finals.plan import CONTENDERS, FINALISTS, PLACEMENTS, WHEN_NOISY
+from tilewise.search.final_benchmark.benchmark import (
+    CONTENDERS,
+    ENOUGH_PACES,
+    FINALISTS,
+    PLACEMENTS,
+    WAITING,
+    WHEN_NOISY,
+)
 from tilewise.search.records import TuneRequest
-from tilewise.search.runner.failures import CandidateFailureError
+from tilewise.search.runner.protocol import CandidateFailureError
 from tilewise.search.store import MemoryStore
 from tilewise.search.timing.measure import DECIDE_AFTER
 

@@ -1,0 +1,245 @@
+"""Schedules and peers timed in turn in a runner's child: the final benchmark, and a benchmark."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from statistics import median
+from typing import Any
+
+from tilewise.kernels.oracle.operands import Operands
+from tilewise.kernels.schedule import Schedule
+from tilewise.search.peers import available_peers
+from tilewise.search.peers.iree import Maker as LibraryMaker
+from tilewise.search.peers.iree import modes
+from tilewise.search.peers.screen import MAKERS, Bench, Maker, screened
+from tilewise.search.peers.variant import PeerAbsentError, Variant, why_wrong
+from tilewise.search.records import OWN
+from tilewise.search.runner.child.lowered import Lowered, lowered
+from tilewise.search.runner.child.session import Session
+from tilewise.search.runner.protocol import (
+    BesideReply,
+    CandidateFailureError,
+    FinalsReply,
+    PeerReply,
+    TimedInTurn,
+    TimedWay,
+)
+from tilewise.search.timing.cold import ColdMode, evicting_s, in_turn
+from tilewise.search.timing.measure import interleave
+from tilewise.search.timing.samples import Run, Samples, sample_cost
+
+
+def on_every_place(
+    session: Session, ways: list[Variant], made: Callable[[Operands], list[Variant]]
+) -> list[Run]:
+    """The peers' ways, on every copy that the cold mode wants.
+
+    Args:
+        session: has the copies.
+        ways: on the first of them.
+        made: gives the ways on the operands of another.
+    """
+    if len(session.places) == 1:
+        return [way.run for way in ways]
+    others = [
+        {(way.peer, way.name): way for way in made(place.operands)} for place in session.places[1:]
+    ]
+    return [
+        in_turn([way.run, *(other[way.peer, way.name].run for other in others)]) for way in ways
+    ]
+
+
+def finals(
+    session: Session,
+    schedules: list[Any],
+    rounds: int,
+    with_peers: bool,
+    placements: int = 1,
+    budget_s: float | None = None,
+) -> FinalsReply:
+    """Time the finalists again, and the peers with them, in interleaved rounds.
+
+    The rounds are spread over several placements of the buffers, the first of which is that of
+    the trials. Of the peers' ways the fastest stands for each.
+    """
+    begin = time.monotonic()
+    scratch = _checked(session, schedules)
+    executables = [lowered(session.problem, steps, session.target) for steps in schedules]
+    peers = _right_peers(session) if with_peers else []
+    cold = session.how_cold(session.call(schedules[0])) if session.cache == "cold" else None
+    ours, theirs = _nothing_yet(len(schedules)), _nothing_yet(len(peers))
+    before = time.monotonic()
+    rejected, peak = 0, session.peak()
+    peak_s = time.monotonic() - before  # which it takes after each placement again
+    for placement in range(placements):
+        until = None
+        if budget_s is not None:
+            until = begin + budget_s * (placement + 1) / placements - peak_s
+            if placement and time.monotonic() > until:
+                break
+        contenders = [
+            *_placed(session, executables, placement),
+            *on_every_place(session, peers, partial(_peers_on, session)),
+        ]
+        timed = interleave(contenders, rounds, session.target.threads, cold, until)
+        for one, samples in zip([*ours, *theirs], timed, strict=True):
+            one.append(samples)
+        rejected += sum(samples.preempted for samples in timed[: len(ours)])
+        contenders.clear()  # their buffers go before those of the next placement come
+        peak = max(peak, session.peak())
+    return FinalsReply(
+        finalists=tuple(map(_timed, ours)),
+        rejected=rejected,
+        peers=_best_ways(peers, theirs),
+        peak_gflops=peak,
+        scratch_bytes=tuple(scratch),
+        cold=None if cold is None else cold.description,
+        accuracy=tuple(session.accuracy(steps) for steps in schedules),
+    )
+
+
+def _checked(session: Session, schedules: list[Any]) -> list[dict[str, int]]:
+    """The scratch of each schedule, once it was right; the error of one that is not names it."""
+    scratch = []
+    for index, steps in enumerate(schedules):
+        call = session.call(steps)
+        try:
+            session.check(call, steps)
+        except CandidateFailureError as failure:
+            raise CandidateFailureError(failure.kind, str(failure), index) from failure
+        scratch.append(call.scratch_bytes)
+    return scratch
+
+
+def _placed(session: Session, executables: list[Lowered], placement: int) -> list[Run]:
+    """The finalists on buffers of a placement, on every copy that the cold mode wants."""
+    places = session.places
+    if placement:
+        places = [session.new_place() for _ in places]
+    return [
+        in_turn([session.bind(executable, place) for place in places]) for executable in executables
+    ]
+
+
+def _peers_on(session: Session, operands: Operands) -> list[Variant]:
+    """The peers' ways on these operands; of a spec they are IREE's own modes."""
+    threads = session.target.threads
+    if session.target.kind == "iree":
+        return modes(session.problem, operands, threads)
+    return available_peers(session.problem, operands, threads)
+
+
+def _right_peers(session: Session) -> list[Variant]:
+    """The peers' ways whose results are right."""
+    given = (session.problem, session.operands, session.expected, session.initial)
+    ways = _peers_on(session, session.operands)
+    return [way for way in ways if why_wrong(way, *given) is None]
+
+
+def _nothing_yet(count: int) -> list[list[Samples]]:
+    """For each contender, its samples on each placement."""
+    return [[] for _ in range(count)]
+
+
+def _timed(placements: list[Samples]) -> TimedInTurn:
+    return TimedInTurn(
+        tuple(tuple(samples.times) for samples in placements),
+        tuple(tuple(samples.rounds) for samples in placements),
+    )
+
+
+def _best_ways(ways: list[Variant], timed: list[list[Samples]]) -> dict[str, TimedInTurn]:
+    """For each peer the samples of its fastest way."""
+    best: dict[str, tuple[float, TimedInTurn]] = {}
+    for way, placements in zip(ways, timed, strict=True):
+        seconds = median(t for samples in placements for t in samples.times)
+        if way.peer not in best or seconds < best[way.peer][0]:
+            best[way.peer] = seconds, _timed(placements)
+    return {name: taken for name, (_, taken) in best.items()}
+
+
+LEAST_ROUNDS, MOST_ROUNDS = 7, 25
+
+
+def peer(session: Session, name: str, steps: Any = ()) -> PeerReply:
+    """Prepare and check a peer for `beside`; why it is absent, if it is.
+
+    One that runs our own kernel is as exact as the schedule's method is.
+    """
+    own = name in OWN
+    session.makers[name] = _maker(session, steps) if own else MAKERS[name]
+    bench = Bench(
+        problem=session.problem,
+        operands=session.operands,
+        expected=session.expected_of(steps) if own else session.expected,
+        initial=session.initial,
+        threads=session.target.threads,
+    )
+    try:
+        session.screened[name] = screened(session.makers[name], bench)
+    except PeerAbsentError as error:
+        session.screened[name] = []
+        return PeerReply(absent=str(error))
+    ways = session.screened[name]
+    found = tuple((way.error, way.tolerance) for way in ways)
+    return PeerReply(tuple(way.variant.name for way in ways), None, found)
+
+
+def beside(session: Session, steps: Any, peers: list[str], budget_s: float) -> BesideReply:
+    """Time one schedule and every way of the peers in interleaved rounds."""
+    absent = {}
+    for name in peers:
+        if name in session.screened:
+            continue
+        if (reason := peer(session, name, steps).absent) is not None:
+            absent[name] = reason
+    ways = [way for name in peers for way in session.screened[name]]
+    call = session.call(steps)
+    session.check(call, steps)
+
+    def ours(repeat: int) -> None:
+        for _ in range(repeat):  # entered from Python each time, as every peer is
+            call(1)
+
+    threads, cold = session.target.threads, session.how_cold(call)
+    first = Samples(1, threads)
+    first.take(ours)
+    spent = [first.last_s, *(way.seconds for way in ways)]
+    emptying = evicting_s(session.target) if cold else 0.0
+    fitting = int(budget_s / sum(sample_cost(seconds, threads) + emptying for seconds in spent))
+    rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, fitting))
+    runs = [ours, *(way.variant.run for way in ways)]
+    if cold:
+        variants, made = [way.variant for way in ways], partial(_made, session, peers)
+        runs = [session.on_copies(steps, call), *on_every_place(session, variants, made)]
+    (own, *theirs), peak = _with_peak(session, runs, rounds, cold)
+    told = tuple(
+        TimedWay(way.variant.peer, way.variant.name, way.variant.output, tuple(samples.times))
+        for way, samples in zip(ways, theirs, strict=True)
+    )
+    return BesideReply(tuple(own.times), told, absent, peak)
+
+
+def _made(session: Session, peers: list[str], operands: Operands) -> list[Variant]:
+    """The ways of peers that are there, on these operands."""
+    there = [name for name in peers if session.screened[name]]
+    threads = session.target.threads
+    makers = [session.makers[name] for name in there]
+    return [way for make in makers for way in make(session.problem, operands, threads)]
+
+
+def _maker(session: Session, steps: Any) -> Maker:
+    return LibraryMaker(Schedule.from_json(steps), session.target).variants
+
+
+def _with_peak(
+    session: Session, runs: list[Run], rounds: int, cold: ColdMode | None
+) -> tuple[list[Samples], float]:
+    """Interleaved rounds, and the multiply-add peak around them in GFLOP/s.
+
+    The peak is the best of before and after: a bound has to lie above what it bounds, and
+    its median in the same rounds does not (kernels reached 104 to 110% of it here).
+    """
+    before = session.peak()
+    timed = interleave(runs, rounds, session.target.threads, cold)
+    return timed, max(before, session.peak())

@@ -1,0 +1,207 @@
+"""Points that mean fewer products, by Winograd or Strassen: where they are offered, what they mean.
+
+A workload that has such an algorithm has two parameters more: `algorithm` and, of its tiles,
+`tiles`. Register tile, unroll factor, columns and division among threads are those of the direct
+method; the parameters that say how the direct method packs and cuts have no effect.
+"""
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+from tilewise.kernels.nest import Nest
+from tilewise.kernels.schedule import Strassen, Winograd, begin
+from tilewise.kernels.steps.strassen import matrix_of, why_not_strassen
+from tilewise.kernels.steps.transformed import POINT, AlgorithmStep
+from tilewise.kernels.steps.winograd import why_not_winograd
+from tilewise.kernels.target.cores import LINE_BYTES
+from tilewise.search.space.parameters import Choice, Parameter, Size
+from tilewise.search.space.points import Point, Value
+from tilewise.search.space.workload import Workload
+
+Sizes = tuple[int, int, int]
+
+LEAST: dict[int, Sizes] = {1: (64, 512, 512), 2: (256, 1024, 1024)}
+"""Rows, columns and depth that each number of levels is offered from, with constant weights.
+
+On Emerald Rapids one level gains 5% of 128x768x768, 8% of 128x3072x768, and nothing of 49x512x2048
+but in a tile of all groups of rows (`FEW_ROWS`); two gain 27% of 512x4096x4096 where one gains 13%,
+and nothing beside one of 128x768x3072.
+"""
+
+LEAST_OF_VARIABLE: dict[int, Sizes] = {1: (1024, 2048, 2048), 2: (1024, 2048, 2048)}
+"""The same where B is added up in every run: both gain 6% of 2048^3."""
+
+CHEAP_VARIABLE: Sizes = (1024, 1024, 1024)
+"""From where one level is offered then by cores whose transforms are cheap.
+
+1024^3 gains 4% on Emerald Rapids in blocks of 60 groups of rows.
+"""
+
+FEW_ROWS = 28
+"""Rows from which one level of constant weights is offered where the last cache is far.
+
+There a tile of all groups of rows reads panels once
+(`tilewise.search.space.algorithms.tall_tiles`): 28x1024x2048 gains 7%, 24x1024x2048
+nothing.
+"""
+
+
+def levels_of(workload: Workload) -> tuple[int, ...]:
+    """The levels that a workload is offered; none where it is computed directly."""
+    problem = workload.problem
+    return tuple(
+        levels
+        for levels, least in _least(workload).items()
+        if why_not_strassen(problem, levels) is None
+        and all(extent >= size for extent, size in zip(matrix_of(problem), least, strict=True))
+    )
+
+
+def _least(workload: Workload) -> dict[int, Sizes]:
+    core = workload.target.core
+    if not workload.problem.has_constant_weights:
+        return LEAST_OF_VARIABLE | ({1: CHEAP_VARIABLE} if core.transforms.are_cheap else {})
+    if core.far_l3 is None:
+        return LEAST
+    _, cols, depth = LEAST[1]
+    return LEAST | {1: (FEW_ROWS, cols, depth)}
+
+
+LEAST_CHANNELS = {
+    (3, 3): {2: 1, 4: 8},
+    (5, 5): {2: 8, 3: 16},
+    (1, 3): {4: 16, 6: 96},
+    (1, 5): {4: 8},
+    (1, 7): {2: 16},
+    (3, 5): {2: 8, 3: 8},
+    (3, 7): {2: 8},
+    (5, 7): {2: 32},
+}
+"""The outputs of tiles that pay, and the least input channels that each is offered for.
+
+By the filter's sides, the shorter one first. Rounding in the transforms is the same for any depth,
+and that of the direct method grows with it: F(4x4,3x3) is beyond what `accuracy=standard` allows
+from 4 channels down, and F(3x3,5x5) from 8 down where nothing fuses multiply and add. F(4) of three
+taps costs more than it saves from 8 channels down.
+"""
+LEAST_CHANNELS_OF_STRIDED = {(3, 3): {2: 16, 3: 16}, (5, 5): {2: 16}}
+"""The same of filters of stride 2, whose transforms round less than direct sums at any depth."""
+
+RESULT_OF_L2 = 0.5
+"""Of the second cache, a result beyond which its lines may be written past the caches.
+
+On Emerald Rapids, with 2 MiB, 5x80x100x128 (20 MB) wins 10 to 15% by it, 28x28x512 (1.6 MB) 5%,
+56x56x128 (1.6 MB) 0 to 3%, and 28x28x256 (0.8 MB) loses 1% or wins 2%.
+"""
+
+
+def has_far_result(workload: Workload) -> bool:
+    """Whether the transforms write whole lines of a result too large for its share of L2."""
+    problem = workload.problem
+    if not outputs_of(workload) or problem.has_channels_first or problem.accumulates:
+        return False
+    shape, size = problem.operand_shapes["C"], problem.element.bytes
+    has_lines = workload.lanes * size == LINE_BYTES and shape[-1] % workload.lanes == 0
+    return has_lines and prod(shape) * size > RESULT_OF_L2 * workload.target.l2_bytes
+
+
+def outputs_of(workload: Workload) -> tuple[int, ...]:
+    """The outputs of tiles that a workload is offered; none where it is computed directly."""
+    problem = workload.problem
+    if why_not_winograd(problem) is not None:
+        return ()
+    least_channels = LEAST_CHANNELS if problem.stride == 1 else LEAST_CHANNELS_OF_STRIDED
+    offered = least_channels.get((min(problem.window), max(problem.window)), {})
+    channels = problem.depth // prod(problem.window)
+    return tuple(output for output, least in offered.items() if channels >= least)
+
+
+def nest_of_tiles(workload: Workload, output: int) -> Nest:
+    """The products of transformed tiles of so many outputs, with no other step."""
+    return begin(workload.problem, Winograd(output))
+
+
+def has_large_filter(workload: Workload) -> bool:
+    """Whether a filter that is transformed ahead is so large that tiles wait for it."""
+    outputs = outputs_of(workload)
+    if not outputs or not workload.problem.has_constant_weights:
+        return False
+    points = nest_of_tiles(workload, max(outputs)).extent(POINT)
+    channels = workload.stored["A" if workload.nest.image == "B" else "B"].total
+    taps = prod(workload.problem.window)
+    target = workload.target
+    return points * channels // taps > target.core.transforms.fetched_from * target.l2_bytes
+
+
+DIRECT, ALGORITHM, WANTED = "direct", "algorithm", "tiles"
+PAST_CACHES = "nontemporal"
+EFFECTIVE = ("tile", "unroll", "cols", "rows", "prefetch", WANTED, PAST_CACHES)
+"""The parameters, beside the division among threads, that a tile's schedule depends on."""
+
+WANTED_TILES = (8, 12, 16, 24, 32, 48, 64, 96, 128)
+
+METHODS: dict[str, tuple[Callable[[int], AlgorithmStep], Callable[[Workload], tuple[int, ...]]]] = {
+    Winograd.name: (Winograd, outputs_of),
+    Strassen.name: (Strassen, levels_of),
+}
+"""What makes the step of a method from its size, and the sizes that a workload is offered."""
+
+
+def method_parameters(workload: Workload) -> tuple[Parameter, ...]:
+    """What a point says beside the parameters of the direct method."""
+    steps = steps_of(workload)
+    if not steps:
+        return ()
+    names = (f"{step.name}{step.size}" for step in steps)
+    tiles = Size.below(WANTED, WANTED_TILES, max(rows_of_methods(workload)))
+    chosen = (Choice(ALGORITHM, (DIRECT, *names)), tiles)
+    return (*chosen, Choice(PAST_CACHES, (False, True))) if has_far_result(workload) else chosen
+
+
+def fetches_panels(workload: Workload) -> bool:
+    """Whether B is transformed to so large panels that products wait for them."""
+    return bool(levels_of(workload)) or has_large_filter(workload)
+
+
+def steps_of(workload: Workload) -> tuple[AlgorithmStep, ...]:
+    """The steps that make other methods than the direct one of a workload's schedule."""
+    return tuple(make(size) for make, sizes in METHODS.values() for size in sizes(workload))
+
+
+def rows_of_methods(workload: Workload) -> list[int]:
+    """The rows of each of these methods' products."""
+    nests = (begin(workload.problem, step) for step in steps_of(workload))
+    return [nest.extent(nest.row) for nest in nests]
+
+
+def step_of(point: Point) -> AlgorithmStep | None:
+    """The step that makes the method of a point; None for the direct one."""
+    chosen = str(point.get(ALGORITHM, DIRECT))
+    if chosen == DIRECT:
+        return None
+    name = chosen.rstrip("0123456789")
+    make, _ = METHODS[name]
+    return make(int(chosen.removeprefix(name)))
+
+
+def nearest_algorithm(names: Sequence[Value], wanted: Value) -> Value:
+    """What another problem's algorithm is here: itself, else the one with tiles most like its own.
+
+    Of two as near, that with the larger tiles; the direct method where there is none of its kind.
+    """
+    own = step_of({ALGORITHM: wanted})
+    alike = [name for name in names if type(step_of({ALGORITHM: name})) is type(own)]
+    if own is None or not alike:
+        return DIRECT
+
+    def far(name: Value) -> tuple[int, int]:
+        step = step_of({ALGORITHM: name})
+        assert step is not None
+        return abs(step.size - own.size), -step.size
+
+    return min(alike, key=far)
+
+
+def channels_of(workload: Workload) -> str:
+    """The parameter that says in what blocks of output channels the direct method works."""
+    return "rows" if workload.nest.image == "B" else "cols"
