@@ -44,8 +44,16 @@ def _default_file() -> str:
     return one_line(shown).replace("%", "%%")
 
 
-def add_tuning_of_lacking(parser: argparse.ArgumentParser, *, seeds: str) -> None:
-    """How problems of a model without a stored schedule are tuned; `seeds`: what a seed is of."""
+def add_tuning_of_lacking(
+    parser: argparse.ArgumentParser, *, seeds: str, accuracy: str | None = "standard"
+) -> None:
+    """How problems of a model without a stored schedule are tuned.
+
+    Args:
+        parser: of the command.
+        seeds: what a seed is of.
+        accuracy: the default.
+    """
     parser.add_argument(
         "--target", default="host", metavar="T", help="processor, threads; default: host"
     )
@@ -58,7 +66,7 @@ def add_tuning_of_lacking(parser: argparse.ArgumentParser, *, seeds: str) -> Non
         "--cache", choices=CACHE_MODES, default="hot",
         help="cold: schedules for weights that come from memory in each run; default: hot",
     )  # fmt: skip
-    add_accuracy(parser)
+    add_accuracy(parser, accuracy)
 
 
 def add_accuracy(parser: argparse.ArgumentParser, default: str | None = "standard") -> None:

@@ -22,7 +22,7 @@ from tilewise.cli.commands import (
 )
 from tilewise.cli.commands.cluster import processes
 from tilewise.cli.commands.kernels import kernel, library
-from tilewise.cli.commands.models import model, plan
+from tilewise.cli.commands.models import model, native
 from tilewise.cli.commands.shells import completion
 from tilewise.cli.commands.stores import store
 from tilewise.cli.help import GROUPS, examples, overview
@@ -30,7 +30,7 @@ from tilewise.kernels.quoting import one_line, quoted, suggestion
 from tilewise.version import VERSION
 
 MODULES = (
-    *(tune, script, kernel, library, imports, model, plan, verify, fetch, trials, plot, bench),
+    *(tune, script, kernel, library, imports, model, native, verify, fetch, trials, plot, bench),
     *(serve, processes, store, top, token, doctor, completion),
 )
 

@@ -140,7 +140,7 @@ def _read(path: Path) -> Iterator[None]:
 
 def _damaged(path: Path, what: str) -> RuntimeError:
     return RuntimeError(
-        f"{path} {what}; write the folder again by `tilewise plan MODEL --module DIR`"
+        f"{path} {what}; write the folder again by `tilewise model MODEL --as native -o DIR`"
     )
 
 

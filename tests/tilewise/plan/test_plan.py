@@ -1,4 +1,4 @@
-"""`tilewise plan`: a model's table and its plan as JSON, by searches that nobody timed."""
+"""`tilewise model --as native`: a model's table, its plan as JSON, and its network."""
 
 import json
 from pathlib import Path
@@ -65,6 +65,7 @@ def test_a_model_is_tuned_and_planned(cli: Cli, tuned: str, source: str, tmp_pat
     done = cli("plan", source, "--trials", "2", "--json", "-o", str(folder))
     assert done.code == 0, done.err
     assert (folder / "plan.json").read_text() == done.out
+    assert done.err.splitlines()[-1].endswith(f"tilewise model {source} --as native")
     plan = Plan.from_json(json.loads(done.out))
     assert plan.schema == SCHEMA
     assert plan.is_exact
@@ -75,7 +76,7 @@ def test_a_model_is_tuned_and_planned(cli: Cli, tuned: str, source: str, tmp_pat
     tuned_problems = [line.split(" tunes ")[1] for line in done.err.splitlines() if "tunes" in line]
     assert len(tuned_problems) == 5  # the product, and the convolution in two orders with halos
 
-    again = cli("plan", source, "--layouts", "model")
+    again = cli("model", source, "--as", "native", "--layouts", "model")
     assert again.err == ""  # all of it is stored
     rows = again.out.splitlines()
     assert rows[0].split() == ["node", "problem", "algorithm", "reads", "makes", "time", "share"]
@@ -93,7 +94,7 @@ def test_a_strict_plan_has_direct_methods_alone(
     monkeypatch.setattr(local_search, "run_job", found_by_winograd)
     given = ("--trials", "2", "--times", "stored", "--layouts", "model", "--json")
     plans = [
-        Plan.from_json(json.loads(cli("plan", source, *given, *asked).out))
+        Plan.from_json(json.loads(cli("model", source, "--as", "native", *given, *asked).out))
         for asked in ((), ("--accuracy", "strict"), ("--accuracy", "standard"))
     ]
     algorithms = [[node.schedule.algorithm for node in plan.nodes if node.schedule]
@@ -104,7 +105,7 @@ def test_a_strict_plan_has_direct_methods_alone(
     assert [node.problem for node in plans[1].nodes if node.problem] == [
         f"{one},accuracy=strict" for one in (CONV, LAST)
     ]
-    text = cli("plan", source, *given[:-1], "--accuracy", "strict")
+    text = cli("model", source, "--as", "native", *given[:-1], "--accuracy", "strict")
     assert text.err == "" and "hot, accuracy=strict: net.mlir" in text.out
 
 
@@ -161,8 +162,8 @@ def test_a_planned_network_runs_beside_iree(
 ) -> None:
     pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
     folder = tmp_path / "alone"
-    given = ("--trials", "2", "--layouts", "model", "--run", "--module", str(folder), "--json")
-    done = cli("plan", pooled, *given)
+    given = ("--trials", "2", "--layouts", "model", "--run", "-o", str(folder), "--json")
+    done = cli("model", pooled, "--as", "native", *given)
     assert done.code == 0, done.err
     both = json.loads(done.out)
     assert both["module"]["folder"] == str(folder)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Literal
 
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
+from tilewise.cli.commands.models.native import note_alias
 from tilewise.cli.commands.scripts.iree_library import is_made_here, make_iree
 from tilewise.cli.commands.scripts.op_of_module import is_of_op, make_of_op
-from tilewise.cli.commands.scripts.packs import is_of_packs, make_packs
+from tilewise.cli.commands.scripts.packs import add_block_options, is_of_packs, make_packs
 from tilewise.cli.commands.scripts.tuning_spec import FLAVOR, make_spec
 from tilewise.cli.files import require_folder, write_text
 from tilewise.cli.options import add_accuracy, add_db, add_output, add_server, backend_of
@@ -44,7 +45,9 @@ def script(options: argparse.Namespace) -> None:
     _check_accuracy(options)
     if is_of_packs(options):
         refuse_air_options(options)
-        write_text(options.output, make_packs(options))
+        (path,) = options.problems
+        write_text(options.output, make_packs(options, path))
+        note_alias(path, "packs")
         return
     if is_of_op(options):
         refuse_air_options(options)
@@ -53,6 +56,8 @@ def script(options: argparse.Namespace) -> None:
     if is_made_here(options):
         refuse_air_options(options)
         write_text(options.output, make_iree(options))
+        if len(options.problems) == 1 and options.problems[0].endswith(ENDINGS):
+            note_alias(options.problems[0], "iree")
         return
     if options.flavor == FLAVOR:
         refuse_air_options(options)
@@ -177,28 +182,10 @@ def add_packs(parser: argparse.ArgumentParser) -> None:
     """What is asked of a script that packs a whole module."""
     group = parser.add_argument_group("a whole module")
     group.add_argument(
-        "--packs", action="store_true", help="pack every op of MODEL.mlir, cancel what meets"
-    )
-    group.add_argument(
-        "--channels", type=int, metavar="N", help="the longest block; default: a vector of f32"
-    )
-    group.add_argument(
-        "--rows", type=int, metavar="N", help="the longest block of products' rows; default: none"
-    )
-    group.add_argument(
-        "--blocks",
-        action="append",
-        metavar="I=R,C,D",
-        help="of op I: rows, columns, depth; 0: none",
-    )
-    group.add_argument(
-        "--layers",
-        metavar="DIR",
-        help="also a proven script of each distinct layer, in this folder",
-    )
-    group.add_argument(
-        "--seconds", type=float, metavar="S", help="time limit of each proof; default: 600"
-    )
+        "--packs", action="store_true",
+        help="pack every op of MODEL.mlir and cancel adjacent pack/unpack pairs",
+    )  # fmt: skip
+    add_block_options(group)
 
 
 def add_problems(parser: argparse.ArgumentParser) -> None:

@@ -1,17 +1,22 @@
-"""`tilewise model`: a model's problems tuned, the model compiled with them, before and after."""
+"""`tilewise model`: a model tuned, and written as one of three outputs."""
 
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
+from tilewise.cli.commands.models.native import add_planning, make_native
+from tilewise.cli.commands.scripts import packs
+from tilewise.cli.commands.scripts.iree_library import make_library_of_model
 from tilewise.cli.files import (
     make_folder,
     read_module_bytes,
     require_file,
+    require_folder,
     write_bytes,
     write_text,
 )
@@ -32,14 +37,73 @@ if TYPE_CHECKING:
 PROBLEMS, REPORT = "problems.txt", "report.json"
 
 
+OF_NATIVE = ("layouts", "times")
+OF_LIBRARY = ("plan",)
+OF_RUN = ("entry", "no_ops")
+OF_PACKS = ("with_payload", *packs.OPTIONS)
+
+OUTPUTS = """\
+which output is for whom:
+  --as iree    Users of IREE. A library of tuned kernels for iree-compile; IREE keeps every op
+               that it runs as fast. All models that IREE compiles.
+  --as native  Programs in C, C++, Rust or Python on x86-64. A shared library of the whole model
+               with a C header, packed weights and a loader that needs NumPy alone; no runtime.
+               Models whose every op is known here.
+  --as packs   Authors of MLIR pipelines. One transform script that packs all operands in blocks
+               and cancels adjacent pack/unpack pairs; nothing is searched.
+
+  --run        Also run the model beside IREE's own code of it, compare results, and time both
+               (not for packs, which are always run and compared). Without --as: --as iree --run.
+"""
+
+
 def model(options: argparse.Namespace) -> None:
-    """Tune a model's problems, compile it with them and without, and compare."""
-    require_file(options.file)
+    """Tune a model; write it as an IREE library, a native network or a packed script."""
+    runs_in_iree = options.way is None or (options.way == "iree" and options.executes)
+    options.executes |= runs_in_iree
+    if options.way == "packs":
+        _refuse(options, (*OF_NATIVE, *OF_LIBRARY, *OF_RUN), "packs")
+        make_packs_of_model(options)
+        return
     if target_kind(options.target) == "iree":
         raise BadInputError(
             f"target {quoted(options.target)}: a model is compiled with our kernels; give a target "
             "cpu:NAME"
         )
+    if options.way == "native":
+        _refuse(options, (*OF_PACKS, *OF_LIBRARY, *OF_RUN), "native")
+        options.module, options.output = options.output, None
+        options.accuracy = options.accuracy or "standard"
+        make_native(options)
+        return
+    if not runs_in_iree:
+        _refuse(options, (*OF_NATIVE, *OF_PACKS, *OF_RUN), "iree")
+        write_text(options.output, make_library_of_model(options))
+        return
+    _refuse(options, (*OF_NATIVE, *OF_PACKS, *OF_LIBRARY), "iree --run")
+    options.accuracy = options.accuracy or "standard"
+    run_in_iree(options)
+
+
+def _refuse(options: argparse.Namespace, others: Sequence[str], output: str) -> None:
+    """Raise BadInputError for an option of another output."""
+    for name in others:
+        if getattr(options, name):
+            flag = name.replace("_", "-")
+            raise BadInputError(f"--{flag} is not for --as {output}; see tilewise model --help")
+
+
+def make_packs_of_model(options: argparse.Namespace) -> None:
+    """Write the proven script that packs a whole module."""
+    require_folder(options.output)
+    if options.accuracy == "strict":
+        raise BadInputError("--accuracy strict: what is packed is computed by direct loops")
+    write_text(options.output, packs.make_packs(options, options.file))
+
+
+def run_in_iree(options: argparse.Namespace) -> None:
+    """Tune a model's problems, compile it with them and without, compare results and time all."""
+    require_file(options.file)
     for child_needs in ("iree.compiler", "iree.runtime"):
         require(child_needs, "model", "service")
     source = Path(options.file)
@@ -121,17 +185,36 @@ def _note(text: str) -> None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be typed after `tilewise model`."""
+    parser.description = f"{parser.description}\n\n{OUTPUTS}"
     parser.add_argument("file", metavar="FILE", help="linalg, torch, StableHLO, TOSA or ONNX")
     parser.add_argument(
-        "-o", "--output", metavar="DIR", help="folder to fill; default: FILE.tilewise"
+        "--as", dest="way", choices=("iree", "native", "packs"), help="what is written"
     )
-    parser.add_argument("--entry", metavar="NAME", help="function to run; default: main")
-    add_tuning_of_lacking(parser, seeds="sampler and inputs")
     parser.add_argument(
-        "--no-ops", action="store_true", help="do not measure each op alone, which takes seconds"
-    )
+        "--run", action="store_true", dest="executes",
+        help="run the model, compare it with IREE's own code, and time both",
+    )  # fmt: skip
+    parser.add_argument(
+        "-o", "--output", metavar="PATH",
+        help="--run in IREE: the folder to fill, default FILE.tilewise; native: the folder of the "
+        "network, default none; iree and packs: the script's file, default stdout",
+    )  # fmt: skip
+    add_tuning_of_lacking(parser, seeds="sampler and inputs", accuracy=None)
     add_db(parser)
     add_server(parser)
+    group = parser.add_argument_group("--as iree")
+    group.add_argument("--plan", metavar="PLAN.json", help="take the kernels of this plan")
+    group.add_argument("--entry", metavar="NAME", help="--run: function to run; default: main")
+    group.add_argument(
+        "--no-ops", action="store_true",
+        help="--run: do not measure each op alone, which takes seconds",
+    )  # fmt: skip
+    add_planning(parser.add_argument_group("--as native"))
+    group = parser.add_argument_group("--as packs")
+    group.add_argument(
+        "--with-payload", action="store_true", help="the computation in the same module"
+    )
+    packs.add_block_options(group)
 
 
 COMMANDS = (
@@ -142,7 +225,9 @@ COMMANDS = (
         at_service="service",
         examples=(
             "model model.mlir --trials 32",
-            "model model.mlir --entry forward -o results",
+            "model model.mlir --as iree -o kernels.mlir",
+            "model model.mlir --as native --run -o network",
+            "model model.mlir --as packs -o packed.mlir",
         ),
     ),
 )

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tilewise.backends.choose import named_server
-from tilewise.cli.files import read_module_bytes, read_text, require_file
+from tilewise.cli.files import read_module_bytes, read_text, require_file, require_folder
 from tilewise.cli.options import backend_of
+from tilewise.cli.tuning import missing, tune_missing
 from tilewise.errors import BadInputError
 from tilewise.fetch.problems import read_problems
 from tilewise.iree.library import described, library_of, make_library
@@ -16,6 +17,7 @@ from tilewise.iree.planned import chosen, read_plan
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.target import resolve
 from tilewise.requirements import require
+from tilewise.search.records import TuneRequest
 
 if TYPE_CHECKING:  # it loads the compiler of kernels
     from tilewise.search.libraries.library import ProvenLibrary
@@ -33,10 +35,12 @@ def make_iree(options: argparse.Namespace) -> str:
     """
     if options.with_payload:
         raise BadInputError("--with-payload: a library for IREE is applied to a user's module")
-    for module in ("iree.compiler", "iree.runtime"):
-        require(module, "a library for IREE", "service")
+    _require_iree()
     if options.plan:
-        return _of_plan(options)
+        path, *others = options.problems
+        if others or not path.endswith(ENDINGS):
+            raise BadInputError("--plan: give the one model that was planned, as MODEL.mlir")
+        return _of_plan(options, path)
     given = [one for one in options.problems if not one.endswith(ENDINGS)]
     problems = wished(given)
     models = [
@@ -50,11 +54,39 @@ def make_iree(options: argparse.Namespace) -> str:
     return _told(made, target, models, options)
 
 
-def _of_plan(options: argparse.Namespace) -> str:
+def make_library_of_model(options: argparse.Namespace) -> str:
+    """The library of one model, whose problems are tuned where no schedule is stored.
+
+    Raises:
+        BadInputError: the model cannot be read, or has no problem.
+        MissingError: no kernel makes IREE faster.
+        TilewiseError: what it takes is not installed.
+    """
+    require_folder(options.output)
+    _require_iree()
+    if options.plan:
+        if options.accuracy:
+            raise BadInputError(f"--accuracy {options.accuracy}: the plan says how accurate its "
+                                "kernels are; leave it out")  # fmt: skip
+        return _of_plan(options, options.file)
+    content = read_module_bytes(options.file)
+    model = read_model(options.file, content, options.accuracy or "standard")
+    target = resolve(options.target).canonical  # not what a service would take `host` for
+    request = TuneRequest(options.trials, seed=options.seed, cache=options.cache)
+    with backend_of(options) as backend:
+        lacking = missing(backend, model.problems, target, options.cache)
+        tune_missing(backend, lacking, target, request)
+        made = make_library(backend, (), target, [model])
+    return _told(made, target, [model], options)
+
+
+def _require_iree() -> None:
+    for module in ("iree.compiler", "iree.runtime"):
+        require(module, "a library for IREE", "service")
+
+
+def _of_plan(options: argparse.Namespace, path: str) -> str:
     """The library of what a plan chose for the ops of its model."""
-    path, *others = options.problems
-    if others or not path.endswith(ENDINGS):
-        raise BadInputError("--plan: give the one model that was planned, as MODEL.mlir")
     plan = read_plan(options.plan, read_text(options.plan))
     target = resolve(plan.target).canonical
     model = read_model(path, read_module_bytes(path), plan.accuracy)

@@ -1,4 +1,4 @@
-"""`tilewise script MODEL.mlir --packs`: one script that packs a whole module, proven on it."""
+"""`tilewise model --as packs`: one script that packs a whole module, proven on it."""
 
 import argparse
 import json
@@ -21,10 +21,33 @@ if TYPE_CHECKING:  # they load MLIR's child processes
     from tilewise.kernels.mlir.network.plan import PackPlan
     from tilewise.kernels.mlir.proof.proof import Proof
 
+Group = argparse._ArgumentGroup
 OPTIONS = ("channels", "rows", "blocks", "layers", "seconds")
 MOST_OF_A_BLOCK = 4096
 SECONDS, MEMORY_BYTES = 600.0, 16 << 30
 _BLOCKS = re.compile(r"([1-9]\d{0,5})=(\d{1,5}),(\d{1,5}),(\d{1,5})")
+
+
+def add_block_options(group: Group) -> None:
+    """Options that say how long the blocks are, and what is proven."""
+    group.add_argument(
+        "--channels", type=int, metavar="N", help="the longest block; default: a vector of f32"
+    )
+    group.add_argument(
+        "--rows", type=int, metavar="N", help="the longest block of products' rows; default: none"
+    )
+    group.add_argument(
+        "--blocks", action="append", metavar="I=R,C,D",
+        help="of op I: rows, columns, depth; 0: none",
+    )  # fmt: skip
+    group.add_argument(
+        "--layers",
+        metavar="DIR",
+        help="also a proven script of each distinct layer, in this folder",
+    )
+    group.add_argument(
+        "--seconds", type=float, metavar="S", help="time limit of each proof; default: 600"
+    )
 
 
 def is_of_packs(options: argparse.Namespace) -> bool:
@@ -36,8 +59,8 @@ def is_of_packs(options: argparse.Namespace) -> bool:
     if options.packs:
         if options.flavor != "cpu" or options.place is not None:
             raise BadInputError("--packs is of a whole module, without --flavor and --place")
-        if options.db or named_server(options.server):
-            raise BadInputError("packs are made here and not stored; leave out --db and --server")
+        if len(options.problems) > 1:
+            raise BadInputError("packs are of one module; give one")
         return True
     for name in OPTIONS:
         if getattr(options, name) is not None:
@@ -45,24 +68,28 @@ def is_of_packs(options: argparse.Namespace) -> bool:
     return False
 
 
-def make_packs(options: argparse.Namespace) -> str:
+def make_packs(options: argparse.Namespace, path: str) -> str:
     """The proven script, with its payload if asked; or what `--json` prints of it.
+
+    Args:
+        options: of the command.
+        path: of the module.
 
     Raises:
         BadInputError: no such module, or blocks that do not fit it.
         MissingError: no op of the module can be packed.
         TilewiseError: the script did not prove, or the compiler is not installed.
     """
-    if len(options.problems) > 1:
-        raise BadInputError("packs are of one module; give one")
-    module = read_module_bytes(options.problems[0])
+    if options.db or named_server(options.server):
+        raise BadInputError("packs are made here and not stored; leave out --db and --server")
+    module = read_module_bytes(path)
     require("iree.compiler", "a script of a module here", "kernels")
     from tilewise.kernels.mlir.frontend.read import Limits
     from tilewise.kernels.mlir.transform.module import with_function
 
     folder = None if options.layers is None else make_folder(options.layers)
     limits = Limits(SECONDS if options.seconds is None else options.seconds, MEMORY_BYTES)
-    plan, proof = _proven(options, module, limits)
+    plan, proof = _proven(options, path, module, limits)
     layers = [] if folder is None else write_layers(plan.layers, folder, limits)
     text = with_function(plan.payload, proof.script) if options.with_payload else proof.script
     if not options.json:
@@ -73,7 +100,7 @@ def make_packs(options: argparse.Namespace) -> str:
 
 
 def _proven(
-    options: argparse.Namespace, module: bytes, limits: "Limits"
+    options: argparse.Namespace, path: str, module: bytes, limits: "Limits"
 ) -> "tuple[PackPlan, Proof]":
     """The plan of the module and the proof of its script; errors as of `make_packs`."""
     from tilewise.kernels.mlir.network.pack import pack_module, prove_packs
@@ -83,8 +110,7 @@ def _proven(
     except ProofError as error:
         raise TilewiseError(str(error)) from error
     if not plan.packed:
-        named = quoted(options.problems[0])
-        raise MissingError(f"{named} has no op that can be packed{_why(plan)}")
+        raise MissingError(f"{quoted(path)} has no op that can be packed{_why(plan)}")
     proof = prove_packs(plan, limits=limits)
     if not proof.ok:
         raise TilewiseError(f"the script did not prove: {proof.failure}: {_told(proof.message)}")

@@ -1,7 +1,8 @@
-"""`tilewise plan`: algorithms and layouts of a whole model, chosen by measured times."""
+"""`tilewise model --as native`: a whole model as code of its own; and its alias `tilewise plan`."""
 
 import argparse
 import json
+import shlex
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from tilewise.cli.tuning import missing, tune_missing
 from tilewise.errors import BadInputError, TilewiseError
 from tilewise.kernels.errors import ModuleError
 from tilewise.kernels.problem import Accuracy, parse_problem
+from tilewise.kernels.quoting import one_line
 from tilewise.kernels.system.typed_json import to_json
 from tilewise.kernels.target import resolve
 from tilewise.requirements import BASE, OR_SERVER, require
@@ -31,13 +33,32 @@ if TYPE_CHECKING:
     from tilewise.search.networks.plan import Plan
 
 PLAN = "plan.json"
+Parser = argparse.ArgumentParser | argparse._ArgumentGroup
 
 
 def plan(options: argparse.Namespace) -> None:
-    """Choose the algorithm of each layer of a model and the layout of each tensor, together."""
+    """Choose algorithms and layouts of a whole model; the same as model --as native."""
+    make_native(options)
+    note_alias(options.file, "native", runs=options.executes)
+
+
+def note_alias(path: str, output: str, *, runs: bool = False) -> None:
+    """Print the form of a command that has become `tilewise model`."""
+    flags = f"--as {output}{' --run' if runs else ''}"
+    sys.stderr.write(
+        f"tilewise: this is now: tilewise model {one_line(shlex.quote(path))} {flags}\n"
+    )
+
+
+def make_native(options: argparse.Namespace) -> None:
+    """Plan a model, run the plan and write its network, as far as the options ask for it.
+
+    `output` is a folder for the plan alone, `module` one for the network.
+    """
     if options.file == "-" and (options.module or options.executes):
-        raise BadInputError("-: give the model as a file; --run and --module read it once more")
+        raise BadInputError("-: give the model as a file; it is read once more for its network")
     module = read_module_bytes(options.file)
+    options.layouts = options.layouts or "all"
     server = named_server(options.server)
     if server and not (options.executes or options.module or options.times):
         _plan_at(server, module, options)
@@ -210,14 +231,24 @@ def _graph(name: str, module: bytes, accuracy: Accuracy) -> "tuple[Graph, Outlin
     return found.with_accuracy(accuracy), None
 
 
+def add_planning(parser: Parser) -> None:
+    """Options that say what a plan is chosen from."""
+    parser.add_argument(
+        "--layouts", choices=("model", "all"),
+        help="which may be chosen: the model's, or all that kernels can do; default: all",
+    )  # fmt: skip
+    parser.add_argument(
+        "--times", choices=("here", "stored"),
+        help="of layers: measured again on this machine with cold weights, or as the store has "
+        "them; default: here, or with --server, by a worker of the service",
+    )  # fmt: skip
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be typed after `tilewise plan`."""
     parser.add_argument("file", metavar="FILE.mlir", help="linalg, torch, StableHLO or TOSA")
     parser.add_argument("-o", "--output", metavar="DIR", help=f"folder for {PLAN}; default: none")
-    parser.add_argument(
-        "--layouts", choices=("model", "all"), default="all",
-        help="which may be chosen: the model's, or all that kernels can do; default: all",
-    )  # fmt: skip
+    add_planning(parser)
     parser.add_argument(
         "--run", action="store_true", dest="executes",
         help="run the planned network, compare it with IREE's code of the model, and time both",
@@ -226,11 +257,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--module", metavar="DIR",
         help="write the network there as a Python package with code and packed weights, which "
         "needs NumPy alone, and prove it",
-    )  # fmt: skip
-    parser.add_argument(
-        "--times", choices=("here", "stored"),
-        help="of layers: measured again on this machine with cold weights, or as the store has "
-        "them; default: here, or with --server, by a worker of the service",
     )  # fmt: skip
     add_tuning_of_lacking(parser, seeds="the sampler")
     add_db(parser)
