@@ -22,7 +22,7 @@ from benchmarks.models.whole_models import Run, pytorch, target_of
 from examples.models import MODELS, Graph
 from examples.models.spellings import spelled
 from tilewise.cli import main as tilewise
-from tilewise.kernels.mlir.frontend.weights import read_program
+from tilewise.kernels.mlir.frontend.read import read_program
 from tilewise.kernels.native.microbench import STREAMS, peak_gflops, reader
 from tilewise.kernels.oracle.operands import Array, to_bf16
 from tilewise.kernels.problem import parse_problem

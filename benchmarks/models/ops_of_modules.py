@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 
 from tilewise.kernels.errors import KernelsError
-from tilewise.kernels.mlir.frontend.lone import LoneOp
+from tilewise.kernels.mlir.frontend.graph import LoneOp
 from tilewise.kernels.mlir.frontend.read import read_op
 from tilewise.kernels.mlir.normalised.normal_form import normal_form, schedulable
 from tilewise.kernels.mlir.normalised.prove import prove_lone

@@ -6,7 +6,7 @@ from textwrap import indent
 from tilewise.kernels.dispatches.entry import Compiled
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
 from tilewise.kernels.dispatches.patterns.relu import Limit
-from tilewise.kernels.mlir.frontend.imported import ARGUMENT, SAME_BYTES
+from tilewise.kernels.mlir.frontend.graph import ARGUMENT, SAME_BYTES
 
 CONSTANTS = '"arith.constant", "util.global.load", "flow.tensor.constant"'
 """What makes a value that is the same in every run; a global that changes is a rare one."""

@@ -7,8 +7,7 @@ its meaning makes another one.
 from dataclasses import dataclass
 from typing import Any
 
-from tilewise.kernels.mlir.frontend.graph import NodeKind, Size
-from tilewise.kernels.mlir.frontend.imported import Occurrence
+from tilewise.kernels.mlir.frontend.graph import NodeKind, Occurrence, Size
 from tilewise.kernels.problem import Accuracy
 from tilewise.kernels.system.typed_json import from_json, to_json
 from tilewise.search.networks.costs import Timed

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tilewise.kernels.errors import ProblemError
-from tilewise.kernels.mlir.frontend.graph import Graph, Node, Size, Use
-from tilewise.kernels.mlir.frontend.imported import Arrangement, Occurrence
+from tilewise.kernels.mlir.frontend.graph import Arrangement, Graph, Node, Occurrence, Size, Use
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.search.networks.layouts import Layout, ordered, plain
 

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from tilewise.kernels.mlir.frontend.imported import Imported
+from tilewise.kernels.mlir.frontend.graph import Imported
 from tilewise.kernels.problem import Accuracy, parse_problem
 from tilewise.search.records import TuneRequest
 from tilewise.service.db import models

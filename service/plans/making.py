@@ -99,7 +99,7 @@ def chosen(order: Order, module: bytes) -> Json:
 
 def _passes(order: Order, module: bytes) -> "PassTimes | None":
     """Times of passes, where the module is one that runs here."""
-    from tilewise.kernels.mlir.frontend.weights import read_outline
+    from tilewise.kernels.mlir.frontend.read import read_outline
     from tilewise.search.networks.costing.passes import PassTimes
 
     try:

@@ -1,7 +1,6 @@
 """A plan of one matmul, as the database has it."""
 
-from tilewise.kernels.mlir.frontend.graph import Graph, Node, Tensor, Use
-from tilewise.kernels.mlir.frontend.imported import Arrangement, Occurrence
+from tilewise.kernels.mlir.frontend.graph import Arrangement, Graph, Node, Occurrence, Tensor, Use
 from tilewise.kernels.problem import Accuracy
 from tilewise.search.records import TuneRequest
 from tilewise.service.plans import asked

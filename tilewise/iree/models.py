@@ -73,7 +73,7 @@ def read_model(path: str, module: bytes, accuracy: Accuracy = "standard") -> Mod
         TilewiseError: IREE's compiler is not installed.
     """
     from tilewise.kernels.dispatches.cutting.cut import cut_apart
-    from tilewise.kernels.mlir.frontend.onnx import as_module
+    from tilewise.kernels.mlir.frontend.read import as_module
 
     try:
         module = as_module(module)

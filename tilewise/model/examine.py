@@ -14,7 +14,7 @@ from tilewise.kernels.dispatches.entry import Compiled, Entry, compiled
 from tilewise.kernels.dispatches.library import text_of
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
 from tilewise.kernels.errors import KernelsError
-from tilewise.kernels.mlir.frontend.imported import Imported
+from tilewise.kernels.mlir.frontend.graph import Imported
 from tilewise.kernels.problem import Accuracy, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import resolve

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilewise.kernels.mlir.frontend.imported import Skipped
+from tilewise.kernels.mlir.frontend.graph import Skipped
 from tilewise.kernels.problem import Accuracy
 from tilewise.model.measuring import Form, Measured
 

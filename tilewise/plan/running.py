@@ -12,8 +12,7 @@ from statistics import median
 
 from tilewise.errors import BadInputError, TilewiseError
 from tilewise.kernels.errors import CompilerError, ModuleError
-from tilewise.kernels.mlir.frontend.onnx import as_module
-from tilewise.kernels.mlir.frontend.weights import read_program
+from tilewise.kernels.mlir.frontend.read import as_module, read_program
 from tilewise.kernels.mlir.iree.compiler import SHORT_VALUES, compile_file, compiled_text
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.system.limited_child import run_limited

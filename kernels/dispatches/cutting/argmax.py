@@ -3,12 +3,18 @@
 from math import prod
 from typing import Any
 
+from tilewise.kernels.mlir.frontend.child.actions import finite
 from tilewise.kernels.mlir.frontend.child.bodies import HUGE_FLOAT
-from tilewise.kernels.mlir.frontend.child.program.loops import finite
-from tilewise.kernels.mlir.frontend.child.structured import element, maps_of, rank, static_shape
-from tilewise.kernels.mlir.frontend.child.values import owner, splat
-from tilewise.kernels.mlir.frontend.loops import Access, Combine, Loops, ScalarOp
+from tilewise.kernels.mlir.frontend.child.values import (
+    element,
+    maps_of,
+    owner,
+    rank,
+    splat,
+    static_shape,
+)
 from tilewise.kernels.mlir.frontend.nest import RefusedError
+from tilewise.kernels.mlir.frontend.program import Access, Combine, Loops, ScalarOp
 
 _RESULTS = 2
 _COMBINED: dict[str, Combine] = {"arith.maximumf": "max", "arith.maxnumf": "maxnum"}

@@ -6,8 +6,8 @@ from typing import Any
 
 from tilewise.kernels.dispatches.passes.row_pass import Reading
 from tilewise.kernels.mlir.frontend.child.bodies import HUGE_FLOAT
-from tilewise.kernels.mlir.frontend.child.dataflow.tensors import root_of
-from tilewise.kernels.mlir.frontend.loops import Lines, Loops, ScalarOp
+from tilewise.kernels.mlir.frontend.child.dataflow import root_of
+from tilewise.kernels.mlir.frontend.program import Lines, Loops, ScalarOp
 from tilewise.kernels.native.passes.rows.program import Source
 
 

@@ -11,12 +11,12 @@ from tilewise.kernels.dispatches.passes.row_pass import MOST_ON_STACK, RowPass, 
 from tilewise.kernels.dispatches.patterns.graph import Value
 from tilewise.kernels.dispatches.patterns.inner import Inner
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
-from tilewise.kernels.mlir.frontend.child.dataflow.tensors import Tensors, root_of
-from tilewise.kernels.mlir.frontend.child.program.constants import Constants
-from tilewise.kernels.mlir.frontend.child.program.loops import loops_of
-from tilewise.kernels.mlir.frontend.child.structured import rank
-from tilewise.kernels.mlir.frontend.child.values import RESHAPES, owner, splat
-from tilewise.kernels.mlir.frontend.loops import (
+from tilewise.kernels.mlir.frontend.child.actions import loops_of
+from tilewise.kernels.mlir.frontend.child.dataflow import Tensors, root_of
+from tilewise.kernels.mlir.frontend.child.outline import Constants
+from tilewise.kernels.mlir.frontend.child.values import RESHAPES, owner, rank, splat
+from tilewise.kernels.mlir.frontend.nest import RefusedError
+from tilewise.kernels.mlir.frontend.program import (
     Split,
     first_column,
     lines_of,
@@ -24,7 +24,6 @@ from tilewise.kernels.mlir.frontend.loops import (
     splits_of,
     whole_lines,
 )
-from tilewise.kernels.mlir.frontend.nest import RefusedError
 from tilewise.kernels.native.passes.rows.emit import stack_bytes
 from tilewise.kernels.native.passes.rows.program import Source
 

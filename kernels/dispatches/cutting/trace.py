@@ -11,17 +11,19 @@ from tilewise.kernels.dispatches.cutting.print import UnseenError, between, prin
 from tilewise.kernels.dispatches.patterns.graph import Value
 from tilewise.kernels.dispatches.patterns.inner import Inner
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
-from tilewise.kernels.mlir.frontend.child.endings import Ending
+from tilewise.kernels.mlir.frontend.child.fusion import Ending
 from tilewise.kernels.mlir.frontend.child.recognise import PARTS, recognised
-from tilewise.kernels.mlir.frontend.child.structured import Structured, rank, structured
 from tilewise.kernels.mlir.frontend.child.values import (
     RESHAPES,
+    Structured,
     is_copy,
     only_user,
     owner,
+    rank,
     splat,
+    structured,
 )
-from tilewise.kernels.mlir.frontend.imported import Occurrence
+from tilewise.kernels.mlir.frontend.graph import Occurrence
 from tilewise.kernels.mlir.frontend.nest import RefusedError
 from tilewise.kernels.problem import Problem, parse_problem
 

@@ -7,7 +7,7 @@ from math import prod
 from tilewise.kernels.dispatches.patterns.inner import Inner
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
 from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.mlir.frontend.loops import ScalarOp
+from tilewise.kernels.mlir.frontend.program import ScalarOp
 from tilewise.kernels.native.passes.rows.emit import LANES, stack_bytes
 from tilewise.kernels.native.passes.rows.program import (
     REDUCTIONS,

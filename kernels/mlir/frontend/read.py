@@ -1,20 +1,75 @@
-"""Reading a module: in a child process within limits, since it may do anything to MLIR."""
+"""Reading a module, in a child process within limits: it may crash MLIR or exhaust the memory.
 
-import tempfile
+A model's text is weights for the most part, in hexadecimal. Where their values do not matter they
+are cut out before parsing; an attribute whose resource is missing is as good as one that has it.
+"""
+
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from math import prod
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tilewise.kernels.errors import CompilerAbsentError, ModuleError, PlaceError
-from tilewise.kernels.mlir.frontend.graph import Graph
-from tilewise.kernels.mlir.frontend.imported import Imported
-from tilewise.kernels.mlir.frontend.lone import LoneOp
+from tilewise.kernels.mlir.frontend.graph import Graph, Imported, LoneOp
+from tilewise.kernels.mlir.frontend.program import WEIGHT_TYPES, Constant, Outline, Program
 from tilewise.kernels.quoting import one_line, quoted
 from tilewise.kernels.system.limited_child import run_limited
 from tilewise.kernels.system.typed_json import from_json
+
+BYTECODE = b"ML\xefR"
+_LONG = re.compile(rb'"0x[0-9A-Fa-f]{4096,}"')  # passes read shapes and scalars, which are shorter
+_CUT = b'"0x cut"'
+_INLINE = b"dense<" + _CUT + b">"
+_ELIDED = b"dense_resource<__elided__>"
+_SECTION = re.compile(rb"^\{-#", re.MULTILINE)
+_NAMED = re.compile(rb'(?:"[^"\n]*"|[A-Za-z0-9_.$-]+)\s*:\s*$')
+_LONGEST_NAME = 600
+_COMMA = re.compile(rb"\s*,")
+_COMMA_BEFORE = re.compile(rb",\s*$")
+
+
+def is_onnx(module: bytes) -> bool:
+    """Whether a file is an ONNX model: a protocol buffer whose first field is the version."""
+    return module.startswith(b"\x08")
+
+
+def is_bytecode(module: bytes) -> bool:
+    """Whether a module is in MLIR's binary form."""
+    return module.startswith(BYTECODE)
+
+
+def without_weights(module: bytes) -> bytes:
+    """A module's text with long values cut out; bytecode as it is."""
+    if is_bytecode(module):
+        return module
+    module = _LONG.sub(_CUT, module).replace(_INLINE, _ELIDED)
+    sections = [found.start() for found in _SECTION.finditer(module)]
+    if not sections:
+        return module
+    return module[: sections[-1]] + _without_entries(module[sections[-1] :])
+
+
+def _without_entries(section: bytes) -> bytes:
+    """The resources without the entries whose values are cut, each with one comma beside it."""
+    first, *others = section.split(_CUT)
+    kept = bytearray(first)
+    for following in others:
+        tail = _NAMED.sub(b"", bytes(kept[-_LONGEST_NAME:]))
+        comma = _COMMA.match(following)
+        if comma is None:
+            tail = _COMMA_BEFORE.sub(b"", tail)
+        kept[-_LONGEST_NAME:] = tail
+        kept += following if comma is None else following[comma.end() :]
+    return bytes(kept)
+
 
 CHILD = "tilewise.kernels.mlir.frontend.child.read"
 LONGEST = 300  # characters of an error
@@ -31,6 +86,11 @@ class Limits:
 
     seconds: float = 60.0
     memory_bytes: int = 4 << 30
+
+
+WITHOUT_WEIGHTS = Limits()
+WITH_WEIGHTS = Limits(600.0, 16 << 30)
+"""Of a reading that has the weights of a model in memory, several times."""
 
 
 def read_module(module: bytes, limits: Limits = Limits()) -> Imported:
@@ -86,7 +146,7 @@ def ask_of_module(
 @contextmanager
 def on_disk(module: bytes) -> Iterator[Path]:
     """The path of a module in a folder of its own, while it is there."""
-    with tempfile.TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder:
         path = Path(folder) / "module.mlir"
         path.write_bytes(module)
         yield path
@@ -114,3 +174,57 @@ def _without_traceback(message: str) -> str:
     lines = message.rstrip().splitlines()
     has_traceback = any(line.startswith('  File "') for line in lines)
     return f"{lines[0]} {lines[-1]}" if has_traceback else message
+
+
+ONNX_CHILD = "tilewise.kernels.mlir.frontend.child.onnx"
+
+
+def as_module(source: bytes, limits: Limits = WITH_WEIGHTS) -> bytes:
+    """An ONNX model as a module's bytecode, weights and all; what is a module stays as it is.
+
+    Raises:
+        ModuleError: the model cannot be imported, or the package `onnx` is not installed.
+        CompilerAbsentError: MLIR is not installed.
+    """
+    if not is_onnx(source):
+        return source
+    with on_disk(source) as path, TemporaryDirectory() as folder:
+        reply = ask_of_file(path, limits, {"folder": folder}, ONNX_CHILD)
+        return b"".join((Path(folder) / str(i)).read_bytes() for i in range(reply["pieces"]))
+
+
+def read_program(module: bytes, limits: Limits = WITH_WEIGHTS) -> Program:
+    """A module with one function as something to run, weights and all; errors as `read_module`.
+
+    Raises:
+        ModuleError: besides, its arguments, results or weights are none that can be run here.
+    """
+    with on_disk(module) as path:
+        reply = ask_of_file(path, limits, {"pieces": str(path.parent)})
+        if "refused" in reply:
+            raise ModuleError(f"the module cannot be run here: {one_line(reply['refused'])}")
+        outline = from_json(Outline, reply)
+        weights = {(one.node, one.role): _joined(one, path.parent) for one in outline.constants}
+    return Program(outline, weights)
+
+
+def read_outline(module: bytes, limits: Limits = WITHOUT_WEIGHTS) -> Outline | None:
+    """What a module with one function does, without weights; None if it is none that runs here.
+
+    Constants of passes are there without pieces, those of contractions are not.
+
+    Raises:
+        ModuleError: as of `read_module`.
+    """
+    reply = ask_of_module(module, limits, {"outline": ""})
+    return None if "refused" in reply else from_json(Outline, reply)
+
+
+def _joined(constant: Constant, folder: Path) -> NDArray[Any]:
+    """A constant from its pieces, in memory of its own."""
+    kind = WEIGHT_TYPES[constant.dtype]
+    raw = b"".join((folder / f"{constant.name}.{i}").read_bytes() for i in range(constant.pieces))
+    if len(raw) != prod(constant.shape) * np.dtype(kind).itemsize:
+        raise ModuleError(f"the module was not read: {constant.role} of node {constant.node} has "
+                          f"{len(raw)} bytes")  # fmt: skip
+    return np.frombuffer(raw, kind).reshape(constant.shape)

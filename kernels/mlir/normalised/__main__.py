@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from tilewise.kernels.errors import ProofError, ScheduleError
-from tilewise.kernels.mlir.frontend.lone import LoneOp
+from tilewise.kernels.mlir.frontend.graph import LoneOp
 from tilewise.kernels.mlir.normalised.choice import first_proven
 from tilewise.kernels.mlir.normalised.prove import Limits, with_op
 from tilewise.kernels.schedule import Schedule

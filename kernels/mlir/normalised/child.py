@@ -6,7 +6,7 @@ It may die at any moment, as `tilewise.kernels.mlir.proof.child.prove` may.
 
 from typing import Any
 
-from tilewise.kernels.mlir.frontend.imported import Occurrence
+from tilewise.kernels.mlir.frontend.graph import Occurrence
 from tilewise.kernels.mlir.normalised.passing import passing_of
 from tilewise.kernels.mlir.proof.child.stages import Finding, establish, run_and_time, serve
 from tilewise.kernels.mlir.proof.proof import Found

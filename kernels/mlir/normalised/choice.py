@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 
 from tilewise.kernels.errors import KernelsError, ProofError
-from tilewise.kernels.mlir.frontend.lone import LoneOp
+from tilewise.kernels.mlir.frontend.graph import LoneOp
 from tilewise.kernels.mlir.normalised.normal_form import schedulable
 from tilewise.kernels.mlir.normalised.prove import Limits, prove_lone
 from tilewise.kernels.mlir.proof.proof import Proof

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tilewise.kernels import nest as loop_nests
 from tilewise.kernels.errors import UnsupportedError
-from tilewise.kernels.mlir.frontend.lone import LoneOp
+from tilewise.kernels.mlir.frontend.graph import LoneOp
 from tilewise.kernels.mlir.frontend.nest import Dims, Nest
 from tilewise.kernels.mlir.normalised.loops import op_nest
 from tilewise.kernels.mlir.normalised.packing import Packing, Reading, packing

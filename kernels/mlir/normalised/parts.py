@@ -3,10 +3,15 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tilewise.kernels.mlir.frontend.contraction import contraction_roles
-from tilewise.kernels.mlir.frontend.convolution import convolution_roles
-from tilewise.kernels.mlir.frontend.imported import Arrangement, Occurrence
-from tilewise.kernels.mlir.frontend.nest import Axis, Dims, Nest, Operand
+from tilewise.kernels.mlir.frontend.graph import Arrangement, Occurrence
+from tilewise.kernels.mlir.frontend.nest import (
+    Axis,
+    Dims,
+    Nest,
+    Operand,
+    contraction_roles,
+    convolution_roles,
+)
 
 MAINS = ("m", "n", "k", "ow", "co", "ci")
 """The names of the loops that a schedule tiles: rows, columns, the reduction."""

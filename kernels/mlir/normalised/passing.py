@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tilewise.kernels.mlir.frontend.imported import Arrangement, Occurrence
+from tilewise.kernels.mlir.frontend.graph import Arrangement, Occurrence
 from tilewise.kernels.mlir.proof.child.stages import Passing
 from tilewise.kernels.oracle.operands import Array, empty_aligned
 

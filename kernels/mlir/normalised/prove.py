@@ -5,7 +5,7 @@ from typing import Any
 
 from tilewise.kernels.errors import ProofError
 from tilewise.kernels.mlir.cpu.register_tile import vector_lanes
-from tilewise.kernels.mlir.frontend.lone import LoneOp
+from tilewise.kernels.mlir.frontend.graph import LoneOp
 from tilewise.kernels.mlir.normalised.normal_form import (
     NormalForm,
     is_of_problem,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tilewise.kernels.errors import TargetError
 from tilewise.kernels.mlir.frontend.program import Program
-from tilewise.kernels.mlir.frontend.weights import read_program
+from tilewise.kernels.mlir.frontend.read import read_program
 from tilewise.kernels.native.passes.chain import Chain, chain
 from tilewise.kernels.native.passes.passes import pass_of
 from tilewise.kernels.native.programs.steps import Step

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewise.kernels.mlir.frontend.loops import Loops
-from tilewise.kernels.mlir.frontend.program import Action, Elements, Pad, Program, Window
+from tilewise.kernels.mlir.frontend.program import Action, Elements, Loops, Pad, Program, Window
 from tilewise.kernels.native.conversion import Conversion, Moves, moves_of
 from tilewise.search.errors import NetworkError
 from tilewise.search.networks.copies import conversion_of

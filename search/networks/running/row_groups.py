@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from tilewise.kernels.mlir.frontend.loops import (
+from tilewise.kernels.mlir.frontend.program import (
     Lines,
     Loops,
+    Program,
     Split,
     first_column,
     lines_of,
@@ -18,7 +19,6 @@ from tilewise.kernels.mlir.frontend.loops import (
     splits_of,
     whole_lines,
 )
-from tilewise.kernels.mlir.frontend.program import Program
 from tilewise.search.networks.layouts import Layout
 from tilewise.search.networks.plan import Plan, PlannedNode
 from tilewise.search.networks.running.turning import conversion_of_loops

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.mlir.frontend.loops import Access, Lines, Loops
-from tilewise.kernels.mlir.frontend.program import Program
+from tilewise.kernels.mlir.frontend.program import Access, Lines, Loops, Program
 from tilewise.kernels.native.passes.rows.compiled import row_pass
 from tilewise.kernels.native.passes.rows.emit import MOST_ON_STACK, stack_bytes
 from tilewise.kernels.native.passes.rows.program import Operation, RowProgram, Source, Target

@@ -2,7 +2,7 @@
 
 from math import prod
 
-from tilewise.kernels.mlir.frontend.loops import Loops
+from tilewise.kernels.mlir.frontend.program import Loops
 from tilewise.kernels.native.conversion import Conversion
 
 

@@ -14,9 +14,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Query, Request
 
 from tilewise.kernels.errors import CompilerAbsentError, ModuleError, PlaceError, TargetError
-from tilewise.kernels.mlir.frontend.graph import Graph
-from tilewise.kernels.mlir.frontend.imported import Imported
-from tilewise.kernels.mlir.frontend.lone import LoneOp
+from tilewise.kernels.mlir.frontend.graph import Graph, Imported, LoneOp
 from tilewise.kernels.mlir.frontend.read import Limits, read_graph, read_module, read_op
 from tilewise.kernels.problem import Accuracy
 from tilewise.kernels.quoting import quoted

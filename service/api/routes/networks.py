@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import ModuleError, UnsupportedError
-from tilewise.kernels.mlir.frontend.imported import Imported, why_none
+from tilewise.kernels.mlir.frontend.graph import Imported, why_none
 from tilewise.kernels.mlir.tuning_spec.form import check_covered
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.search.records import TuneRequest

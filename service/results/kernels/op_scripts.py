@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import UnsupportedError
-from tilewise.kernels.mlir.frontend.lone import LoneOp
+from tilewise.kernels.mlir.frontend.graph import LoneOp
 from tilewise.kernels.mlir.normalised.choice import MOST_PROOFS, fitting, problems_of
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.typed_json import to_json

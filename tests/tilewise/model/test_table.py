@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tilewise.kernels.mlir.frontend.imported import Skipped
+from tilewise.kernels.mlir.frontend.graph import Skipped
 from tilewise.model.measuring import Form, Measured
 from tilewise.model.report import DATA_TILING, DEFAULT, WITH, Op, Report, RowsOp
 from tilewise.model.table import report_text

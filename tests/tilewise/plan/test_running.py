@@ -8,7 +8,7 @@ import pytest
 from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
 from tests.search.networks.running.drawn import plan_of
-from tilewise.kernels.mlir.frontend.weights import read_program
+from tilewise.kernels.mlir.frontend.read import read_program
 from tilewise.plan.run_table import run_text
 from tilewise.plan.running import allowed, ran
 

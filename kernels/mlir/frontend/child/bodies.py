@@ -7,8 +7,14 @@ from typing import Any
 import numpy as np
 from iree.compiler import ir
 
-from tilewise.kernels.mlir.frontend.child.structured import Structured, element, rank
-from tilewise.kernels.mlir.frontend.child.values import Number, owner, splat
+from tilewise.kernels.mlir.frontend.child.values import (
+    Number,
+    Structured,
+    element,
+    owner,
+    rank,
+    splat,
+)
 from tilewise.kernels.quoting import quoted
 
 MOST_OPS = 64

@@ -8,10 +8,15 @@ from iree.compiler import ir
 from tilewise.kernels.mlir.frontend.child.bodies import FUSED, body_of, first_factor
 from tilewise.kernels.mlir.frontend.child.operations import operations, where
 from tilewise.kernels.mlir.frontend.child.recognise import recognise
-from tilewise.kernels.mlir.frontend.child.structured import Structured, element, extents, structured
-from tilewise.kernels.mlir.frontend.child.values import owner, splat
-from tilewise.kernels.mlir.frontend.imported import Occurrence
-from tilewise.kernels.mlir.frontend.lone import LoneOp
+from tilewise.kernels.mlir.frontend.child.values import (
+    Structured,
+    element,
+    extents,
+    owner,
+    splat,
+    structured,
+)
+from tilewise.kernels.mlir.frontend.graph import LoneOp, Occurrence
 from tilewise.kernels.mlir.frontend.nest import Nest, RefusedError
 from tilewise.kernels.problem import parse_problem
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tilewise.kernels.mlir.frontend.child.onnx_graph.explicit_pads import PaddingError, rewrite
-from tilewise.kernels.mlir.frontend.source import is_onnx
+from tilewise.kernels.mlir.frontend.child.onnx_pads import PaddingError, rewrite
+from tilewise.kernels.mlir.frontend.read import is_onnx
 from tilewise.kernels.system.limited_child import reply_to_request, stage
 
 ABSENT = "this is an ONNX model; tilewise[onnx] reads it, and onnx is not installed"

@@ -12,8 +12,8 @@ from typing import Any
 
 from tilewise.kernels.mlir.frontend.child.onnx import OnnxError, bytecode_of
 from tilewise.kernels.mlir.frontend.child.operations import operations, where, why_left
-from tilewise.kernels.mlir.frontend.imported import Imported, Occurrence, Skipped
-from tilewise.kernels.mlir.frontend.source import is_bytecode, is_onnx, without_weights
+from tilewise.kernels.mlir.frontend.graph import Imported, Occurrence, Skipped
+from tilewise.kernels.mlir.frontend.read import is_bytecode, is_onnx, without_weights
 from tilewise.kernels.system.limited_child import reply_to_request, stage
 
 NO_TEXT = "MLIR refuses it, and quotes bytes that are no text"
@@ -78,7 +78,7 @@ def looked_at(
             stage("parsing")
             parsed = ir.Module.parse(module)
             stage("lowering to linalg")
-            from tilewise.kernels.mlir.frontend.child.conversion import to_linalg
+            from tilewise.kernels.mlir.frontend.child.operations import to_linalg
 
             to_linalg(parsed, keeps_functions=keeps_functions)
         except (ir.MLIRError, ValueError) as error:
@@ -101,7 +101,7 @@ def _asked(module: Any, request: dict[str, Any]) -> dict[str, Any]:
     if "pieces" in request or "outline" in request:
         return _outline(module, request)
     if "graph" in request:
-        from tilewise.kernels.mlir.frontend.child.dataflow.graph import graph_of
+        from tilewise.kernels.mlir.frontend.child.dataflow import graph_of
 
         return asdict(graph_of(module))
     return asdict(read(module)) if "place" not in request else _one(module, request["place"])
@@ -109,7 +109,7 @@ def _asked(module: Any, request: dict[str, Any]) -> dict[str, Any]:
 
 def _outline(module: Any, request: dict[str, Any]) -> dict[str, Any]:
     """What a module does, with its weights in files if asked for; or why it is not run here."""
-    from tilewise.kernels.mlir.frontend.child.program.outline import outline
+    from tilewise.kernels.mlir.frontend.child.outline import outline
     from tilewise.kernels.mlir.frontend.nest import RefusedError
 
     stage("reading weights")
@@ -147,7 +147,7 @@ def _one(module: Any, place: str) -> dict[str, Any]:
 def read(module: Any) -> Imported:
     """The problems of a module on linalg."""
     from tilewise.kernels.mlir.frontend.child.recognise import recognise
-    from tilewise.kernels.mlir.frontend.child.structured import structured
+    from tilewise.kernels.mlir.frontend.child.values import structured
     from tilewise.kernels.mlir.frontend.nest import RefusedError
 
     occurrences, skipped = list[Occurrence](), list[Skipped]()

@@ -18,32 +18,40 @@ from tilewise.kernels.mlir.frontend.child.bodies import (
     reduces,
     sums,
 )
-from tilewise.kernels.mlir.frontend.child.endings import (
+from tilewise.kernels.mlir.frontend.child.fusion import (
+    Before,
     Ending,
+    befores,
     ending_of,
     following_transpose,
     repeated_bias,
-)
-from tilewise.kernels.mlir.frontend.child.operations import CHOSEN
-from tilewise.kernels.mlir.frontend.child.producers import (
-    Before,
-    befores,
     transposed_source,
     zeros_around,
 )
-from tilewise.kernels.mlir.frontend.child.structured import Structured, element, extents, rank
+from tilewise.kernels.mlir.frontend.child.operations import CHOSEN
 from tilewise.kernels.mlir.frontend.child.values import (
     Axes,
+    Structured,
+    element,
+    extents,
     is_argument,
     is_constant,
     long_axes,
     owner,
+    rank,
     splat,
 )
-from tilewise.kernels.mlir.frontend.contraction import is_contraction, matmul_layout
-from tilewise.kernels.mlir.frontend.convolution import convolution_layout
-from tilewise.kernels.mlir.frontend.imported import Arrangement, Occurrence
-from tilewise.kernels.mlir.frontend.nest import Axis, Layout, Nest, RefusedError, moves
+from tilewise.kernels.mlir.frontend.graph import Arrangement, Occurrence
+from tilewise.kernels.mlir.frontend.nest import (
+    Axis,
+    Layout,
+    Nest,
+    RefusedError,
+    convolution_layout,
+    is_contraction,
+    matmul_layout,
+    moves,
+)
 from tilewise.kernels.problem import DTYPES, Conv2d, Matmul, Problem
 
 INPUTS = 2

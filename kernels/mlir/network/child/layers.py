@@ -7,8 +7,16 @@ from iree.compiler import ir
 
 from tilewise.kernels.mlir.frontend.child.bodies import body_of, is_multiply_add
 from tilewise.kernels.mlir.frontend.child.operations import operations, where
-from tilewise.kernels.mlir.frontend.child.structured import Structured, element, extents, structured
-from tilewise.kernels.mlir.frontend.child.values import is_copy, only_user, owner, splat
+from tilewise.kernels.mlir.frontend.child.values import (
+    Structured,
+    element,
+    extents,
+    is_copy,
+    only_user,
+    owner,
+    splat,
+    structured,
+)
 from tilewise.kernels.mlir.frontend.nest import RefusedError
 from tilewise.kernels.mlir.network.child.origins import read_by
 from tilewise.kernels.mlir.network.child.read import pools

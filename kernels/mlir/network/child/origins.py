@@ -5,8 +5,13 @@ from typing import Any
 
 from iree.compiler import ir
 
-from tilewise.kernels.mlir.frontend.child.structured import Structured, rank, structured
-from tilewise.kernels.mlir.frontend.child.values import RESHAPES, owner
+from tilewise.kernels.mlir.frontend.child.values import (
+    RESHAPES,
+    Structured,
+    owner,
+    rank,
+    structured,
+)
 
 PASSING = (*RESHAPES, "tensor.cast", "tensor.pad", "linalg.transpose", "linalg.broadcast",
            "linalg.pack", "linalg.unpack")  # fmt: skip

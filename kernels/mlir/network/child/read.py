@@ -7,9 +7,8 @@ from typing import Any
 
 from tilewise.kernels.mlir.frontend.child.bodies import body_of, is_multiply_add
 from tilewise.kernels.mlir.frontend.child.operations import operations, where
-from tilewise.kernels.mlir.frontend.child.structured import Structured, extents, structured
-from tilewise.kernels.mlir.frontend.contraction import is_contraction
-from tilewise.kernels.mlir.frontend.nest import Nest, Operand, RefusedError
+from tilewise.kernels.mlir.frontend.child.values import Structured, extents, structured
+from tilewise.kernels.mlir.frontend.nest import Nest, Operand, RefusedError, is_contraction
 from tilewise.kernels.mlir.network.child.origins import Origins, argument_behind
 from tilewise.kernels.mlir.network.packing import OpShape
 from tilewise.kernels.mlir.network.plan import Left

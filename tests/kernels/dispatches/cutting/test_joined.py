@@ -1,7 +1,7 @@
 """Softmax is told from what only looks like it."""
 
 from tilewise.kernels.dispatches.cutting.joined import is_softmax, with_quick_maxima
-from tilewise.kernels.mlir.frontend.loops import ScalarOp
+from tilewise.kernels.mlir.frontend.program import ScalarOp
 
 SOFTMAX = (
     ScalarOp("read"),

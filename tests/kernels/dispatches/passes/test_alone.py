@@ -13,7 +13,7 @@ from tilewise.kernels.dispatches.passes.row_pass import MOST_ON_STACK, Reading, 
 from tilewise.kernels.dispatches.patterns.graph import Value
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
 from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.mlir.frontend.loops import ScalarOp
+from tilewise.kernels.mlir.frontend.program import ScalarOp
 from tilewise.kernels.native.passes.rows.program import Source
 from tilewise.kernels.target import Target
 

@@ -2,8 +2,13 @@
 
 import pytest
 
-from tilewise.kernels.mlir.frontend.contraction import is_contraction, matmul_layout
-from tilewise.kernels.mlir.frontend.nest import Nest, Operand, RefusedError
+from tilewise.kernels.mlir.frontend.nest import (
+    Nest,
+    Operand,
+    RefusedError,
+    is_contraction,
+    matmul_layout,
+)
 
 EXTENTS = {"b": 2, "c": 3, "m": 4, "n": 5, "o": 6, "k": 7, "l": 8, "u": 1}
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tilewise.kernels.mlir.frontend.convolution import convolution_layout
-from tilewise.kernels.mlir.frontend.nest import Nest, Operand, RefusedError
+from tilewise.kernels.mlir.frontend.nest import Nest, Operand, RefusedError, convolution_layout
 
 # Dims: n, oh, ow, f, kh, kw, c.
 EXTENTS = (2, 4, 5, 6, 3, 2, 7)

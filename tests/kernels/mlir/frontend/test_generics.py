@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.mlir.frontend.generics import WIDENED, Generic, random_generic
-from tilewise.kernels.mlir.frontend.imported import Arrangement, Occurrence
+from tilewise.kernels.mlir.frontend.graph import Arrangement, Occurrence
 from tilewise.kernels.mlir.frontend.read import read_module
 from tilewise.kernels.oracle.operands import Array, to_bf16
 from tilewise.kernels.oracle.reference import reference

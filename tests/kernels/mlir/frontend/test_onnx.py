@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from tilewise.kernels.errors import ModuleError
-from tilewise.kernels.mlir.frontend.onnx import as_module
-from tilewise.kernels.mlir.frontend.read import Limits, read_module
+from tilewise.kernels.mlir.frontend.read import Limits, as_module, read_module
 from tilewise.kernels.oracle.operands import empty_aligned
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")

@@ -7,8 +7,7 @@ import pytest
 
 from tilewise.kernels.errors import ModuleError
 from tilewise.kernels.mlir.frontend.child.onnx import OnnxError, bytecode_of
-from tilewise.kernels.mlir.frontend.onnx import as_module
-from tilewise.kernels.mlir.frontend.read import read_module
+from tilewise.kernels.mlir.frontend.read import as_module, read_module
 from tilewise.kernels.oracle.operands import Array, empty_aligned
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
@@ -96,7 +95,7 @@ def test_all_forms_compute_what_onnx_says(onnx: Any, axes: int) -> None:
 
 
 def test_a_maximum_of_integers_has_the_least_of_them_around(onnx: Any) -> None:
-    from tilewise.kernels.mlir.frontend.child.onnx_graph.explicit_pads import rewrite
+    from tilewise.kernels.mlir.frontend.child.onnx_pads import rewrite
 
     proto = onnx.load_model_from_string(model(onnx, [("MaxPool", {"lopsided": True})], 2))
     proto.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.INT8
@@ -106,7 +105,7 @@ def test_a_maximum_of_integers_has_the_least_of_them_around(onnx: Any) -> None:
 
 
 def test_nodes_inside_of_others_are_resolved(onnx: Any) -> None:
-    from tilewise.kernels.mlir.frontend.child.onnx_graph.explicit_pads import rewrite
+    from tilewise.kernels.mlir.frontend.child.onnx_pads import rewrite
 
     make = onnx.helper
     whole = onnx.load_model_from_string(model(onnx, [("Conv", {"auto_pad": "SAME_UPPER"})], 2))

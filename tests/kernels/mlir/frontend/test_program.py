@@ -8,7 +8,7 @@ from examples.models.graph import Array, Graph
 from examples.models.spellings import spelled
 from tilewise.kernels.errors import ModuleError
 from tilewise.kernels.mlir.frontend.program import Elements, Pad, Program, Sum, Window
-from tilewise.kernels.mlir.frontend.weights import read_program
+from tilewise.kernels.mlir.frontend.read import read_program
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

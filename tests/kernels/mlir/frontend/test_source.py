@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewise.kernels.mlir.frontend.source import without_weights
+from tilewise.kernels.mlir.frontend.read import without_weights
 
 LONG, SHORT = b'"0x04000000' + b"ab" * 3000 + b'"', b'"0x0400000001000000"'
 TEXT = b'func.func @f() attributes {a = "{-#"} {\n}\n'

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.kernels.mlir.frontend.spellings import GLOBALS, SPELLINGS
-from tilewise.kernels.mlir.frontend.imported import Imported
+from tilewise.kernels.mlir.frontend.graph import Imported
 from tilewise.kernels.mlir.frontend.read import read_module
 from tilewise.kernels.problem import parse_problem
 

@@ -9,7 +9,7 @@ import pytest
 from tests.kernels.mlir.frontend.generics import WIDENED
 from tests.kernels.mlir.frontend.surrounded import Surrounded, random_surrounded
 from tests.kernels.mlir.frontend.test_generics import arranged, stored
-from tilewise.kernels.mlir.frontend.imported import Occurrence
+from tilewise.kernels.mlir.frontend.graph import Occurrence
 from tilewise.kernels.mlir.frontend.read import read_module
 from tilewise.kernels.oracle.operands import Array
 from tilewise.kernels.oracle.reference import reference

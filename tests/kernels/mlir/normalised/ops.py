@@ -8,7 +8,7 @@ from tests.kernels.mlir.frontend.generics import (
     random_contraction,
     random_convolution,
 )
-from tilewise.kernels.mlir.frontend.lone import LoneOp
+from tilewise.kernels.mlir.frontend.graph import LoneOp
 from tilewise.kernels.mlir.frontend.read import read_op
 from tilewise.kernels.mlir.normalised.normal_form import schedulable
 from tilewise.kernels.schedule import Schedule, loop_nest

@@ -10,7 +10,7 @@ import pytest
 from tests.kernels.mlir.nests import products, read, trips_around
 from tests.kernels.mlir.normalised.ops import generic
 from tilewise.kernels.errors import PlaceError, ScheduleError, UnsupportedError
-from tilewise.kernels.mlir.frontend.lone import LoneOp
+from tilewise.kernels.mlir.frontend.graph import LoneOp
 from tilewise.kernels.mlir.frontend.read import read_op
 from tilewise.kernels.mlir.normalised.normal_form import normal_form, schedulable
 from tilewise.kernels.mlir.normalised.prove import prove_lone, transform_lone, with_op

@@ -10,7 +10,7 @@ from examples.models import MODELS
 from examples.models.spellings import spelled
 from tests.search.networks.running.drawn import Drawn, apart, computed, plan_of, program_of
 from tilewise.kernels.mlir.frontend.program import Program
-from tilewise.kernels.mlir.frontend.weights import read_outline
+from tilewise.kernels.mlir.frontend.read import read_outline
 from tilewise.kernels.target import detect
 from tilewise.search.networks.costing import passes
 from tilewise.search.networks.costing.passes import PassTimes

@@ -7,7 +7,7 @@ import numpy as np
 from examples.models.graph import Array, Graph
 from examples.models.spellings import spelled
 from tilewise.kernels.mlir.frontend.program import Program
-from tilewise.kernels.mlir.frontend.weights import read_program
+from tilewise.kernels.mlir.frontend.read import read_program
 from tilewise.kernels.oracle.operands import to_bf16
 from tilewise.kernels.problem import Accuracy, parse_problem
 from tilewise.kernels.schedule import Schedule

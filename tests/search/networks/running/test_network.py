@@ -10,7 +10,7 @@ from examples.models import MODELS
 from examples.models.graph import Graph, Value
 from tests.search.networks.running.drawn import apart, computed, plan_of, program_of
 from tilewise.kernels.mlir.frontend.program import Program
-from tilewise.kernels.mlir.frontend.weights import read_program
+from tilewise.kernels.mlir.frontend.read import read_program
 from tilewise.kernels.target import detect
 from tilewise.search.errors import NetworkError
 from tilewise.search.networks.plan import Plan

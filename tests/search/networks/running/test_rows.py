@@ -5,7 +5,7 @@ import pytest
 
 from examples.models.graph import Array
 from tests.search.networks.running.drawn import plan_of
-from tilewise.kernels.mlir.frontend.weights import read_program
+from tilewise.kernels.mlir.frontend.read import read_program
 from tilewise.kernels.target import detect
 from tilewise.search.networks.running.network import Network
 

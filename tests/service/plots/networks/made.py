@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tilewise.kernels.mlir.frontend.imported import Arrangement, Occurrence
+from tilewise.kernels.mlir.frontend.graph import Arrangement, Occurrence
 from tilewise.search.networks.costs import Timed
 from tilewise.search.networks.layouts import Layout, plain
 from tilewise.search.networks.plan import (

@@ -32,7 +32,7 @@ from tilewise.search.records import TuneRequest
 
 if TYPE_CHECKING:
     from tilewise.kernels.dispatches.cutting.cut import Pieces
-    from tilewise.kernels.mlir.frontend.imported import Imported
+    from tilewise.kernels.mlir.frontend.graph import Imported
 
 PROBLEMS, REPORT = "problems.txt", "report.json"
 
@@ -146,7 +146,7 @@ def run_in_iree(options: argparse.Namespace) -> None:
 
 def _compilable(name: str, given: bytes) -> bytes:
     """What IREE compiles: of an ONNX model a module."""
-    from tilewise.kernels.mlir.frontend.onnx import as_module
+    from tilewise.kernels.mlir.frontend.read import as_module
 
     try:
         return as_module(given)
@@ -155,7 +155,7 @@ def _compilable(name: str, given: bytes) -> bytes:
 
 
 def _imported(name: str, module: bytes) -> "Imported":
-    from tilewise.kernels.mlir.frontend.imported import why_none
+    from tilewise.kernels.mlir.frontend.graph import why_none
     from tilewise.kernels.mlir.frontend.read import read_module
 
     try:

@@ -211,8 +211,7 @@ def _tell(run: "Ran", made: "Plan", told: dict[str, object], texts: list[str]) -
 
 def _graph(name: str, module: bytes, accuracy: Accuracy) -> "tuple[Graph, Outline | None]":
     """A model's graph, and what its nodes do, where it has one function that runs here."""
-    from tilewise.kernels.mlir.frontend.read import read_graph
-    from tilewise.kernels.mlir.frontend.weights import read_outline
+    from tilewise.kernels.mlir.frontend.read import read_graph, read_outline
 
     outline = None
     with suppress(ModuleError):  # of a module that is none, and of one that only a graph is had of

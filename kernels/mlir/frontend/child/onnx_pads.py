@@ -6,14 +6,117 @@ of a transposed convolution, whose pads cut its result, they become a `Slice` be
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewise.kernels.mlir.frontend.child.onnx_graph.types import TypeOf, attributes, types_of
-from tilewise.kernels.mlir.frontend.child.onnx_graph.windows import Window, halves, same_padding
+FLOAT = 1
+
+
+@dataclass(frozen=True)
+class TypeOf:
+    """The type of a value.
+
+    Attributes:
+        element: ONNX's number of the element type.
+        shape: None for an axis of unknown length; None where nothing is known.
+    """
+
+    element: int = FLOAT
+    shape: tuple[int | None, ...] | None = None
+
+    @property
+    def spatial(self) -> list[int | None] | None:
+        """The axes behind images and channels."""
+        return None if self.shape is None else list(self.shape[2:])
+
+
+def types_of(graph: Any) -> dict[str, TypeOf]:
+    """The type of each value of a graph; of an unknown name one of which nothing is known."""
+    found: dict[str, TypeOf] = defaultdict(TypeOf)
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        kind = value.type.tensor_type
+        if kind.HasField("shape"):
+            dims = (one.dim_value if one.HasField("dim_value") else None for one in kind.shape.dim)
+            found[value.name] = TypeOf(kind.elem_type, tuple(dims))
+    for tensor in graph.initializer:
+        found[tensor.name] = TypeOf(tensor.data_type, tuple(tensor.dims))
+    return found
+
+
+def attributes(onnx: Any, node: Any) -> dict[str, Any]:
+    """The values of a node's attributes by name; texts are text."""
+    values = {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
+    return {name: one.decode() if isinstance(one, bytes) else one for name, one in values.items()}
+
+
+@dataclass(frozen=True)
+class Window:
+    """Windows along one axis.
+
+    Attributes:
+        size: of the input; None where it is not known.
+        taps, stride, dilation: of a window.
+        begin, end: elements of padding.
+    """
+
+    size: int | None
+    taps: int
+    stride: int = 1
+    dilation: int = 1
+    begin: int = 0
+    end: int = 0
+
+    @property
+    def span(self) -> int:
+        """Elements from the first tap to the last one."""
+        return (self.taps - 1) * self.dilation + 1
+
+    def outputs(self, *, rounds_up: bool = False) -> int:
+        """How many windows there are; with `ceil_mode`, none that begins behind the input."""
+        assert self.size is not None
+        length = self.size + self.begin + self.end - self.span
+        count = (-(-length // self.stride) if rounds_up else length // self.stride) + 1
+        if rounds_up and (count - 1) * self.stride >= self.size + self.begin:
+            count -= 1
+        return count
+
+    def needed_end(self, outputs: int) -> int:
+        """The padding behind the input that so many windows reach into."""
+        assert self.size is not None
+        return max((outputs - 1) * self.stride + self.span - self.size - self.begin, 0)
+
+    def counts(self, outputs: int, *, with_padding: bool) -> list[int]:
+        """How many taps of each window lie on the input, or on that and its padding."""
+        assert self.size is not None
+        first = -self.begin if with_padding else 0
+        last = self.size + (self.end if with_padding else 0)
+        places = (
+            [at * self.stride - self.begin + tap * self.dilation for tap in range(self.taps)]
+            for at in range(outputs)
+        )
+        return [sum(first <= place < last for place in one) for one in places]
+
+
+def same_padding(window: Window, *, is_upper: bool) -> tuple[int, int] | None:
+    """The padding of `SAME_UPPER` or `SAME_LOWER`; None where the input's size decides."""
+    if window.stride == 1:
+        total = window.span - 1
+    elif window.size is None:
+        return None
+    else:
+        outputs = -(-window.size // window.stride)
+        total = max((outputs - 1) * window.stride + window.span - window.size, 0)
+    return halves(total, is_upper=is_upper)
+
+
+def halves(total: int, *, is_upper: bool) -> tuple[int, int]:
+    """Padding before and behind; of an odd number there is one more behind, if `is_upper`."""
+    less = total // 2
+    return (less, total - less) if is_upper else (total - less, less)
+
 
 LEAST_OPSET = 11
 """From which the pads of `Pad` are an input; older models that cannot be converted stay."""

@@ -1,1 +1,0 @@
-"""What becomes of an ONNX graph before IREE's importer sees it."""
