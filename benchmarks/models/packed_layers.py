@@ -24,11 +24,10 @@ from tilewise.kernels.mlir.cpu.loops import largest_divisor
 from tilewise.kernels.mlir.frontend.read import Limits, read_module
 from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_to
 from tilewise.kernels.mlir.lowering.functions import compile_function, signature_of
-from tilewise.kernels.mlir.network.blocks import Blocks
-from tilewise.kernels.mlir.network.compute import emit_layer
-from tilewise.kernels.mlir.network.layer import Layer
+from tilewise.kernels.mlir.network.compute import SPARE_REGISTERS, Tile, emit_layer, tile_of
 from tilewise.kernels.mlir.network.pack import pack_module
-from tilewise.kernels.mlir.network.tiles import SPARE_REGISTERS, Tile, tile_of
+from tilewise.kernels.mlir.network.packing import Blocks
+from tilewise.kernels.mlir.network.plan import Layer
 from tilewise.kernels.mlir.proof.child.timing import time_beside
 from tilewise.kernels.native import lower
 from tilewise.kernels.oracle.operands import make_operands

@@ -14,8 +14,8 @@ from benchmarks.report import conditions
 from examples.models import MODELS
 from examples.models.spellings import spelled
 from tilewise.kernels.mlir.frontend.read import Limits
-from tilewise.kernels.mlir.network.blocks import Blocks
 from tilewise.kernels.mlir.network.pack import pack_module, prove_packs
+from tilewise.kernels.mlir.network.packing import Blocks
 from tilewise.kernels.mlir.network.plan import PackPlan
 
 NETWORKS = {

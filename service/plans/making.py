@@ -117,8 +117,8 @@ def _passes(order: Order, module: bytes) -> "PassTimes | None":
 
 def packed(target: str, module: bytes) -> Packed:
     """The script that packs a whole module, applied, run and compared; or why there is none."""
-    from tilewise.kernels.mlir.network.blocks import Blocks
     from tilewise.kernels.mlir.network.pack import pack_module, prove_packs
+    from tilewise.kernels.mlir.network.packing import Blocks
 
     try:
         plan = pack_module(module, Blocks(channels=resolve(target).lanes("f32")), LIMITS)

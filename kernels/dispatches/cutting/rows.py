@@ -12,8 +12,8 @@ from tilewise.kernels.dispatches.patterns.graph import Value
 from tilewise.kernels.dispatches.patterns.inner import Inner
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
 from tilewise.kernels.mlir.frontend.child.actions import loops_of
+from tilewise.kernels.mlir.frontend.child.constants import Constants
 from tilewise.kernels.mlir.frontend.child.dataflow import Tensors, root_of
-from tilewise.kernels.mlir.frontend.child.outline import Constants
 from tilewise.kernels.mlir.frontend.child.values import RESHAPES, owner, rank, splat
 from tilewise.kernels.mlir.frontend.nest import RefusedError
 from tilewise.kernels.mlir.frontend.program import (

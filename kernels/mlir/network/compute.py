@@ -3,15 +3,18 @@
 The last op of a layer is tiled to one tile of rows by one block of columns, the others are
 computed inside. Of the sums, blocks and taps are loops; the depth of a block is stepped through one
 element at a time. Rows that are not neighbours in the image are multiplied one by one. Windows of
-single channels are taken apart: each tap of each row multiplies a vector of channels.
+single channels, as of pools and depthwise filters, are taken apart: each tap of each row becomes an
+op on a vector of channels. Without loops around the taps LLVM loads once what windows share.
 """
 
 import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import gcd, prod
 
-from tilewise.kernels.mlir.network.layer import Layer, LayerShape
-from tilewise.kernels.mlir.network.templates import network_sequence
-from tilewise.kernels.mlir.network.tiles import Tile
-from tilewise.kernels.mlir.network.windows import iterators, take_apart
+from tilewise.kernels.mlir.cpu.loops import largest_divisor
+from tilewise.kernels.mlir.network.plan import Layer, LayerShape
+from tilewise.kernels.mlir.network.script import network_sequence
 from tilewise.kernels.mlir.transform.module import HEADER_END, MODULE
 from tilewise.kernels.mlir.transform.sequences import (
     bufferize,
@@ -24,6 +27,118 @@ from tilewise.kernels.mlir.transform.sequences import (
     lower_vectors,
 )
 from tilewise.kernels.mlir.transform.writer import ANY, Writer
+from tilewise.kernels.target import Target
+
+SPARE_REGISTERS = 4
+SETS_BYTES = 4096
+"""Of one way of a first cache: lines so far apart are of one set."""
+IN_FLIGHT = 8
+"""Sums that multiply-adds have to have under way: of two a cycle each takes four cycles."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What is summed up at once.
+
+    Attributes:
+        rows: neighbours along the layer's row.
+        lines: of such rows, one below the other.
+        blocks: of columns.
+    """
+
+    rows: int = 1
+    lines: int = 1
+    blocks: int = 1
+
+    @property
+    def size(self) -> int:
+        """Rows times columns, in blocks."""
+        return self.rows * self.lines * self.blocks
+
+
+def tile_of(shape: LayerShape, target: Target) -> Tile:
+    """The tile that multiplies most for what it loads, among those that registers hold.
+
+    Each step loads a number of every row and a vector of every block, two in the time of two
+    multiply-adds. The first cache holds a line of each row at once, which are as many of one set
+    as it has ways.
+
+    Args:
+        shape: of the layer.
+        target: whose registers and first cache they are.
+    """
+    if shape.is_by_channel:
+        return _of_windows(shape)
+    return min(_held(shape, target), key=_cost)
+
+
+def _of_windows(shape: LayerShape) -> Tile:
+    taps = prod(shape.extents[dim] for dim in shape.reductions)
+    return Tile(largest_divisor((shape.length("row"),), max(MOST_PRODUCTS // taps, 1)))
+
+
+def _held(shape: LayerShape, target: Target) -> Iterator[Tile]:
+    """The tiles of which registers hold the sums."""
+    vectors = -(-shape.columns // target.lanes("f32"))
+    sums = max((target.vector_registers - SPARE_REGISTERS) // vectors, 1)
+    sets = SETS_BYTES // gcd(SETS_BYTES, shape.distance)
+    most = max(sets * (target.l1_bytes // SETS_BYTES), 1)
+    for rows in _divisors(shape.length("row"), min(sums, most)):
+        for lines in _divisors(shape.length("line"), sums // rows):
+            for blocks in _divisors(shape.length("block"), sums // rows // lines):
+                yield Tile(rows, lines, blocks)
+
+
+def _cost(tile: Tile) -> tuple[float, float, int]:
+    """What a product takes, in halves of a cycle; then what it loads; then fewer lines."""
+    loads = tile.rows * tile.lines + tile.blocks
+    return max(tile.size, loads, IN_FLIGHT) / tile.size, loads / tile.size, tile.lines
+
+
+def _divisors(extent: int, most: int) -> Iterator[int]:
+    return (size for size in range(1, min(extent, most) + 1) if extent % size == 0)
+
+
+MOST_PRODUCTS = 128
+"""Of a tile: ops that its code has."""
+
+
+def iterators(shape: LayerShape) -> str:
+    """What the loops of a layer do, as the attribute of its op says."""
+    dims = range(len(shape.extents))
+    kinds = ["parallel" if dim in shape.result else "reduction" for dim in dims]
+    return f"[{', '.join(f'#linalg.iterator_type<{kind}>' for kind in kinds)}]"
+
+
+def take_apart(w: Writer, shape: LayerShape, tiled: str, rows: int) -> None:
+    """Leave single taps of single rows; the first axes of large windows stay loops.
+
+    Args:
+        w: takes the lines.
+        shape: of windows.
+        tiled: the op in its tile.
+        rows: of the tile.
+    """
+    around, taps = [dim for dim in shape.reductions if shape.extents[dim] > 1], list[int]()
+    products = rows
+    while around and (more := products * shape.extents[around[-1]]) <= MOST_PRODUCTS:
+        taps.insert(0, around.pop())
+        products = more
+    if around:
+        tiled, loops = w.tile_for(tiled, _ones(shape, around))
+        for loop in loops:
+            w.line(f'transform.annotate {loop} "accumulates" : {ANY}')
+    apart = [*([shape.row] if rows > 1 and shape.row is not None else []), *taps]
+    if apart:
+        _, loops = w.tile_for(tiled, _ones(shape, apart))
+        for loop in reversed(loops):
+            w.line(f"transform.loop.unroll_full {loop} : {ANY}")
+    w.include("cleanup")
+
+
+def _ones(shape: LayerShape, dims: list[int]) -> list[int]:
+    return [int(dim in dims) for dim in range(len(shape.extents))]
+
 
 BODY = ("arith.mulf", "arith.addf")
 MOST_RANK = 4

@@ -1,13 +1,22 @@
-"""The script of a module: each op packed as it is told, and packs cancelled along the edges."""
+"""The script of a module: each op packed, and packs cancelled along the edges."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from tilewise.kernels.mlir.frontend.nest import Dims
 from tilewise.kernels.mlir.network.packing import Order, PackedOp
-from tilewise.kernels.mlir.network.templates import network_sequence
 from tilewise.kernels.mlir.transform.module import HEADER_END, MODULE
+from tilewise.kernels.mlir.transform.sequences import filled
 from tilewise.kernels.mlir.transform.writer import ANY, Writer
+
+NAMED_SEQUENCES = Path(__file__).with_name("named_sequences")
+
+
+def network_sequence(template: str, **values: object) -> str:
+    """The text of a named sequence, or of a part of one."""
+    return filled(NAMED_SEQUENCES / f"{template}.mlir", **values)
+
 
 SPREAD = ("linalg.broadcast", "linalg.transpose", "linalg.map", "linalg.elementwise")
 """Ops that packs move through once they have no name of their own."""

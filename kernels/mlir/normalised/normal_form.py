@@ -10,19 +10,123 @@ convolution's pixels and taps cannot be packed, but its channels are, so that ev
 [pixels, channels]; its schedule is that of the problem in this layout.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import takewhile
 
-from tilewise.kernels import nest as loop_nests
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.mlir.frontend.graph import LoneOp
-from tilewise.kernels.mlir.frontend.nest import Dims, Nest
-from tilewise.kernels.mlir.normalised.loops import op_nest
-from tilewise.kernels.mlir.normalised.packing import Packing, Reading, packing
-from tilewise.kernels.mlir.normalised.parts import Parts, convolution_parts, product_parts
+from tilewise.kernels.mlir.frontend.nest import Dims
+from tilewise.kernels.mlir.frontend.nest import Nest as OpNest
+from tilewise.kernels.mlir.normalised.packing import (
+    Packing,
+    Parts,
+    Reading,
+    convolution_parts,
+    packing,
+    product_parts,
+)
 from tilewise.kernels.mlir.payload.contraction import contraction
 from tilewise.kernels.mlir.payload.form import Form
+from tilewise.kernels.nest import (
+    Compute,
+    Dim,
+    Layout,
+    Loop,
+    LoopKind,
+    Nest,
+    Node,
+    Role,
+    Stage,
+    nest_of,
+)
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule, loop_nest
+from tilewise.kernels.steps import Phase, Step
+
+
+def op_nest(
+    problem: Problem, schedule: Schedule, extents: Dims, parts: Parts, packed: Packing
+) -> Nest:
+    """Return the nest of a schedule over an op's dims, with a loop for each that is visited alone.
+
+    Partial sums are of one loop over the reduction; the others run around its tiles. Without a
+    loop over the reduction there is nothing to split, and nothing is read often enough to be
+    packed; without columns B has no panels. A B without neighbouring columns has panels in any
+    case, made before the first loop over rows.
+
+    Args:
+        problem: that the schedule is legal for.
+        schedule: whose steps over other dims are left out.
+        extents: of the op's loops.
+        parts: the op's loops by what they do.
+        packed: the operands.
+    """
+    nest, dims = _before_steps(problem, extents, parts), parts.names_of(packed.order)
+    steps = [step for step in schedule.steps if getattr(step, "dim", nest.k) in nest.extents]
+    nest = _applied(nest, (step for step in steps if step.phase <= Phase.MICRO_KERNEL))
+    tiled = _applied(nest, (step for step in steps if step.phase is Phase.LOOPS))
+    nodes: Iterable[Node] = (here.node for here in tiled.visit())
+    nodes = takewhile(lambda node: _kind(node) is not LoopKind.MICRO, nodes)
+    finish = [step for step in steps if step.phase is Phase.FINISH]
+    if nest.k not in dims:
+        nodes, finish = tiled.loops_of(LoopKind.PARALLEL, LoopKind.TILE), []
+        nest = nest.mapped(lambda n: replace(n, lanes=1) if isinstance(n, Compute) else n)
+    if nest.col not in dims:
+        nodes = (node for node in nodes if not _is_panels(node))
+    for node in _in_order(nest, tuple(nodes), packed.needs_panels):
+        nest = nest.around(node) if isinstance(node, Loop) else nest.inside(node)
+    return _applied(nest, finish)
+
+
+def _before_steps(problem: Problem, extents: Dims, parts: Parts) -> Nest:
+    """The nest of the problem over an op's dims: one of its rows and reductions, and others."""
+    nest = nest_of(problem)
+    found = {parts.names[dim]: extents[dim] for dim in parts.order}
+    around = (name for name in parts.names_of(parts.rows) if name not in nest.rows)
+    roles = {
+        **dict.fromkeys(parts.names_of(parts.alone), Role.LEAD),
+        **dict.fromkeys((*around, *nest.rows), Role.ROW),
+        **{nest.col: Role.COL, nest.k: Role.K},
+        **dict.fromkeys(parts.names_of(parts.taps), Role.TAP),
+    }
+    dims = tuple(Dim(name, found.get(name, 1), role) for name, role in roles.items())
+    return replace(nest, dims=dims, group=0)
+
+
+def _applied(nest: Nest, steps: Iterable[Step]) -> Nest:
+    """The nest after steps, which the problem's own nest has checked."""
+    for step in steps:
+        nest = step.apply(nest)
+    return nest
+
+
+def _in_order(nest: Nest, nodes: tuple[Node, ...], needs_panels: bool) -> list[Node]:
+    """The nodes outside of the macro-kernel, with those that an op adds.
+
+    Threads come first, then what is visited alone, and reductions around one that is split or
+    packed for a whole tile.
+    """
+    parallel = [node for node in nodes if _kind(node) is LoopKind.PARALLEL]
+    rest = [node for node in nodes if _kind(node) is not LoopKind.PARALLEL]
+    visited = {node.dim for node in rest if isinstance(node, Loop) and node.step == 1}
+    lead = [dim for dim in nest.named(Role.LEAD) if dim not in visited]
+    alone = [Loop(dim, 1, LoopKind.TILE) for dim in lead]
+    is_split, adds_panels = nest.compute.lanes > 1, needs_panels and not any(map(_is_panels, rest))
+    taps = nest.named(Role.TAP) if is_split or adds_panels else ()
+    if adds_panels:
+        over_rows = [isinstance(node, Loop) and node.dim in nest.rows for node in rest]
+        layout = Layout.PANELS_ALONG_K if is_split else Layout.PANELS
+        rest.insert([*over_rows, True].index(True), Stage("B", layout))
+    return [*parallel, *alone, *(Loop(tap, 1, LoopKind.K_BLOCK) for tap in taps), *rest]
+
+
+def _kind(node: Node) -> LoopKind | None:
+    return node.kind if isinstance(node, Loop) else None
+
+
+def _is_panels(node: Node) -> bool:
+    return isinstance(node, Stage) and node.operand == "B"
 
 
 @dataclass(frozen=True)
@@ -58,7 +162,7 @@ def schedulable(lone: LoneOp) -> Problem:
     """
     problem = parse_problem(lone.found.problem)
     pixels_first = problem.stored_as(channels_first=False, pad=problem.pad)
-    nest = loop_nests.nest_of(pixels_first)
+    nest = nest_of(pixels_first)
     if nest.group and not is_of_problem(lone):
         own = contraction(problem)
         named = "" if own.is_generic else f"{own.op}, or "
@@ -78,7 +182,7 @@ def is_of_problem(lone: LoneOp) -> bool:
     op with a name says by it how its operands are indexed.
     """
     problem = parse_problem(lone.found.problem)
-    if not loop_nests.nest_of(problem).group:
+    if not nest_of(problem).group:
         return False
     return not (op := contraction(problem)).is_generic and lone.found.op == op.op
 
@@ -93,7 +197,7 @@ def normal_form(lone: LoneOp, schedule: Schedule) -> NormalForm:
     problem = schedulable(lone)
     numbers = (1, 0) if lone.found.is_swapped else (0, 1)
     inputs = lone.nest.a, lone.nest.b
-    nest = Nest(lone.nest.extents, inputs[numbers[0]], inputs[numbers[1]], lone.nest.c)
+    nest = OpNest(lone.nest.extents, inputs[numbers[0]], inputs[numbers[1]], lone.nest.c)
     planned = loop_nest(problem, schedule)
     if planned.algorithm is not None:
         raise UnsupportedError(
@@ -118,7 +222,7 @@ def normal_form(lone: LoneOp, schedule: Schedule) -> NormalForm:
     )
 
 
-def _reading(planned: loop_nests.Nest, parts: Parts) -> Reading:
+def _reading(planned: Nest, parts: Parts) -> Reading:
     """How a nest reads operands: a split reduction goes along rows and columns."""
     problem, is_split = planned.problem, planned.compute.lanes > 1
     turns = (
@@ -132,7 +236,7 @@ def _form(
     lone: LoneOp,
     parts: Parts,
     packed: Packing,
-    loops: loop_nests.Nest,
+    loops: Nest,
     numbers: tuple[int, int],
 ) -> Form:
     problem = parse_problem(lone.found.problem)
@@ -164,17 +268,13 @@ def _form(
     )
 
 
-def _has_gaps(
-    problem: Problem, operands: tuple[tuple[str, ...], ...], loops: loop_nests.Nest
-) -> bool:
+def _has_gaps(problem: Problem, operands: tuple[tuple[str, ...], ...], loops: Nest) -> bool:
     """Whether others lie between neighbouring rows in A or the result, or between A's depth."""
     of_tile = {loops.row, loops.k}
     return problem.stride > 1 or any(of_tile & set(names[:-2]) for names in operands)
 
 
-def _panels_first(
-    b: tuple[str, ...], loops: loop_nests.Nest, taps: tuple[str, ...]
-) -> tuple[int, ...]:
+def _panels_first(b: tuple[str, ...], loops: Nest, taps: tuple[str, ...]) -> tuple[int, ...]:
     """Where packed B's dims come from: those visited one at a time, panels, taps, depth."""
-    wanted = (*loops.named(loop_nests.Role.LEAD), loops.col, *taps, loops.k)
+    wanted = (*loops.named(Role.LEAD), loops.col, *taps, loops.k)
     return tuple(b.index(dim) for dim in wanted if dim in b)

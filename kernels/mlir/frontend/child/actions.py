@@ -14,13 +14,13 @@ from tilewise.kernels.mlir.frontend.child.bodies import (
     body_of,
     steps_on,
 )
+from tilewise.kernels.mlir.frontend.child.constants import Constants
 from tilewise.kernels.mlir.frontend.child.dataflow import (
     OF_A_PLACE,
     Tensors,
     kind_of,
     reads_in_place,
 )
-from tilewise.kernels.mlir.frontend.child.outline import Constants
 from tilewise.kernels.mlir.frontend.child.values import (
     Structured,
     element,

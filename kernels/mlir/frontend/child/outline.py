@@ -1,20 +1,16 @@
-"""The outline of a module that is to run, and its weights as pieces in a folder.
+"""The outline of a module that is to run, and its weights as pieces in a folder."""
 
-Constants are followed through what a compiler would compute when it loads the module.
-"""
-
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from iree.compiler import ir
 from numpy.typing import NDArray
 
 from tilewise.kernels.mlir.frontend.child.actions import Read, action_of, expression, loops_of
-from tilewise.kernels.mlir.frontend.child.bodies import Expr, body_of
+from tilewise.kernels.mlir.frontend.child.bodies import Expr
+from tilewise.kernels.mlir.frontend.child.constants import Constants
 from tilewise.kernels.mlir.frontend.child.dataflow import (
     BIAS,
     VIEWS,
@@ -24,18 +20,13 @@ from tilewise.kernels.mlir.frontend.child.dataflow import (
     traced,
 )
 from tilewise.kernels.mlir.frontend.child.values import (
-    MOST_STEPS,
     Number,
-    Structured,
     element,
-    integers,
-    is_copy,
     only_user,
     owner,
     rank,
     splat,
     static_shape,
-    structured,
 )
 from tilewise.kernels.mlir.frontend.graph import Arrangement
 from tilewise.kernels.mlir.frontend.nest import RefusedError
@@ -49,149 +40,6 @@ from tilewise.kernels.mlir.frontend.program import (
 from tilewise.kernels.problem import parse_problem
 
 Array = NDArray[Any]
-_ENTRY = re.compile(rb'(?:"([^"\n]*)"|([A-Za-z0-9_.$-]+))\s*:\s*"0x([0-9A-Fa-f]*)"')
-_RESOURCE = re.compile(r'dense_resource<(?:"(.*)"|(.*))> : tensor<[^<>]*>')
-_HEX = re.compile(r'dense<"0x([0-9A-Fa-f]*)"> : ')
-_ALIGNMENT_BYTES = 4  # before the values of a resource
-_HALF = 16
-
-
-class Constants:
-    """The values of a module's constants.
-
-    Args:
-        text: of the module, with its resources; None where they are cut out: zeros stand for them.
-    """
-
-    def __init__(self, text: bytes | None) -> None:
-        self._is_cut, text = text is None, text or b""
-        begin = text.rfind(b"{-#")
-        found = () if begin < 0 else _ENTRY.finditer(text, begin)
-        self._text = text
-        self._resources = {(one[1] or one[2]).decode(): one.span(3) for one in found}
-
-    def value(self, value: Any, steps: int = MOST_STEPS) -> Array:
-        """The elements of a constant.
-
-        Raises:
-            RefusedError: it is computed in a way that is not followed, or its bytes are absent.
-        """
-        op, shape, dtype = owner(value), static_shape(value), _stored(element(value))
-        if op is None or not steps:
-            raise RefusedError("reads a weight that is no constant of the module")
-        number = splat(value)
-        if number is not None:
-            return np.broadcast_to(_of_number(number, element(value)), shape)
-        if op.name == "arith.constant":
-            return self._attribute(op.attributes["value"], shape, dtype)
-        if op.name in VIEWS:
-            return self.value(op.operands[0], steps - 1).reshape(shape)
-        if op.name == "tensor.extract_slice" and len(op.operands) == 1:
-            return _sliced(op, self.value(op.operands[0], steps - 1)).reshape(shape)
-        seen = structured(op)
-        if seen is not None and is_copy(op):
-            return _copied(seen, self.value(op.operands[0], steps - 1), shape)
-        if seen is not None and _narrows(seen):
-            return to_bf16(self.value(op.operands[0], steps - 1))
-        raise RefusedError(f"reads a weight that {op.name} computes")
-
-    def _attribute(self, attribute: Any, shape: tuple[int, ...], dtype: type[Any]) -> Array:
-        if isinstance(attribute, ir.DenseElementsAttr):
-            return _of_dense(attribute, shape, dtype)
-        named = _RESOURCE.fullmatch(str(attribute))
-        span = None if named is None else self._resources.get(named[1] or named[2])
-        if span is None and self._is_cut:
-            return np.zeros(shape, dtype)
-        if span is None:
-            raise RefusedError("reads a weight whose bytes are not in the module")
-        raw = bytes.fromhex(self._text[slice(*span)].decode())[_ALIGNMENT_BYTES:]
-        return _of_bytes(raw, shape, dtype)
-
-
-def to_bf16(values: Array) -> Array:
-    """f32 rounded to the nearest bf16, ties to even, as bits."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    rounded = (bits + 0x7FFF + ((bits >> _HALF) & 1)) >> _HALF
-    return np.where(np.isnan(values), (bits >> _HALF) | 0x40, rounded).astype(np.uint16)
-
-
-def _stored(name: str) -> type[Any]:
-    if name not in WEIGHT_TYPES:
-        raise RefusedError(f"reads weights of {name}; {', '.join(WEIGHT_TYPES)} are run here")
-    return WEIGHT_TYPES[name]
-
-
-def _of_number(number: Number, name: str) -> Array:
-    if name == "bf16":
-        return to_bf16(np.array(number, np.float32))
-    return np.array(number, WEIGHT_TYPES[name])
-
-
-def _of_dense(attribute: Any, shape: tuple[int, ...], dtype: type[Any]) -> Array:
-    if dtype is not np.uint16:
-        return np.array(attribute).reshape(shape)
-    text = str(attribute)  # MLIR gives no buffer of bf16
-    raw = _HEX.match(text)
-    if raw is not None:
-        return _of_bytes(bytes.fromhex(raw[1]), shape, dtype)
-    body = text.removeprefix("dense<").rpartition("> : ")[0]
-    numbers = body.replace("[", " ").replace("]", " ").replace(",", " ").split()
-    return to_bf16(np.array([_number(one) for one in numbers], np.float32)).reshape(shape)
-
-
-def _number(text: str) -> float:
-    """A bf16 as MLIR prints it; one that is not finite is printed as its bits."""
-    if not text.startswith("0x"):
-        return float(text)
-    return float(np.array([int(text, 16) << _HALF], np.uint32).view(np.float32)[0])
-
-
-def _of_bytes(raw: bytes, shape: tuple[int, ...], dtype: type[Any]) -> Array:
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    if len(raw) == np.dtype(dtype).itemsize and size > len(raw):  # a splat
-        return np.broadcast_to(np.frombuffer(raw, dtype)[0], shape)
-    if len(raw) != size:
-        raise RefusedError(f"reads a weight of {len(raw)} bytes that should have {size}")
-    return np.frombuffer(raw, dtype).reshape(shape)
-
-
-def _sliced(op: Any, values: Array) -> Array:
-    """A part of an array; its offsets, sizes and steps are static."""
-    offsets, sizes, steps = (
-        integers(op.attributes[f"static_{name}"]) for name in ("offsets", "sizes", "strides")
-    )
-    return values[tuple(
-        slice(first, first + size * step, step)
-        for first, size, step in zip(offsets, sizes, steps, strict=True)
-    )]  # fmt: skip
-
-
-def _copied(op: Structured, values: Array, shape: tuple[int, ...]) -> Array:
-    """A transposition or a repetition."""
-    read, written = op.maps
-    if read is None or written is None or any(len(axis) != 1 for axis in written):
-        raise RefusedError("reads a weight that is copied in a way that is not followed")
-    if any(len(axis) > 1 or any(step != 1 for _, step in axis) for axis in read):
-        raise RefusedError("reads a weight that is copied in a way that is not followed")
-    values = values[tuple(slice(None) if axis else 0 for axis in read)]
-    dims = [axis[0][0] for axis in read if axis]
-    order = [axis[0][0] for axis in written]
-    if len(set(dims)) != len(dims) or not set(dims) <= set(order):
-        raise RefusedError("reads a weight that is copied in a way that is not followed")
-    values = values.transpose(sorted(range(len(dims)), key=lambda i: order.index(dims[i])))
-    return np.broadcast_to(
-        values[tuple(slice(None) if dim in dims else None for dim in order)], shape
-    )
-
-
-def _narrows(op: Structured) -> bool:
-    """Whether an op rounds its only input from f32 to bf16, element by element."""
-    if len(op.inputs) != 1 or not rank(op.inputs[0]) or not op.is_identity(0):
-        return False
-    types = element(op.inputs[0]), element(op.result)
-    return types == ("f32", "bf16") and body_of(op) == Expr("arith.truncf", (Expr("arg"),))
-
-
 PIECE = 32 << 20  # bytes of a file: a child may not write larger ones
 
 

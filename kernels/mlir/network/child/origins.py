@@ -1,17 +1,20 @@
-"""Where values of a module come from: its weights, or the input of a run."""
+"""Where values of a module come from: its weights, or the input of a run; and the packs left."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from iree.compiler import ir
 
+from tilewise.kernels.mlir.frontend.child.operations import operations
 from tilewise.kernels.mlir.frontend.child.values import (
     RESHAPES,
     Structured,
     owner,
     rank,
+    splat,
     structured,
 )
+from tilewise.kernels.mlir.network.plan import Remaining
 
 PASSING = (*RESHAPES, "tensor.cast", "tensor.pad", "linalg.transpose", "linalg.broadcast",
            "linalg.pack", "linalg.unpack")  # fmt: skip
@@ -116,3 +119,81 @@ def read_by(op: Any) -> Iterator[Any]:
             for inner in block.operations:
                 yield from (value for value in inner.operands if value not in inside)
                 inside.update(inner.results)
+
+
+NAMES = ("linalg.pack", "linalg.unpack")
+
+
+def count(module: Any, origins: Origins) -> Iterator[Remaining]:
+    """Each pack and unpack of a module on tensors."""
+    for op, _, _ in operations(module.operation):
+        if op.name in NAMES:
+            yield Remaining(
+                op.name.removeprefix("linalg."),
+                f"{op.operands[0].type} to {op.results[0].type}",
+                origins.is_weight(op.operands[0]),
+                is_reshape(op),
+            )
+
+
+def is_reshape(op: Any) -> bool:
+    """Whether a pack or an unpack leaves every element where it lies.
+
+    Axes and blocks of one element do not matter. What is padded moves.
+    """
+    plain = op.operands[0] if op.name == "linalg.pack" else op.results[0]
+    sizes = list(plain.type.shape)
+    positions = list(ir.DenseI64ArrayAttr(op.attributes["inner_dims_pos"]))
+    tiles = list(ir.DenseI64ArrayAttr(op.attributes["static_inner_tiles"]))
+    order = list(range(len(sizes)))
+    if "outer_dims_perm" in op.attributes:
+        order = list(ir.DenseI64ArrayAttr(op.attributes["outer_dims_perm"])) or order
+    block = dict(zip(positions, tiles, strict=True))
+    if any(size <= 0 for size in (*sizes, *tiles)):
+        return False
+    if any(sizes[axis] % tile for axis, tile in block.items()):
+        return False
+    # An element's place is told by counters; they have to vary in the order of the plain axes.
+    outer = [(axis, 0) for axis in order if sizes[axis] // block.get(axis, 1) > 1]
+    inner = [(axis, 1) for axis in positions if block[axis] > 1]
+    counters = outer + inner
+    return counters == sorted(counters)
+
+
+_PER_ARGUMENT = "arg_attrs"
+
+
+def to_arguments(module: Any, function: Any) -> list[int]:
+    """Make arguments of a function's constant tensors, behind those that it has.
+
+    Args:
+        module: around it.
+        function: a `func.func`; it is changed.
+
+    Returns:
+        The numbers of the new arguments.
+    """
+    block = function.regions[0].blocks[0]
+    kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+    given = list(kind.inputs)
+    first = len(given)
+    for op in [op for op, _, _ in operations(module.operation) if _is_constant_weight(op)]:
+        argument = block.add_argument(op.results[0].type, op.location)
+        op.results[0].replace_all_uses_with(argument)
+        op.erase()
+        given.append(argument.type)
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(given, kind.results))
+    if _PER_ARGUMENT in function.attributes:
+        told = list(ir.ArrayAttr(function.attributes[_PER_ARGUMENT]))
+        told += [ir.DictAttr.get({})] * (len(given) - first)
+        function.attributes[_PER_ARGUMENT] = ir.ArrayAttr.get(told)
+    return list(range(first, len(given)))
+
+
+def _is_constant_weight(op: Any) -> bool:
+    """Whether an op is a constant of several elements that are not all the same number."""
+    if op.name != "arith.constant" or not isinstance(op.results[0].type, ir.RankedTensorType):
+        return False
+    kind = op.results[0].type
+    is_float = isinstance(kind.element_type, ir.FloatType)
+    return is_float and kind.has_static_shape and splat(op.results[0]) is None

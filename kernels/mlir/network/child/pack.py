@@ -12,8 +12,7 @@ from typing import Any
 
 from tilewise.kernels.mlir.frontend.child.read import looked_at
 from tilewise.kernels.mlir.frontend.nest import RefusedError
-from tilewise.kernels.mlir.network.blocks import Blocks, OpBlocks
-from tilewise.kernels.mlir.network.packing import OpShape, PackedOp, packed
+from tilewise.kernels.mlir.network.packing import Blocks, OpBlocks, OpShape, PackedOp, packed
 from tilewise.kernels.mlir.network.plan import Left, Packed, PackPlan, Remaining, counts, told
 from tilewise.kernels.mlir.network.script import emit_packs
 from tilewise.kernels.mlir.transform.module import HEADER_END
@@ -70,11 +69,8 @@ def _plan(module: Any, function: Any, blocks: Blocks) -> PackPlan:
     from iree.compiler import ir
 
     from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_to
-    from tilewise.kernels.mlir.network.child.counting import count
-    from tilewise.kernels.mlir.network.child.layers import layers
-    from tilewise.kernels.mlir.network.child.origins import Origins
-    from tilewise.kernels.mlir.network.child.read import read
-    from tilewise.kernels.mlir.network.child.weights import to_arguments
+    from tilewise.kernels.mlir.network.child.ops import layers, read
+    from tilewise.kernels.mlir.network.child.origins import Origins, count, to_arguments
 
     stage("reading ops")
     with ir.Location.unknown():
@@ -132,7 +128,7 @@ def _places(payload: str, ops: list[PackedOp]) -> dict[str, str]:
     from iree.compiler import ir
 
     from tilewise.kernels.mlir.frontend.child.operations import operations, where
-    from tilewise.kernels.mlir.network.child.layers import at
+    from tilewise.kernels.mlir.network.child.ops import at
 
     there: dict[str, list[str]] = {}
     for op, function, number in operations(ir.Module.parse(payload).operation):

@@ -1,17 +1,59 @@
 """Run a packed network in a process: `python -m tilewise.kernels.mlir.network.child.prove`.
 
-It may die at any moment, as `tilewise.kernels.mlir.proof.child.prove` may.
+It may die at any moment, as `tilewise.kernels.mlir.proof.child.prove` may. Inputs are random, of
+such a size that values neither grow nor die out through many layers.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tilewise.kernels.mlir.network.child.inputs import KINDS, network_inputs
+from tilewise.kernels.mlir.lowering.functions import Shaped, is_float
 from tilewise.kernels.mlir.proof.child.any_payload import Functions, compare_runs, payload_alone
+from tilewise.kernels.mlir.proof.child.inputs import in_type, uniform
 from tilewise.kernels.mlir.proof.child.stages import Finding, establish, serve
 from tilewise.kernels.mlir.proof.proof import Found
+from tilewise.kernels.oracle.operands import Array
 from tilewise.kernels.system.limited_child import stage
+
+Generator = np.random.Generator
+
+
+def normal(random: Generator, kind: Shaped, depth: int) -> Array:
+    """Of both signs; half of what a relu reads is cut off."""
+    return random.standard_normal(kind.shape) * (2 / depth if depth else 1) ** 0.5
+
+
+def positive(random: Generator, kind: Shaped, depth: int) -> Array:
+    """Above zero: nothing cancels, no relu cuts, and zeros of padding alone are zeros."""
+    return random.uniform(0.5, 1.5, kind.shape) / max(depth, 1)
+
+
+KINDS: dict[str, Callable[[Generator, Shaped, int], Array]] = {
+    kind.__name__: kind for kind in (normal, positive)
+}
+
+
+def network_inputs(
+    kind: str, arguments: Sequence[Shaped], depths: Sequence[int], seed: int
+) -> list[Array]:
+    """Random values of one of `KINDS` for every argument; integers are any.
+
+    Args:
+        kind: its name.
+        arguments: of the network's function.
+        depths: for each of them how many products are summed where it is a weight, else 0.
+        seed: of the values.
+    """
+    random = np.random.default_rng([seed, *kind.encode()])
+    return [
+        in_type(
+            KINDS[kind](random, one, depth) if is_float(one.element) else uniform(random, one), one
+        )
+        for one, depth in zip(arguments, depths, strict=True)
+    ]
+
 
 LITTLE_WORK = 1 << 28
 """Steps of loops that take less time one by one than LLVM takes to make vectors of them."""

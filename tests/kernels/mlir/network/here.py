@@ -4,8 +4,8 @@ import json
 import tempfile
 from pathlib import Path
 
-from tilewise.kernels.mlir.network.blocks import Blocks
 from tilewise.kernels.mlir.network.pack import run_request, wishes
+from tilewise.kernels.mlir.network.packing import Blocks
 from tilewise.kernels.mlir.network.plan import PackPlan
 from tilewise.kernels.mlir.proof.proof import Found
 from tilewise.kernels.system.typed_json import from_json

@@ -11,8 +11,7 @@ pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed
 
 from iree.compiler import ir
 
-from tilewise.kernels.mlir.network.child.counting import count
-from tilewise.kernels.mlir.network.child.origins import Origins
+from tilewise.kernels.mlir.network.child.origins import Origins, count
 
 
 @st.composite

@@ -6,12 +6,17 @@ from hypothesis import strategies as st
 
 from tests.kernels.mlir.network import networks
 from tests.kernels.mlir.network.here import pack
-from tilewise.kernels.mlir.network.blocks import Blocks
-from tilewise.kernels.mlir.network.compute import emit_layer
-from tilewise.kernels.mlir.network.layer import Layer, LayerShape
-from tilewise.kernels.mlir.network.layer_proof import prove_layers
-from tilewise.kernels.mlir.network.tiles import SETS_BYTES, SPARE_REGISTERS, Tile, tile_of
-from tilewise.kernels.mlir.network.windows import MOST_PRODUCTS
+from tilewise.kernels.mlir.network.compute import (
+    MOST_PRODUCTS,
+    SETS_BYTES,
+    SPARE_REGISTERS,
+    Tile,
+    emit_layer,
+    tile_of,
+)
+from tilewise.kernels.mlir.network.pack import prove_layers
+from tilewise.kernels.mlir.network.packing import Blocks
+from tilewise.kernels.mlir.network.plan import Layer, LayerShape
 from tilewise.kernels.mlir.proof.proof import Found
 from tilewise.kernels.target import Target, detect
 

@@ -7,8 +7,8 @@ import pytest
 from tests.kernels.mlir.network import networks, torch_networks
 from tests.kernels.mlir.network.here import pack, prove
 from tilewise.kernels.errors import ModuleError
-from tilewise.kernels.mlir.network.blocks import Blocks, OpBlocks
 from tilewise.kernels.mlir.network.pack import pack_module, prove_packs
+from tilewise.kernels.mlir.network.packing import Blocks, OpBlocks
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

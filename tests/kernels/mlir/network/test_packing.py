@@ -5,8 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewise.kernels.mlir.frontend.nest import Operand, RefusedError
-from tilewise.kernels.mlir.network.blocks import LEAST, Blocks, OpBlocks, block_of
-from tilewise.kernels.mlir.network.packing import OpShape, Order, packed
+from tilewise.kernels.mlir.network.packing import (
+    LEAST,
+    Blocks,
+    OpBlocks,
+    OpShape,
+    Order,
+    block_of,
+    packed,
+)
 
 
 @given(st.integers(1, 5000), st.integers(0, 64))

@@ -4,8 +4,8 @@ import pytest
 
 from tests.kernels.mlir.network.here import pack, prove
 from tilewise.kernels.errors import ModuleError
-from tilewise.kernels.mlir.network.blocks import Blocks
 from tilewise.kernels.mlir.network.pack import pack_module
+from tilewise.kernels.mlir.network.packing import Blocks
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

@@ -13,8 +13,12 @@ from tilewise.kernels.errors import PlaceError, ScheduleError, UnsupportedError
 from tilewise.kernels.mlir.frontend.graph import LoneOp
 from tilewise.kernels.mlir.frontend.read import read_op
 from tilewise.kernels.mlir.normalised.normal_form import normal_form, schedulable
-from tilewise.kernels.mlir.normalised.prove import prove_lone, transform_lone, with_op
-from tilewise.kernels.mlir.normalised.script import emit_normalised
+from tilewise.kernels.mlir.normalised.prove import (
+    emit_normalised,
+    prove_lone,
+    transform_lone,
+    with_op,
+)
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Pack, Register, Schedule, Split, Stream, Tile, loop_nest
 

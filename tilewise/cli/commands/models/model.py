@@ -185,7 +185,7 @@ def _note(text: str) -> None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be typed after `tilewise model`."""
-    parser.description = f"{parser.description}\n\n{OUTPUTS}"
+    parser.epilog = f"{OUTPUTS}\n{parser.epilog}"
     parser.add_argument("file", metavar="FILE", help="linalg, torch, StableHLO, TOSA or ONNX")
     parser.add_argument(
         "--as", dest="way", choices=("iree", "native", "packs"), help="what is written"

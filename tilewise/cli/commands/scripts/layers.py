@@ -14,8 +14,8 @@ from tilewise.kernels.target import detect
 
 if TYPE_CHECKING:  # they load MLIR's child processes
     from tilewise.kernels.mlir.frontend.read import Limits
-    from tilewise.kernels.mlir.network.layer import Layer
-    from tilewise.kernels.mlir.network.layer_proof import ProvenLayer
+    from tilewise.kernels.mlir.network.pack import ProvenLayer
+    from tilewise.kernels.mlir.network.plan import Layer
 
 MANIFEST = "layers.json"
 Json = dict[str, Any]
@@ -47,7 +47,7 @@ def write_layers(layers: "Sequence[Layer]", folder: Path, limits: "Limits") -> l
     Raises:
         BadInputError, TilewiseError: a file cannot be written.
     """
-    from tilewise.kernels.mlir.network.layer_proof import prove_layers
+    from tilewise.kernels.mlir.network.pack import prove_layers
     from tilewise.kernels.mlir.transform.module import with_function
 
     rows = []

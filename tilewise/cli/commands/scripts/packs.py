@@ -17,7 +17,7 @@ from tilewise.requirements import require
 
 if TYPE_CHECKING:  # they load MLIR's child processes
     from tilewise.kernels.mlir.frontend.read import Limits
-    from tilewise.kernels.mlir.network.blocks import Blocks, OpBlocks
+    from tilewise.kernels.mlir.network.packing import Blocks, OpBlocks
     from tilewise.kernels.mlir.network.plan import PackPlan
     from tilewise.kernels.mlir.proof.proof import Proof
 
@@ -124,7 +124,7 @@ def _told(message: str) -> str:
 
 
 def _blocks(options: argparse.Namespace) -> "Blocks":
-    from tilewise.kernels.mlir.network.blocks import Blocks
+    from tilewise.kernels.mlir.network.packing import Blocks
 
     lanes = detect().lanes("f32")
     return Blocks(
@@ -141,7 +141,7 @@ def _size(name: str, given: int | None, usual: int) -> int:
 
 
 def _of_op(text: str) -> "tuple[int, OpBlocks]":
-    from tilewise.kernels.mlir.network.blocks import OpBlocks
+    from tilewise.kernels.mlir.network.packing import OpBlocks
 
     found = _BLOCKS.fullmatch(text)
     if found is None:

@@ -1,6 +1,9 @@
-"""The layers of a packed module, each in a function of its own: a contraction and what ends it."""
+"""The ops of a module that may be packed, and the layers of one that was packed."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from iree.compiler import ir
@@ -17,12 +20,131 @@ from tilewise.kernels.mlir.frontend.child.values import (
     splat,
     structured,
 )
-from tilewise.kernels.mlir.frontend.nest import RefusedError
-from tilewise.kernels.mlir.network.child.origins import read_by
-from tilewise.kernels.mlir.network.child.read import pools
-from tilewise.kernels.mlir.network.layer import Layer, LayerShape
+from tilewise.kernels.mlir.frontend.nest import Nest, Operand, RefusedError, is_contraction
+from tilewise.kernels.mlir.network.child.origins import Origins, argument_behind, read_by
+from tilewise.kernels.mlir.network.packing import OpShape
+from tilewise.kernels.mlir.network.plan import Layer, LayerShape, Left
 
+KNOWN = ("arith.", "builtin.", "func.", "linalg.", "math.", "tensor.", "ml_program.", "util.")
+"""Dialects whose other ops packs may pass, or that compute no tensors."""
+UNKNOWN = "is nothing that packs know: what it reads and makes stays plain"
 INPUTS = 2
+
+
+@dataclass
+class Seen:
+    """What a module holds.
+
+    Attributes:
+        ops: that may be packed.
+        counts: of ops of each name.
+        left: ops that cannot be packed, and why.
+        depths: for each argument that is a weight how many products are summed with it.
+    """
+
+    ops: list[OpShape] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    left: list[Left] = field(default_factory=list)
+    depths: dict[int, int] = field(default_factory=dict)
+
+
+def read(module: Any, origins: Origins) -> Seen:
+    """The ops of a module.
+
+    Args:
+        module: on linalg.
+        origins: of its values.
+    """
+    seen = Seen()
+    for op, function, number in operations(module.operation):
+        name, place = op.name, where(op, function, number)
+        seen.counts[name] += 1
+        if not name.startswith(KNOWN):
+            seen.left.append(Left(name, place, UNKNOWN))
+            continue
+        if name.startswith("linalg.") and structured(op) is None:
+            seen.left.append(Left(name, place, UNKNOWN))
+            continue
+        try:
+            shape = _shape(op, seen.counts[name] - 1, place, origins)
+        except RefusedError as refusal:
+            seen.left.append(Left(name, place, str(refusal)))
+            continue
+        if shape is not None:
+            seen.ops.append(shape)
+            if (argument := argument_behind(op.operands[1])) is not None:
+                seen.depths[argument] = _depth(shape)
+    return seen
+
+
+def _depth(op: OpShape) -> int:
+    """How many products make one element of the result."""
+    return prod(op.extents[dim] for dim in op.inputs[1].dims - op.result.dims)
+
+
+def _shape(op: Any, number: int, place: str, origins: Origins) -> OpShape | None:
+    """An op that multiplies or pools; None for one that packs pass, or do not.
+
+    Raises:
+        RefusedError: it does, and cannot be packed.
+    """
+    seen = structured(op)
+    if seen is None or len(seen.inputs) < INPUTS:
+        return None
+    is_pool = pools(seen)
+    if not is_pool and not _multiplies(seen):
+        return None
+    if len(seen.inputs) > INPUTS:
+        raise RefusedError("has inputs besides the two that are multiplied")
+    operands = seen.operand(0), seen.operand(1), seen.operand(INPUTS)
+    if not is_pool and not _slides(operands[0]) and _slides(operands[1]):
+        raise RefusedError("reads its image as the second input")
+    return OpShape(
+        op.name,
+        number,
+        place,
+        extents(operands),
+        operands[:2],
+        operands[2],
+        not is_pool and origins.is_weight(seen.inputs[1]),
+        is_pool,
+    )
+
+
+def _slides(operand: Operand) -> bool:
+    return any(len(axis) > 1 or (axis and axis[0][1] != 1) for axis in operand.axes)
+
+
+def pools(op: Structured) -> bool:
+    """Whether an op looks at windows of its first input alone; the second has their size."""
+    first = op.maps[0]
+    if len(op.inputs) != INPUTS or first is None:
+        return False
+    is_read = next(iter(op.body.arguments[1].uses), None) is not None
+    return not is_read and any(len(axis) > 1 for axis in first)
+
+
+def _multiplies(op: Structured) -> bool:
+    """Whether an op sums products of two inputs, in whatever types.
+
+    Raises:
+        RefusedError: its shapes are not static.
+    """
+    first, second, result = op.maps[0], op.maps[1], op.maps[-1]
+    if first is None or second is None or result is None:
+        return False
+    of_first, of_second, of_result = (
+        {dim for axis in axes for dim, _ in axis} for axes in (first, second, result)
+    )
+    if not of_first & of_second - of_result:
+        return False
+    if len(op.inputs) == INPUTS and not is_multiply_add(body_of(op, knows_tensors=False), INPUTS):
+        return False
+    operands = op.operand(0), op.operand(1), op.operand(len(op.inputs))
+    nest = Nest(extents(operands), *operands)
+    return nest.has_windows or is_contraction(nest)
+
+
 TYPES = {("f32", "f32", "f32"), ("bf16", "bf16", "f32")}
 """Of the operands of what has a compute script."""
 
@@ -40,7 +162,7 @@ def layers(module: Any, places: Mapping[str, str]) -> list[Layer]:
     found: dict[str, Layer] = {}
     for op, function, number in operations(module.operation):
         place = places.get(at(where(op, function, number)))
-        shape = None if place is None else _shape(op)
+        shape = None if place is None else _layer_shape(op)
         if place is None or shape is None:
             continue
         start, chain = list(_start(op)), list(_chain(op))
@@ -55,7 +177,7 @@ def at(place: str) -> str:
     return place.rpartition(" ")[0]
 
 
-def _shape(op: Any) -> LayerShape | None:
+def _layer_shape(op: Any) -> LayerShape | None:
     """The loops of an op that multiplies and adds over blocks, or pools; None for any other."""
     if op.name != "linalg.generic":
         return None
