@@ -31,7 +31,7 @@ import numpy as np
 
 from benchmarks.kernels.threads import best_steps
 from tilewise.bench.machine import processor
-from tilewise.kernels.native.jit.functions import load
+from tilewise.kernels.native.jit.loading import load
 from tilewise.kernels.native.microbench import peak_gflops
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.nest import count

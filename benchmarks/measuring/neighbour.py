@@ -70,7 +70,7 @@ def compile_for_ever(text: str) -> None:
     """What the neighbour does: the code generation of micro-kernels, never from the cache."""
     from llvmlite import ir
 
-    from tilewise.kernels.native.jit.functions import emit_all
+    from tilewise.kernels.native.jit.loading import emit_all
     from tilewise.kernels.native.jit.object_code import compile_module
     from tilewise.kernels.native.plan import plan
 

@@ -30,7 +30,7 @@ from tilewise.kernels.native.ir.vectors import (
     const,
     internal_function,
 )
-from tilewise.kernels.native.jit.engines import Loaded
+from tilewise.kernels.native.jit.loading import Loaded
 from tilewise.kernels.native.jit.object_code import compile_module
 from tilewise.kernels.target import Target, resolve
 from tilewise.search.timing.measure import interleave

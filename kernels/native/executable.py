@@ -6,8 +6,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.native.jit.drivers import Drivers, driver_code, load_driver
-from tilewise.kernels.native.jit.functions import CompiledKernels, code_of, compile_kernels
+from tilewise.kernels.native.jit.loading import (
+    CompiledKernels,
+    Drivers,
+    code_of,
+    compile_kernels,
+    driver_code,
+    load_driver,
+)
 from tilewise.kernels.native.macrokernel.pack_printer import PACK_A_SHIFT, PACK_B_SHIFT
 from tilewise.kernels.native.macrokernel.parameters import (
     COUNT,

@@ -30,7 +30,7 @@ from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import Loop
 from tilewise.kernels.native.ir.dot_products import multiply_add
 from tilewise.kernels.native.ir.vectors import ELEMENTS, Vectors, const, internal_function
-from tilewise.kernels.native.jit.engines import Loaded
+from tilewise.kernels.native.jit.loading import Loaded
 from tilewise.kernels.native.jit.object_code import compile_module
 from tilewise.kernels.native.threads.pinning import pin, usable_processors
 from tilewise.kernels.target import detect

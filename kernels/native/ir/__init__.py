@@ -1,4 +1,1 @@
-"""LLVM IR written as text: instructions, vectors, loops, dot products.
-
-Face: `Builder`, `Vectors`, `Loop`, `branch`.
-"""
+"""LLVM IR written as text: instructions, vectors, loops, shuffles, dot products."""

@@ -1,34 +1,181 @@
 """LLVM's instructions, written as text at once.
 
-llvmlite's builder keeps an object of each, for those who look at what they built or change
-it. Nobody here does, and the objects and their printing took most of the time before LLVM's
-own. Types, constants, functions and blocks stay llvmlite's; the methods have the names and the
-arguments of its `IRBuilder`, for `tilewise.kernels.native.language.primitives` is emitted through
-either.
+llvmlite's builder keeps an object of each instruction for those who inspect or change it. Nobody
+here does, and the objects and their printing took most of the time before LLVM's own. Types,
+constants, functions and blocks stay llvmlite's; methods have the names and arguments of its
+`IRBuilder`: the primitives of `tilewise.kernels.native.language` are emitted through either.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import Any, Self
 
 from llvmlite import ir
-
-from tilewise.kernels.native.ir.cursor import Cursor
-from tilewise.kernels.native.ir.values import Written, constant_of, typed
 
 _I1, _I64 = ir.IntType(1), ir.IntType(64)
 _COMPARISONS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 
 
-class Builder(Cursor):
-    """The instructions that are used here, written at a cursor."""
+class Written:
+    """The value of an instruction.
+
+    Attributes:
+        type: its type.
+        reference: how others refer to it.
+        typed: the type and the reference.
+        base: what it is the sum of, with the integer `more`; None for anything but such a sum.
+    """
+
+    __slots__ = ("base", "more", "reference", "type", "typed")
+
+    def __init__(self, kind: Any, reference: str, base: Any = None, more: int = 0) -> None:
+        self.type = kind
+        self.reference = reference
+        self.typed = f"{kind} {reference}"
+        self.base = base
+        self.more = more
+
+    def get_reference(self) -> str:
+        """Return how others refer to it, as llvmlite's own values do."""
+        return self.reference
+
+
+class Phi(Written):
+    """A value that depends on the block that control comes from; complete when printed."""
+
+    __slots__ = ("_incoming",)
+
+    def __init__(self, kind: Any, reference: str) -> None:
+        super().__init__(kind, reference)
+        self._incoming: list[str] = []
+
+    def add_incoming(self, value: Any, block: ir.Block) -> None:
+        """Take `value` where control comes from `block`."""
+        self._incoming.append(f"[{value.get_reference()}, {block.get_reference()}]")
+
+    def __str__(self) -> str:
+        return f"{self.reference} = phi {self.type} {', '.join(self._incoming)}"
+
+
+def typed(value: Any) -> str:
+    """Return a value as an operand: its type and how others refer to it."""
+    if isinstance(value, Written):
+        return value.typed
+    return f"{value.type} {value.get_reference()}"
+
+
+def _constant_of(value: Any) -> int | None:
+    """Return the integer of a constant; None for anything else."""
+    constant = value.constant if isinstance(value, ir.Constant) else None
+    return constant if isinstance(constant, int) else None
+
+
+def _binary(name: str) -> "Callable[[Builder, Any, Any], Written]":
+    """Return the method for an instruction of two operands of the type that it gives."""
+
+    def write(self: "Builder", x: Any, y: Any) -> Written:
+        return self.write(x.type, f"{name} {typed(x)}, {y.get_reference()}")
+
+    return write
+
+
+def _cast(name: str) -> "Callable[[Builder, Any, Any], Any]":
+    """Return the method for a conversion to a type; a value of that type stays as it is."""
+
+    def write(self: "Builder", value: Any, kind: Any) -> Any:
+        if value.type == kind:
+            return value
+        return self.write(kind, f"{name} {typed(value)} to {kind}")
+
+    return write
+
+
+class Builder:
+    """Writes instructions at the end of a block; `beside` makes another for the same function.
+
+    Attributes:
+        block: the block that is written to.
+    """
+
+    def __init__(self, block: ir.Block, names: Iterator[int] | None = None) -> None:
+        self.block = block
+        self._names = count() if names is None else names
+
+    def beside(self, block: ir.Block) -> Self:
+        """Return a second builder for the function, which knows the names of the first."""
+        return type(self)(block, self._names)
+
+    @property
+    def module(self) -> ir.Module:
+        """Return the module of the function."""
+        return self.block.function.module
+
+    def write(self, kind: Any, text: str, base: Any = None, more: int = 0) -> Written:
+        """Write an instruction that gives a value; `base` and `more` of a sum with an integer."""
+        reference = f"%v{next(self._names)}"
+        self.block.instructions.append(f"{reference} = {text}")
+        return Written(kind, reference, base, more)
+
+    def put(self, text: str) -> None:
+        """Write an instruction that gives no value."""
+        self.block.instructions.append(text)
+
+    # Blocks and branches --------------------------------------------------------------------
+
+    def append_basic_block(self, name: str = "") -> ir.Block:
+        """Add a block to the function."""
+        return self.block.function.append_basic_block(name)
+
+    def position_at_end(self, block: ir.Block) -> None:
+        """Go on at the end of `block`."""
+        self.block = block
+
+    def phi(self, kind: Any) -> Phi:
+        """Write a value whose sources are added later."""
+        made = Phi(kind, f"%v{next(self._names)}")
+        self.block.instructions.append(made)
+        return made
+
+    def branch(self, to: ir.Block) -> None:
+        """Jump to a block."""
+        self._end(f"br {typed(to)}")
+
+    def cbranch(self, condition: Any, yes: ir.Block, no: ir.Block) -> None:
+        """Jump to one of two blocks."""
+        self._end(f"br {typed(condition)}, {typed(yes)}, {typed(no)}")
+
+    def ret(self, value: Any) -> None:
+        """Return a value."""
+        self._end(f"ret {typed(value)}")
+
+    def ret_void(self) -> None:
+        """Return."""
+        self._end("ret void")
+
+    @contextmanager
+    def if_then(self, condition: Any) -> Iterator[None]:
+        """Write what follows under a condition."""
+        then, after = self.append_basic_block("if"), self.append_basic_block("endif")
+        self.cbranch(condition, then, after)
+        self.position_at_end(then)
+        yield
+        if not self.block.is_terminated:
+            self.branch(after)
+        self.position_at_end(after)
+
+    def _end(self, text: str) -> None:
+        assert not self.block.is_terminated, f"{text} behind {self.block.terminator}"
+        self.put(text)
+        self.block.terminator = text
 
     # Arithmetic -----------------------------------------------------------------------------
 
     def add(self, x: Any, y: Any) -> Any:
-        """The sum x + y of integers; constants are added up, for addresses have many."""
-        known, more = constant_of(x), constant_of(y)
+        """Add integers; constants are added up, because addresses have many."""
+        known, more = _constant_of(x), _constant_of(y)
         if more is None:
-            return self._binary("add", x, y) if known is None else self.add(y, x)
+            return self._add(x, y) if known is None else self.add(y, x)
         if known is not None:
             return ir.Constant(x.type, known + more)
         base = x
@@ -38,122 +185,67 @@ class Builder(Cursor):
             return base
         return self.write(x.type, f"add {typed(base)}, {more}", base, more)
 
-    def sub(self, x: Any, y: Any) -> Any:
-        """The difference x - y of integers."""
-        return self._binary("sub", x, y)
-
     def mul(self, x: Any, y: Any) -> Any:
-        """The product x * y of integers; not written where it is known, or x."""
-        known, times = constant_of(x), constant_of(y)
+        """Multiply integers; nothing is written where the product is known, or x."""
+        known, times = _constant_of(x), _constant_of(y)
         if times == 1:
             return x
         if known is not None and times is not None:
             return ir.Constant(x.type, known * times)
-        return self._binary("mul", x, y)
+        return self._mul(x, y)
 
-    def sdiv(self, x: Any, y: Any) -> Any:
-        """The quotient of signed integers, rounded to zero."""
-        return self._binary("sdiv", x, y)
-
-    def srem(self, x: Any, y: Any) -> Any:
-        """The rest of `sdiv`, with the sign of x."""
-        return self._binary("srem", x, y)
-
-    def and_(self, x: Any, y: Any) -> Any:
-        """Bits set in both."""
-        return self._binary("and", x, y)
-
-    def or_(self, x: Any, y: Any) -> Any:
-        """Bits set in either."""
-        return self._binary("or", x, y)
-
-    def xor(self, x: Any, y: Any) -> Any:
-        """Bits set in one."""
-        return self._binary("xor", x, y)
-
-    def shl(self, x: Any, y: Any) -> Any:
-        """The value x shifted left."""
-        return self._binary("shl", x, y)
-
-    def ashr(self, x: Any, y: Any) -> Any:
-        """The value x shifted right, its sign kept."""
-        return self._binary("ashr", x, y)
-
-    def fadd(self, x: Any, y: Any) -> Any:
-        """The sum x + y of floats."""
-        return self._binary("fadd", x, y)
-
-    def fsub(self, x: Any, y: Any) -> Any:
-        """The difference x - y of floats."""
-        return self._binary("fsub", x, y)
-
-    def fmul(self, x: Any, y: Any) -> Any:
-        """The product x * y of floats."""
-        return self._binary("fmul", x, y)
+    _add, _mul, sub = _binary("add"), _binary("mul"), _binary("sub")
+    sdiv, srem = _binary("sdiv"), _binary("srem")  # the quotient is rounded to zero
+    and_, or_, xor = _binary("and"), _binary("or"), _binary("xor")
+    shl, ashr = _binary("shl"), _binary("ashr")
+    fadd, fsub, fmul = _binary("fadd"), _binary("fsub"), _binary("fmul")
 
     def icmp_signed(self, sign: str, x: Any, y: Any) -> Written:
-        """A comparison of signed integers."""
+        """Compare signed integers."""
         order = "" if sign in ("==", "!=") else "s"
         return self._compare(f"icmp {order}", sign, x, y)
 
     def fcmp_ordered(self, sign: str, x: Any, y: Any) -> Written:
-        """A comparison of floats, false where one is a NaN."""
+        """Compare floats; false where one is a NaN."""
         return self._compare("fcmp o", sign, x, y)
 
+    def _compare(self, how: str, sign: str, x: Any, y: Any) -> Written:
+        kind = ir.VectorType(_I1, x.type.count) if isinstance(x.type, ir.VectorType) else _I1
+        return self.write(kind, f"{how}{_COMPARISONS[sign]} {typed(x)}, {y.get_reference()}")
+
     def select(self, condition: Any, x: Any, y: Any) -> Written:
-        """The value x where the condition holds, else y."""
+        """Give x where the condition holds, else y."""
         return self.write(x.type, f"select {typed(condition)}, {typed(x)}, {typed(y)}")
 
     # Conversions ----------------------------------------------------------------------------
 
-    def trunc(self, value: Any, kind: Any) -> Any:
-        """The low bits of integers."""
-        return self._cast("trunc", value, kind)
-
-    def zext(self, value: Any, kind: Any) -> Any:
-        """Unsigned integers as wider ones."""
-        return self._cast("zext", value, kind)
-
-    def sext(self, value: Any, kind: Any) -> Any:
-        """Signed integers as wider ones."""
-        return self._cast("sext", value, kind)
-
-    def fpext(self, value: Any, kind: Any) -> Any:
-        """Floats as wider ones."""
-        return self._cast("fpext", value, kind)
-
-    def bitcast(self, value: Any, kind: Any) -> Any:
-        """The same bits as another type."""
-        return self._cast("bitcast", value, kind)
-
-    def inttoptr(self, value: Any, kind: Any) -> Any:
-        """An address as a pointer."""
-        return self._cast("inttoptr", value, kind)
+    trunc, zext, sext, fpext = _cast("trunc"), _cast("zext"), _cast("sext"), _cast("fpext")
+    bitcast, inttoptr = _cast("bitcast"), _cast("inttoptr")
 
     def ptrtoint(self, pointer: Any) -> Written:
-        """A pointer as an address."""
+        """Convert a pointer to an address."""
         return self.write(_I64, f"ptrtoint {typed(pointer)} to {_I64}")
 
     # Vectors --------------------------------------------------------------------------------
 
     def insert_element(self, vector: Any, element: Any, at: Any) -> Written:
-        """The vector with one element replaced."""
+        """Replace one element of a vector."""
         operands = f"{typed(vector)}, {typed(element)}, {typed(at)}"
         return self.write(vector.type, f"insertelement {operands}")
 
     def shuffle_vector(self, x: Any, y: Any, lanes: Any) -> Written:
-        """Elements of x and y, in the order that the constant `lanes` says."""
+        """Pick elements of x and y, in the order of the constant `lanes`."""
         kind = ir.VectorType(x.type.element, lanes.type.count)
         return self.write(kind, f"shufflevector {typed(x)}, {typed(y)}, {typed(lanes)}")
 
     # Memory ---------------------------------------------------------------------------------
 
     def alloca(self, kind: Any) -> Written:
-        """A place on the stack."""
+        """Reserve memory on the stack."""
         return self.write(kind.as_pointer(), f"alloca {kind}")
 
     def load(self, at: Any, align: int | None = None) -> Written:
-        """What lies at a pointer."""
+        """Read what a pointer points to."""
         kind = at.type.pointee
         return self.write(kind, f"load {kind}, {typed(at)}{_aligned(align)}")
 
@@ -162,23 +254,23 @@ class Builder(Cursor):
         self.put(f"store {typed(value)}, {typed(at)}{_aligned(align)}{marks}")
 
     def load_atomic(self, at: Any, ordering: str, align: int) -> Written:
-        """What lies at a pointer that other threads write to."""
+        """Read what other threads write."""
         kind = at.type.pointee
         return self.write(kind, f"load atomic {kind}, {typed(at)} {ordering}{_aligned(align)}")
 
     def store_atomic(self, value: Any, at: Any, ordering: str, align: int) -> None:
-        """Write to a pointer that other threads read."""
+        """Write what other threads read."""
         self.put(f"store atomic {typed(value)}, {typed(at)} {ordering}{_aligned(align)}")
 
     def atomic_rmw(self, operation: str, at: Any, value: Any, ordering: str) -> Written:
-        """Change what lies at a pointer; what it was before."""
+        """Change what a pointer points to; return what it was before."""
         text = f"atomicrmw {operation} {typed(at)}, {typed(value)} {ordering}"
         return self.write(value.type, text)
 
     # Calls ----------------------------------------------------------------------------------
 
     def call(self, function: Any, arguments: Sequence[Any]) -> Written | None:
-        """Call a function, or what a pointer to one points to; nothing for a void one."""
+        """Call a function, or what a pointer to one points to; None of a void one."""
         is_known = isinstance(function, ir.Function)
         gives = (function.function_type if is_known else function.type.pointee).return_type
         given = ", ".join([typed(argument) for argument in arguments])
@@ -189,24 +281,12 @@ class Builder(Cursor):
         return self.write(gives, text)
 
     def opaque(self, value: Any, register: str) -> Written:
-        """The value, without how it came about: no instruction, but no pass looks behind it.
+        """Return the value such that no pass sees how it was computed; costs no instruction.
 
         `register` is the letter by which inline assembly names the kind that holds it.
         """
         text = f'call {value.type} asm "", "={register},0"({typed(value)})'
         return self.write(value.type, text)
-
-    def _binary(self, name: str, x: Any, y: Any) -> Written:
-        return self.write(x.type, f"{name} {typed(x)}, {y.get_reference()}")
-
-    def _compare(self, how: str, sign: str, x: Any, y: Any) -> Written:
-        kind = ir.VectorType(_I1, x.type.count) if isinstance(x.type, ir.VectorType) else _I1
-        return self.write(kind, f"{how}{_COMPARISONS[sign]} {typed(x)}, {y.get_reference()}")
-
-    def _cast(self, name: str, value: Any, kind: Any) -> Any:
-        if value.type == kind:
-            return value
-        return self.write(kind, f"{name} {typed(value)} to {kind}")
 
 
 def _aligned(align: int | None) -> str:

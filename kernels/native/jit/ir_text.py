@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from tilewise.kernels.native.jit.functions import emit_all
+from tilewise.kernels.native.jit.loading import emit_all
 from tilewise.kernels.native.microkernels.specs import MicroKernel
 from tilewise.kernels.native.microkernels.use import ANYHOW, Use
 
@@ -25,7 +25,7 @@ class KernelText:
 
 
 def kernel_text(kernel: MicroKernel, use: Use = ANYHOW) -> KernelText:
-    """The IR of a micro-kernel for a use, with names that no other kernel in a process has."""
+    """Return the IR of a micro-kernel for a use, with names unique to its text."""
     module = ir.Module("kernel")
     functions = emit_all(module, kernel, use)
     for function in functions:
@@ -41,7 +41,7 @@ def kernel_text(kernel: MicroKernel, use: Use = ANYHOW) -> KernelText:
 
 
 def _plain(text: str) -> str:
-    """Llvmlite's spelling without needless quotes, typed pointers and repeated zeros."""
+    """Return llvmlite's text without needless quotes, typed pointers and repeated zeros."""
     text = re.sub(r'([%@])"([-\w$.]+)"', r"\1\2", text)
     text = re.sub(r'^"?([-\w$.]+)"?:$', r"\1:", text, flags=re.MULTILINE)
     text = re.sub(r"(<\d+ x \w+>|\b\w+)\*", "ptr", text)

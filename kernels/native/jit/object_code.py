@@ -1,26 +1,38 @@
-"""Modules into object code, for this machine.
+"""Modules compiled to object code for this machine, and kept in the cache folder for others.
 
-Packs and inner products get Numba's own passes for the module that users export (level 3, with
-vectorised loops), run once and not after a cheaper round that is for reference counts. The other
-micro-kernels are written as they shall be, and get none: LLVM's code generator makes the inner
-loops of them that it makes after level 3, but for how they count their turns. Drivers get those
-of level 1 that work on one function, which leave them as fast as all of it does.
+Packs and inner products get the passes of level 3 with vectorised loops, as Numba gives them to the
+module that users export, but once, without the cheaper round for reference counts. The other
+micro-kernels get no passes: LLVM's code generator makes the same inner loops of them as after
+level 3, but for how they count their trips. Macro-kernels get the passes of level 1 that work on
+one function; all of level 1 makes them no faster.
 """
 
 import functools
 import hashlib
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
 from typing import Any, Literal
 
 import llvmlite.binding as llvm
 from llvmlite import ir
 
+from tilewise.kernels.system.cache_folder import cache_dir
+from tilewise.kernels.system.regular_file import read_regular
+from tilewise.kernels.system.toolchain import identity
+
+MOST_BYTES = 256 << 20  # of kept objects; the ones used longest ago go first
+_DIGEST = 32
+_COUNT_EVERY = 64
+_kept = count(1)
 _INTRINSIC = "llvm."
 
 Passes = Literal["level 3", "level 1 by function", "none"]
-"""LLVM's own for level 3 with vectorised loops; those for level 1 that work on one function;
-or none, for code whose vectors and loops are as they shall be."""
+"""LLVM's own for level 3 with vectorised loops; those for level 1 that work on one function; none
+for code whose vectors and loops are final."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +55,14 @@ def compile_module(
 ) -> ObjectCode:
     """Optimise `module` and emit it for this machine, with `functions` to be found by name.
 
-    The names tell them from those of any other module, which an engine may hold beside it;
-    what else the module defines is its own.
+    No other module has these names, because an engine holds several modules. Whatever else the
+    module defines is private.
     """
     machine = _compiling_machine()
     for function in functions:
         function.linkage = "external"
     module.triple = llvm.get_process_triple()
-    # Without it the passes assume less alignment than the machine has.
+    # Without a layout the passes assume less alignment than the machine has.
     module.data_layout = str(machine.target_data)
     text = str(module)
     parsed = llvm.parse_assembly(text)
@@ -69,7 +81,7 @@ def compile_module(
 
 
 def optimise(parsed: llvm.ModuleRef, machine: llvm.TargetMachine, passes: Passes) -> None:
-    """Run passes of LLVM's over a module."""
+    """Run LLVM's passes over a module."""
     if passes == "none":
         return
     is_thorough = passes == "level 3"
@@ -88,25 +100,20 @@ def optimise(parsed: llvm.ModuleRef, machine: llvm.TargetMachine, passes: Passes
 
 @functools.lru_cache(maxsize=1)
 def features() -> str:
-    """What this processor can do, by LLVM's names."""
+    """Return what this processor can do, by LLVM's names."""
     return str(llvm.get_host_cpu_features().flatten())
 
 
 @functools.lru_cache(maxsize=1)
-def _initialize() -> None:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-
-
-@functools.lru_cache(maxsize=1)
 def _compiling_machine() -> Any:
-    """One for all that is compiled: it works out once what the processor can do."""
+    """Return the machine that compiles everything; making one takes a while."""
     return new_machine()
 
 
 def new_machine() -> Any:
-    """A new one each time: an engine owns, and in the end frees, the machine that it is given."""
-    _initialize()
+    """Return a new machine each time: an engine owns, and in the end frees, its machine."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
     is_x86 = llvm.get_process_triple().startswith(("x86_64", "i686"))
     return llvm.Target.from_default_triple().create_target_machine(
         opt=3,
@@ -116,3 +123,77 @@ def new_machine() -> Any:
         codemodel="jitdefault",
         jit=True,
     )
+
+
+def object_code(
+    name: str, emit: Callable[[ir.Module], Sequence[ir.Function]], passes: Passes
+) -> ObjectCode:
+    """Return the object kept under `name`; where none is, make it of what `emit` adds."""
+    made = kept_object(name)
+    if made is None:
+        module = ir.Module("object")
+        made = compile_module(module, emit(module), passes)
+        keep_object(name, made)
+    return made
+
+
+def kept_object(name: str) -> ObjectCode | None:
+    """Return the object kept under `name`; None when there is none, or it is damaged."""
+    path = _path(name)
+    try:
+        content = read_regular(path)
+    except OSError:
+        return None
+    digest, body = content[:_DIGEST], content[_DIGEST:]
+    if hashlib.sha256(body).digest() != digest:
+        return None
+    with suppress(OSError):
+        os.utime(path)
+    functions, calls, code = body.split(b"\n", maxsplit=2)
+    return ObjectCode(_names(functions), code, _names(calls))
+
+
+def _names(line: bytes) -> tuple[str, ...]:
+    return tuple(line.decode().split(",")) if line else ()
+
+
+def keep_object(name: str, made: ObjectCode) -> None:
+    """Keep an object for other processes; a full or read-only folder keeps nothing."""
+    path = _path(name)
+    lines = (",".join(names).encode() for names in (made.functions, made.calls))
+    body = b"\n".join((*lines, made.code))
+    draft = path.with_suffix(f".{os.getpid()}.tmp")
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_bytes(hashlib.sha256(body).digest() + body)
+        draft.replace(path)
+        _drop_oldest(path.parent)
+
+
+def _path(name: str) -> Path:
+    digest = hashlib.sha256(f"{_maker()} {name}".encode()).hexdigest()[:32]
+    return cache_dir() / "objects" / f"{digest}.o"
+
+
+@functools.lru_cache(maxsize=1)
+def _maker() -> str:
+    """Return what decides the code besides the spec: the toolchain and the processor."""
+    return f"{identity()} {llvm.get_host_cpu_name()} {features()}"
+
+
+def _drop_oldest(folder: Path) -> None:
+    """Hold the folder to `MOST_BYTES`; only every `_COUNT_EVERY` objects is it measured."""
+    if next(_kept) % _COUNT_EVERY:
+        return
+    found = []
+    for path in folder.glob("*.o"):
+        with suppress(OSError):  # another process may drop it first
+            status = path.stat()
+            found.append((status.st_mtime, status.st_size, path))
+    excess = sum(size for _, size, _ in found) - MOST_BYTES
+    for _, size, path in sorted(found):
+        if excess <= 0:
+            return
+        with suppress(OSError):
+            path.unlink()
+        excess -= size

@@ -34,8 +34,11 @@ from tilewise.kernels.native.microkernels.reduction import Reduction
 from tilewise.kernels.native.microkernels.specs import Piece, packs_of_a
 from tilewise.kernels.native.microkernels.tile_of_c import TileOfC
 from tilewise.kernels.native.microkernels.use import ANYHOW, Cut, Use
-from tilewise.kernels.native.packing.panels import emit_pack_panel, emit_transpose_panel
-from tilewise.kernels.native.packing.patches import emit_copy_patches
+from tilewise.kernels.native.packing.panels import (
+    emit_copy_patches,
+    emit_pack_panel,
+    emit_transpose_panel,
+)
 from tilewise.kernels.native.strides import Strides
 from tilewise.kernels.nest import Nest
 from tilewise.kernels.target.model import Target

@@ -27,7 +27,7 @@ from tilewise.kernels.native.microkernels.outer_product_spec import (
 )
 from tilewise.kernels.native.microkernels.specs import Piece
 from tilewise.kernels.native.microkernels.use import ANYHOW, Use
-from tilewise.kernels.native.packing.methods import Method, StrassenMethod, WinogradMethod
+from tilewise.kernels.native.packing.tile_maps import Method, StrassenMethod, WinogradMethod
 from tilewise.kernels.native.packing.transforms import (
     TransformSpec,
     emit_transform_filter,

@@ -1,4 +1,1 @@
-"""Copies to panels, in whole vectors.
-
-Face: the `emit_*` functions.
-"""
+"""Emitters of packs: copies to panels, and transforms of tiles, in whole vectors."""

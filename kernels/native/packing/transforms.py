@@ -1,20 +1,29 @@
-"""The transforms around fewer products, a vector of channels at a time: copies that compute.
+"""The transforms of Winograd and Strassen, a vector of channels at a time: copies that compute.
 
-A tile's inputs, or products, are all in registers between the transform's two sides. What lies
-outside the image is zero and not read, and what lies outside the result is not written: neither is
-the image copied or padded for it, nor is there a branch for each pixel.
+A tile's inputs, or products, are all in registers between the transform's two sides. Pixels outside
+the image are zero and not read, and those outside the result are not written, without a padded
+copy of the image and without a branch for each pixel: a selected address where channels are
+neighbours, a mask where each channel is a plane of its own. Of planes a few pixels of each are
+loaded and transposed in registers.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from llvmlite import ir
 
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import Loop, branch
-from tilewise.kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const, internal_function
-from tilewise.kernels.native.packing.methods import Method
-from tilewise.kernels.native.packing.tiles import Limits, Places, Planes, SideBySide
+from tilewise.kernels.native.ir.shuffles import joined, part, transpose
+from tilewise.kernels.native.ir.vectors import (
+    ELEMENTS,
+    I1,
+    Value,
+    Vectors,
+    const,
+    internal_function,
+)
+from tilewise.kernels.native.packing.tile_maps import Method
 
 # Addresses; strides in elements; of a tile, where the image begins and ends, in its pixels.
 IMAGE_ARGUMENTS = (
@@ -25,6 +34,164 @@ RESULT_ARGUMENTS = (
     "to", "line", "pixel", "channel", "channels", "source", "source_point", "bias", "rows", "cols",
 )  # fmt: skip
 FILTER_ARGUMENTS = ("to", "to_point", "to_row", "source", "line", "tap", "row", "cols", "depth")
+MOST_PIXELS = 8  # of a plane's line that are loaded at once: those of a tile, and two more
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The pixels of a border tile that exist: from `top` and `left` up to `bottom` and `right`."""
+
+    top: Value
+    bottom: Value
+    left: Value
+    right: Value
+
+
+def _inside(builder: Builder, first: Value, end: Value, count: int) -> list[Value]:
+    """Return for each of `count` lines or pixels whether it exists."""
+    signed = builder.icmp_signed
+    return [
+        builder.and_(signed("<=", first, const(i)), signed("<", const(i), end))
+        for i in range(count)
+    ]
+
+
+@dataclass(frozen=True)
+class Places:
+    """The pixels of a tile, in bytes from its first one.
+
+    Attributes:
+        lines, pixels: to each line, and to each pixel of a line.
+        channel: from a channel to the next.
+        limits: what exists; None where every pixel does.
+    """
+
+    lines: list[Value]
+    pixels: list[Value]
+    channel: Value
+    limits: Limits | None
+
+
+class SideBySide:
+    """Channels that are neighbours."""
+
+    def __init__(self, v: Vectors, places: Places, spare: Value) -> None:
+        self.v, self.places, self.spare = v, places, spare
+        limits, b = places.limits, v.builder
+        self.is_whole = limits is None
+        if limits:
+            self._down = _inside(b, limits.top, limits.bottom, len(places.lines))
+            self._across = _inside(b, limits.left, limits.right, len(places.pixels))
+
+    def read(self, line: int, at: Value, channels: Value | None) -> list[Value]:
+        """Return the pixels of a line from address `at` on; of `channels`, None for all."""
+        mask = None if channels is None else self.v.first_lanes(channels, 0)
+        return [self.v.load(x, mask) for x in self._addresses(line, at)]
+
+    def write(self, line: int, at: Value, values: Sequence[Value], channels: Value | None) -> None:
+        """Write the pixels of a line."""
+        mask = None if channels is None else self.v.first_lanes(channels, 0)
+        for x, value in zip(self._addresses(line, at), values, strict=True):
+            self.v.store(value, x, mask)
+
+    def fetch_to_write(self, line: int, at: Value) -> None:
+        """Prefetch the pixels of a line to the first cache, to be written."""
+        for x in self._addresses(line, at):
+            self.v.prefetch_for_write(x)
+
+    def write_past_caches(self, line: int, at: Value, values: Sequence[Value]) -> None:
+        """Write whole vectors to the pixels of a line, from an aligned address on."""
+        for x, value in zip(self._addresses(line, at), values, strict=True):
+            self.v.store_past_caches(value, x)
+
+    def _addresses(self, line: int, at: Value) -> list[Value]:
+        b = self.v.builder
+        start = b.add(at, self.places.lines[line])
+        found = [b.add(start, pixel) for pixel in self.places.pixels]
+        if self.is_whole:
+            return found
+        return [
+            b.select(b.and_(self._down[line], here), x, self.spare)
+            for x, here in zip(found, self._across, strict=True)
+        ]
+
+
+class Planes:
+    """Channels of which each is a plane of its own; pixels of a line are neighbours."""
+
+    def __init__(self, v: Vectors, places: Places) -> None:
+        self.v, self.places = v, places
+        self._count = len(places.pixels)
+        self._width = min(v.lanes, 1 << (self._count - 1).bit_length(), MOST_PIXELS)
+        self._narrow = Vectors(v.builder, v.element, self._width)
+        self._firsts = range(0, self._count, self._width)
+        count, limits = len(places.lines), places.limits
+        down = _inside(v.builder, limits.top, limits.bottom, count) if limits else []
+        self._masks = [[self._mask(down, i, p) for p in self._firsts] for i in range(count)]
+
+    def _mask(self, down: list[Value], line: int, first: int) -> Value | None:
+        """Return the pixels of a line from `first` on that exist; None for all of a vector."""
+        b, narrow, limits = self.v.builder, self._narrow, self.places.limits
+        kind = ir.VectorType(I1, self._width)
+        wanted = [first + lane < self._count for lane in range(self._width)]
+        if limits is None:
+            return None if all(wanted) else ir.Constant(kind, wanted)
+        begun = b.xor(
+            narrow.first_lanes(limits.left, first), ir.Constant(kind, [True] * len(wanted))
+        )
+        here = b.and_(begun, narrow.first_lanes(limits.right, first))
+        here = b.and_(here, narrow.splat(down[line]))
+        return here if all(wanted) else b.and_(here, ir.Constant(kind, wanted))
+
+    def read(self, line: int, at: Value, channels: Value | None) -> list[Value]:
+        """Return the pixels of a line, as `SideBySide.read`."""
+        b, lanes, width = self.v.builder, self.v.lanes, self._width
+        found: list[Value] = []
+        for index, first in enumerate(self._firsts):
+            mask = self._masks[line][index]
+            rows = [
+                self._narrow.load(x, self._of(mask, channel, channels))
+                for channel, x in enumerate(self._addresses(line, at, first))
+            ]
+            groups = [
+                joined(b, [rows[group + k] for group in range(0, lanes, width)])
+                for k in range(width)
+            ]
+            found += transpose(b, groups)
+        return found[: self._count]
+
+    def write(self, line: int, at: Value, values: Sequence[Value], channels: Value | None) -> None:
+        """Write the pixels of a line, as `SideBySide.write`."""
+        b, width = self.v.builder, self._width
+        for index, first in enumerate(self._firsts):
+            pixels = list(values[first : first + width])
+            groups = transpose(b, pixels + [self.v.zero] * (width - len(pixels)))
+            mask = self._masks[line][index]
+            for channel, x in enumerate(self._addresses(line, at, first)):
+                group, k = divmod(channel, width)
+                line_part = part(b, groups[k], group * width, width)
+                self._narrow.store(line_part, x, self._of(mask, channel, channels))
+
+    def fetch_to_write(self, line: int, at: Value) -> None:
+        """Prefetch the pixels of a line to the first cache, to be written."""
+        for first in self._firsts:
+            for x in self._addresses(line, at, first):
+                self.v.prefetch_for_write(x)
+
+    def _of(self, mask: Value | None, channel: int, channels: Value | None) -> Value | None:
+        """Return the mask of one channel, which need not exist."""
+        if channels is None:
+            return mask
+        here = self._narrow.splat(self.v.builder.icmp_signed("<", const(channel), channels))
+        return here if mask is None else self.v.builder.and_(mask, here)
+
+    def _addresses(self, line: int, at: Value, first: int) -> list[Value]:
+        """Return the addresses of a pixel of a line, in each channel of a vector."""
+        b = self.v.builder
+        found = [b.add(b.add(at, self.places.lines[line]), const(first * self.v.element.bytes))]
+        for _ in range(self.v.lanes - 1):
+            found.append(b.add(found[-1], self.places.channel))
+        return found
 
 
 @dataclass(frozen=True)
@@ -36,10 +203,10 @@ class TransformSpec:
         lanes: elements of a vector.
         fma: whether the target fuses multiply and add.
         method: what they compute.
-        planes: whether each channel is a plane of its own, and does not lie beside the others.
+        planes: whether each channel is a plane of its own, and not a neighbour of the others.
         depth, cols: whether the last vector of input or output channels has idle lanes.
-        adds, bias, relu: what the result's transform ends with: what the result holds is added,
-            then the bias, and the larger of that and 0 is written.
+        adds, bias, relu: what the result's transform ends with: add what the result holds, then
+            the bias, then cut off below 0.
         ceiling: the most that relu leaves; None for no limit.
         past_caches: whether whole tiles of the result are written past the caches.
     """
@@ -60,7 +227,7 @@ class TransformSpec:
 
 @dataclass(frozen=True)
 class _Emitter:
-    """A function under way."""
+    """A function that is being emitted."""
 
     fn: ir.Function
     spec: TransformSpec
@@ -78,18 +245,18 @@ class _Emitter:
         return cls(fn, spec, builder, v, dict(zip(arguments, fn.args, strict=True)))
 
     def size(self, elements: Value) -> Value:
-        """So many elements in bytes."""
+        """Return the bytes of so many elements."""
         return self.builder.mul(elements, const(self.v.element.bytes))
 
     def chain(self, first: Value, step: Value, count: int) -> list[Value]:
-        """`count` addresses, each a step behind the one before."""
+        """Return `count` addresses, each a step after the one before."""
         found = [first]
         for _ in range(count - 1):
             found.append(self.builder.add(found[-1], step))
         return found
 
     def spare(self) -> Value:
-        """The address of a vector of zeros on the stack."""
+        """Return the address of a vector of zeros on the stack."""
         at = self.builder.alloca(self.v.type)
         self.builder.store(self.v.zero, at, align=self.v.element.bytes)
         return self.builder.ptrtoint(at)
@@ -97,7 +264,7 @@ class _Emitter:
     def tile(
         self, shape: tuple[int, int], limits: Limits, whole: Value, body: "Body"
     ) -> ir.Function:
-        """`body` for a whole tile of so many pixels or for one that is cut; the return."""
+        """Emit `body` for an interior tile of a shape and for a border tile, and the return."""
         line, pixel, channel = (self.size(self.arg[n]) for n in ("line", "pixel", "channel"))
         lines, pixels = (
             self.chain(const(0), step, count)
@@ -115,7 +282,7 @@ class _Emitter:
         return self.fn
 
     def over_channels(self, has_rest: bool, body: Callable[[Value, Value | None], None]) -> None:
-        """`body` for each vector of channels: where it begins, and the rest that the last has."""
+        """Emit `body` for each vector of channels, from its first one, and for the rest of them."""
         b, lanes, count = self.builder, self.spec.lanes, self.arg["channels"]
         whole = b.sub(count, b.srem(count, const(lanes))) if has_rest else count
         with b.if_then(b.icmp_signed(">", whole, const(0))):
@@ -137,7 +304,7 @@ class _Emitter:
             lines = [b.add(at, point) for at in lines]
 
     def all_of(self, conditions: list[Value]) -> Value:
-        """Whether every condition holds."""
+        """Return whether every condition holds."""
         found = conditions[0]
         for condition in conditions[1:]:
             found = self.builder.and_(found, condition)
@@ -153,12 +320,12 @@ class _Emitter:
         return [self.v.load(x, mask) for x in self.chain(at, self.size(self.arg["pixel"]), width)]
 
     def ended(self, value: Value, bias: Value | None) -> Value:
-        """With bias and relu."""
+        """Add bias and apply relu."""
         value = value if bias is None else self.v.add(value, bias)
         return self.v.relu(value, self.spec.ceiling) if self.spec.relu else value
 
     def channel_at(self, name: str, channel: Value) -> Value:
-        """An address moved by channels."""
+        """Return an address argument moved by channels."""
         return self.v.offset(self.arg[name], self.builder.mul(channel, self.arg["channel"]))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import Loop
 from tilewise.kernels.native.ir.dot_products import add_offset, join, multiply_add, widen
-from tilewise.kernels.native.ir.interleave import (
+from tilewise.kernels.native.ir.shuffles import (
     in_order_of_columns,
     in_order_of_words,
     interleaved,

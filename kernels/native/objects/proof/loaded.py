@@ -3,7 +3,7 @@
 import ctypes
 from collections.abc import Mapping
 
-from tilewise.kernels.native.jit.engines import Loaded
+from tilewise.kernels.native.jit.loading import Loaded
 from tilewise.kernels.native.jit.object_code import ObjectCode
 from tilewise.kernels.native.objects.interface import Interface
 

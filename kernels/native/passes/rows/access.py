@@ -2,7 +2,7 @@
 
 from llvmlite import ir
 
-from tilewise.kernels.native.ir.values import typed
+from tilewise.kernels.native.ir.builder import typed
 from tilewise.kernels.native.ir.vectors import ELEMENTS, I16, I32, I64, Value, Vectors, const
 from tilewise.kernels.native.passes.rows.program import RowProgram
 

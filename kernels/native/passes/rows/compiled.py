@@ -5,8 +5,8 @@ import functools
 from llvmlite import ir
 
 from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.native.jit.engines import Loaded
-from tilewise.kernels.native.jit.object_cache import object_code
+from tilewise.kernels.native.jit.loading import Loaded
+from tilewise.kernels.native.jit.object_code import object_code
 from tilewise.kernels.native.passes.passes import Pass
 from tilewise.kernels.native.passes.rows.emit import emit
 from tilewise.kernels.native.passes.rows.program import RowProgram

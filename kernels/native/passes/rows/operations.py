@@ -6,7 +6,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from tilewise.kernels.native.ir.values import typed
+from tilewise.kernels.native.ir.builder import typed
 from tilewise.kernels.native.ir.vectors import I32, Value, Vectors, declare
 
 _PREDICATES = ("false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult",

@@ -14,7 +14,7 @@ from llvmlite import ir
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import Loop, branch, turns
 from tilewise.kernels.native.ir.vectors import ELEMENTS, I1, I8, I32, I64, Vectors, const
-from tilewise.kernels.native.jit.engines import Loaded
+from tilewise.kernels.native.jit.loading import Loaded
 from tilewise.kernels.native.jit.object_code import compile_module
 from tilewise.kernels.native.microkernels.abi import ADD_BIAS, ARGUMENTS, RELU
 from tilewise.kernels.native.plan import plan

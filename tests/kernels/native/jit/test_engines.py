@@ -8,7 +8,7 @@ from llvmlite import ir
 
 from tilewise.kernels.native.ir.vectors import I64
 from tilewise.kernels.native.jit import object_code
-from tilewise.kernels.native.jit.engines import Loaded
+from tilewise.kernels.native.jit.loading import Loaded
 
 
 def constant(value: int) -> object_code.ObjectCode:

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from llvmlite import ir
 
-from tilewise.kernels.native.jit.drivers import link
-from tilewise.kernels.native.jit.engines import Loaded
+from tilewise.kernels.native.jit.loading import Loaded, link
 from tilewise.kernels.native.jit.object_code import compile_module
 from tilewise.kernels.native.language.barrier import ARRIVED, BARRIER_WORDS, PHASE
 from tilewise.kernels.native.language.definitions import language

@@ -14,8 +14,7 @@ from tests.cases import cases
 from tests.kernels.strategies import problems, schedules
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native import lower
-from tilewise.kernels.native.jit.drivers import Drivers, load_driver
-from tilewise.kernels.native.jit.engines import Loaded
+from tilewise.kernels.native.jit.loading import Drivers, Loaded, load_driver
 from tilewise.kernels.native.jit.object_code import compile_module
 from tilewise.kernels.native.language.definitions import definitions, language
 from tilewise.kernels.native.language.to_ir import emit_driver

@@ -24,8 +24,11 @@ from tilewise.kernels.native.microkernels.abi import (
     SWEEP_ARGUMENTS,
     WINDOW_ARGUMENTS,
 )
-from tilewise.kernels.native.packing.panels import PANEL_ARGUMENTS, ROWS_ARGUMENTS
-from tilewise.kernels.native.packing.patches import PATCHES_ARGUMENTS
+from tilewise.kernels.native.packing.panels import (
+    PANEL_ARGUMENTS,
+    PATCHES_ARGUMENTS,
+    ROWS_ARGUMENTS,
+)
 from tilewise.kernels.native.packing.transforms import (
     FILTER_ARGUMENTS,
     IMAGE_ARGUMENTS,

@@ -6,7 +6,7 @@ import pytest
 from llvmlite import ir
 
 from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.native.jit.functions import emit_all
+from tilewise.kernels.native.jit.loading import emit_all
 from tilewise.kernels.native.microkernels import kinds
 from tilewise.kernels.native.microkernels.abi import FUNCTIONS
 from tilewise.kernels.native.microkernels.inner_product import InnerProduct

@@ -10,7 +10,7 @@ from llvmlite import ir
 from tilewise.kernels.arithmetic import size_of
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.vectors import LINE_BYTES, Value, Vectors, const, internal_function
-from tilewise.kernels.native.jit.engines import Loaded
+from tilewise.kernels.native.jit.loading import Loaded
 from tilewise.kernels.native.jit.object_code import compile_module
 from tilewise.kernels.native.microkernels.abi import SWEEP_ARGUMENTS, SweepArguments
 from tilewise.kernels.native.microkernels.sweep.spec import SweepSpec

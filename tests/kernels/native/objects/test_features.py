@@ -5,7 +5,7 @@ import ctypes
 import llvmlite.binding as llvm
 import pytest
 
-from tilewise.kernels.native.jit.engines import Loaded
+from tilewise.kernels.native.jit.loading import Loaded
 from tilewise.kernels.native.jit.object_code import ObjectCode
 from tilewise.kernels.native.objects import features
 from tilewise.kernels.native.objects.features import (

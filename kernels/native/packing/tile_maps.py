@@ -1,19 +1,22 @@
-"""Constant matrices applied to vectors, in few instructions.
+"""Linear maps of tiles by Winograd and Strassen: constant matrices applied to vectors.
 
 Points of Winograd transforms come in pairs p and -p. Two rows for such a pair differ in the signs
-of odd powers alone, so that they share the sum of the even and the sum of the odd terms; for two
-columns that differ so, the terms' sum and difference stand in for both.
+of odd powers alone, and share the sum of the even and the sum of the odd terms; for two columns
+that differ so, the terms' sum and difference replace both.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 from llvmlite import ir
 
+from tilewise.kernels import strassen
 from tilewise.kernels.native.ir.vectors import Value, Vectors
-from tilewise.kernels.winograd import Matrix
+from tilewise.kernels.winograd import Matrix, WinogradTransforms, winograd_transforms
 
+Shape = tuple[int, int]
 Row = tuple[Fraction, ...]
 
 
@@ -25,7 +28,7 @@ class LinearMap:
     matrix: Matrix
 
     def __call__(self, values: Sequence[Value]) -> list[Value]:
-        """One value for each row of the matrix."""
+        """Return one value for each row of the matrix."""
         rows, known = self._folded(self.matrix, list(values))
         done: dict[int, Value] = {}
         for i, row in enumerate(rows):
@@ -39,7 +42,7 @@ class LinearMap:
         return [done[i] for i in range(len(rows))]
 
     def _folded(self, matrix: Matrix, values: list[Value]) -> tuple[list[Row], list[Value]]:
-        """The same product, with sums and differences in place of columns that are twins."""
+        """Return the same product, with sums and differences in place of twin columns."""
         columns = [tuple(column) for column in zip(*matrix, strict=True)]
         for i, one in enumerate(columns):
             for j in range(i + 1, len(columns)):
@@ -56,7 +59,7 @@ class LinearMap:
         return list(zip(*columns, strict=True)), values
 
     def _pair(self, row: Row, twin: Row, values: Sequence[Value]) -> tuple[Value, Value]:
-        """Two rows of the same even terms and opposite odd ones."""
+        """Return two rows of the same even terms and opposite odd ones."""
         even = tuple(x if x == y else Fraction(0) for x, y in zip(row, twin, strict=True))
         odd = tuple(x if x != y else Fraction(0) for x, y in zip(row, twin, strict=True))
         scale = next(x for x in reversed(odd) if x)
@@ -65,7 +68,7 @@ class LinearMap:
         return self._plus(evens, scale, odds), self._plus(evens, -scale, odds)
 
     def _sum(self, row: Row, values: Sequence[Value]) -> Value:
-        """The sum of a row's terms, from one that needs no product if there is such a term."""
+        """Return the sum of a row's terms, a term that needs no product first if there is one."""
         terms = [(x, value) for x, value in zip(row, values, strict=True) if x]
         terms.sort(key=lambda term: term[0] != 1)
         (factor, total), *rest = terms
@@ -87,7 +90,7 @@ class LinearMap:
 
 
 def _are_twins(one: Row, other: Row) -> bool:
-    """Whether two rows, or columns, are alike but for some signs."""
+    """Return whether two rows, or columns, are alike but for some signs."""
     pairs = [(x, y) for x, y in zip(one, other, strict=True) if x or y]
     alike = [x == y for x, y in pairs]
     return any(alike) and not all(alike) and all(abs(x) == abs(y) for x, y in pairs)
@@ -101,9 +104,9 @@ class BothSides:
     across: Matrix
 
     def columns(self, v: Vectors, rows: Iterable[list[Value]]) -> Iterator[list[Value]]:
-        """The product's columns, of the values in `rows`.
+        """Yield the product's columns, of the values in `rows`.
 
-        Whoever stores each column before the next one is asked for leaves it no register.
+        Store each column before taking the next one, which frees its registers.
         """
         of_row, of_column = LinearMap(v, self.across), LinearMap(v, self.down)
         done = [of_row(row) for row in rows]
@@ -124,7 +127,7 @@ class ToProducts:
     levels: int
 
     def columns(self, v: Vectors, rows: Iterable[list[Value]]) -> Iterator[list[Value]]:
-        """The products, a line for each of the first level."""
+        """Yield the products, a line for each of the first level."""
         square = list(rows)
         places = _quadrants(self.levels)
         grid = ([square[y][x] for y, x in line] for line in places)
@@ -139,7 +142,7 @@ class FromProducts:
     levels: int
 
     def columns(self, v: Vectors, rows: Iterable[list[Value]]) -> Iterator[list[Value]]:
-        """The square's columns."""
+        """Yield the square's columns."""
         grid = zip(*_of_levels(self.matrix, self.levels).columns(v, rows), strict=True)
         side, places = 2**self.levels, _quadrants(self.levels)
         square: dict[tuple[int, int], Value] = {}
@@ -150,12 +153,12 @@ class FromProducts:
 
 
 def _of_levels(matrix: Matrix, levels: int) -> BothSides:
-    """Down for the first level, across for the second."""
+    """Return the map down for the first level, across for the second."""
     return BothSides(matrix, matrix if levels > 1 else ((Fraction(1),),))
 
 
 def _quadrants(levels: int) -> list[list[tuple[int, int]]]:
-    """Where each value of a square lies: a line for each quadrant, and in it, for each of that."""
+    """Return where each value of a square is: a line for each quadrant, one in it for its own."""
     halves = [(y, x) for y in range(2) for x in range(2)]
     if levels == 1:
         return [[place] for place in halves]
@@ -164,3 +167,91 @@ def _quadrants(levels: int) -> list[list[tuple[int, int]]]:
 
 TileMap = BothSides | ToProducts | FromProducts
 """A linear map of a tile."""
+
+
+@dataclass(frozen=True)
+class WinogradMethod:
+    """Winograd transforms of a convolution.
+
+    `image`, `filter` and `result` are, with the shapes that they take: the map of a tile of the
+    image to left factors, of taps to right factors, and of products to a tile of the result.
+
+    Attributes:
+        output: pixels of a tile of the result along the filter.
+        taps: of the filter, down and across.
+        stride: of the filter.
+        cuts_columns: whether the values of a line of the result are of different columns.
+    """
+
+    output: int
+    taps: Shape
+    stride: int
+    cuts_columns: ClassVar[bool] = False
+
+    @property
+    def _transforms(self) -> WinogradTransforms:
+        return winograd_transforms(self.output, self.taps, self.stride)
+
+    @property
+    def image(self) -> tuple[Shape, TileMap]:
+        """Return both sides of a tile of pixels."""
+        found = self._transforms
+        return found.input, BothSides(found.down.image, found.across.image)
+
+    @property
+    def filter(self) -> tuple[Shape, TileMap]:
+        """Return both sides of a filter."""
+        found = self._transforms
+        return self.taps, BothSides(found.down.filter, found.across.filter)
+
+    @property
+    def products(self) -> Shape:
+        """Return the rows and columns that products are numbered in: the inputs of a tile."""
+        return self._transforms.input
+
+    @property
+    def result(self) -> tuple[Shape, TileMap]:
+        """Return both sides of the products."""
+        found = self._transforms
+        return found.output, BothSides(found.down.result, found.across.result)
+
+
+@dataclass(frozen=True)
+class StrassenMethod:
+    """Strassen's products (`tilewise.kernels.strassen`); its maps are those of `WinogradMethod`.
+
+    Attributes:
+        levels: how often operands are cut in halves.
+        cuts_columns: whether the values of a line of the result are of different columns.
+    """
+
+    levels: int
+    cuts_columns: ClassVar[bool] = True
+
+    @property
+    def _square(self) -> Shape:
+        return 2**self.levels, 2**self.levels
+
+    @property
+    def image(self) -> tuple[Shape, TileMap]:
+        """Return the map of a group of rows, in parts of the reduction."""
+        return self._square, ToProducts(strassen.IMAGE, self.levels)
+
+    @property
+    def filter(self) -> tuple[Shape, TileMap]:
+        """Return the map of parts of the reduction, in parts of the columns."""
+        return self._square, ToProducts(strassen.FILTER, self.levels)
+
+    @property
+    def products(self) -> Shape:
+        """Return the shape of the products: those of the first level one below the other."""
+        return strassen.PRODUCTS, strassen.PRODUCTS ** (self.levels - 1)
+
+    @property
+    def result(self) -> tuple[Shape, TileMap]:
+        """Return the map to a group of rows, in parts of the columns."""
+        return self._square, FromProducts(strassen.RESULT, self.levels)
+
+
+Method = WinogradMethod | StrassenMethod
+"""Transforms of tiles of the image, of the filter, and of products to tiles of the result."""

@@ -7,8 +7,8 @@ import llvmlite.binding as llvm
 import pytest
 
 from tilewise.kernels.native import lower
-from tilewise.kernels.native.jit import object_cache, object_code
-from tilewise.kernels.native.jit.functions import compile_kernels, load
+from tilewise.kernels.native.jit import object_code
+from tilewise.kernels.native.jit.loading import compile_kernels, load
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.oracle.reference import reference
@@ -37,13 +37,13 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def made(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What was compiled, a function's module at a time."""
     seen: list[object] = []
-    compile_module = object_cache.compile_module
+    compile_module = object_code.compile_module
 
     def noted(module, functions, passes):
         seen.append(module)
         return compile_module(module, functions, passes)
 
-    monkeypatch.setattr(object_cache, "compile_module", noted)
+    monkeypatch.setattr(object_code, "compile_module", noted)
     return seen
 
 
@@ -56,7 +56,7 @@ def compiled(rows: int) -> None:
 
 def forget_the_machine() -> None:
     """As in a new process, which asks once what machine it is on."""
-    object_cache._maker.cache_clear()
+    object_code._maker.cache_clear()
     object_code.features.cache_clear()
 
 
@@ -94,7 +94,7 @@ def test_a_damaged_object_is_compiled_again(kept: Path, made: list[object], dama
 @pytest.mark.parametrize(
     ("asked", "name", "answer"),
     [
-        (object_cache, "identity", "another toolchain"),
+        (object_code, "identity", "another toolchain"),
         (llvm, "get_host_cpu_name", "another processor"),
         (llvm, "get_host_cpu_features", llvm.FeatureMap({"one-feature-less": True})),
     ],
@@ -117,14 +117,14 @@ def test_another_processor_or_toolchain_has_objects_of_its_own(
 
 def test_the_folder_is_held_to_its_size(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = object_code.ObjectCode(("f",), b"x" * 1000)
-    monkeypatch.setattr(object_cache, "MOST_BYTES", 3500)
-    monkeypatch.setattr(object_cache, "_COUNT_EVERY", 1)
+    monkeypatch.setattr(object_code, "MOST_BYTES", 3500)
+    monkeypatch.setattr(object_code, "_COUNT_EVERY", 1)
     for age, name in enumerate(("newest", "middle", "old", "older")):
-        object_cache.keep_object(name, code)
+        object_code.keep_object(name, code)
         (path,) = (p for p in kept.iterdir() if p.stat().st_mtime > 1e9)
         os.utime(path, (1e8 - age, 1e8 - age))
-    assert object_cache.kept_object("older") is None or object_cache.kept_object("old") is None
-    assert object_cache.kept_object("newest") == code and object_cache.kept_object("middle") == code
+    assert object_code.kept_object("older") is None or object_code.kept_object("old") is None
+    assert object_code.kept_object("newest") == code and object_code.kept_object("middle") == code
 
 
 def test_what_was_used_of_late_is_not_the_first_to_go(
@@ -133,14 +133,14 @@ def test_what_was_used_of_late_is_not_the_first_to_go(
     code = object_code.ObjectCode(("f",), b"x" * 1000)
     names = ("used", "unused", "another")
     for name in names:
-        object_cache.keep_object(name, code)
+        object_code.keep_object(name, code)
     for path in kept.iterdir():
         os.utime(path, (1e8, 1e8))
-    assert object_cache.kept_object("used") == code
-    monkeypatch.setattr(object_cache, "MOST_BYTES", 2500)
-    monkeypatch.setattr(object_cache, "_COUNT_EVERY", 1)
-    object_cache.keep_object("new", code)
-    left = {name for name in (*names, "new") if object_cache.kept_object(name) is not None}
+    assert object_code.kept_object("used") == code
+    monkeypatch.setattr(object_code, "MOST_BYTES", 2500)
+    monkeypatch.setattr(object_code, "_COUNT_EVERY", 1)
+    object_code.keep_object("new", code)
+    left = {name for name in (*names, "new") if object_code.kept_object(name) is not None}
     assert left == {"used", "new"}
 
 

@@ -1,20 +1,104 @@
-"""The strides of a loop nest, from the accesses of its operands and the layouts of its stages."""
+"""The strides of a loop nest: of operands in place and packed, of words, of taps.
+
+They come from the accesses of its operands and the layouts of its stages. The macro-kernel and the
+micro-kernel see a matmul and a convolution alike through them: a row of the result moves A by a
+stride, a k-block starts at an offset, and a convolution adds taps.
+"""
+
+from dataclasses import dataclass
 
 from tilewise.kernels.arithmetic import Arithmetic, must_pack, size_of
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
-from tilewise.kernels.native.strides.lines import odd_lines
-from tilewise.kernels.native.strides.records import Operand, PackedRows, Strides, Taps, Words
-from tilewise.kernels.nest import Layout, Nest, Role, Stage, shape_of
-from tilewise.kernels.nest import Operand as Access
+from tilewise.kernels.nest import Layout, Nest, Operand, Role, Stage, shape_of
+
+Dims = dict[str, int]
+"""What one step along each dim moves an operand by, in its elements."""
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """A factor in place, in stored elements.
+
+    Attributes:
+        dims: what one step along each row, column or batch dim moves it by.
+        stream: what one step of the reduction moves it by.
+        is_transposed: whether the reduction is not the contiguous dim of A, or is that of B.
+    """
+
+    dims: Dims
+    stream: int
+    is_transposed: bool = False
+
+
+@dataclass(frozen=True)
+class PackedRows:
+    """A in panels, in packed elements.
+
+    Attributes:
+        dims: what one step along m, oh, ow moves it by.
+        row: between rows (pixels); between steps of the reduction if A is transposed.
+    """
+
+    dims: Dims
+    row: int
+
+
+@dataclass(frozen=True)
+class Words:
+    """Constant strides of the micro-kernel, in words; they fold into addresses.
+
+    Attributes:
+        a_row: between rows of A.
+        a_step: of A between steps of the reduction.
+        b_row: of B between steps of the reduction.
+        filled_row: `b_row` in place, where the micro-kernel packs a panel in passing; else 0.
+    """
+
+    a_row: int
+    a_step: int
+    b_row: int
+    filled_row: int = 0
+
+
+@dataclass(frozen=True)
+class Taps:
+    """The micro-kernel's loops over filter taps.
+
+    Attributes:
+        rows, cols: how many there are.
+        depth_factor: 1, or kw where (kw, ci) are contiguous and fold into one reduction.
+        a_row, a_col: what one filter row or column moves the image by, in words.
+        b_source: what one tap moves B by in place, in stored elements.
+    """
+
+    rows: int = 1
+    cols: int = 1
+    depth_factor: int = 1
+    a_row: int = 0
+    a_col: int = 0
+    b_source: int = 0
+
+
+@dataclass(frozen=True)
+class Strides:
+    """All strides of a schedule: of operands in place, of packed A, of the micro-kernel."""
+
+    a: InPlace
+    b: InPlace
+    c: Dims
+    bias: Dims
+    packed_a: PackedRows
+    words: Words
+    taps: Taps = Taps()
 
 
 def strides_of(nest: Nest, how: Arithmetic) -> Strides:
     """Return the strides of a nest.
 
     Raises:
-        LoweringError: an operand that the arithmetic cannot read in place is not packed, or the
-            reduction is cut where no word ends.
+        LoweringError: an operand that the arithmetic cannot read in place is not packed, or a
+            k-block does not end with a word.
     """
     _check_packs(nest, how)
     if nest.algorithm:
@@ -43,7 +127,7 @@ def shape_of_stage(nest: Nest, role: str) -> tuple[int, ...] | None:
 
 
 def _check_packs(nest: Nest, how: Arithmetic) -> None:
-    """Schedules that no space made may leave out a pack: no legality check knows the target."""
+    """Refuse a nest that the target cannot run: no legality check knows the target."""
     for role in sorted(must_pack(nest.problem, how)):
         if not nest.stage(role):
             raise LoweringError(
@@ -57,28 +141,28 @@ def _check_packs(nest: Nest, how: Arithmetic) -> None:
         )
 
 
-def _in_place(nest: Nest, role: str, dims: tuple[str, ...]) -> Operand:
-    """A factor in place; gathered patches have no strides but those between images."""
+def _in_place(nest: Nest, role: str, dims: tuple[str, ...]) -> InPlace:
+    """Return a factor in place; gathered patches have no strides but those between images."""
     access = nest.operand(role)
     moves, along_k = _moves(nest, access, dims), access.stride(nest.k) or 0
-    return Operand(moves, along_k, is_transposed(nest, role))
+    return InPlace(moves, along_k, is_transposed(nest, role))
 
 
-def _moves(nest: Nest, access: Access, dims: tuple[str, ...]) -> dict[str, int]:
-    """What a step along each of some dims, or of those visited alone, moves an operand by."""
+def _moves(nest: Nest, access: Operand, dims: tuple[str, ...]) -> dict[str, int]:
+    """Return what a step along each LEAD dim, or one of `dims`, moves an operand by."""
     named = [dim for dim in (*nest.named(Role.LEAD), *dims) if dim in access.dims]
     return {dim: access.stride(dim) or 0 for dim in named}
 
 
 def _across_groups(nest: Nest) -> Strides:
-    """Whole images and results; the micro-kernel knows what is within them."""
+    """Return the strides of whole images and results; the micro-kernel knows those within."""
     moves = {role: _moves(nest, nest.operand(role), ("n",)) for role in (nest.image, "C")}
-    a, b = (Operand(moves.get(role, {}), stream=0) for role in ("A", "B"))
+    a, b = (InPlace(moves.get(role, {}), stream=0) for role in ("A", "B"))
     return Strides(a, b, moves["C"], {}, PackedRows({}, 0), Words(0, 0, 0))
 
 
 def _packed_a(nest: Nest, how: Arithmetic) -> PackedRows:
-    """A in its stage, or what it would be there."""
+    """Return A in its stage, or what it would be there."""
     stage, a = nest.stage("A"), nest.operand("A")
     if stage and stage.layout is Layout.IMAGE:
         width = (shape_of_stage(nest, "A") or (0, 0))[1]
@@ -92,14 +176,14 @@ def _packed_a(nest: Nest, how: Arithmetic) -> PackedRows:
 
 
 def _packed_column(nest: Nest, how: Arithmetic) -> int:
-    """Packed elements between steps of the reduction of a transposed A."""
+    """Return the packed elements between steps of the reduction of a transposed A."""
     rows = (shape_of_stage(nest, "A") or (0,))[0]
     word, lanes = how.depth * size_of(how.packed), LINE_BYTES // size_of(how.word)
     return odd_lines(-(-rows // lanes) * lanes, word) * how.depth
 
 
-def _words(nest: Nest, how: Arithmetic, packed: PackedRows, b: Operand) -> Words:
-    """The micro-kernel's strides: of A's row and step in words, and of B's row in place."""
+def _words(nest: Nest, how: Arithmetic, packed: PackedRows, b: InPlace) -> Words:
+    """Return the micro-kernel's strides: of A's row and step in words, and of B's row in place."""
     a = nest.operand("A")
     if not a.is_contiguous(nest.k):
         step = packed.row // how.depth if nest.stage("A") else a.stride(nest.k) or 0
@@ -124,7 +208,7 @@ def fills(nest: Nest, how: Arithmetic) -> bool:
 
 
 def _taps(nest: Nest, how: Arithmetic, packed: PackedRows) -> Taps:
-    """The filter's taps; (kw, ci) that are contiguous fold into one reduction."""
+    """Return the filter's taps; (kw, ci) that are contiguous fold into one reduction."""
     a = nest.operand("A")
     (down, across), depth = nest.named(Role.TAP), nest.extent(nest.k)
     line, pixel = a.stride(down) or 0, a.stride(across) or 0
@@ -146,8 +230,8 @@ def _taps(nest: Nest, how: Arithmetic, packed: PackedRows) -> Taps:
     )
 
 
-def _taps_of_stored(nest: Nest, b: Access) -> Taps:
-    """The taps that are transformed; of quadrants a tap is a part of the columns."""
+def _taps_of_stored(nest: Nest, b: Operand) -> Taps:
+    """Return the taps that are transformed; of quadrants a tap is a part of the columns."""
     if is_of_quadrants(nest):
         return Taps(b_source=nest.extent(nest.col))
     rows, cols = (next(x.size for x in b.axes if x.indexes(dim)) for dim in ("kh", "kw"))
@@ -166,7 +250,7 @@ def is_of_quadrants(nest: Nest) -> bool:
 
 
 def _transformed(nest: Nest, how: Arithmetic) -> Strides:
-    """Packed A are transformed tiles, C are the products of the points, B is as it is stored."""
+    """Return A as transformed tiles, C as the products of the points, and B as it is stored."""
     assert nest.algorithm is not None
     points, row_dim = nest.named(Role.POINT)[0], nest.row
     _, tiles, depth = shape_of_stage(nest, "A") or (0, 0, 0)
@@ -174,11 +258,20 @@ def _transformed(nest: Nest, how: Arithmetic) -> Strides:
     row, stored = odd_lines(depth, size), nest.algorithm.stored("B")
     moves = {nest.col: stored.stride(nest.col) or 0, points: odd_lines(depth * cols, size)}
     return Strides(
-        a=Operand({row_dim: 0}, stream=1),
-        b=Operand(moves, stored.stride(nest.k) or 0, is_transposed(nest, "B")),
+        a=InPlace({row_dim: 0}, stream=1),
+        b=InPlace(moves, stored.stride(nest.k) or 0, is_transposed(nest, "B")),
         c={row_dim: cols, points: odd_lines(tiles * cols, size)},
         bias={nest.col: 1},
         packed_a=PackedRows({row_dim: row, points: odd_lines(tiles * row, size)}, row),
         words=Words(row, 1, b_row=cols),
         taps=_taps_of_stored(nest, stored),
     )
+
+
+def odd_lines(elements: int, size: int) -> int:
+    """Return the least stride of an odd number of cache lines that holds `elements`.
+
+    Rows a power of two apart share a cache set; an odd number of lines uses all sets.
+    """
+    lines = -(-elements * size // LINE_BYTES)
+    return (lines | 1) * LINE_BYTES // size

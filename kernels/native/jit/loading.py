@@ -1,0 +1,176 @@
+"""Compiled functions in this process: micro-kernels, packs and macro-kernels, as addresses.
+
+Each function of a micro-kernel is compiled alone, when a schedule first needs it, and kept for
+other processes: a micro-kernel for every schedule with its register tile and unroll factor (one
+that is called seldom: with any factor), a pack for every register tile of as many columns. A
+candidate that differs from earlier ones in its blocks alone compiles nothing, unless they make a
+seldom micro-kernel a frequent one.
+"""
+
+import ctypes
+import functools
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.jit.object_code import ObjectCode, Passes, new_machine, object_code
+from tilewise.kernels.native.language.frame import called_name, symbol
+from tilewise.kernels.native.language.to_ir import emit_driver, emit_function
+from tilewise.kernels.native.microkernels.abi import FUNCTIONS
+from tilewise.kernels.native.microkernels.specs import MicroKernel, Piece
+from tilewise.kernels.native.microkernels.use import ANYHOW, Use
+
+OBJECTS_OF_AN_ENGINE = 16
+MOST_FUNCTIONS, MOST_DRIVERS = 128, 64  # that a process keeps loaded besides those in use
+Driver = Callable[[int], None]
+_DRIVER_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64)  # calls without Python's lock
+_DRIVER_PASSES: Passes = "level 1 by function"
+
+
+class Loaded:
+    """Functions of an object file in this process.
+
+    Attributes:
+        addresses: of the functions, in their order; valid while this object lives.
+    """
+
+    def __init__(self, made: ObjectCode) -> None:
+        with _loading:
+            self._engine = engine = _engines.give()
+            engine.add_object_file(llvm.ObjectFileRef.from_data(made.code))
+            engine.finalize_object()
+            self.addresses = [int(engine.get_function_address(f)) for f in made.functions]
+        if not all(self.addresses):
+            raise RuntimeError(f"not all of {', '.join(made.functions)} are in the object code")
+
+
+class _Engines:
+    """LLVM's engines, each for a few objects: the first takes 1.3 ms, any other 0.05.
+
+    An engine, and the memory of its objects, is freed with the last of them.
+    """
+
+    def __init__(self) -> None:
+        self._engine: Any = None
+        self._given = 0
+
+    def give(self) -> Any:
+        """Return an engine for one more object."""
+        if self._given % OBJECTS_OF_AN_ENGINE == 0:
+            self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), new_machine())
+        self._given += 1
+        return self._engine
+
+
+_engines, _loading = _Engines(), Lock()
+
+
+@dataclass(frozen=True)
+class CompiledKernels:
+    """Addresses of a micro-kernel and of its packs; valid while this object lives.
+
+    Attributes:
+        addresses: by the names in `FUNCTIONS`; 0 for what is not needed.
+    """
+
+    addresses: dict[str, int]
+    _owners: tuple[Loaded, ...] = field(repr=False)
+
+
+def compile_kernels(
+    kernel: MicroKernel, needed: Collection[str] = FUNCTIONS, use: Use = ANYHOW
+) -> CompiledKernels:
+    """Compile a micro-kernel and its packs.
+
+    Args:
+        kernel: the micro-kernel.
+        needed: some of `FUNCTIONS`; those that the kernel does not have are ignored.
+        use: how its nest uses it.
+
+    Raises:
+        LoweringError: code generation failed.
+    """
+    try:
+        loaded = {name: load(p) for name, p in kernel.pieces(use).items() if name in needed}
+    except Exception as error:
+        raise LoweringError(f"compiling {kernel.spec} failed: {error}") from error
+    addresses = {name: owner.addresses[0] for name, owner in loaded.items()}
+    return CompiledKernels(dict.fromkeys(FUNCTIONS, 0) | addresses, tuple(loaded.values()))
+
+
+@functools.lru_cache(maxsize=MOST_FUNCTIONS)
+def load(piece: Piece) -> Loaded:
+    """Load a function into this process; compile it unless it is kept."""
+    return Loaded(code_of(piece))
+
+
+def code_of(piece: Piece) -> ObjectCode:
+    """Return a function's machine code, and keep it."""
+    passes: Passes = "none" if piece.is_as_written else "level 3"
+    return object_code(repr(piece), lambda module: [piece.emit(module)], passes)
+
+
+def emit_all(module: ir.Module, kernel: MicroKernel, use: Use = ANYHOW) -> list[ir.Function]:
+    """Add every function of a micro-kernel to `module`, in the order of `pieces`."""
+    return [piece.emit(module) for piece in kernel.pieces(use).values()]
+
+
+@dataclass(frozen=True)
+class Drivers:
+    """Compiled functions, each of the address of a macro-kernel's parameters.
+
+    Attributes:
+        run: the macro-kernel.
+        prepare: packs constant weights before it; None without any.
+        entry: the macro-kernel's address, for threads.
+    """
+
+    run: Driver
+    prepare: Driver | None
+    entry: int
+    _owner: Loaded = field(repr=False)
+
+
+@functools.lru_cache(maxsize=MOST_DRIVERS)
+def load_driver(text: str) -> Drivers:
+    """Compile a macro-kernel's source, or load it from the cache folder.
+
+    Raises:
+        LoweringError: code generation failed.
+    """
+    try:
+        owner = _linked(driver_code(text))
+    except LoweringError:
+        raise
+    except Exception as error:
+        raise LoweringError(f"compiling a driver failed: {error}") from error
+    driver, *prepare = owner.addresses
+    pack = _DRIVER_TYPE(prepare[0]) if prepare else None
+    return Drivers(_DRIVER_TYPE(driver), pack, driver, owner)
+
+
+def driver_code(text: str) -> ObjectCode:
+    """Return a macro-kernel's machine code, and keep it."""
+    return object_code(text, lambda module: emit_driver(module, text), _DRIVER_PASSES)
+
+
+@functools.cache
+def link(name: str) -> Loaded:
+    """Let macro-kernels call a function of their language: it is compiled once, apart from them."""
+    key = f"{name} of the language of drivers"
+    made = object_code(key, lambda module: [emit_function(module, name)], _DRIVER_PASSES)
+    owner = _linked(made)
+    llvm.add_symbol(symbol(name), owner.addresses[0])
+    return owner
+
+
+def _linked(made: ObjectCode) -> Loaded:
+    """Load an object after what it calls of the language."""
+    for name in filter(None, map(called_name, made.calls)):
+        link(name)
+    return Loaded(made)
