@@ -6,12 +6,14 @@ Nothing here imports numba or optuna, so that the service and the client stay li
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
-from tilewise.kernels.problem import Problem
 from tilewise.kernels.quoting import quoted
 from tilewise.search.errors import BudgetError
+
+if TYPE_CHECKING:  # they take a tenth of a second
+    from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
+    from tilewise.kernels.problem import Problem
 
 SAMPLERS = ("surrogate", "local", "tpe", "gp", "cmaes", "random", "grid")
 DEFAULT_SAMPLER = SAMPLERS[0]
@@ -127,7 +129,7 @@ class TrialRecord:
     """
 
     number: int
-    schedule: AnySchedule
+    schedule: "AnySchedule"
     params: dict[str, Any]
     state: TrialState
     origin: str
@@ -156,7 +158,7 @@ class Earlier:
     """
 
     key: int
-    problem: Problem
+    problem: "Problem"
     target: str
     trials: int
 
@@ -172,13 +174,13 @@ class Solved:
         slower: the others that it tried early, those that were stopped included.
     """
 
-    problem: Problem
+    problem: "Problem"
     target: str
     points: tuple[TimedPoint, ...]
     slower: tuple[TimedPoint, ...] = ()
 
     @classmethod
-    def of(cls, problem: Problem, target: str, trials: Iterable[TrialRecord]) -> "Solved":
+    def of(cls, problem: "Problem", target: str, trials: Iterable[TrialRecord]) -> "Solved":
         """The fastest `MOST_SOLVED` that were timed to the end, and others of the first trials."""
         ran = [
             (trial.state != "timed", trial.measurement.time_us, trial.number, trial.params)
@@ -216,10 +218,10 @@ class Best:
             (`tilewise.kernels.oracle.accuracy`); none if it is direct.
     """
 
-    schedule: AnySchedule
+    schedule: "AnySchedule"
     measurement: Measurement
     peak_gflops: float
-    runners_up: tuple[tuple[AnySchedule, Measurement], ...] = ()
+    runners_up: "tuple[tuple[AnySchedule, Measurement], ...]" = ()
     scratch_bytes: dict[str, int] = field(default_factory=dict)
     samples: int = 0
     placements: int = 1

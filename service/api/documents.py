@@ -16,7 +16,7 @@ from tilewise.kernels.schedule import Schedule, instruction_of, loop_nest
 from tilewise.kernels.system.toolchain import identity
 from tilewise.kernels.target import described
 from tilewise.search.space.points import TilePoint, scalars_of
-from tilewise.service.api.schemas.suites import SuiteReport
+from tilewise.service.api.suite_reports import SuiteReport
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound
 from tilewise.service.db.trials import unpack_samples

@@ -17,9 +17,8 @@ from pydantic import (
 )
 
 from tilewise.kernels.problem import Accuracy
+from tilewise.schema.base import Match, Scope
 from tilewise.search.records import DEFAULT_SAMPLER, MOST_SPREAD, SAMPLERS, CacheMode, TuneRequest
-from tilewise.service.db.models import Scope
-from tilewise.service.results.nearest import Match
 
 MOST_PROBLEMS = 1000
 

@@ -9,9 +9,10 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, model_validator
 
 from tilewise.kernels.problem import parse_problem
+from tilewise.schema.base import JobState
 from tilewise.search.errors import BudgetError
 from tilewise.search.records import LONGEST_SAMPLER, FailureClass, TrialState, TuneRequest
-from tilewise.service.api.schemas.suites import SuiteReport
+from tilewise.service.api.suite_reports import SuiteReport
 from tilewise.service.archive.fields import (
     Cache,
     Column,
@@ -41,7 +42,6 @@ from tilewise.service.archive.fields import (
     is_named,
     printable,
 )
-from tilewise.service.db.models import JobState
 
 MOST_OPS = 100_000  # of one model
 

@@ -9,6 +9,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.problem import parse_problem
+from tilewise.schema.base import read
+from tilewise.schema.modules import ModelPlan
 from tilewise.search.networks.plan import Plan
 from tilewise.service.api.schemas import PlanView
 from tilewise.service.db import models
@@ -67,14 +69,14 @@ class Shown:
     around: int
 
 
-def sound(found: Json) -> PlanView:
+def sound(found: Json) -> ModelPlan:
     """A plan's document, as far as the API would give it.
 
     Raises:
         DamagedError: its row has made something else.
     """
     try:
-        return PlanView.model_validate(found)
+        return read(ModelPlan, PlanView.model_validate(found).model_dump(mode="json"))
     except ValidationError as error:
         first = error.errors()[0]
         where = ": ".join((*map(str, first["loc"]), first["msg"]))

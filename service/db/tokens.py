@@ -13,8 +13,9 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from tilewise.schema.base import Scope
 from tilewise.service.db.base import is_sound, now
-from tilewise.service.db.models import Scope, Token
+from tilewise.service.db.models import Token
 from tilewise.service.errors import ConflictError, NotFoundError
 
 PREFIX = "tw_"

@@ -9,10 +9,10 @@ from sqlalchemy.orm import Session
 
 from tilewise.kernels.mlir.frontend.graph import Imported
 from tilewise.kernels.problem import Accuracy, parse_problem
+from tilewise.schema.base import JobState
 from tilewise.search.records import TuneRequest
 from tilewise.service.db import models
 from tilewise.service.db.base import damage
-from tilewise.service.db.models import JobState
 from tilewise.service.db.rows import toolchain_row
 from tilewise.service.errors import DamagedError, NotFoundError
 from tilewise.service.jobs import queue

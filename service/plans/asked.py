@@ -12,10 +12,10 @@ from sqlalchemy.orm import Session, undefer
 from tilewise.kernels.mlir.frontend.graph import Graph
 from tilewise.kernels.problem import Accuracy, parse_problem
 from tilewise.kernels.system.typed_json import to_json
+from tilewise.schema.base import PlanLayouts
 from tilewise.search.networks.variants import problems_of
 from tilewise.search.records import TuneRequest
 from tilewise.service.db import models
-from tilewise.service.db.models import PlanLayouts
 from tilewise.service.db.rows import toolchain_row
 from tilewise.service.errors import TooManyJobsError, UndoneError
 from tilewise.service.jobs import queue

@@ -12,8 +12,9 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from tilewise.schema.base import PlanState
 from tilewise.service.db.base import now
-from tilewise.service.db.models import Plan, PlanState
+from tilewise.service.db.models import Plan
 from tilewise.service.errors import LeaseLostError
 from tilewise.service.leases import giving_up
 from tilewise.service.leases.table import LEASE, LeasedTable

@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from tilewise.schema.base import JobState, PlanState
 from tilewise.service.db import models
-from tilewise.service.db.models import JobState, PlanState
 from tilewise.service.jobs.queue import ENDED
 from tilewise.service.plans.rows import Json
 from tilewise.service.results.schedules import find_schedules

@@ -5,9 +5,9 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session, undefer
 
+from tilewise.schema.base import PlanState
 from tilewise.service.db import models
 from tilewise.service.db.base import damage
-from tilewise.service.db.models import PlanState
 from tilewise.service.errors import DamagedError, NotFoundError
 
 Json = dict[str, Any]

@@ -8,7 +8,6 @@ exact.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -17,16 +16,11 @@ from tilewise.kernels.errors import TargetError
 from tilewise.kernels.target import TargetName, parse_target
 from tilewise.kernels.target.compatible import can_run, likeness
 from tilewise.kernels.target.features import implied
+from tilewise.schema.base import Match, MatchKind
 from tilewise.search.records import CacheMode
 from tilewise.service.db import models
 from tilewise.service.results import schedules
 from tilewise.service.results.stored import in_parts
-
-Match = Literal["exact", "nearest"]
-"""How near an answer has to be: `exact` is of the target itself."""
-
-Kind = Literal["exact", "toolchain", "processor"]
-"""How near an answer is; `processor` may be of another toolchain, too, and of other features."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +40,7 @@ class Asked:
     match: Match = "exact"
 
 
-def kind_of(target: str, toolchain: str, asked: Asked) -> Kind:
+def kind_of(target: str, toolchain: str, asked: Asked) -> MatchKind:
     """How near a result of this target and toolchain is to what was asked."""
     if target != asked.target or why_not_exact(target, asked.target) is not None:
         return "processor"

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from sqlalchemy.orm import Session
 
+from tilewise.schema.base import JobState
 from tilewise.search.progress import Phase
 from tilewise.search.records import Best, TuneRequest, TuneResult
 from tilewise.service.db import models
@@ -86,7 +87,7 @@ class SqlKeeper:
         with reading(self._sessions) as session:
             return queue.get(session, self._held.job_id)
 
-    def _end(self, state: models.JobState, end: Callable[[Session], bool]) -> bool:
+    def _end(self, state: JobState, end: Callable[[Session], bool]) -> bool:
         """End the job; a repetition finds it ended where the answer alone was lost."""
 
         def step(is_repeated: bool) -> bool:

@@ -19,10 +19,10 @@ from prometheus_client import (
     ProcessCollector,
 )
 
-from tilewise.service.results.nearest import Kind
+from tilewise.schema.base import MatchKind
 
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS: tuple[MatchKind, ...] = get_args(MatchKind)
 OTHER = "other"
 NO_ROUTE = "none"
 BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

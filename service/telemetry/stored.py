@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from tilewise.schema.base import JobState
 from tilewise.search.records import TrialState
 from tilewise.service.db import models
 from tilewise.service.db.base import now
@@ -23,7 +24,7 @@ from tilewise.service.jobs import registry
 from tilewise.service.results import integrity
 
 ROWS_AT_ONCE = 5000
-STATES: tuple[models.JobState, ...] = get_args(models.JobState)
+STATES: tuple[JobState, ...] = get_args(JobState)
 OUTCOMES: tuple[TrialState, ...] = get_args(TrialState)
 PHASES = ("compile", "timing")
 TABLES = ("problems", "schedules", "proofs", "plans")

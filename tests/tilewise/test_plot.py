@@ -7,9 +7,9 @@ import pytest
 
 from tests.tilewise.conftest import PROBLEM, Cli
 from tilewise import plots
-from tilewise.client import Client
-from tilewise.client.results import Result, read
+from tilewise.client import Client, Result
 from tilewise.errors import BadInputError, MissingError
+from tilewise.schema.base import read
 
 SIGNS = {"svg": b"<svg", "png": b"\x89PNG", "html": b"<!doctype html"}
 

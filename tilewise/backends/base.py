@@ -9,7 +9,7 @@ from tilewise.search.progress import OnPhase, Phase
 from tilewise.search.records import CacheMode, TrialState, TuneRequest
 
 if TYPE_CHECKING:  # it loads httpx, which commands here do without
-    from tilewise.client.found import Found, ObjectFiles, Text
+    from tilewise.schema.results import Found, ObjectFiles, Text
 
 Json = dict[str, Any]
 Match = Literal["exact", "nearest"]

@@ -24,7 +24,7 @@ from tilewise.service.results import integrity, schedules, scripts, suites, tria
 from tilewise.service.results.nearest import Asked
 
 if TYPE_CHECKING:
-    from tilewise.client.found import Found, ObjectFiles, Text
+    from tilewise.schema.results import Found, ObjectFiles, Text
 
 
 def _require_flavor(flavor: str) -> None:
@@ -116,9 +116,9 @@ class LocalBackend(Backend):
     def object_files(self, problem: str, target: str) -> "ObjectFiles":
         """The object, made and proven now."""
         found = self.show(problem, target)
-        from tilewise.client.found import ObjectFiles
-        from tilewise.client.results import read
         from tilewise.kernels.native.objects.document import proven_document
+        from tilewise.schema.base import read
+        from tilewise.schema.results import ObjectFiles
 
         try:
             return read(ObjectFiles, proven_document(found))
@@ -177,7 +177,7 @@ class LocalBackend(Backend):
 
     def store_report(self, report: Json) -> int:
         """Keep it in this machine's database."""
-        from tilewise.service.api.schemas import SuiteReport
+        from tilewise.service.api.suite_reports import SuiteReport
 
         try:
             checked = SuiteReport.checked(report).document()

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from typing import cast
 
 from tilewise.backends.base import Known
-from tilewise.client.found import Found, Text, read_found
+from tilewise.client.api import read_found
 from tilewise.errors import BadInputError, MissingError
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.system.toolchain import identity
+from tilewise.schema.results import Found, Text
 from tilewise.service.api import files
 from tilewise.service.api.requests import FILE_KINDS, FileKind
 from tilewise.service.db.session import Sessions, reading

@@ -1,48 +1,50 @@
 """A client of the HTTP API, with and without `async`; needs httpx and nothing heavy.
 
-Face: `Client`, `AsyncClient`, the results and events that they give.
-
 with Client("http://localhost:8000") as client:
     best = client.tune("matmul:m=1024,n=512,k=2048,dtype=f32")
     script = client.script(best.problem)
 """
 
+from tilewise.client.api import Result
 from tilewise.client.clients import AsyncClient, Client
-from tilewise.client.events import Event, JobEnded, PhaseReached, TrialEnded
-from tilewise.client.found import (
-    File,
-    Found,
+from tilewise.client.events import (
+    Event,
+    JobEnded,
+    PartEnded,
+    PhaseReached,
+    PlanEnded,
+    PlanEvent,
+    TrialEnded,
+)
+from tilewise.schema.modules import (
     FoundProblem,
     ImportedModule,
     Model,
     ModelPart,
-    ObjectFiles,
+    ModelPlan,
     OpScript,
+    PlanTotals,
+    PlanVariant,
     SkippedOp,
-    Targets,
-    Text,
-    Worker,
 )
-from tilewise.client.plans.events import PartEnded, PlanEnded, PlanEvent
-from tilewise.client.plans.results import ModelPlan, PlanTotals, PlanVariant
-from tilewise.client.results import (
+from tilewise.schema.results import (
     Best,
     Difference,
+    File,
+    Found,
     Job,
     Machine,
     Match,
-    NewToken,
+    ObjectFiles,
     Peer,
     Phase,
     Proof,
-    Readiness,
-    Result,
     StoredTrial,
-    SuiteReport,
-    Token,
+    Text,
     Trial,
     TrialCounts,
 )
+from tilewise.schema.status import NewToken, Readiness, SuiteReport, Targets, Token, Worker
 
 __all__ = [
     "AsyncClient", "Best", "Client", "Difference", "Event", "File", "Found", "FoundProblem",

@@ -2,8 +2,9 @@
 
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any, Literal, TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, Unpack
 from urllib.parse import quote
 
 import httpx
@@ -14,31 +15,9 @@ from tilewise.client.events import (
     Follower,
     JobEnded,
     PhaseReached,
+    PlanEvent,
+    PlanFollower,
     TrialEnded,
-)
-from tilewise.client.found import (
-    Found,
-    ImportedModule,
-    Model,
-    ObjectFiles,
-    OpScript,
-    Targets,
-    Text,
-    read_found,
-)
-from tilewise.client.plans.events import PlanEvent, PlanFollower
-from tilewise.client.plans.results import ModelPlan
-from tilewise.client.results import (
-    Job,
-    NewToken,
-    Readiness,
-    Reply,
-    Result,
-    StoredTrial,
-    SuiteReport,
-    Token,
-    Trial,
-    read,
 )
 from tilewise.client.transport import (
     ApiRequest,
@@ -53,9 +32,19 @@ from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.problem import Accuracy, parse_problem
 from tilewise.kernels.quoting import one_line
+from tilewise.schema.base import Kind, Match, read
+from tilewise.schema.modules import ImportedModule, Model, ModelPlan, OpScript
+from tilewise.schema.results import (
+    Found,
+    Job,
+    ObjectFiles,
+    StoredResult,
+    StoredTrial,
+    Text,
+    Trial,
+)
+from tilewise.schema.status import NewToken, Readiness, SuiteReport, Targets, Token
 
-Kind = TypeVar("Kind", bound=Reply)
-Match = Literal["exact", "nearest"]
 OnEvent = Callable[[Event], None]
 OnWait = Callable[[], None]
 
@@ -63,6 +52,22 @@ OF_MODULES = {"Content-Type": "text/x-mlir"}
 PLANS = "/v1/plans"
 MOST_PROBLEMS = 1000  # of one look-up
 POLL_S = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result(StoredResult):
+    """The best schedule of a problem; a notebook shows it as a card.
+
+    Attributes:
+        stale: whether it belongs to another toolchain than the service's own.
+        complete: whether the whole budget was spent.
+        previous: the newest result of the same work that is not the best; None in look-ups.
+    """
+
+    def _repr_html_(self) -> str:
+        from tilewise.service.plots.card import result_card
+
+        return result_card(self.document)
 
 
 class JobOptions(TypedDict, total=False):
@@ -144,7 +149,7 @@ class Api:
     async def _ended(self, job: Job, on_event: OnEvent | None) -> Job:
         """Return a job once it has ended, followed by its events as far as there are any."""
         follower = Follower(job.id)
-        if "events" in (job.document.get("links") or {}):  # an older service has none
+        if "events" in job.links:  # an older service has none
             try:
                 async for event in self._service.events(follower):
                     if on_event is not None:
@@ -493,6 +498,13 @@ class Api:
                     f"{one_line(problem)}: it is too old; update it, or give it each problem with "
                     "its accuracy"
                 )
+
+
+def read_found(source: Json) -> Found:
+    """Return one answer of a look-up."""
+    stored = source.get("schedule")
+    result = read(Result, stored) if isinstance(stored, dict) else None
+    return replace(read(Found, {**source, "result": None}), result=result, document=source)
 
 
 def _text(response: httpx.Response) -> Text:

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from tilewise.client.results import Job, Phase, Trial, read, read_part
 from tilewise.errors import TilewiseError
+from tilewise.schema.base import read, read_part
+from tilewise.schema.modules import ModelPlan, PlanPart, PlanVariant
+from tilewise.schema.results import Job, Phase, Trial
 
 MOST_LOSSES = 10
 """Connections that may be lost in a row, none of which has brought an event."""
@@ -38,6 +40,30 @@ class JobEnded:
 
 
 Event = PhaseReached | TrialEnded | JobEnded
+
+
+@dataclass(frozen=True)
+class PartEnded:
+    """A problem of the plan has a schedule, or will have none.
+
+    Attributes:
+        part: the problem.
+        done, total: how many have ended, and of how many.
+    """
+
+    part: PlanVariant
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
+class PlanEnded:
+    """The plan has ended; nothing comes after this. Its problems are not repeated."""
+
+    plan: ModelPlan
+
+
+PlanEvent = PhaseReached | PartEnded | PlanEnded
 SeenEvent = TypeVar("SeenEvent")
 
 
@@ -139,6 +165,32 @@ class Follower(Stream[Event]):
             return None
         self.after = trial.number
         return TrialEnded(trial)
+
+
+class PlanFollower(Stream[PlanEvent]):
+    """The events of a plan.
+
+    Args:
+        plan_id: the plan.
+        after: number of the last problem that is known; None to begin with the first.
+    """
+
+    names = ("phase", "part", "end")
+
+    def __init__(self, plan_id: int, after: int | None = None) -> None:
+        super().__init__(f"/v1/plans/{plan_id}/events", after)
+
+    def _read(self, name: str, source: dict[str, object]) -> PlanEvent | None:
+        if name == "phase":
+            return PhaseReached(read_part(Phase, source))
+        if name == "end":
+            self.is_over = True
+            return PlanEnded(read(ModelPlan, source))
+        part = read_part(PlanPart, source)
+        if part.done - 1 <= self.after:
+            return None
+        self.after = part.done - 1
+        return PartEnded(part, part.done, part.total)
 
 
 def _object(data: str) -> dict[str, object]:

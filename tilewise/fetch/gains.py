@@ -10,7 +10,7 @@ from tilewise.fetch.names import KERNEL
 from tilewise.fetch.update import Wanted
 
 if TYPE_CHECKING:  # it loads httpx
-    from tilewise.client.found import Found
+    from tilewise.schema.results import Found
 
 Interval = tuple[float, ...]
 NOT_STORED = "not stored"

@@ -14,7 +14,7 @@ from tilewise.search.final_benchmark.quality import quality_of
 from tilewise.search.records import Measurement
 
 if TYPE_CHECKING:  # it loads httpx
-    from tilewise.client.found import Found, Text
+    from tilewise.schema.results import Found, Text
 
 State = Literal["unchanged", "written", "removed", "left", "missing"]
 

@@ -13,7 +13,7 @@ from tilewise.errors import TilewiseError
 from tilewise.kernels.problem import parse_problem, stem
 
 if TYPE_CHECKING:  # it loads httpx
-    from tilewise.client.found import ObjectFiles
+    from tilewise.schema.results import ObjectFiles
 
 ARCHIVE, HEADER, MANIFEST = "libtilewise.a", "tilewise.h", "manifest.json"
 _HEAD = """/* Kernels tuned by Tilewise, in libtilewise.a; manifest.json has their hashes.

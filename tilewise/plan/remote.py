@@ -5,7 +5,7 @@ from typing import Any
 
 from tilewise.client import Client
 from tilewise.client.api import PlanOptions
-from tilewise.client.plans.events import PartEnded
+from tilewise.client.events import PartEnded
 from tilewise.errors import TilewiseError
 
 

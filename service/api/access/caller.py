@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from fastapi import Request
 
-from tilewise.service.db.models import Scope
+from tilewise.schema.base import Scope
 from tilewise.service.telemetry.requests import REQUEST_ID
 
 CALLER = "tilewise.caller"

@@ -12,6 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tilewise.kernels.quoting import quoted
+from tilewise.schema.base import Scope as TokenScope
 from tilewise.service.api.access import browsers
 from tilewise.service.api.access.caller import ANYONE, CALLER, NOBODY, Caller
 from tilewise.service.api.access.cookie import token_in
@@ -25,7 +26,6 @@ from tilewise.service.api.problem_details import (
     problem_response,
     wants_page,
 )
-from tilewise.service.db.models import Scope as TokenScope
 from tilewise.service.errors import DatabaseError
 
 OPEN = ("/healthz", "/readyz")

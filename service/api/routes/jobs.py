@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from tilewise.kernels.mlir.tuning_spec.form import check_covered
 from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.schema.base import JobState
 from tilewise.search.records import TrialState, TuneRequest
 from tilewise.service.api.access import Caller, caller_of, request_id_of
 from tilewise.service.api.documents import job_json, result_json, trial_json
@@ -20,7 +21,6 @@ from tilewise.service.api.problem_details import responses
 from tilewise.service.api.requests import JobRequest
 from tilewise.service.api.schemas import JobPage, JobView, ResultView, TrialPage, TrialView
 from tilewise.service.api.services import Services, ServicesDep
-from tilewise.service.db.models import JobState
 from tilewise.service.jobs import idempotency, queue
 from tilewise.service.jobs.idempotency import RequestKey
 from tilewise.service.jobs.queue import Submission, Submitter

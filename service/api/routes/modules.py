@@ -19,6 +19,7 @@ from tilewise.kernels.mlir.frontend.read import Limits, read_graph, read_module,
 from tilewise.kernels.problem import Accuracy
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import target_kind
+from tilewise.schema.base import Match
 from tilewise.service.api.problem_details import responses
 from tilewise.service.api.requests import TargetText
 from tilewise.service.api.schemas import ImportedView, OpScriptView, UnfinishedView
@@ -26,7 +27,7 @@ from tilewise.service.api.services import Services, ServicesDep
 from tilewise.service.errors import ConflictError
 from tilewise.service.results.kernels import op_scripts
 from tilewise.service.results.kernels.modules import kept_module, kernel_module
-from tilewise.service.results.nearest import Asked, Match
+from tilewise.service.results.nearest import Asked
 
 Found = TypeVar("Found")
 

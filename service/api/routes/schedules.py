@@ -8,6 +8,7 @@ from fastapi import APIRouter, Header, Query, Response
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.problem import parse_problem
+from tilewise.schema.base import Match
 from tilewise.search.records import CacheMode
 from tilewise.service.api.answer_cache import matches
 from tilewise.service.api.documents import result_json
@@ -37,7 +38,7 @@ from tilewise.service.results.kernels.objects import (
     object_document,
     object_tag,
 )
-from tilewise.service.results.nearest import Asked, Match
+from tilewise.service.results.nearest import Asked
 from tilewise.service.results.stored import StoredScript, Work
 
 ProblemText = Annotated[str, Query(examples=["matmul:m=1024,n=512,k=2048,dtype=f32"])]

@@ -12,12 +12,12 @@ from tilewise.service.api.lanes import in_lane
 from tilewise.service.api.problem_details import responses
 from tilewise.service.api.routes.jobs import LARGEST_ID, Cursor, Limit
 from tilewise.service.api.schemas import (
-    SuiteReport,
     SuiteReportPage,
     SuiteReportView,
     WholeReportView,
 )
 from tilewise.service.api.services import ServicesDep
+from tilewise.service.api.suite_reports import SuiteReport
 from tilewise.service.results import suites
 from tilewise.service.results.readable import listed
 

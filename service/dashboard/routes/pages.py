@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from tilewise.kernels.schedule import fast_algorithm
 from tilewise.kernels.target.facts import facts_text
+from tilewise.schema.base import JobState
 from tilewise.search.records import TrialState
 from tilewise.service.api.documents import best_json, job_json, result_json
 from tilewise.service.api.lanes import in_lane
@@ -95,7 +96,7 @@ def _whole(session: Session, rows: list[Standing]) -> list[tuple[Standing, bool]
 def jobs(
     request: Request,
     services: ServicesDep,
-    state: models.JobState | None = None,
+    state: JobState | None = None,
     before: Annotated[int | None, Query(ge=1, le=LARGEST_ID)] = None,
 ) -> Response:
     """Jobs, newest first."""

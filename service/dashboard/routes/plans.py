@@ -6,11 +6,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
+from tilewise.schema.modules import ModelPart, PlanVariant
 from tilewise.service.api.access import caller_of
 from tilewise.service.api.lanes import in_lane
 from tilewise.service.api.routes.jobs import LARGEST_ID
 from tilewise.service.api.routes.plans.asking import PlanId
-from tilewise.service.api.schemas import PartView, PlanHeadView, VariantView
+from tilewise.service.api.schemas import PlanHeadView
 from tilewise.service.api.services import ServicesDep
 from tilewise.service.dashboard import plans, stored
 from tilewise.service.dashboard.rendering import PageRoute, page
@@ -50,7 +51,7 @@ def one_plan(plan_id: PlanId, request: Request, services: ServicesDep) -> Respon
         found = plans.sound(plan_json(session, row))
         plan = None if found.plan is None else plans.plan_of(found.plan)
         hrefs = {} if plan is None else plans.schedule_pages(session, plan)
-    problems: list[PartView | VariantView] = [*found.problems, *found.variants]
+    problems: list[ModelPart | PlanVariant] = [*found.problems, *found.variants]
     return page(
         request,
         "plan.html",

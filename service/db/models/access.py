@@ -1,14 +1,12 @@
 """Who may use the service."""
 
 from datetime import datetime
-from typing import Literal
 
 from sqlalchemy import CheckConstraint, String
 from sqlalchemy.orm import Mapped, mapped_column
 
+from tilewise.schema.base import Scope
 from tilewise.service.db.base import Base, now
-
-Scope = Literal["read", "submit", "admin"]
 
 
 class Token(Base):

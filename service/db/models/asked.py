@@ -1,7 +1,6 @@
 """What was asked for: problems, and the searches for their schedules."""
 
 from datetime import datetime
-from typing import Literal
 
 from sqlalchemy import (
     BigInteger,
@@ -16,11 +15,10 @@ from sqlalchemy import (
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from tilewise.kernels.target.model import LONGEST_TARGET
+from tilewise.schema.base import JobState
 from tilewise.search.records import LONGEST_SAMPLER, CacheMode
 from tilewise.service.db.base import Base, now
 from tilewise.service.db.models.places import Toolchain
-
-JobState = Literal["queued", "running", "done", "failed", "cancelled"]
 
 ACTIVE = "state IN ('queued', 'running')"
 

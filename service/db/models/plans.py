@@ -1,7 +1,7 @@
 """Plans of whole models that somebody asked for: what is known of them, and what came of them."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -18,13 +18,11 @@ from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from tilewise.kernels.problem import Accuracy
 from tilewise.kernels.target.model import LONGEST_TARGET
+from tilewise.schema.base import PlanLayouts, PlanState
 from tilewise.search.records import CacheMode
 from tilewise.service.db.base import Base, now
 from tilewise.service.db.models.asked import ACTIVE
 from tilewise.service.db.models.places import Toolchain
-
-PlanState = Literal["queued", "running", "done", "failed", "cancelled"]
-PlanLayouts = Literal["model", "all"]
 
 
 class Plan(Base):

@@ -28,7 +28,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from tilewise import Client
-from tilewise.client.results import Result
+from tilewise.client import Result
 from tilewise.kernels.system.children import child_command, child_environment
 
 NEAR, FAR = "tilewise-near", "tilewise-far"

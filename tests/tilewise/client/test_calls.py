@@ -10,8 +10,8 @@ from tests.tilewise.client import documents
 from tests.tilewise.client.documents import PROBLEM
 from tilewise import Client, MissingError, TilewiseError
 from tilewise.client import Event, Found, Job, JobEnded, Result, TrialEnded, api
-from tilewise.client.results import read
 from tilewise.kernels.problem import parse_problem
+from tilewise.schema.base import read
 
 
 class FakeService:

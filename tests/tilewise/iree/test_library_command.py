@@ -9,10 +9,10 @@ from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
 from tests.tilewise.conftest import PROBLEM, Cli
 from tilewise.client import Client
-from tilewise.client.found import Text
 from tilewise.kernels.mlir.iree.module_text import module_text
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import resolve
+from tilewise.schema.results import Text
 from tilewise.search.libraries import library
 from tilewise.search.libraries.gain import Gain
 

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from tilewise.kernels.errors import ModuleError, TargetError
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import target_kind
+from tilewise.schema.base import PlanLayouts, PlanState
 from tilewise.service.api.access import caller_of, request_id_of
 from tilewise.service.api.lanes import in_lane
 from tilewise.service.api.problem_details import responses
@@ -23,7 +24,6 @@ from tilewise.service.api.routes.modules import BODY, given, graph_of
 from tilewise.service.api.schemas import PlanHeadView, PlanPage, PlanView, UnfinishedView
 from tilewise.service.api.services import Services, ServicesDep
 from tilewise.service.db import models
-from tilewise.service.db.models import PlanLayouts, PlanState
 from tilewise.service.errors import UndoneError
 from tilewise.service.jobs import idempotency
 from tilewise.service.jobs.idempotency import RequestKey

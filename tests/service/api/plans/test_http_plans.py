@@ -13,11 +13,11 @@ from tests.service.conftest import TOOLCHAIN, ClientFactory, settings_for
 from tests.service.plans.makers import PLAN
 from tests.service.processes import wait_until
 from tilewise.kernels.mlir.frontend.read import read_graph
+from tilewise.schema.base import Scope
 from tilewise.service.api.access.gate import needed
 from tilewise.service.api.routes import modules
 from tilewise.service.app import create_app
 from tilewise.service.db import Sessions, tokens, writing
-from tilewise.service.db.models import Scope
 from tilewise.service.host.machine import MachineInfo
 from tilewise.service.host.process_identity import me
 from tilewise.service.plans import endings, lease

@@ -20,7 +20,7 @@ from tilewise.library.files import MANIFEST, Library
 from tilewise.search.records import TuneRequest
 
 if TYPE_CHECKING:  # it loads httpx
-    from tilewise.client.found import ObjectFiles
+    from tilewise.schema.results import ObjectFiles
 
 
 def library(options: argparse.Namespace) -> None:

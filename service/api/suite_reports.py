@@ -1,6 +1,5 @@
-"""Reports of suites, as they are sent and given: what `tilewise bench --json` prints."""
+"""Reports of suites, as they are sent: what `tilewise bench --json` prints."""
 
-from datetime import datetime
 from math import exp, isclose, log
 from typing import Annotated, Any
 
@@ -18,7 +17,6 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target.model import LONGEST_TARGET
 from tilewise.search.final_benchmark.quality import Quality
-from tilewise.service.api.schemas.jobs import Page
 
 MOST_PROBLEMS = 1000
 MOST_NAMES = 30
@@ -166,34 +164,3 @@ def _agree(told: float | None, found: float | None) -> bool:
     if told is None or found is None:
         return told is found
     return isclose(told, found, rel_tol=CLOSE)
-
-
-class SuiteReportView(BaseModel):
-    """A stored report without its problems."""
-
-    model_config = ConfigDict(allow_inf_nan=False)
-
-    id: int
-    suite: str
-    source: str
-    target: str
-    processor: str
-    toolchain: str
-    counted: int
-    left_out: int
-    geomean_ratio: float | None
-    ours_gflops: float | None
-    oracle_gflops: float | None
-    created: datetime
-
-
-class WholeReportView(SuiteReportView):
-    """A stored report, whole."""
-
-    report: dict[str, Any]
-
-
-class SuiteReportPage(Page):
-    """Reports of suites, newest first."""
-
-    reports: list[SuiteReportView]

@@ -1,0 +1,241 @@
+"""What an MLIR module holds, models that are tuned as one, and plans of models."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated
+
+from tilewise.kernels.problem import Accuracy
+from tilewise.schema.base import (
+    Finite,
+    JobState,
+    Json,
+    MatchKind,
+    PlanLayouts,
+    PlanState,
+    Reply,
+    older,
+)
+from tilewise.search.records import CacheMode
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundProblem:
+    """A problem of a module, how many of its ops are it, and their places."""
+
+    problem: str
+    count: int
+    where: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkippedOp:
+    """An op that multiplies or convolves and is no problem, and why."""
+
+    op: str
+    reason: str
+    where: str = older("")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedModule(Reply):
+    """The problems of a module, in the order of their first ops."""
+
+    problems: tuple[FoundProblem, ...]
+    skipped: tuple[SkippedOp, ...]
+
+
+@dataclass(frozen=True)
+class ScheduleOfOp:
+    """The schedule that a script spells."""
+
+    hash: str
+    steps: tuple[Json, ...]
+
+
+@dataclass(frozen=True)
+class ProofOfOp:
+    """What a proof on an op established: the largest error, what is allowed, and the speed."""
+
+    max_error: float | None
+    tolerance: float | None
+    gflops: float | None
+    mlir: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpScript(Reply):
+    """The script of an op of a module; `problem` is what the op is by itself.
+
+    `match` says how near the schedule is to what was asked for, as `Tilewise-Match` does elsewhere;
+    `stale` that another toolchain than the present one has timed it.
+
+    Attributes:
+        place: where the op is.
+        script: with the op in front, if that was asked for.
+    """
+
+    problem: str
+    place: str
+    flavor: str = older("cpu")
+    schedule: Annotated[ScheduleOfOp | None, ScheduleOfOp] = older(None)
+    target: str = older("")
+    toolchain: str = older("")
+    match: Annotated[str, MatchKind] = older("exact")
+    stale: bool = older(False)
+    proof: Annotated[ProofOfOp | None, ProofOfOp] = older(None)
+    script: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelPart(FoundProblem):
+    """A problem of a model: the state of its job, and the time of what is stored, if any is.
+
+    `job` is null where a stored schedule answered.
+    """
+
+    key: str
+    state: Annotated[str, JobState]
+    job: int | None
+    time_us: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model(Reply, Finite):
+    """A model whose problems are tuned as one.
+
+    `time_us` is the sum over all problems, each by its count; null while one has no schedule.
+
+    Attributes:
+        sha256: of its module.
+        trials: asked for, of each problem.
+    """
+
+    id: int
+    state: Annotated[str, JobState]
+    sha256: str
+    target: str
+    toolchain: str
+    cache: Annotated[str, CacheMode]
+    accuracy: Annotated[str, Accuracy] = older("standard")
+    trials: int
+    problems: tuple[ModelPart, ...]
+    skipped: tuple[SkippedOp, ...]
+    time_us: float | None
+    created: Annotated[datetime | None, datetime] = older(None)
+    links: dict[str, str] = older({})
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is done, failed or cancelled."""
+        return self.state not in ("queued", "running")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanVariant:
+    """A problem in another layout or padding than the model's, which a plan may choose.
+
+    `job` is null where a stored schedule answered.
+    """
+
+    problem: str
+    key: str
+    state: Annotated[str, JobState]
+    job: int | None
+    time_us: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanPart(PlanVariant):
+    """One problem of a plan that is tuned or never will be, as an event tells it.
+
+    `done` and `total` count the problems of the plan.
+    """
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanTotals:
+    """Microseconds of layers and copies: as planned, in the model's layouts, each on its own."""
+
+    chosen_us: float
+    plain_us: float
+    alone_us: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackProof:
+    """The proof of a pack script, and how many packs and unpacks of activations it leaves.
+
+    `reshapes` of them move nothing; `weights` are packs that are done once, at load. `by` is the
+    machine of the cluster's worker that reports the proof, null if a process of this service made
+    it.
+    """
+
+    max_error: float | None
+    tolerance: float | None
+    mlir: str
+    packs: int
+    unpacks: int
+    reshapes: int
+    weights: int
+    by: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanHead(Reply, Finite):
+    """A plan without its problems.
+
+    `phase` says what is done now: `tuning` while jobs run, `waiting` for a worker, `choosing`,
+    `proving`; null once the plan has ended. `script_error` says why there is no script.
+
+    Attributes:
+        name: what the model is called.
+        sha256: of its module.
+        trials, seed: of each search.
+        layouts: which are offered.
+        error: why it has failed.
+    """
+
+    id: int
+    state: Annotated[str, PlanState]
+    phase: str | None
+    name: str
+    sha256: str
+    target: str
+    toolchain: str
+    cache: Annotated[str, CacheMode]
+    accuracy: Annotated[str, Accuracy] = older("standard")
+    trials: int
+    seed: int
+    layouts: Annotated[str, PlanLayouts]
+    totals: PlanTotals | None
+    proof: PackProof | None = older(None)
+    script_error: str | None
+    error: str | None
+    created: Annotated[datetime | None, datetime] = older(None)
+    started: datetime | None = older(None)
+    finished: datetime | None = older(None)
+    links: dict[str, str] = older({})
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is done, failed or cancelled."""
+        return self.state not in ("queued", "running")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelPlan(PlanHead):
+    """A plan with its problems: those of the model, and those that differ from them in layout.
+
+    `plan` is the object that `tilewise plan --json` prints, null until it is chosen.
+
+    Attributes:
+        problems, variants, skipped, plan: empty and None in lists of plans.
+    """
+
+    problems: tuple[ModelPart, ...] = older(())
+    variants: tuple[PlanVariant, ...] = older(())
+    skipped: tuple[SkippedOp, ...] = older(())
+    plan: Json | None = field(default=None, repr=False, metadata={"always": True})
