@@ -17,7 +17,7 @@ from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.instructions import Form, Instruction, instructions
 from tilewise.kernels.nest import nest_of
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.problem.dtypes import DTYPES
+from tilewise.kernels.problem.keys import DTYPES
 from tilewise.kernels.target.model import Target
 
 _NARROW = {"bf16": 2, "f16": 1}

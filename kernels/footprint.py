@@ -4,9 +4,9 @@ import os
 from math import ceil, prod
 
 from tilewise.kernels.errors import ProblemError
+from tilewise.kernels.fast_algorithms import outputs_for, winograd_transforms
 from tilewise.kernels.nest import nest_of
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.winograd import outputs_for, winograd_transforms
 
 GIB = 1024**3
 MARGIN_BYTES = 1 * GIB

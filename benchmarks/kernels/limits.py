@@ -23,8 +23,7 @@ from tilewise.kernels.native import lower
 from tilewise.kernels.native.executable import Call
 from tilewise.kernels.native.microbench import bandwidth_gbs, peak_gflops
 from tilewise.kernels.oracle.operands import make_operands, poison
-from tilewise.kernels.oracle.reference import reference
-from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.oracle.reference import compare, reference
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Pack, Parallel, Register, Schedule, Step, Unroll
 from tilewise.kernels.target import Target, resolve

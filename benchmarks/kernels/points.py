@@ -8,7 +8,7 @@ computes a strip of tiles in f32 with F(OUTPUT, TAPS), along one axis or with --
 with --pairs that set alone. Printed are the best sets: the rms errors against float64, in those of
 the direct method in f32, on each kind of operands that `accuracy=standard` asks about
 (`tilewise.kernels.oracle.accuracy`). The products are summed one by one, as a micro-kernel does,
-and the transforms row by row. The points of `tilewise.kernels.winograd` were found so.
+and the transforms row by row. The points of `tilewise.kernels.fast_algorithms` were found so.
 """
 
 import argparse
@@ -18,17 +18,17 @@ from itertools import combinations
 
 import numpy as np
 
-from tilewise.kernels.oracle.accuracy import KINDS, operands_of_kind, rms_error
-from tilewise.kernels.oracle.operands import Array, Operands
-from tilewise.kernels.oracle.reference import reference
-from tilewise.kernels.problem import Conv2d
-from tilewise.kernels.winograd import (
+from tilewise.kernels.fast_algorithms import (
     ZERO,
     CookToom,
     Matrix,
     cook_toom,
     cook_toom_at,
 )
+from tilewise.kernels.oracle.accuracy import KINDS, operands_of_kind, rms_error
+from tilewise.kernels.oracle.operands import Array, Operands
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.problem import Conv2d
 
 CANDIDATES = tuple(
     Fraction(eighths, 8) for eighths in (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24)

@@ -42,8 +42,7 @@ from tilewise.kernels.oracle.operands import (
     make_operands,
     poison,
 )
-from tilewise.kernels.oracle.reference import reference
-from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.oracle.reference import compare, reference
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import resolve

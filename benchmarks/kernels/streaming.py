@@ -23,7 +23,7 @@ from benchmarks.kernels.threads import best_steps
 from tilewise.bench.machine import processor
 from tilewise.kernels.native.microbench import reader
 from tilewise.kernels.oracle.operands import Operands
-from tilewise.kernels.oracle.tolerance import Expected
+from tilewise.kernels.oracle.reference import Expected
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.problem.model import Matmul
 from tilewise.kernels.schedule import Schedule

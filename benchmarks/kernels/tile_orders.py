@@ -27,8 +27,7 @@ from tilewise.kernels.native.executable import Call
 from tilewise.kernels.native.microbench import bandwidth_gbs
 from tilewise.kernels.native.threads.pinning import pin, usable_processors
 from tilewise.kernels.oracle.operands import Operands, make_operands, poison
-from tilewise.kernels.oracle.reference import reference
-from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.oracle.reference import compare, reference
 from tilewise.kernels.problem import Matmul, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import Target, resolve

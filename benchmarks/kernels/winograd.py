@@ -31,6 +31,7 @@ import numpy as np
 
 from benchmarks.kernels.threads import best_steps
 from tilewise.bench.machine import processor
+from tilewise.kernels.fast_algorithms import outputs_for, winograd_transforms
 from tilewise.kernels.native.jit.loading import load
 from tilewise.kernels.native.microbench import peak_gflops
 from tilewise.kernels.native.plan import plan
@@ -40,7 +41,6 @@ from tilewise.kernels.oracle.operands import empty_aligned
 from tilewise.kernels.problem import Conv2d, Problem, parse_problem
 from tilewise.kernels.schedule import Pack, Register, Schedule, Winograd, loop_nest
 from tilewise.kernels.target import Target, resolve
-from tilewise.kernels.winograd import outputs_for, winograd_transforms
 from tilewise.search.peers.screen import Bench, screen
 from tilewise.search.peers.variant import PeerAbsentError
 from tilewise.search.runner.child.accuracy import direct_errors, errors_of

@@ -18,12 +18,12 @@ import numpy as np
 
 from benchmarks.reductions.read_in_place import check
 from tilewise.bench.machine import processor
+from tilewise.kernels.fast_algorithms import STRASSEN
 from tilewise.kernels.native import lower
 from tilewise.kernels.native.microbench import multiplier
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Pack, Prefetch, Register, Schedule, Step, Strassen, Unroll
-from tilewise.kernels.strassen import PRODUCTS
 from tilewise.kernels.target import Target, resolve
 from tilewise.search.networks.costing.retimed import bytes_of_weights, in_turns
 from tilewise.search.timing.measure import interleave
@@ -74,7 +74,7 @@ def table(problem: Problem, target: Target, rounds: int, model_bytes: int) -> li
     for (levels, (rows, cols), _), hot, displaced in zip(
         listed, taken[::2], taken[1::2], strict=True
     ):
-        made = (PRODUCTS / 8) ** levels * problem.flops / median(displaced.times) / peak
+        made = (STRASSEN.products / 8) ** levels * problem.flops / median(displaced.times) / peak
         said.append(
             f"{levels or 'direct':>8} {f'{rows}x{cols}':>6} {share(problem, hot, peak):>16} "
             f"{share(problem, displaced, peak):>16} {made:>9.0%}"

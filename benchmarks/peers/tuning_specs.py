@@ -24,8 +24,7 @@ from tilewise.kernels.mlir.iree.module_text import module_text
 from tilewise.kernels.mlir.proof.child.timing import Turn
 from tilewise.kernels.mlir.tuning_spec.compiled import FLAG, check_matched
 from tilewise.kernels.oracle.operands import make_operands, poison
-from tilewise.kernels.oracle.reference import reference
-from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.oracle.reference import compare, reference
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.search.peers.iree import bound
 

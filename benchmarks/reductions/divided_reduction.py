@@ -22,8 +22,7 @@ from tilewise.kernels.native import lower
 from tilewise.kernels.native.executable import Call
 from tilewise.kernels.native.microbench import bandwidth_gbs
 from tilewise.kernels.oracle.operands import make_operands, poison
-from tilewise.kernels.oracle.reference import reference
-from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.oracle.reference import compare, reference
 from tilewise.kernels.problem import Matmul, parse_problem
 from tilewise.kernels.schedule import Parallel, Prefetch, Schedule, Step, Tile
 from tilewise.kernels.target import Target, resolve

@@ -16,7 +16,7 @@ from tilewise.kernels.native.microbench import peak_gflops
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Pack, Prefetch, Register, Schedule, Step, Winograd, begin
-from tilewise.kernels.steps.transformed import TILES
+from tilewise.kernels.steps.algorithm import TILES
 from tilewise.kernels.target import resolve
 from tilewise.search.space.algorithms import outputs_of
 from tilewise.search.space.workload import Workload

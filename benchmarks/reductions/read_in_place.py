@@ -16,8 +16,7 @@ from benchmarks.kernels.threads import best_steps
 from tilewise.bench.machine import processor
 from tilewise.kernels.native import lower
 from tilewise.kernels.oracle.operands import Operands, make_operands, poison
-from tilewise.kernels.oracle.reference import reference
-from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.oracle.reference import compare, reference
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Pack, Register, Schedule, Step, Stream, Tile, Unroll
 from tilewise.kernels.target import resolve

@@ -20,10 +20,10 @@ from typing import Any
 
 from benchmarks.kernels.winograd import HEADER, compared, line, means
 from tilewise.bench.machine import processor
+from tilewise.kernels.fast_algorithms import LEVELS
 from tilewise.kernels.oracle.accuracy import KINDS
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Pack, Register, Schedule, Strassen
-from tilewise.kernels.strassen import LEVELS
 from tilewise.kernels.target import Target, resolve
 from tilewise.search.runner.child.accuracy import direct_errors, errors_of
 

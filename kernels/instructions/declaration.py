@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from tilewise.kernels.problem.dtypes import DTYPES
+from tilewise.kernels.problem.keys import DTYPES
 from tilewise.kernels.target.cores import Core
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ An instruction of another shape, such as a product of tiles, is a row here and a
 
 from tilewise.kernels.instructions.declaration import Form, Instruction
 from tilewise.kernels.instructions.meanings import fused, rounded, wrapping
-from tilewise.kernels.problem.dtypes import DTYPES
+from tilewise.kernels.problem.keys import DTYPES
 
 UNITS = {"x86.avx512": 64, "x86.avx2": 32, "x86.sse2": 16, "arm.neon": 16}
 """Bytes of a vector of each unit, by the first part of an instruction's name."""

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from tilewise.kernels.instructions.declaration import Form, Instruction
 from tilewise.kernels.instructions.declared import DECLARED, UNITS
-from tilewise.kernels.problem.dtypes import DTYPES
+from tilewise.kernels.problem.keys import DTYPES
 from tilewise.kernels.target.cores import core_of
 from tilewise.kernels.target.model import Target
 

@@ -246,7 +246,7 @@ def is_transposed(nest: Nest, role: str) -> bool:
 
 def is_of_quadrants(nest: Nest) -> bool:
     """Return whether the products are of sums of quadrants."""
-    return nest.algorithm is not None and nest.algorithm.name == "strassen"
+    return nest.algorithm is not None and not nest.algorithm.tiles_pixels
 
 
 def _transformed(nest: Nest, how: Arithmetic) -> Strides:

@@ -1,12 +1,12 @@
-"""The loop nest of a schedule: the one description that code generation, models and plots read.
+"""The loop nest of a schedule: the IR that code generation, cost models and plots read.
 
-`nest_of` gives the nest of a problem, steps rewrite it (`tilewise.kernels.steps`), `Nest.visit`
-walks it. `interpreter.run` executes any nest in NumPy, which defines what it means.
+`nest_of` returns the nest of a problem, steps rewrite it (`tilewise.kernels.steps`), `Nest.visit`
+yields its nodes. `interpreter.Interpreter` executes any nest in NumPy, which defines what it means.
 """
 
 from tilewise.kernels.nest.access import Axis, Dim, Operand, Role, Term
 from tilewise.kernels.nest.counts import Counts, count
-from tilewise.kernels.nest.nest import Here, Nest
+from tilewise.kernels.nest.nest import Here, Nest, halo, printed, shape_of
 from tilewise.kernels.nest.nodes import (
     Algorithm,
     Compute,
@@ -20,9 +20,7 @@ from tilewise.kernels.nest.nodes import (
     Stage,
     Store,
 )
-from tilewise.kernels.nest.printing import printed, text
 from tilewise.kernels.nest.problems import nest_of
-from tilewise.kernels.nest.shapes import halo, shape_of
 
 __all__ = [
     "Algorithm",
@@ -49,5 +47,4 @@ __all__ = [
     "nest_of",
     "printed",
     "shape_of",
-    "text",
 ]

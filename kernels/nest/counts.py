@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from math import prod
 
 from tilewise.kernels.nest.access import Role
-from tilewise.kernels.nest.nest import Nest
+from tilewise.kernels.nest.nest import Nest, halo
 from tilewise.kernels.nest.nodes import Compute, Layout, Loop, Node, Stage, Store
-from tilewise.kernels.nest.shapes import halo
 
 Lengths = Counter[int]
 

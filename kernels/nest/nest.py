@@ -4,18 +4,19 @@ A step of a schedule checks itself against a nest and rewrites it (`tilewise.ker
 code, transform scripts, the cost model, counts and plots read the nest alone.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import prod
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from tilewise.kernels.nest.access import Dim, Operand, Role
+from tilewise.kernels.nest.access import Axis, Dim, Operand, Role
 from tilewise.kernels.nest.nodes import (
     Algorithm,
     Compute,
     Fetch,
+    Layout,
     Loop,
     LoopKind,
     MicroTile,
@@ -117,11 +118,10 @@ class Nest:
 
     def nodes(self, kind: type[NodeT]) -> Iterator[NodeT]:
         """Return all nodes of a kind, outermost first."""
-        return (node for node in self._spine if isinstance(node, kind))
+        return (node for node in self._flat if isinstance(node, kind))
 
     @cached_property
-    def _spine(self) -> tuple[Node, ...]:
-        """Return all nodes, a loop before its body."""
+    def _flat(self) -> tuple[Node, ...]:
         return tuple(_flat(self.body))
 
     @cached_property
@@ -142,11 +142,6 @@ class Nest:
     def compute(self) -> Compute:
         """Return the micro-kernel."""
         return next(self.nodes(Compute))
-
-    @property
-    def is_tiled(self) -> bool:
-        """Return whether there is a register tile."""
-        return self.compute.tile is not None
 
     @property
     def tile(self) -> MicroTile:
@@ -207,18 +202,25 @@ class Nest:
 
     def inside(self, *nodes: Node) -> "Nest":
         """Return the nest with nodes put right before the macro-kernel."""
-        return self._at_tiles(lambda tiles: (*nodes, *tiles))
+        return replace(self, body=_at_tiles(self.body, lambda tiles: (*nodes, *tiles)))
 
     def around(self, loop: Loop) -> "Nest":
         """Return the nest with a loop put around the macro-kernel."""
-        return self._at_tiles(lambda tiles: (replace(loop, body=tiles),))
-
-    def _at_tiles(self, wrap: Callable[[tuple[Node, ...]], tuple[Node, ...]]) -> "Nest":
-        return replace(self, body=_rewritten(self.body, wrap))
+        return replace(self, body=_at_tiles(self.body, lambda tiles: (replace(loop, body=tiles),)))
 
     def mapped(self, change: Callable[[Node], Node]) -> "Nest":
         """Return the nest with every node changed, a loop after its body."""
         return replace(self, body=_mapped(self.body, change))
+
+    def with_fields(self, of: type[Node] | LoopKind, **values: Any) -> "Nest":
+        """Return the nest with fields set of all nodes of a type, or of all loops of a kind."""
+
+        def is_meant(node: Node) -> bool:
+            if isinstance(of, LoopKind):
+                return isinstance(node, Loop) and node.kind is of
+            return isinstance(node, of)
+
+        return self.mapped(lambda node: replace(node, **values) if is_meant(node) else node)
 
 
 @dataclass(frozen=True)
@@ -259,15 +261,15 @@ def _visit(
             yield from _visit(node.body, (*loops, node), inner)
 
 
-def _rewritten(
+def _at_tiles(
     nodes: tuple[Node, ...], wrap: Callable[[tuple[Node, ...]], tuple[Node, ...]]
 ) -> tuple[Node, ...]:
-    """Return the nodes with the first loop over register tiles, and what follows it, wrapped."""
+    """The nodes with the first loop over register tiles, and what follows it, wrapped."""
     for at, node in enumerate(nodes):
         if isinstance(node, Compute) or (isinstance(node, Loop) and node.kind is LoopKind.MICRO):
             return (*nodes[:at], *wrap(nodes[at:]))
         if isinstance(node, Loop):
-            return (*nodes[:at], replace(node, body=_rewritten(node.body, wrap)), *nodes[at + 1 :])
+            return (*nodes[:at], replace(node, body=_at_tiles(node.body, wrap)), *nodes[at + 1 :])
     raise AssertionError("a nest has a Compute")
 
 
@@ -276,3 +278,62 @@ def _mapped(nodes: tuple[Node, ...], change: Callable[[Node], Node]) -> tuple[No
         change(replace(n, body=_mapped(n.body, change)) if isinstance(n, Loop) else n)
         for n in nodes
     )
+
+
+def shape_of(nest: Nest, here: Here) -> tuple[int, ...]:
+    """Return the shape of the largest block that a stage copies."""
+    stage, tile = here.node, nest.tile
+    assert isinstance(stage, Stage)
+    depth, rows = here.blocks[nest.k], here.blocks[nest.row]
+    points = here.blocks[nest.named(Role.POINT)[0]] if nest.algorithm else nest.taps
+    if stage.layout in (Layout.PANELS, Layout.PANELS_ALONG_K):
+        panels = -(-here.blocks[nest.col] // tile.cols)
+        is_along_k = stage.layout is Layout.PANELS_ALONG_K
+        return (panels, points, *((tile.cols, depth) if is_along_k else (depth, tile.cols)))
+    if stage.layout is Layout.POINTS:
+        return (points, rows, depth)
+    if stage.layout is Layout.IMAGE:
+        return (*halo(nest, here.blocks), depth)
+    return (rows, depth)
+
+
+def halo(nest: Nest, blocks: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the lines and pixels of an nhwc image that a block of outputs reads."""
+    taps = nest.named(Role.TAP)
+    lengths = dict(blocks) | {name: nest.extent(name) for name in taps}
+
+    def length(axis: Axis) -> int:
+        first, last = axis.bounds(lengths)
+        return last - first + 1
+
+    axes = nest.operand(nest.image).axes
+    return tuple(length(a) for a in axes if len(a.terms) > 1 and any(map(a.indexes, taps)))
+
+
+def printed(nest: Nest) -> Iterator[str]:
+    """Yield the nest as text, a line for each node."""
+    for here in nest.visit():
+        yield "  " * len(here.loops) + str(here.node) + _notes(nest, here)
+
+
+def _notes(nest: Nest, here: Here) -> str:
+    """What follows from the loops around a node and inside of it."""
+    node = here.node
+    if isinstance(node, Loop):
+        notes = [node.kind.value, f"{here.trips} trips"]
+        notes += ["in the micro-kernel"] if node.in_kernel else []
+        notes += [f"of {node.streams} streams"] if node.streams > 1 else []
+        return f":  # {', '.join(notes)}"
+    if isinstance(node, Stage):
+        shape = "x".join(map(str, shape_of(nest, here)))
+        words = f" in words of {node.word}" if node.word > 1 else ""
+        return f" {shape}{words}{', ahead' * node.is_ahead}"
+    if not isinstance(node, Compute) or node.tile is None:
+        return ""
+    jammed = f"{node.tile.lines}x" if node.tile.lines > 1 else ""
+    taps = f" x {nest.taps} taps" if nest.taps > 1 else ""
+    split = f" in {node.lanes} partial sums" if node.lanes > 1 else ""
+    unroll = f", unrolled {node.unroll}" if node.unroll > 1 else ""
+    how = f" by {node.instruction}" if node.instruction else ""
+    size = f"{jammed}{node.tile.rows}x{node.tile.cols}"
+    return f"  # {size} over {here.blocks[nest.k]}{taps}{split}{how}{unroll}"

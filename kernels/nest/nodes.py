@@ -1,7 +1,7 @@
 """The nodes of a loop nest: loops, stages, prefetches, the micro-kernel and the store of C.
 
-All are frozen. What follows from the tree (trips, block sizes, shapes of stages) is no field of a
-node: `tilewise.kernels.nest.nest.Nest.visit` derives it, so that no rewrite leaves a stale number.
+All are frozen, and print as a line of text. What follows from the tree (trips, block sizes, shapes
+of stages) is no field of a node: `Nest.visit` derives it, so that no rewrite leaves a stale number.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,9 +10,12 @@ from enum import Enum
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from tilewise.kernels.nest.access import Operand
+from tilewise.kernels.problem import EPILOGUES, Epilogue
 
 if TYPE_CHECKING:
-    from tilewise.kernels.nest.arrays import Array, Indices
+    from tilewise.kernels.problem.keys import Array
+
+    Indices = Mapping[str, Array]
 
 
 class LoopKind(Enum):
@@ -38,8 +41,9 @@ class Loop:
         kind: why.
         body: in order.
         in_kernel: whether the micro-kernel's own code has this loop (a call per block of the
-            loops outside), not the driver around it.
-        streams: equal parts of the dim that each block takes its steps from; 1 for neighbours.
+            loops outside), not the macro-kernel around it.
+        streams: interleaved k-streams: equal parts of the dim, of which each block takes the next
+            steps; 1 for neighbours.
     """
 
     dim: str
@@ -49,9 +53,12 @@ class Loop:
     in_kernel: bool = False
     streams: int = 1
 
+    def __str__(self) -> str:
+        return f"for {self.dim} step {self.step}"
+
 
 class Layout(Enum):
-    """How a staged block lies in memory."""
+    """The layout of a staged block."""
 
     PANELS = "panels"
     """B: [panel][tap or point][k][cols of a tile], zero past the last column."""
@@ -84,6 +91,9 @@ class Stage:
     is_ahead: bool = False
     word: int = 1
 
+    def __str__(self) -> str:
+        return f"{'transform' if self.transforms else 'pack'} {self.operand} to {self.layout.value}"
+
 
 class Fetched(Enum):
     """What a prefetch brings closer."""
@@ -108,6 +118,10 @@ class Fetch:
     what: Fetched
     distance: int
     level: Literal[1, 2]
+
+    def __str__(self) -> str:
+        ahead = f", {self.distance} bytes ahead" if self.distance else ""
+        return f"prefetch {self.what.value} of {self.operand} to L{self.level}{ahead}"
 
 
 @dataclass(frozen=True)
@@ -135,52 +149,74 @@ class Compute:
     lanes: int = 1
     unroll: int = 1
 
+    def __str__(self) -> str:
+        return "C += A * B"
+
 
 @dataclass(frozen=True)
 class Store:
-    """End the sums of the block: initial value and bias before, activation behind, once each.
+    """End the sums of the block: initial value and bias first, epilogue last, once each.
 
-    With k-blocks outside, the first trip begins the sums, the last one applies the activation, and
-    C holds partial sums between. Behind the loop over points it transforms the products to C.
+    With k-blocks outside, the first trip begins the sums, the last one applies the epilogue, and
+    C holds partial sums between. After the loop over points it transforms the products to C.
 
     Attributes:
         adds_to_c: whether the sums begin from what C holds (init=accumulate).
         has_bias: whether a bias is added for each column (or row, for nchw).
-        has_relu: whether the result is cut off below zero.
-        ceiling: what it is cut off above, None for no limit.
-        is_nontemporal: whether it goes past the caches.
+        epilogue: what is applied to the sums.
+        is_nontemporal: whether it bypasses the caches.
         transforms: whether the nest's algorithm makes C of the products of all points.
     """
 
     adds_to_c: bool = False
     has_bias: bool = False
-    has_relu: bool = False
-    ceiling: int | None = None
+    epilogue: Epilogue = EPILOGUES["none"]
     is_nontemporal: bool = False
     transforms: bool = False
+
+    def __str__(self) -> str:
+        ends = ["bias"] * self.has_bias + ["relu"] * self.epilogue.is_relu
+        ends += [f"at most {self.epilogue.ceiling}"] * (self.epilogue.ceiling is not None)
+        ends += ["past the caches"] * self.is_nontemporal
+        verb = "transform products to C" if self.transforms else "store C"
+        return verb + " + C" * self.adds_to_c + (f" ({', '.join(ends)})" if ends else "")
 
 
 Node = Loop | Stage | Fetch | Compute | Store
 
 
 class Algorithm(Protocol):
-    """Computes C by fewer products than the direct method: Winograd's or Strassen's."""
+    """A bilinear algorithm that computes C with fewer multiplications than the direct method.
+
+    It transforms blocks of A and B, and the products of all points to tiles of C.
+    """
 
     @property
     def name(self) -> str:
-        """The step's."""
+        """Return the name of its step."""
 
     @property
     def tile(self) -> tuple[int, int]:
-        """What a step along the rows stands for: pixels down and across, or rows and columns."""
+        """Return what one row of a transformed block is: pixels, or rows and columns, of C."""
+
+    @property
+    def tiles_pixels(self) -> bool:
+        """Return whether tiles are of pixels; else of rows and parts of the columns."""
+
+    @property
+    def roundings(self) -> int:
+        """Return the most roundings of a value in the three transforms."""
+
+    def magnitudes(self) -> "Algorithm":
+        """Return the algorithm with the magnitudes of all coefficients, which bounds its error."""
 
     def stored(self, role: str) -> "Operand":
-        """A or B as the problem stores it, which the stages read."""
+        """Return A or B as the problem stores it, which the stages read."""
 
     def stage(self, role: str, arrays: "Mapping[str, Array]", at: "Indices") -> "Array":
-        """The transformed block of A, [point, t, k], or of B, [point, k, col]."""
+        """Return the transformed block of A, [point, t, k], or of B, [point, k, col]."""
 
     def combine(
         self, products: "Array", at: "Indices"
     ) -> "Iterator[tuple[tuple[Array, ...], Array, Array]]":
-        """Places of C as the problem stores it, their columns, and sums, of [point, t, col]."""
+        """Yield places of C as stored, their columns, and sums, of products [point, t, col]."""

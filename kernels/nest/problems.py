@@ -37,7 +37,7 @@ def before_steps(problem: Problem) -> Nest:
 
 def whole(problem: Problem) -> tuple[Compute, Store]:
     """Return the nodes of a product that nothing has cut."""
-    store = Store(problem.accumulates, problem.has_bias, problem.has_relu, problem.ceiling)
+    store = Store(problem.accumulates, problem.has_bias, problem.function)
     return Compute(), store
 
 

@@ -1,7 +1,7 @@
 """Problems: what is computed, as a frozen value with one canonical string."""
 
 from tilewise.kernels.problem.base import ACCURACIES, Accuracy, Problem
-from tilewise.kernels.problem.dtypes import DTYPES, DType
+from tilewise.kernels.problem.keys import DTYPES, EPILOGUES, DType, Epilogue
 from tilewise.kernels.problem.model import Conv2d, Matmul
 from tilewise.kernels.problem.naming import stem
 from tilewise.kernels.problem.parse import parse_problem, with_accuracy
@@ -9,9 +9,11 @@ from tilewise.kernels.problem.parse import parse_problem, with_accuracy
 __all__ = [
     "ACCURACIES",
     "DTYPES",
+    "EPILOGUES",
     "Accuracy",
     "Conv2d",
     "DType",
+    "Epilogue",
     "Matmul",
     "Problem",
     "parse_problem",

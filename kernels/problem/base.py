@@ -10,12 +10,11 @@ from math import prod
 from typing import ClassVar, Literal, get_args
 
 from tilewise.kernels.errors import ProblemError
-from tilewise.kernels.problem.dtypes import DTYPES, DType
+from tilewise.kernels.problem.keys import DTYPES, EPILOGUES, DType, Epilogue
 from tilewise.kernels.quoting import quoted
 
 LARGEST_DIM = 2**31 - 1
 JsonValue = str | int | bool
-_CEILINGS = {"none": None, "relu": None, "relu6": 6}
 Accuracy = Literal["standard", "strict"]
 """How a result may be rounded; `Conv2d` says what each allows."""
 ACCURACIES: tuple[Accuracy, ...] = get_args(Accuracy)
@@ -46,7 +45,7 @@ class Problem(SharedKeys, ABC):
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "dtype": tuple(DTYPES),
         "init": ("zero", "accumulate"),
-        "epilogue": tuple(_CEILINGS),
+        "epilogue": tuple(EPILOGUES),
         "weights": ("variable", "constant"),
         "accuracy": ACCURACIES,
     }
@@ -60,10 +59,10 @@ class Problem(SharedKeys, ABC):
                 self._check_flag(field.name, value)
             else:
                 self._check_size(field.name, value)
-        if self.ceiling is not None and not self.element.is_float:
+        if self.function.needs_float and not self.element.is_float:
             raise ProblemError(
-                f"{self.op}: epilogue=relu6 needs a dtype of floats, and {self.element.name} is "
-                "none; give epilogue=relu",
+                f"{self.op}: epilogue={self.epilogue} needs a dtype of floats, and "
+                f"{self.element.name} is none; give epilogue=relu",
                 "epilogue",
             )
 
@@ -139,14 +138,19 @@ class Problem(SharedKeys, ABC):
         return self.bias
 
     @property
+    def function(self) -> Epilogue:
+        """The declaration of the epilogue."""
+        return EPILOGUES[self.epilogue]
+
+    @property
     def has_relu(self) -> bool:
         """Whether the result is cut off below zero."""
-        return self.epilogue != "none"
+        return self.function.is_relu
 
     @property
     def ceiling(self) -> int | None:
         """What the result is cut off above, after relu; None for no limit."""
-        return _CEILINGS[self.epilogue]
+        return self.function.ceiling
 
     @property
     def has_constant_weights(self) -> bool:

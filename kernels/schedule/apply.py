@@ -9,8 +9,8 @@ from tilewise.kernels.nest import LoopKind, Nest, Role, nest_of
 from tilewise.kernels.problem.base import Problem
 from tilewise.kernels.schedule.model import Schedule
 from tilewise.kernels.steps import Phase, Place, Step
+from tilewise.kernels.steps.algorithm import check_place
 from tilewise.kernels.steps.sweep import MOST_ROWS_OF_B
-from tilewise.kernels.steps.transformed import check_place
 
 
 @lru_cache(maxsize=1024)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.steps import STEPS, Step, StepJson, step_from_json
-from tilewise.kernels.steps.transformed import AlgorithmStep
+from tilewise.kernels.steps.algorithm import AlgorithmStep
 
 _compact = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 

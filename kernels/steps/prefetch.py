@@ -60,7 +60,7 @@ class Prefetch(Step):
         b, stage, is_split = nest.operand("B"), nest.stage("B"), nest.compute.lanes > 1
         panel = Fetch("B", Fetched.NEXT_PANEL, PANEL_DISTANCE, level=2)
         if nest.algorithm:
-            if nest.algorithm.name == "winograd" and not b.is_constant:
+            if nest.algorithm.tiles_pixels and not b.is_constant:
                 why = "only a filter that was transformed ahead is prefetched; drop the step"
                 raise self.refused(nest, why)
             return panel

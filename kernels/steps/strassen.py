@@ -1,24 +1,24 @@
-"""`strassen`: multiply sums of quadrants, by fewer products."""
+"""`strassen`: multiply sums of blocks, by fewer products."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
+from tilewise.kernels.fast_algorithms import LEVELS, STRASSEN, BilinearAlgorithm
 from tilewise.kernels.nest import Axis, Nest, Operand, Term, nest_of
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.steps.base import register_step
-from tilewise.kernels.steps.transformed import (
+from tilewise.kernels.steps.algorithm import (
     ELEMENTS,
     POINT,
     TILES,
     AlgorithmStep,
     transformed_nest,
 )
-from tilewise.kernels.strassen import LEVELS, PRODUCTS
+from tilewise.kernels.steps.base import register_step
 
 if TYPE_CHECKING:
-    from tilewise.kernels.nest.arrays import Array, Indices
+    from tilewise.kernels.problem.keys import Array
 
 EVEN = 2
 """Rows that are as far apart as any two are."""
@@ -29,7 +29,7 @@ EVEN = 2
 class Strassen(AlgorithmStep):
     """Compute a product of matrices from seven products of their quadrants, where eight are usual.
 
-    The method is Strassen's (`tilewise.kernels.strassen`); with `levels` 2 each of the seven
+    The method is Strassen's (`tilewise.kernels.fast_algorithms`); with `levels` 2 each of the seven
     products is made of seven likewise. It takes a matmul, or a convolution of single pixels with
     any stride, whose reduction and columns have halves, or quarters. The native lowering alone:
     upstream has no operation that adds quadrants while it packs.
@@ -83,7 +83,7 @@ class Strassen(AlgorithmStep):
         problem, parts = nest.problem, 2**self.levels
         (rows, cols, depth), (col, k) = matrix_of(problem), (nest.col, nest.k)
         extents = {
-            POINT: PRODUCTS**self.levels,
+            POINT: STRASSEN.products**self.levels,
             TILES: -(-rows // parts),
             col: cols // parts,
             k: depth // parts,
@@ -136,44 +136,65 @@ def _why_no_matrix(problem: Problem) -> str | None:
 
 @dataclass(frozen=True)
 class StrassenBlocks:
-    """Sums of quadrants of a product of matrices."""
+    """Sums of blocks of the operands of a matrix product, and of the products.
+
+    Attributes:
+        problem: that has the product.
+        levels: how often operands are cut in halves.
+        col: the dim of the columns.
+        operands: A and B of the direct product.
+        algorithm: of one level.
+    """
 
     problem: Problem
     levels: int
     col: str
     operands: tuple[Operand, Operand]
+    algorithm: BilinearAlgorithm = STRASSEN
     name: ClassVar[str] = "strassen"
+    tiles_pixels: ClassVar[bool] = False
 
     @property
     def tile(self) -> tuple[int, int]:
         """Return the rows of a group, and the parts of the columns."""
         return 2**self.levels, 2**self.levels
 
+    @property
+    def roundings(self) -> int:
+        """Return the most roundings of a value in all transforms."""
+        return self.algorithm.roundings * self.levels
+
+    def magnitudes(self) -> "StrassenBlocks":
+        """Return the sums with the magnitudes of all coefficients."""
+        return replace(self, algorithm=self.algorithm.magnitudes())
+
     def stored(self, role: str) -> Operand:
         """Return A or B of the direct product."""
         return self.operands["AB".index(role)]
 
-    def stage(self, role: str, arrays: "Mapping[str, Array]", at: "Indices") -> "Array":
-        """Return sums of A's quadrants, [point, t, k], or of B's, [point, k, col]."""
+    def stage(self, role: str, arrays: "Mapping[str, Array]", at: "Mapping[str, Array]") -> "Array":
+        """Return sums of blocks of A, [point, t, k], or of B, [point, k, col]."""
         import numpy as np
 
-        from tilewise.kernels.steps import strassen_arrays
+        from tilewise.kernels.steps.transforms import strassen_columns, strassen_rows
 
-        rows, _, depth = matrix_of(self.problem)
         if role == "B":
             b = arrays["B"].T if self.problem.has_transposed_b else arrays["B"]
-            sums = strassen_arrays.sums_of_b(b.reshape(depth, -1), self.levels)
-            return np.stack(sums)[:, :, at[self.col]]
-        a, step = arrays["A"], self.problem.stride
-        a = a if step == 1 else a[:, ::step, ::step]
-        groups = strassen_arrays.groups_of_rows(a, rows, 2**self.levels)[at[TILES]]
-        return np.stack(strassen_arrays.sums_of_a(groups, self.levels))
+            b = b.reshape(-1, self.problem.operand_shapes["C"][-1])
+            return strassen_columns(self.algorithm, self.levels, b, at[self.col])
+        shape, group = self.problem.operand_shapes["C"][:-1], 2**self.levels
+        row = at[TILES][:, None] * group + np.arange(group)
+        first, *pixel = np.unravel_index(np.minimum(row, prod(shape) - 1), shape)
+        places = (np.where(row < prod(shape), first, -1), *(self.problem.stride * i for i in pixel))
+        return strassen_rows(self.algorithm, self.levels, arrays["A"], places)
 
     def combine(
-        self, products: "Array", at: "Indices"
+        self, products: "Array", at: "Mapping[str, Array]"
     ) -> "Iterator[tuple[tuple[Array, ...], Array, Array]]":
         """Yield the rows and columns of C, and their sums."""
-        from tilewise.kernels.steps import strassen_arrays
+        from tilewise.kernels.steps.transforms import strassen_results
 
         shape = self.problem.operand_shapes["C"]
-        return strassen_arrays.combine(products, self.levels, shape, at[TILES], at[self.col])
+        return strassen_results(
+            self.algorithm, self.levels, products, shape, at[TILES], at[self.col]
+        )

@@ -1,29 +1,29 @@
 """`winograd`: compute a convolution in tiles, by Winograd transforms."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from tilewise.kernels.nest import Axis, Nest, Operand, Term
-from tilewise.kernels.problem import Conv2d, Problem
-from tilewise.kernels.steps.base import register_step
-from tilewise.kernels.steps.transformed import (
-    ELEMENTS,
-    POINT,
-    TILES,
-    AlgorithmStep,
-    transformed_nest,
-)
-from tilewise.kernels.winograd import (
+from tilewise.kernels.fast_algorithms import (
     SIDES,
     STRIDES,
     WinogradTransforms,
     outputs_for,
     winograd_transforms,
 )
+from tilewise.kernels.nest import Axis, Nest, Operand, Term
+from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.steps.algorithm import (
+    ELEMENTS,
+    POINT,
+    TILES,
+    AlgorithmStep,
+    transformed_nest,
+)
+from tilewise.kernels.steps.base import register_step
 
 if TYPE_CHECKING:
-    from tilewise.kernels.nest.arrays import Array, Indices
+    from tilewise.kernels.problem.keys import Array
 
 
 @register_step
@@ -34,7 +34,7 @@ class Winograd(AlgorithmStep):
     A 3x3 filter with `output` 4 takes 36 products in place of 144 for each pair of channels. The
     taps are the problem's. Along an axis where the filter has one tap a tile is one pixel wide: of
     a 1x7 filter it has 1 x `output` pixels. A filter of stride 2 is two, one of the even pixels and
-    one of the odd ones, along each axis. `tilewise.kernels.winograd.outputs_for` says
+    one of the odd ones, along each axis. `tilewise.kernels.fast_algorithms.outputs_for` says
     which outputs a filter has.
     Halide and TVM write it as stages of their own (TVM: topi.nn.conv2d_winograd); transform
     structured.winograd_conv2d and structured.decompose_winograd_op. The native lowering alone:
@@ -63,7 +63,7 @@ class Winograd(AlgorithmStep):
     the end writes whole tiles of an nhwc result past the caches.
 
     Rounding differs from the direct method's, and a NaN or infinity spreads over its tile
-    (`tilewise.kernels.winograd`); problems with accuracy=strict refuse the step.
+    (`tilewise.kernels.fast_algorithms`); problems with accuracy=strict refuse the step.
     """
 
     name: ClassVar[str] = "winograd"
@@ -93,7 +93,7 @@ class Winograd(AlgorithmStep):
         problem = nest.problem
         assert isinstance(problem, Conv2d)
         tiles = WinogradTiles(problem, transforms_of(problem, self.output))
-        down, across = tiles.grid
+        down, across = tiles_of(problem, tiles.tile)
         extents = {
             POINT: tiles.transforms.products,
             TILES: problem.n * down * across,
@@ -155,6 +155,7 @@ class WinogradTiles:
     problem: Conv2d
     transforms: WinogradTransforms
     name: ClassVar[str] = "winograd"
+    tiles_pixels: ClassVar[bool] = True
 
     @property
     def tile(self) -> tuple[int, int]:
@@ -167,9 +168,13 @@ class WinogradTiles:
         return max(self.transforms.output)
 
     @property
-    def grid(self) -> tuple[int, int]:
-        """Tiles that cover one image's result, down and across."""
-        return tiles_of(self.problem, self.transforms.output)
+    def roundings(self) -> int:
+        """Return the most roundings of a value in all transforms."""
+        return self.transforms.roundings
+
+    def magnitudes(self) -> "WinogradTiles":
+        """Return the tiles with the magnitudes of all coefficients."""
+        return replace(self, transforms=self.transforms.magnitudes())
 
     def stored(self, role: str) -> Operand:
         """Return the image by (n, y, x, ci), the filter by (kh, kw, ci, co)."""
@@ -184,18 +189,18 @@ class WinogradTiles:
         axes = tuple(Axis(sizes[dim], (Term(dim),)) for dim in order)
         return Operand(role, name, axes, role == "B" and p.has_constant_weights)
 
-    def stage(self, role: str, arrays: "Mapping[str, Array]", at: "Indices") -> "Array":
+    def stage(self, role: str, arrays: "Mapping[str, Array]", at: "Mapping[str, Array]") -> "Array":
         """Return transformed images, [point, t, ci], or filters, [point, ci, co]."""
-        from tilewise.kernels.steps import winograd_arrays
+        from tilewise.kernels.steps.transforms import winograd_filters, winograd_images
 
         if role == "B":
-            return winograd_arrays.filters(self.problem, self.transforms, arrays, at)
-        return winograd_arrays.images(self.problem, self.transforms, self.grid, arrays, at)
+            return winograd_filters(self.problem, self.transforms, arrays["B"], at["co"])
+        return winograd_images(self.problem, self.transforms, arrays["A"], at[TILES])
 
     def combine(
-        self, products: "Array", at: "Indices"
+        self, products: "Array", at: "Mapping[str, Array]"
     ) -> "Iterator[tuple[tuple[Array, ...], Array, Array]]":
         """Yield the pixels of the tiles that exist, and their sums."""
-        from tilewise.kernels.steps import winograd_arrays
+        from tilewise.kernels.steps.transforms import winograd_results
 
-        return winograd_arrays.combine(self.problem, self.transforms, self.grid, products, at)
+        return winograd_results(self.problem, self.transforms, products, at[TILES], at["co"])

@@ -3,7 +3,7 @@
 It judges what others report of machines that nobody here has measured. A measured peak is lower.
 """
 
-from tilewise.kernels.problem.dtypes import DTYPES
+from tilewise.kernels.problem.keys import DTYPES
 from tilewise.kernels.target.cores import core_of
 
 CLOCK_GHZ = 5.5

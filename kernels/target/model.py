@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tilewise.kernels.errors import TargetError
-from tilewise.kernels.problem.dtypes import DTYPES
+from tilewise.kernels.problem.keys import DTYPES
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target.cores import Core, core_of
 from tilewise.kernels.target.features import (

@@ -9,10 +9,9 @@ import numpy as np
 from tilewise.kernels.dispatches.patterns.alone import ENTRY, SCOPE, WEIGHTS
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
 from tilewise.kernels.mlir.iree.runtime import LoadedModule, Parameters, open_device
-from tilewise.kernels.oracle.methods import expected_by
+from tilewise.kernels.oracle.fast_algorithms import expected_by
 from tilewise.kernels.oracle.operands import Array, empty_aligned, make_operands, poison
-from tilewise.kernels.oracle.reference import reference
-from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.oracle.reference import compare, reference
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.limited_child import reply_to_request, stage

@@ -10,7 +10,7 @@ from math import ceil, hypot, prod
 from typing import NamedTuple
 
 from tilewise.kernels.schedule import begin
-from tilewise.kernels.steps.transformed import POINT, AlgorithmStep
+from tilewise.kernels.steps.algorithm import POINT, AlgorithmStep
 from tilewise.kernels.target.cores import LINE_BYTES, Core
 from tilewise.kernels.target.costs import FarCache, Streams
 from tilewise.search.model.amounts import (

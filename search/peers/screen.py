@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewise.kernels.oracle.operands import Array, Operands
-from tilewise.kernels.oracle.tolerance import Expected
+from tilewise.kernels.oracle.reference import Expected
 from tilewise.kernels.problem import Problem
 from tilewise.search.peers import iree, onednn, openblas
 from tilewise.search.peers.variant import PeerAbsentError, ShapeError, Variant, deviation

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewise.kernels.oracle.operands import Array, Operands, poison
-from tilewise.kernels.oracle.tolerance import Expected, compare
+from tilewise.kernels.oracle.reference import Expected, compare
 from tilewise.kernels.problem import Problem
 
 UNITS = {"bf16": 2.0**-8, "f16": 2.0**-11}

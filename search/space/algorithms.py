@@ -10,8 +10,8 @@ from math import prod
 
 from tilewise.kernels.nest import Nest
 from tilewise.kernels.schedule import Strassen, Winograd, begin
+from tilewise.kernels.steps.algorithm import POINT, AlgorithmStep
 from tilewise.kernels.steps.strassen import matrix_of, why_not_strassen
-from tilewise.kernels.steps.transformed import POINT, AlgorithmStep
 from tilewise.kernels.steps.winograd import why_not_winograd
 from tilewise.kernels.target.cores import LINE_BYTES
 from tilewise.search.space.parameters import Choice, Parameter, Size

@@ -26,8 +26,8 @@ from tilewise.kernels.schedule import (
     Unroll,
     begin,
 )
+from tilewise.kernels.steps.algorithm import AlgorithmStep
 from tilewise.kernels.steps.parallel import part_size
-from tilewise.kernels.steps.transformed import AlgorithmStep
 from tilewise.search.space.algorithms import (
     PAST_CACHES,
     WANTED,

@@ -5,8 +5,8 @@ from fractions import Fraction
 import pytest
 
 from benchmarks.kernels import points
+from tilewise.kernels.fast_algorithms import POINTS, ZERO
 from tilewise.kernels.oracle.accuracy import KINDS, MOST_TIMES
-from tilewise.kernels.winograd import POINTS, ZERO
 
 
 def test_the_points_that_are_used_were_among_those_tried() -> None:

@@ -10,10 +10,9 @@ from tilewise.kernels.native import executable, lower
 from tilewise.kernels.native.macrokernel import shared_structure
 from tilewise.kernels.native.microkernels import use
 from tilewise.kernels.nest import count
-from tilewise.kernels.oracle.methods import expected_by
+from tilewise.kernels.oracle.fast_algorithms import expected_by
 from tilewise.kernels.oracle.operands import ALIGNMENT, Array, make_operands
-from tilewise.kernels.oracle.reference import reference
-from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.oracle.reference import compare, reference
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import Target, detect

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from tilewise.kernels.strassen import FILTER, IMAGE, LEVELS, PRODUCTS, RESULT
-from tilewise.kernels.winograd import Matrix
+from tilewise.kernels.fast_algorithms import LEVELS, STRASSEN, Matrix
+
+IMAGE, FILTER, RESULT = STRASSEN.image, STRASSEN.filter, STRASSEN.result
 
 
 def array(matrix: Matrix) -> np.ndarray:
@@ -20,11 +21,11 @@ def test_seven_products_make_every_quadrant() -> None:
             for k in range(2):
                 wanted[2 * i + j, 2 * i + k, 2 * k + j] = 1
     assert np.array_equal(found, wanted)
-    assert len(IMAGE) == len(FILTER) == PRODUCTS
+    assert len(IMAGE) == len(FILTER) == STRASSEN.products
 
 
 def test_every_product_is_needed() -> None:
-    for p in range(PRODUCTS):
+    for p in range(STRASSEN.products):
         less = [np.delete(array(m), p, axis=0) for m in (IMAGE, FILTER)]
         found = np.einsum("cp,pa,pb->cab", np.delete(array(RESULT), p, axis=1), *less)
         assert found.sum() != 8 or (found < 0).any()

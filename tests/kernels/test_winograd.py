@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from tilewise.kernels.winograd import (
+from tilewise.kernels.fast_algorithms import (
     MOST_PRODUCTS,
     PART_POINTS,
     POINTS,

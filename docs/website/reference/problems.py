@@ -7,7 +7,7 @@ from dataclasses import MISSING, Field, fields
 from docs.website.reference.markdown import code, one_line, table
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.problem.base import LARGEST_DIM, Problem
-from tilewise.kernels.problem.dtypes import DTYPES
+from tilewise.kernels.problem.keys import DTYPES
 from tilewise.kernels.problem.model import Conv2d, Matmul
 
 OPERATIONS: tuple[type[Problem], ...] = (Matmul, Conv2d)

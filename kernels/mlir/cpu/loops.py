@@ -30,7 +30,6 @@ from tilewise.kernels.nest import (
     Role,
     Stage,
     Store,
-    text,
 )
 
 Extents = dict[str, tuple[int, ...]]
@@ -320,11 +319,11 @@ def blocks(nest: Nest, writer: Writer) -> Iterator[Loop | Stage | Compute]:
     for here in nest.visit():
         node = here.node
         if not isinstance(node, Fetch | Store):
-            writer.line(f"// {text(node)}")
+            writer.line(f"// {node}")
             yield node
             writer.include("cleanup")
         elif isinstance(node, Fetch) or node.is_nontemporal:
-            writer.line(f"// {text(node)}: left to the hardware here")
+            writer.line(f"// {node}: left to the hardware here")
 
 
 class LoopEmitter:

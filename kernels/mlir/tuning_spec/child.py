@@ -27,8 +27,7 @@ def run_here(request: dict[str, Any]) -> Found:
     """Run the spec's module, compare, and time it in turns with the others."""
     from tilewise.kernels.mlir.proof.child.timing import Turn, summarise
     from tilewise.kernels.oracle.operands import make_operands, poison
-    from tilewise.kernels.oracle.reference import reference
-    from tilewise.kernels.oracle.tolerance import compare
+    from tilewise.kernels.oracle.reference import compare, reference
     from tilewise.kernels.problem import parse_problem
 
     problem = parse_problem(request["problem"])

@@ -29,7 +29,7 @@ from tilewise.kernels.native.plan import Plan, plan
 from tilewise.kernels.nest import printed
 from tilewise.kernels.oracle.accuracy import MOST_TIMES
 from tilewise.kernels.oracle.operands import NUMPY_TYPES
-from tilewise.kernels.oracle.tolerance import error_bound
+from tilewise.kernels.oracle.reference import error_bound
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.toolchain import identity

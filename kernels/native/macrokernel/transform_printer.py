@@ -17,7 +17,7 @@ from tilewise.kernels.native.macrokernel.scope import Scope
 from tilewise.kernels.native.microkernels.abi import PAST_CACHES, TRANSFORMS, Arguments
 from tilewise.kernels.native.strides import is_of_quadrants, is_transposed
 from tilewise.kernels.nest import Compute, Fetched, Loop, Stage, Store
-from tilewise.kernels.steps.transformed import POINT, TILES
+from tilewise.kernels.steps.algorithm import POINT, TILES
 
 _TILES_OF_AN_IMAGE = "tile_height, tile_width, tiles_down, tiles_across"
 _FILTER = ("filter_rows", "filter_cols")

@@ -13,8 +13,8 @@ from tilewise.kernels.native.macrokernel.parameters import (
 from tilewise.kernels.native.strides import Strides, is_of_quadrants, shape_of_stage
 from tilewise.kernels.nest import Nest, nest_of
 from tilewise.kernels.problem import Conv2d
+from tilewise.kernels.steps.algorithm import POINT
 from tilewise.kernels.steps.strassen import matrix_of
-from tilewise.kernels.steps.transformed import POINT
 from tilewise.kernels.steps.winograd import WinogradTiles, tiles_of
 
 

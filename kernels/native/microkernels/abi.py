@@ -146,8 +146,9 @@ SWEEP_ARGUMENTS = tuple(field.name for field in fields(SweepArguments))
 
 def epilogue_flags(store: Store) -> int:
     """Return which of `ADD_BIAS`, `RELU` and `CEILING` a store asks for."""
-    has_ceiling = store.ceiling is not None
-    return ADD_BIAS * store.has_bias | RELU * store.has_relu | CEILING * has_ceiling
+    ends = store.epilogue
+    has_ceiling = ends.ceiling is not None
+    return ADD_BIAS * store.has_bias | RELU * ends.is_relu | CEILING * has_ceiling
 
 
 def ceiling_of(epilogue: int) -> int | None:

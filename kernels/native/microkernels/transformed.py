@@ -44,7 +44,7 @@ from tilewise.kernels.target.model import Target
 def method_of(nest: Nest) -> Method:
     """Return what the transforms of a nest compute."""
     if isinstance(nest.algorithm, StrassenBlocks):
-        return StrassenMethod(nest.algorithm.levels)
+        return StrassenMethod(nest.algorithm.levels, nest.algorithm.algorithm)
     assert isinstance(nest.algorithm, WinogradTiles)
     tiles, problem = nest.algorithm, nest.algorithm.problem
     return WinogradMethod(tiles.outputs, problem.window, problem.stride)

@@ -12,9 +12,13 @@ from typing import ClassVar
 
 from llvmlite import ir
 
-from tilewise.kernels import strassen
+from tilewise.kernels.fast_algorithms import (
+    BilinearAlgorithm,
+    Matrix,
+    WinogradTransforms,
+    winograd_transforms,
+)
 from tilewise.kernels.native.ir.vectors import Value, Vectors
-from tilewise.kernels.winograd import Matrix, WinogradTransforms, winograd_transforms
 
 Shape = tuple[int, int]
 Row = tuple[Fraction, ...]
@@ -218,14 +222,16 @@ class WinogradMethod:
 
 @dataclass(frozen=True)
 class StrassenMethod:
-    """Strassen's products (`tilewise.kernels.strassen`); its maps are those of `WinogradMethod`.
+    """Strassen's products; the maps are those of `WinogradMethod`.
 
     Attributes:
         levels: how often operands are cut in halves.
+        algorithm: of one level.
         cuts_columns: whether the values of a line of the result are of different columns.
     """
 
     levels: int
+    algorithm: BilinearAlgorithm
     cuts_columns: ClassVar[bool] = True
 
     @property
@@ -235,22 +241,22 @@ class StrassenMethod:
     @property
     def image(self) -> tuple[Shape, TileMap]:
         """Return the map of a group of rows, in parts of the reduction."""
-        return self._square, ToProducts(strassen.IMAGE, self.levels)
+        return self._square, ToProducts(self.algorithm.image, self.levels)
 
     @property
     def filter(self) -> tuple[Shape, TileMap]:
         """Return the map of parts of the reduction, in parts of the columns."""
-        return self._square, ToProducts(strassen.FILTER, self.levels)
+        return self._square, ToProducts(self.algorithm.filter, self.levels)
 
     @property
     def products(self) -> Shape:
         """Return the shape of the products: those of the first level one below the other."""
-        return strassen.PRODUCTS, strassen.PRODUCTS ** (self.levels - 1)
+        return self.algorithm.products, self.algorithm.products ** (self.levels - 1)
 
     @property
     def result(self) -> tuple[Shape, TileMap]:
         """Return the map to a group of rows, in parts of the columns."""
-        return self._square, FromProducts(strassen.RESULT, self.levels)
+        return self._square, FromProducts(self.algorithm.result, self.levels)
 
 
 Method = WinogradMethod | StrassenMethod

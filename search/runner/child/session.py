@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewise.kernels.native.microbench import peak_gflops
-from tilewise.kernels.oracle.methods import expected_by
+from tilewise.kernels.oracle.fast_algorithms import expected_by
 from tilewise.kernels.oracle.operands import Operands, empty_aligned, make_operands, poison
-from tilewise.kernels.oracle.reference import reference
-from tilewise.kernels.oracle.tolerance import Expected, compare
+from tilewise.kernels.oracle.reference import Expected, compare, reference
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Schedule, fast_algorithm
-from tilewise.kernels.steps.transformed import AlgorithmStep
+from tilewise.kernels.steps.algorithm import AlgorithmStep
 from tilewise.kernels.target import resolve
 from tilewise.search.runner.child.accuracy import Errors, check_accuracy
 from tilewise.search.runner.child.compiler import compiled

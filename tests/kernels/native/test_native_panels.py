@@ -12,8 +12,7 @@ from tilewise.kernels.native.plan import plan
 from tilewise.kernels.native.strides import shape_of_stage
 from tilewise.kernels.nest import Fetched, Role, nest_of
 from tilewise.kernels.oracle.operands import make_operands
-from tilewise.kernels.oracle.reference import reference
-from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.oracle.reference import compare, reference
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import (
     Pack,

@@ -10,10 +10,9 @@ from tilewise.kernels.native import lower
 from tilewise.kernels.native.microkernels.abi import PAST_CACHES
 from tilewise.kernels.native.packing.transforms import RESULT_ARGUMENTS
 from tilewise.kernels.native.plan import plan
-from tilewise.kernels.oracle.methods import expected_by
+from tilewise.kernels.oracle.fast_algorithms import expected_by
 from tilewise.kernels.oracle.operands import Array, Operands, make_operands
-from tilewise.kernels.oracle.reference import reference
-from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.oracle.reference import compare, reference
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import (
     Nontemporal,

@@ -14,10 +14,9 @@ from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.native import lower
 from tilewise.kernels.native.export.module import export
 from tilewise.kernels.nest import printed
-from tilewise.kernels.oracle.methods import expected_by
+from tilewise.kernels.oracle.fast_algorithms import expected_by
 from tilewise.kernels.oracle.operands import make_operands
-from tilewise.kernels.oracle.reference import reference
-from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.oracle.reference import compare, reference
 from tilewise.kernels.problem import Conv2d, Matmul, Problem, parse_problem
 from tilewise.kernels.schedule import (
     Pack,

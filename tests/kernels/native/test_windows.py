@@ -9,8 +9,7 @@ from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native import lower
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.oracle.operands import make_operands, to_bf16
-from tilewise.kernels.oracle.reference import reference
-from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.oracle.reference import compare, reference
 from tilewise.kernels.problem import DTYPES, Conv2d, parse_problem
 from tilewise.kernels.schedule import Jam, Nontemporal, Register, Schedule, Step, Tile
 from tilewise.kernels.target import Target

@@ -12,8 +12,7 @@ from tests.kernels.native import test_strassen, test_winograd
 from tests.kernels.strategies import problems, schedules
 from tests.search.targets import WIDE
 from tilewise.kernels.nest import Loop, LoopKind, Nest, Node, count, printed
-from tilewise.kernels.nest.arrays import Array
-from tilewise.kernels.nest.interpreter import Interpreter, run
+from tilewise.kernels.nest.interpreter import Array, Interpreter
 from tilewise.kernels.oracle.operands import make_operands, operand_type, widened
 from tilewise.kernels.oracle.reference import reference
 from tilewise.kernels.problem import Problem, parse_problem
@@ -180,5 +179,5 @@ def test_the_interpreter_tells_a_wrong_nest() -> None:
         return replace(node, kind=LoopKind.TILE) if is_k else node
 
     expected = reference(nest.problem, make_operands(nest.problem, 1)).value
-    found = run(nest.mapped(wrong), wide_operands(nest.problem))
+    found = Interpreter(nest.mapped(wrong), wide_operands(nest.problem)).run()
     assert not np.allclose(found, expected)

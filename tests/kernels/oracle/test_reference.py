@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from tilewise.kernels.oracle.operands import empty_aligned, make_operands, poison
-from tilewise.kernels.oracle.reference import reference
-from tilewise.kernels.oracle.tolerance import compare, error_bound
+from tilewise.kernels.oracle.reference import compare, error_bound, reference
 from tilewise.kernels.problem import parse_problem
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tilewise.kernels.oracle.operands import Array, Operands, empty_aligned
-from tilewise.kernels.oracle.tolerance import Expected, error_bound
+from tilewise.kernels.oracle.reference import Expected, error_bound
 from tilewise.kernels.problem import Conv2d, Matmul, Problem, parse_problem
 from tilewise.search.peers import available_peers, installed_peers, missing_packages, screen
 from tilewise.search.peers.screen import MAKERS, Bench

@@ -161,8 +161,7 @@ def check_call(
     from tilewise.kernels.mlir.lowering.functions import poisoned
     from tilewise.kernels.mlir.lowering.jit import Call
     from tilewise.kernels.oracle.operands import make_operands
-    from tilewise.kernels.oracle.reference import reference
-    from tilewise.kernels.oracle.tolerance import compare
+    from tilewise.kernels.oracle.reference import compare, reference
 
     stage("reference")
     operands = make_operands(problem, seed)

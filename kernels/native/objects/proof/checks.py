@@ -14,10 +14,9 @@ import numpy as np
 from tilewise.kernels.native.objects.interface import MISALIGNED, NO_SUCH_PART, NULL, OK
 from tilewise.kernels.native.objects.proof.guarded import GuardedMemory, lines
 from tilewise.kernels.native.objects.proof.loaded import LoadedObject
-from tilewise.kernels.oracle.methods import expected_by
+from tilewise.kernels.oracle.fast_algorithms import expected_by
 from tilewise.kernels.oracle.operands import POISON_BYTE, Array, Operands, make_operands
-from tilewise.kernels.oracle.reference import reference
-from tilewise.kernels.oracle.tolerance import Expected, compare
+from tilewise.kernels.oracle.reference import Expected, compare, reference
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule
 

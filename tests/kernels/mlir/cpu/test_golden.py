@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from tests.kernels.mlir.build import IMAGE, PACKED, PIXELS, schedule
 from tilewise.kernels.mlir.cpu.script import Script, emit_script
-from tilewise.kernels.nest import Fetch, text
+from tilewise.kernels.nest import Fetch
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Prefetch, Schedule, loop_nest
 
@@ -69,4 +69,4 @@ def test_every_node_is_a_comment_of_the_script() -> None:
     nodes = [here.node for here in loop_nest(problem, steps).visit()]
     for node in nodes[:-1]:
         end = ": left to the hardware here" if isinstance(node, Fetch) else ""
-        assert any(line.strip() == f"// {text(node)}{end}" for line in lines), text(node)
+        assert any(line.strip() == f"// {node}{end}" for line in lines), node

@@ -15,8 +15,7 @@ from tilewise.kernels.mlir.payload.function import ENTRY, argument_names, payloa
 from tilewise.kernels.mlir.proof.prove import prove
 from tilewise.kernels.mlir.transform.module import with_payload
 from tilewise.kernels.oracle.operands import NUMPY_TYPES, empty_aligned, make_operands, poison
-from tilewise.kernels.oracle.reference import reference
-from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.oracle.reference import compare, reference
 from tilewise.kernels.problem import Conv2d, parse_problem
 from tilewise.kernels.schedule import Register, Schedule, Tile
 

@@ -18,8 +18,7 @@ from tilewise.kernels.native.export.driver_source import wrapped
 from tilewise.kernels.native.export.module import Tuned, export
 from tilewise.kernels.nest import Role, nest_of
 from tilewise.kernels.oracle.operands import make_operands
-from tilewise.kernels.oracle.reference import reference
-from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.oracle.reference import compare, reference
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import (
     Pack,

@@ -11,8 +11,7 @@ from tilewise.kernels.native.jit import object_code
 from tilewise.kernels.native.jit.loading import compile_kernels, load
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.oracle.operands import make_operands
-from tilewise.kernels.oracle.reference import reference
-from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.oracle.reference import compare, reference
 from tilewise.kernels.problem import Matmul
 from tilewise.kernels.schedule import Pack, Register, Schedule
 from tilewise.kernels.target import detect

@@ -11,8 +11,7 @@ from tests.kernels.native_case import AVX2
 from tilewise.kernels.native.objects.interface import Interface
 from tilewise.kernels.native.objects.make import KernelObject, make_object
 from tilewise.kernels.oracle.operands import make_operands
-from tilewise.kernels.oracle.reference import reference
-from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.oracle.reference import compare, reference
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Pack, Parallel, Register, Schedule, Step, Tile, Unroll
 from tilewise.kernels.target import Target

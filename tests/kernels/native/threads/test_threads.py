@@ -14,8 +14,7 @@ from tilewise.kernels.native.threads.pinning import pin, usable_processors
 from tilewise.kernels.native.threads.thread_pool import _POOLS, SPINS, thread_pool
 from tilewise.kernels.nest import printed
 from tilewise.kernels.oracle.operands import make_operands, poison
-from tilewise.kernels.oracle.reference import reference
-from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.oracle.reference import compare, reference
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import (
     Pack,

@@ -8,8 +8,7 @@ from tests.search.networks.running.drawn import timed
 from tilewise.kernels.mlir.frontend.read import read_graph
 from tilewise.kernels.native import lower
 from tilewise.kernels.oracle.operands import make_operands, poison
-from tilewise.kernels.oracle.reference import reference
-from tilewise.kernels.oracle.tolerance import compare
+from tilewise.kernels.oracle.reference import compare, reference
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import (
     Pack,

@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from tests.search.targets import FAR, NARROW, WIDE
+from tilewise.kernels.fast_algorithms import outputs_for
 from tilewise.kernels.problem import Conv2d, parse_problem
 from tilewise.kernels.schedule import Parallel, Prefetch, Winograd, check_legal, loop_nest
 from tilewise.kernels.target import Target
-from tilewise.kernels.winograd import outputs_for
 from tilewise.search.space.algorithms import (
     ALGORITHM,
     LEAST_CHANNELS,

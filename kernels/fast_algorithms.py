@@ -1,12 +1,14 @@
-"""Winograd (Cook-Toom) transforms: m outputs of r taps from m + r - 1 products.
+"""Fast bilinear algorithms: Winograd's transforms for convolutions, Strassen's matrix product.
 
-    y = A^T ((G g) * (B^T d))
+A bilinear algorithm multiplies sums of its inputs, and sums the products: three matrices,
 
-for m + r - 1 neighbours d of the input and the taps g; in two dimensions each transform is applied
-along both. That is F(m, r) of Winograd (Arithmetic Complexity of Computations, SIAM, 1980), for
-convolutional networks by Lavin and Gray (Fast Algorithms for Convolutional Neural Networks, CVPR
-2016). The transforms evaluate polynomials at m + r - 2 points and at infinity, and interpolate
-there: Toom's and Cook's algorithm, transposed.
+    y = result ((filter g) * (image d))
+
+Winograd's F(m, r) computes m outputs of an r-tap filter g from m + r - 1 products, for m + r - 1
+neighbours d of the input (Winograd, Arithmetic Complexity of Computations, SIAM, 1980); in two
+dimensions each transform is applied along both (Lavin and Gray, Fast Algorithms for Convolutional
+Neural Networks, CVPR 2016). The transforms evaluate polynomials at m + r - 2 points and at
+infinity, and interpolate there: Toom's and Cook's algorithm, transposed.
 
 A filter of stride 2 reads the even pixels with its even taps and the odd pixels with its odd ones:
 two filters of stride 1, whose results are added (`strided_cook_toom`). A tile of m outputs has
@@ -19,6 +21,20 @@ it; Alam, Anderson, Barabasz and Gregg (Winograd Convolution for Deep Neural Net
 Point Selection, ACM TECS 21(6), 2022) search among fractions. So were the points here found
 (`benchmarks.kernels.points`): pairs p and -p, which share instructions, with or without zero, and
 of fractions whose transforms of image and result f32 holds exactly.
+
+Strassen's algorithm computes a product of matrices of two by two blocks from seven products of
+blocks instead of eight (Gaussian Elimination is not Optimal, Numerische Mathematik 13, 1969). With
+two levels the products of blocks are computed likewise, and 49 stand for 64. Winograd's variant has
+15 additions in place of 18, but longer sums and larger errors (Higham, Accuracy and Stability of
+Numerical Algorithms, 2002, chapter 23); as all sums of a value are computed while it is in
+registers, fewer additions gain little here.
+
+Blocks are in the order (first, first), (first, second), (second, first), (second, second) of the
+two axes of their operand. Which rows are in the first half does not matter: here those are the
+even rows, so that the rows of a group are contiguous and a last group of fewer needs no copy.
+Columns and the reduction are cut in the middle. Huang, Smith, Henry and van de Geijn (Strassen's
+Algorithm Reloaded, SC 2016) add while they pack, as is done here, and so need no memory for whole
+sums of operands.
 """
 
 import functools
@@ -26,8 +42,43 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
+from typing import Self
 
 Matrix = tuple[tuple[Fraction, ...], ...]
+
+
+@dataclass(frozen=True)
+class BilinearAlgorithm:
+    """Three matrices: y = result ((filter g) * (image d)).
+
+    Attributes:
+        image: a row for each product, a column for each input (B^T of Winograd's F(m, r)).
+        filter: a row for each product, a column for each value of the other operand (G).
+        result: a row for each output, a column for each product (A^T).
+    """
+
+    image: Matrix
+    filter: Matrix
+    result: Matrix
+
+    @property
+    def products(self) -> int:
+        """Return the number of multiplications."""
+        return len(self.image)
+
+    @property
+    def roundings(self) -> int:
+        """Return the most roundings of a value: one for each term of a row of each matrix."""
+        matrices = (self.image, self.filter, self.result)
+        return sum(max(sum(x != 0 for x in row) for row in matrix) for matrix in matrices)
+
+    def magnitudes(self) -> Self:
+        """Return the algorithm with the magnitudes of all coefficients."""
+        image, filters, result = (
+            tuple(tuple(map(abs, row)) for row in matrix)
+            for matrix in (self.image, self.filter, self.result)
+        )
+        return replace(self, image=image, filter=filters, result=result)
 
 
 def _pairs(*positive: str) -> tuple[Fraction, ...]:
@@ -65,45 +116,48 @@ MOST_PRODUCTS = 49
 
 
 @dataclass(frozen=True)
-class CookToom:
+class CookToom(BilinearAlgorithm):
     """F(output, taps), in one dimension.
 
     Attributes:
-        image: B^T, of as many rows and columns as a tile has inputs.
-        filter: G, with a row for each of those and a column for each tap.
-        result: A^T, with a row for each output.
         stride: pixels from what an output reads to what the next one does.
     """
 
-    image: Matrix
-    filter: Matrix
-    result: Matrix
     stride: int = 1
 
     @property
     def output(self) -> int:
-        """Outputs of a tile."""
+        """Return the outputs of a tile."""
         return len(self.result)
 
     @property
     def taps(self) -> int:
-        """Taps of the filter."""
+        """Return the taps of the filter."""
         return len(self.filter[0])
 
     @property
     def input(self) -> int:
-        """Inputs of a tile, which are also the products."""
+        """Return the inputs of a tile, which are also the products."""
         return len(self.image)
 
     @property
     def step(self) -> int:
-        """Pixels of the image from a tile's first one to that of the next tile."""
+        """Return the pixels of the image from a tile's first one to that of the next tile."""
         return self.output * self.stride
+
+    @property
+    def roundings(self) -> int:
+        """Return the most roundings of a value: one for each term of a row.
+
+        There is one more for those constants of the filter's transform that a float does not hold,
+        and none for a single tap.
+        """
+        return 2 * self.input + self.taps + 1 if self.taps > 1 else 0
 
 
 @dataclass(frozen=True)
 class WinogradTransforms:
-    """A tile of pixels: Winograd transforms down and across.
+    """The transforms of a tile of pixels, down and across.
 
     Where a filter has a single tap along an axis, F(1, 1) leaves the axis as it is, and a tile is
     one pixel wide.
@@ -114,23 +168,32 @@ class WinogradTransforms:
 
     @property
     def output(self) -> tuple[int, int]:
-        """Pixels of the result, down and across."""
+        """Return the pixels of the result, down and across."""
         return self.down.output, self.across.output
 
     @property
     def input(self) -> tuple[int, int]:
-        """Pixels of the image, down and across."""
+        """Return the pixels of the image, down and across."""
         return self.down.input, self.across.input
 
     @property
     def step(self) -> tuple[int, int]:
-        """Pixels of the image from a tile to the next, down and across."""
+        """Return the pixels of the image from a tile to the next, down and across."""
         return self.down.step, self.across.step
 
     @property
     def products(self) -> int:
-        """One for each pair of points, as many as the tile has inputs."""
+        """Return the products: one for each pair of points, as many as the tile has inputs."""
         return self.down.input * self.across.input
+
+    @property
+    def roundings(self) -> int:
+        """Return the most roundings of a value, along both sides of each transform."""
+        return self.down.roundings + self.across.roundings
+
+    def magnitudes(self) -> "WinogradTransforms":
+        """Return the transforms with the magnitudes of all coefficients."""
+        return WinogradTransforms(self.down.magnitudes(), self.across.magnitudes())
 
 
 @functools.cache
@@ -255,3 +318,20 @@ def _last(count: int) -> tuple[Fraction, ...]:
 
 def _transposed(rows: Sequence[Sequence[Fraction]]) -> Matrix:
     return tuple(zip(*rows, strict=True))
+
+
+def _signs(*rows: str) -> Matrix:
+    """A matrix of 0, 1 and -1, as written."""
+    values = {"+": Fraction(1), "-": Fraction(-1), ".": Fraction(0)}
+    return tuple(tuple(values[sign] for sign in row) for row in rows)
+
+
+STRASSEN = BilinearAlgorithm(
+    image=_signs("+..+", "..++", "+...", "...+", "++..", "-.+.", ".+.-"),
+    filter=_signs("+..+", "+...", ".+.-", "-.+.", "...+", "++..", "..++"),
+    result=_signs("+..+-.+", "..+.+..", ".+.+...", "+-+..+."),
+)
+"""Of the blocks of A (`image`), of B (`filter`), and of the products to the blocks of C."""
+
+LEVELS = (1, 2)
+"""How often operands are cut in halves: with 2, the products of blocks are computed likewise."""

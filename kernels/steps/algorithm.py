@@ -86,8 +86,8 @@ def check_place(step: Step, nest: Nest) -> None:
     if nest.algorithm is None or step.place is not Place.LOOPS:
         return
     order = [
-        ("parallel", TILES), ("parallel", nest.col), ("tile", nest.col), ("pack", "B"),
-        ("prefetch", "B"), ("tile", TILES), ("pack", "A"),
+        ("parallel", nest.row), ("parallel", nest.col), ("tile", nest.col), ("pack", "B"),
+        ("prefetch", "B"), ("tile", nest.row), ("pack", "A"),
     ]  # fmt: skip
     usual = ", ".join(f"{name} {what}" for name, what in order)
     place = (step.name, getattr(step, "dim", getattr(step, "operand", "")))
