@@ -8,8 +8,7 @@ from tilewise.kernels.native.macrokernel.printer import DriverSource, print_driv
 from tilewise.kernels.native.macrokernel.shared_structure import uniform
 from tilewise.kernels.native.macrokernel.sizes import PanelBytes, driver_sizes, panel_bytes
 from tilewise.kernels.native.microkernels.kinds import kind_of
-from tilewise.kernels.native.microkernels.specs import KernelSpec, MicroKernel
-from tilewise.kernels.native.microkernels.use import Use, use_of
+from tilewise.kernels.native.microkernels.microkernel import KernelSpec, MicroKernel, Use, use_of
 from tilewise.kernels.native.strides import strides_of
 from tilewise.kernels.nest import Fetched, Nest
 from tilewise.kernels.problem import Problem

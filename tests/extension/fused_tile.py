@@ -4,10 +4,12 @@ from dataclasses import dataclass, replace
 
 from llvmlite import ir
 
-from tilewise.kernels.native.microkernels.outer_product import OuterProduct, emit_outer_product
-from tilewise.kernels.native.microkernels.outer_product_spec import OuterProductSpec
-from tilewise.kernels.native.microkernels.specs import Piece
-from tilewise.kernels.native.microkernels.use import ANYHOW, Use
+from tilewise.kernels.native.microkernels.microkernel import ANY_USE, Piece, Use
+from tilewise.kernels.native.microkernels.outer_product import OuterProduct
+from tilewise.kernels.native.microkernels.outer_product_code import (
+    OuterProductSpec,
+    emit_outer_product,
+)
 from tilewise.kernels.nest import Nest
 
 
@@ -21,7 +23,7 @@ class FusedTile(OuterProduct):
         name = nest.compute.instruction or ""
         return name.endswith(".fmuladd.f32") and OuterProduct.serves(nest) and not nest.algorithm
 
-    def pieces(self, use: Use = ANYHOW) -> dict[str, Piece]:
+    def pieces(self, use: Use = ANY_USE) -> dict[str, Piece]:
         """Return the functions of an outer product, that for whole tiles by an own emitter."""
         made = super().pieces(use)
         full = made["full"]

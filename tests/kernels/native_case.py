@@ -8,7 +8,7 @@ import pytest
 from tests.kernels.guarded import CANARY, GuardedArray
 from tilewise.kernels.native import executable, lower
 from tilewise.kernels.native.macrokernel import shared_structure
-from tilewise.kernels.native.microkernels import use
+from tilewise.kernels.native.microkernels import microkernel
 from tilewise.kernels.nest import count
 from tilewise.kernels.oracle.fast_algorithms import expected_by
 from tilewise.kernels.oracle.operands import ALIGNMENT, Array, make_operands
@@ -42,7 +42,7 @@ def check(problem: Problem, schedule: Schedule, target: Target, seed: int) -> No
     with pytest.MonkeyPatch.context() as patch:
         if seed % 2:
             patch.setattr(shared_structure, "LEAST_WORK", 0)
-            patch.setattr(use, "SELDOM", 1.0)
+            patch.setattr(microkernel, "RARE_SHARE", 1.0)
         scratch: list[GuardedArray] = []
 
         def guarded_scratch(shape: tuple[int, ...], dtype: type) -> Array:

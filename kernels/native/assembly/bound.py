@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from tilewise.kernels.instructions import Instruction
 from tilewise.kernels.native.assembly.instructions import Counts
-from tilewise.kernels.native.microkernels.specs import KernelSpec
+from tilewise.kernels.native.microkernels.microkernel import KernelSpec
 from tilewise.kernels.target.cores import Core, core_of
 
 _UNITS = {

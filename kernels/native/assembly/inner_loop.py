@@ -19,7 +19,7 @@ from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.assembly.bound import Bound, bound, bound_text
 from tilewise.kernels.native.assembly.instructions import Counts, count_other, count_x86, parse
 from tilewise.kernels.native.jit.ir_text import kernel_text
-from tilewise.kernels.native.microkernels.specs import KernelSpec, MicroKernel
+from tilewise.kernels.native.microkernels.microkernel import KernelSpec, MicroKernel
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule

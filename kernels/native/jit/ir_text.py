@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from tilewise.kernels.native.jit.loading import emit_all
-from tilewise.kernels.native.microkernels.specs import MicroKernel
-from tilewise.kernels.native.microkernels.use import ANYHOW, Use
+from tilewise.kernels.native.microkernels.microkernel import ANY_USE, MicroKernel, Use
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class KernelText:
     functions: dict[str, str]
 
 
-def kernel_text(kernel: MicroKernel, use: Use = ANYHOW) -> KernelText:
+def kernel_text(kernel: MicroKernel, use: Use = ANY_USE) -> KernelText:
     """Return the IR of a micro-kernel for a use, with names unique to its text."""
     module = ir.Module("kernel")
     functions = emit_all(module, kernel, use)

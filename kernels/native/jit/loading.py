@@ -22,8 +22,7 @@ from tilewise.kernels.native.jit.object_code import ObjectCode, Passes, new_mach
 from tilewise.kernels.native.language.frame import called_name, symbol
 from tilewise.kernels.native.language.to_ir import emit_driver, emit_function
 from tilewise.kernels.native.microkernels.abi import FUNCTIONS
-from tilewise.kernels.native.microkernels.specs import MicroKernel, Piece
-from tilewise.kernels.native.microkernels.use import ANYHOW, Use
+from tilewise.kernels.native.microkernels.microkernel import ANY_USE, MicroKernel, Piece, Use
 
 OBJECTS_OF_AN_ENGINE = 16
 MOST_FUNCTIONS, MOST_DRIVERS = 128, 64  # that a process keeps loaded besides those in use
@@ -83,7 +82,7 @@ class CompiledKernels:
 
 
 def compile_kernels(
-    kernel: MicroKernel, needed: Collection[str] = FUNCTIONS, use: Use = ANYHOW
+    kernel: MicroKernel, needed: Collection[str] = FUNCTIONS, use: Use = ANY_USE
 ) -> CompiledKernels:
     """Compile a micro-kernel and its packs.
 
@@ -115,7 +114,7 @@ def code_of(piece: Piece) -> ObjectCode:
     return object_code(repr(piece), lambda module: [piece.emit(module)], passes)
 
 
-def emit_all(module: ir.Module, kernel: MicroKernel, use: Use = ANYHOW) -> list[ir.Function]:
+def emit_all(module: ir.Module, kernel: MicroKernel, use: Use = ANY_USE) -> list[ir.Function]:
     """Add every function of a micro-kernel to `module`, in the order of `pieces`."""
     return [piece.emit(module) for piece in kernel.pieces(use).values()]
 

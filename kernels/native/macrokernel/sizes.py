@@ -28,9 +28,10 @@ from tilewise.kernels.native.macrokernel.transform_sizes import (
     sizes_of_transforms,
 )
 from tilewise.kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU
-from tilewise.kernels.native.microkernels.outer_product_spec import OuterProductSpec, lines_of_a_row
-from tilewise.kernels.native.microkernels.specs import KernelSpec
-from tilewise.kernels.native.microkernels.sweep.spec import SweepSpec
+from tilewise.kernels.native.microkernels.microkernel import KernelSpec
+from tilewise.kernels.native.microkernels.outer_product import lines_of_a_row
+from tilewise.kernels.native.microkernels.outer_product_code import OuterProductSpec
+from tilewise.kernels.native.microkernels.skinny_products import SkinnyGemmSpec
 from tilewise.kernels.native.strides import Strides, is_transposed, shape_of_stage
 from tilewise.kernels.nest import Loop, LoopKind, Nest, Role
 from tilewise.kernels.problem import Conv2d
@@ -74,7 +75,7 @@ def panel_bytes(nest: Nest, strides: Strides, spec: KernelSpec) -> PanelBytes:
     if nest.algorithm:
         return PanelBytes(*bytes_of_transforms(nest, strides))
     a = b = LINE_BYTES
-    if isinstance(spec, SweepSpec) and spec.shares_words:
+    if isinstance(spec, SkinnyGemmSpec) and spec.shares_words:
         a = _bytes_of_sums(nest, spec)
     if shape := shape_of_stage(nest, "A"):
         a = _bytes_of_a(nest, shape, strides, spec.how)
@@ -86,7 +87,7 @@ def panel_bytes(nest: Nest, strides: Strides, spec: KernelSpec) -> PanelBytes:
     return PanelBytes(a, b)
 
 
-def _bytes_of_sums(nest: Nest, spec: SweepSpec) -> int:
+def _bytes_of_sums(nest: Nest, spec: SkinnyGemmSpec) -> int:
     """Of all that a thread has within the loop over the reduction."""
     within = next(
         here.blocks

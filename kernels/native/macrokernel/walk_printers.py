@@ -9,8 +9,8 @@ from tilewise.kernels.native.microkernels.abi import (
     FROM_WORDS,
     PAST_CACHES,
     TO_WORDS,
-    SweepArguments,
-    WindowArguments,
+    DepthwiseArguments,
+    SkinnyGemmArguments,
 )
 from tilewise.kernels.nest import Loop, Role
 
@@ -50,21 +50,21 @@ class WalkPrinter(ABC):
         self.scope.count(" * ".join(self.tiles))
 
     @abstractmethod
-    def call(self) -> tuple[str, WindowArguments[str] | SweepArguments[str]]:
+    def call(self) -> tuple[str, DepthwiseArguments[str] | SkinnyGemmArguments[str]]:
         """The name of the function, and what it is given; prints what they need."""
 
 
 class WindowPrinter(WalkPrinter):
     """Calls that compute lines and channels of one image."""
 
-    def call(self) -> tuple[str, WindowArguments[str]]:
+    def call(self) -> tuple[str, DepthwiseArguments[str]]:
         """Of a window micro-kernel."""
         scope, kernel = self.scope, "full"
         image, weights = ("a", "b") if self.nest.image == "A" else ("b", "a")
         if self.nest.store.is_nontemporal:
             kernel = "kernel"
             scope.put(f"kernel = {PAST_CACHES} if c % {LINE_BYTES} == 0 else full")
-        return kernel, WindowArguments(
+        return kernel, DepthwiseArguments(
             image=f"{image} + ({scope.offset('a' if image == 'a' else 'b', ('n',))}) * size",
             weights=weights,
             c=f"c + ({scope.offset('c', ('n',))}) * out_size",
@@ -79,7 +79,7 @@ class WindowPrinter(WalkPrinter):
 class SweepPrinter(WalkPrinter):
     """Calls that add a chunk of the reduction to all columns of a block."""
 
-    def call(self) -> tuple[str, SweepArguments[str]]:
+    def call(self) -> tuple[str, SkinnyGemmArguments[str]]:
         """Of a sweeping micro-kernel; the last chunk may be short, and takes another."""
         scope, nest, k_block = self.scope, self.nest, self.nest.k_block
         stream, col = nest.k, nest.col
@@ -98,7 +98,7 @@ class SweepPrinter(WalkPrinter):
         lead = nest.named(Role.LEAD)
         a = scope.offset("a", (*scope.lead("A"), nest.row))
         scope.ensure(stride("b", col))
-        return "kernel", SweepArguments(
+        return "kernel", SkinnyGemmArguments(
             a=f"a + ({row} * a_stream + {a}) * size",
             b=scope.b_in_place(row),
             c=f"c + ({scope.offset('c', (*lead, nest.row, col))}) * out_size",

@@ -1,6 +1,6 @@
-"""What computes one tile of C, and what all of them share.
+"""Micro-kernels: what computes one tile of C, one form of them in each file.
 
-Face: `kind_of`, `MicroKernel`, `KernelSpec`; `abi` is what driver and kernels agree on. A new kind
-is a file that implements `MicroKernel`, and its line in `kinds.KINDS`; or a class of any other
-module that registers itself by `kinds.register_kind`.
+Public names: `kinds.kind_of`, `kinds.register_kind`, `microkernel.MicroKernel`; `abi` is what
+drivers and kernels agree on. A form is a file that implements `MicroKernel` and its line in
+`kinds.KINDS`, or a class of any other module that registers itself by `kinds.register_kind`.
 """

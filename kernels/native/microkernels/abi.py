@@ -23,7 +23,7 @@ COPY_PATCHES = "copy_patches"
 """The copy of pixels of an image's channels to rows of B; for drivers that gather patches."""
 
 PAST_CACHES = "past_caches"
-"""The micro-kernel that writes past the caches; for drivers whose results may lie aligned."""
+"""The micro-kernel that writes past the caches; for drivers whose results may be aligned."""
 
 TRANSFORMS = ("transform_image", "transform_filter", "transform_result")
 """The transforms of a tile, of a panel of the filter, and of a tile's products."""
@@ -38,7 +38,7 @@ CEILING = 8
 """Not a flag of a call, but of all that a micro-kernel may do: its relu ends at 6, too."""
 
 FROM_WORDS, TO_WORDS = 16, 32
-"""Flags of a sweep's call: sums of joined words lie in the order of the words, and shall."""
+"""Flags of a skinny GEMM's call: sums are, or shall be left, in the order of joined words."""
 
 T = TypeVar("T")
 
@@ -85,8 +85,8 @@ ARGUMENTS = tuple(field.name for field in fields(Arguments))
 
 
 @dataclass(frozen=True)
-class WindowArguments(Generic[T]):
-    """The arguments of a window micro-kernel, in their order: as values in IR, or as printed text.
+class DepthwiseArguments(Generic[T]):
+    """The arguments of a depthwise micro-kernel, in their order: as values in IR, or as text.
 
     Attributes:
         image, c: addresses of one image, and of its result.
@@ -106,13 +106,13 @@ class WindowArguments(Generic[T]):
     channel_end: T
 
 
-WINDOW_ARGUMENTS = tuple(field.name for field in fields(WindowArguments))
-"""The names of a window micro-kernel's arguments, in their order."""
+DEPTHWISE_ARGUMENTS = tuple(field.name for field in fields(DepthwiseArguments))
+"""The names of a depthwise micro-kernel's arguments, in their order."""
 
 
 @dataclass(frozen=True)
-class SweepArguments(Generic[T]):
-    """The arguments of a sweeping micro-kernel, in their order: as values in IR, or as text.
+class SkinnyGemmArguments(Generic[T]):
+    """The arguments of a skinny-GEMM micro-kernel, in their order: as values in IR, or as text.
 
     Attributes:
         a: address of the block's first row, where the chunk begins.
@@ -140,8 +140,8 @@ class SweepArguments(Generic[T]):
     sums: T
 
 
-SWEEP_ARGUMENTS = tuple(field.name for field in fields(SweepArguments))
-"""The names of a sweeping micro-kernel's arguments, in their order."""
+SKINNY_GEMM_ARGUMENTS = tuple(field.name for field in fields(SkinnyGemmArguments))
+"""The names of a skinny-GEMM micro-kernel's arguments, in their order."""
 
 
 def epilogue_flags(store: Store) -> int:
@@ -152,5 +152,5 @@ def epilogue_flags(store: Store) -> int:
 
 
 def ceiling_of(epilogue: int) -> int | None:
-    """Where the relu of a micro-kernel ends that may do what `epilogue` says."""
+    """Return where the relu of a micro-kernel with an epilogue ends; None for nowhere."""
     return 6 if epilogue & CEILING else None

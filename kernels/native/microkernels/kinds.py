@@ -5,20 +5,20 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.microkernels.depthwise import Depthwise
 from tilewise.kernels.native.microkernels.inner_product import InnerProduct
+from tilewise.kernels.native.microkernels.microkernel import MicroKernel
 from tilewise.kernels.native.microkernels.outer_product import OuterProduct
-from tilewise.kernels.native.microkernels.specs import MicroKernel
-from tilewise.kernels.native.microkernels.sweep.kind import SweepKernel
+from tilewise.kernels.native.microkernels.skinny_gemm import SkinnyGemm
 from tilewise.kernels.native.microkernels.transformed import TransformedProduct
-from tilewise.kernels.native.microkernels.window.kind import Window
 from tilewise.kernels.nest import Nest, printed
 
 KindT = TypeVar("KindT", bound=MicroKernel)
 
 KINDS: list[type[MicroKernel]] = [
     TransformedProduct,
-    Window,
-    SweepKernel,
+    Depthwise,
+    SkinnyGemm,
     InnerProduct,
     OuterProduct,
 ]

@@ -1,47 +1,35 @@
-"""The micro-kernel: a tile of C in registers over a chunk of the reduction.
-
-    C[rows, cols] = relu?( (C | 0) + bias? + sum over taps, k of A[rows, tap, k] * B[tap, k, cols] )
-
-Outer products of a column of A (broadcast, one element at a time) with a row of B
-(vectors), as in Goto and van de Geijn, Anatomy of High-Performance Matrix
-Multiplication (ACM TOMS 34(3), 2008). The accumulators are phis over the reduction
-loop, so they never leave registers; C is written once, and read only to accumulate, then.
-A matmul has one tap; a convolution reads the image in place, tap by tap.
-
-A panel of B can be packed while its first tile of rows is computed: its rows are in
-registers then, and copying them takes stores alone, for which the multiply-adds leave room
-(Yang et al., LibShalom: Optimizing Small and Irregular-Shaped Matrix Multiplications on
-ARMv8 Multi-Cores, SC 2021). That needs words that are packed as they lie.
-"""
+"""The micro-kernel of a schedule without a split step, and the packs that feed it."""
 
 from dataclasses import dataclass, replace
-from functools import partial
+from math import prod
 from typing import ClassVar, Self
-
-from llvmlite import ir
 
 from tilewise.kernels.arithmetic import Arithmetic
 from tilewise.kernels.instructions import Form
-from tilewise.kernels.native.ir.builder import Builder
-from tilewise.kernels.native.ir.control import branch
-from tilewise.kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const, internal_function
-from tilewise.kernels.native.microkernels.abi import ARGUMENTS, Arguments
-from tilewise.kernels.native.microkernels.outer_product_spec import (
+from tilewise.kernels.native.ir.vectors import LINE_BYTES
+from tilewise.kernels.native.microkernels.abi import epilogue_flags
+from tilewise.kernels.native.microkernels.building_blocks import vectors_of_tile
+from tilewise.kernels.native.microkernels.microkernel import ANY_USE, Piece, Use, packs_of_a
+from tilewise.kernels.native.microkernels.outer_product_code import (
+    STEPS_FOR_LINE,
     OuterProductSpec,
-    outer_product_spec,
+    emit_edge_outer_product,
+    emit_filling_outer_product,
+    emit_outer_product,
+    lines_of_c,
 )
-from tilewise.kernels.native.microkernels.reduction import Reduction
-from tilewise.kernels.native.microkernels.specs import Piece, packs_of_a
-from tilewise.kernels.native.microkernels.tile_of_c import TileOfC
-from tilewise.kernels.native.microkernels.use import ANYHOW, Cut, Use
 from tilewise.kernels.native.packing.panels import (
     emit_copy_patches,
     emit_pack_panel,
     emit_transpose_panel,
 )
 from tilewise.kernels.native.strides import Strides
-from tilewise.kernels.nest import Nest
+from tilewise.kernels.nest import Fetched, Nest
+from tilewise.kernels.problem import Problem
 from tilewise.kernels.target.model import Target
+
+SUMS_BESIDE_A_LINE = 16
+"""Multiply-adds of a step from which on the instructions that find a line of C cost no time."""
 
 
 @dataclass(frozen=True)
@@ -68,90 +56,98 @@ class OuterProduct:
 
     @classmethod
     def of(cls, nest: Nest, target: Target, strides: Strides, how: Arithmetic) -> Self:
-        """Return the one that a nest asks for; LoweringError for what the target has not."""
+        """Return the one for a nest; LoweringError where it needs what the target lacks."""
         spec, b = outer_product_spec(nest, target, strides, how), nest.operand("B")
         return cls(spec, strides.b.is_transposed, b.scale(nest.col) if b.is_gathered else 0)
 
-    def pieces(self, use: Use = ANYHOW) -> dict[str, Piece]:
-        """Its functions as they are used; where no tile is cut, `edge` takes all."""
-        # Less what the code of these two does not depend on, so that more schedules share it.
+    def pieces(self, use: Use = ANY_USE) -> dict[str, Piece]:
+        """Return its functions as they are used; where no tile is cut, `edge` takes all."""
+        given = (self.spec.how, self.spec.lanes, self.spec.vectors)
+        pack = Piece("panel of b", given, emit_pack_panel)
+        if self.packs_transposed:
+            pack = Piece("transposed panel of b", given, emit_transpose_panel)
+        # Without what the code of these two does not depend on, so that more schedules share it.
         spec = replace(self.spec, filled_row=0)
-        edge = (_as_used(spec, "edge", use), use.cut or ANYHOW.cut)
-        return {
+        edge = (_as_used(spec, "edge", use), use.cut or ANY_USE.cut)
+        made = {
             "full": Piece("full", (spec,), emit_outer_product, is_as_written=True),
             "edge": Piece("edge", edge, emit_edge_outer_product, is_as_written=True),
-            "pack_b_panel": self._pack_of_b(),
-            **packs_of_a(spec.how, spec.lanes),
-            **self._pieces_beside(use),
+            "pack_b_panel": pack,
+            **packs_of_a(spec),
         }
-
-    def _pack_of_b(self) -> Piece:
-        given = (self.spec.how, self.spec.lanes, self.spec.vectors)
-        if self.packs_transposed:
-            return Piece("transposed panel of b", given, emit_transpose_panel)
-        return Piece("panel of b", given, emit_pack_panel)
-
-    def _pieces_beside(self, use: Use) -> dict[str, Piece]:
-        """What gathers patches, or fills a panel."""
         if self.patch_stride:
-            given = (self.spec.how, self.spec.lanes, self.patch_stride)
-            return {"copy_patches": Piece("patches", given, emit_copy_patches)}
-        if self.spec.filled_row:
-            spec = _as_used(self.spec, "filling", use)
-            emitter = emit_filling_outer_product
-            return {"filling": Piece("filling", (spec,), emitter, is_as_written=True)}
-        return {}
+            patches = (spec.how, spec.lanes, self.patch_stride)
+            made["copy_patches"] = Piece("patches", patches, emit_copy_patches)
+        elif self.spec.filled_row:
+            filling = (_as_used(self.spec, "filling", use),)
+            made["filling"] = Piece("filling", filling, emit_filling_outer_product, True)
+        return made
 
 
 def _as_used(spec: OuterProductSpec, name: str, use: Use) -> OuterProductSpec:
-    """The spec of a micro-kernel that may be called seldom.
+    """The spec of a micro-kernel that may be rarely called.
 
     One that prefetches stays as it is: the driver counts what each of its iterations fetches.
     """
-    return replace(spec, unroll=1) if name in use.seldom and not spec.prefetched else spec
+    return replace(spec, unroll=1) if name in use.rare and not spec.prefetched else spec
 
 
-def emit_outer_product(module: ir.Module, spec: OuterProductSpec) -> ir.Function:
-    """Add the micro-kernel for whole tiles to `module`."""
-    fn = internal_function(module, "tilewise_kernel_full", len(ARGUMENTS))
-    return _emit(fn, spec)
+def outer_product_spec(
+    nest: Nest, target: Target, strides: Strides, how: Arithmetic
+) -> OuterProductSpec:
+    """Return the outer-product micro-kernel for a nest.
 
-
-def emit_edge_outer_product(module: ir.Module, spec: OuterProductSpec, cut: Cut) -> ir.Function:
-    """Add the micro-kernel for tiles of any rows <= MR, any cols <= NR, or both, as `cut` says."""
-    fn = internal_function(module, "tilewise_kernel_edge", len(ARGUMENTS))
-    return _emit(fn, spec, cut)
-
-
-def emit_filling_outer_product(module: ir.Module, spec: OuterProductSpec) -> ir.Function:
-    """Add the micro-kernel of a panel's first whole tile: it reads B in place and packs it."""
-    fn = internal_function(module, "tilewise_kernel_filling", len(ARGUMENTS))
-    return _emit(fn, spec, fills=True)
-
-
-def _emit(
-    fn: ir.Function, spec: OuterProductSpec, cut: Cut = "", fills: bool = False
-) -> ir.Function:
-    """The whole function; one vector of columns alone where no more of them are left."""
-    builder, arg = Builder(fn.append_basic_block("entry")), Arguments[Value](*fn.args)
-    tile = TileOfC.begin(builder, spec, arg, cut)
-    offsets = [builder.mul(index, const(spec.a_row)) for index in tile.row_index]
-    words, words_of_a = (
-        Vectors(builder, ELEMENTS[name], spec.lanes) for name in (spec.how.word, spec.how.word_of_a)
+    Raises:
+        LoweringError: the register columns are not whole vectors of the target.
+    """
+    vectors, tile, compute = vectors_of_tile(nest, target), nest.tile, nest.compute
+    fetch = next(iter(nest.fetches), None)
+    fetches_block = fetch is not None and fetch.what is Fetched.NEXT_BLOCK
+    return OuterProductSpec(
+        how=how,
+        rows=tile.rows,
+        vectors=vectors,
+        lanes=tile.cols // vectors,
+        unroll=compute.unroll,
+        a_row=strides.words.a_row,
+        a_step=strides.words.a_step,
+        b_row=strides.words.b_row,
+        b_packed=nest.stage("B") is not None,
+        taps=strides.taps.rows * strides.taps.cols > 1,
+        prefetched=_lines_fetched(nest, strides) if fetches_block else 0,
+        fetch=fetch,
+        bias_rows=nest.row in strides.bias,
+        filled_row=strides.words.filled_row,
+        spreads_c=_spreads_c(nest, how, vectors),
+        epilogue=epilogue_flags(nest.store),
     )
 
-    def compute(vectors: int, nothing: list[Value]) -> list[Value]:
-        """The tile's first `vectors` vectors of columns; carries no value."""
-        part = tile.narrowed(vectors)
-        reduction = Reduction(builder, spec, arg, words, words_of_a, part, offsets, fills)
-        c_rows = part.rows_of_c()
-        part.finish(reduction.reduce(part.initial()), c_rows)
-        return nothing
 
-    if "cols" in cut and spec.vectors > 1:
-        narrow = builder.icmp_signed("<=", arg.cols, const(spec.lanes))
-        branch(builder, narrow, partial(compute, 1), [], partial(compute, spec.vectors))
-    else:
-        compute(spec.vectors, [])
-    builder.ret_void()
-    return fn
+def lines_of_a_row(problem: Problem, cols: int, strides: Strides) -> int:
+    """Return the cache lines that a panel's part of one row of B may be in."""
+    lines = -(-cols * problem.element.bytes // LINE_BYTES)
+    row = strides.b.stream * problem.element.bytes
+    return lines + (row % LINE_BYTES > 0)
+
+
+def _lines_fetched(nest: Nest, strides: Strides) -> int:
+    """The fewest lines of each iteration with which a block's calls fetch the next block.
+
+    Each line takes one of the few places for lines under way to the first cache, until the last
+    cache has given it. A whole row at once fills them, and what the iteration reads waits.
+    """
+    tiles = prod(-(-nest.part(dim) // nest.unit(dim)) for dim in nest.rows)
+    lines = lines_of_a_row(nest.problem, nest.tile.cols, strides)
+    return min(lines, -(-lines * nest.compute.unroll // tiles))
+
+
+def _spreads_c(nest: Nest, how: Arithmetic, vectors: int) -> bool:
+    """Whether a call has enough steps, and a step enough products, to fetch C line by line.
+
+    Products of transformed operands are in L2 anyway.
+    """
+    tile = nest.tile
+    if nest.algorithm or tile.rows * vectors < SUMS_BESIDE_A_LINE:
+        return False
+    lines = tile.rows * lines_of_c(tile.cols, how)
+    return nest.depth // how.depth * nest.taps >= STEPS_FOR_LINE * lines

@@ -2,14 +2,13 @@
 
 The products of one point are a small matrix product of packed factors, which the outer-product
 micro-kernel computes without knowing what it is for: it writes sums of products to scratch, and
-bias and relu are the transform's of the result.
+bias and relu are part of the transform of the result.
 """
 
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from tilewise.kernels.arithmetic import Arithmetic
-from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.microkernels.abi import (
     ADD_BIAS,
@@ -18,15 +17,10 @@ from tilewise.kernels.native.microkernels.abi import (
     ceiling_of,
     epilogue_flags,
 )
-from tilewise.kernels.native.microkernels.outer_product import (
-    OuterProduct,
-)
-from tilewise.kernels.native.microkernels.outer_product_spec import (
-    OuterProductSpec,
-    outer_product_spec,
-)
-from tilewise.kernels.native.microkernels.specs import Piece
-from tilewise.kernels.native.microkernels.use import ANYHOW, Use
+from tilewise.kernels.native.microkernels.building_blocks import check_nontemporal
+from tilewise.kernels.native.microkernels.microkernel import ANY_USE, Piece, Use
+from tilewise.kernels.native.microkernels.outer_product import OuterProduct, outer_product_spec
+from tilewise.kernels.native.microkernels.outer_product_code import OuterProductSpec
 from tilewise.kernels.native.packing.tile_maps import Method, StrassenMethod, WinogradMethod
 from tilewise.kernels.native.packing.transforms import (
     TransformSpec,
@@ -41,32 +35,26 @@ from tilewise.kernels.steps.winograd import WinogradTiles
 from tilewise.kernels.target.model import Target
 
 
-def method_of(nest: Nest) -> Method:
-    """Return what the transforms of a nest compute."""
-    if isinstance(nest.algorithm, StrassenBlocks):
-        return StrassenMethod(nest.algorithm.levels, nest.algorithm.algorithm)
-    assert isinstance(nest.algorithm, WinogradTiles)
-    tiles, problem = nest.algorithm, nest.algorithm.problem
-    return WinogradMethod(tiles.outputs, problem.window, problem.stride)
-
-
 @dataclass(frozen=True)
 class TransformedProduct:
     """The products of the points, and the transforms.
 
     Attributes:
-        spec: of the micro-kernel.
+        product: the micro-kernel, and the pack of the filter.
         transforms: of the transforms.
-        turns: whether panels of B are transposed first.
-        writes_past_caches: whether the result goes past the caches where it lies aligned.
+        writes_past_caches: whether the result is stored past the caches where it is aligned.
     """
 
-    spec: OuterProductSpec
+    product: OuterProduct
     transforms: TransformSpec
-    turns: bool
-    writes_past_caches: bool = False
+    writes_past_caches: bool
 
     form: ClassVar[Form] = Form.OUTER_PRODUCT
+
+    @property
+    def spec(self) -> OuterProductSpec:
+        """What the code of the micro-kernel depends on."""
+        return self.product.spec
 
     @classmethod
     def serves(cls, nest: Nest) -> bool:
@@ -75,14 +63,14 @@ class TransformedProduct:
 
     @classmethod
     def of(cls, nest: Nest, target: Target, strides: Strides, how: Arithmetic) -> Self:
-        """Return the one that a nest asks for; LoweringError for what the target has not."""
+        """Return the one for a nest; LoweringError where it needs what the target lacks."""
         spec, problem = outer_product_spec(nest, target, strides, how), nest.problem
         flags = epilogue_flags(nest.store)
         transforms = TransformSpec(
             element=problem.element.name,
             lanes=spec.lanes,
             fma=target.has_fma,
-            method=method_of(nest),
+            method=_method_of(nest),
             planes=problem.has_channels_first,
             depth=nest.extent(nest.k) % spec.lanes > 0,
             cols=nest.extent(nest.col) % spec.lanes > 0,
@@ -91,41 +79,39 @@ class TransformedProduct:
             relu=bool(flags & RELU),
             ceiling=ceiling_of(flags),
         )
+        check_nontemporal(nest, spec.lanes, is_whole=not transforms.cols)
         alone = replace(_nearer(nest, target, spec), taps=False, bias_rows=False, epilogue=0)
-        past_caches = nest.store.is_nontemporal
-        if past_caches and transforms.cols:
-            raise LoweringError(
-                f"step nontemporal: vectors of {spec.lanes} do not divide the rows of C of "
-                f"{problem}; drop the step"
-            )
-        return cls(alone, transforms, strides.b.is_transposed, past_caches)
+        product = OuterProduct(alone, strides.b.is_transposed, patch_stride=0)
+        return cls(product, transforms, nest.store.is_nontemporal)
 
-    def pieces(self, use: Use = ANYHOW) -> dict[str, Piece]:
-        """Its functions as they are used; where no tile is cut, `edge` takes all."""
-        product = OuterProduct(self.spec, packs_transposed=self.turns, patch_stride=0)
-        of_kernel = product.pieces(use)
-        # Less what the code of each does not depend on, so that more schedules share it.
+    def pieces(self, use: Use = ANY_USE) -> dict[str, Piece]:
+        """Return its functions as they are used; where no tile is cut, `edge` takes all."""
+        of_product = self.product.pieces(use)
+        # Without what the code of each does not depend on, so that more schedules share it.
         image = replace(
             self.transforms, cols=False, adds=False, bias=False, relu=False, ceiling=None
         )
-        result = replace(self.transforms, depth=False)
         weights = replace(image, depth=False, planes=False)
-        past_caches = {}
-        if self.writes_past_caches:
-            past_caches[PAST_CACHES] = _of_result(replace(result, past_caches=True))
-        return {
-            "full": of_kernel["full"],
-            "edge": of_kernel["edge"],
-            "pack_b_panel": of_kernel["pack_b_panel"],
+        result = replace(self.transforms, depth=False)
+        made = {
+            **{name: of_product[name] for name in ("full", "edge", "pack_b_panel")},
             "transform_image": Piece("left factors", (image,), emit_transform_image, True),
-            "transform_result": _of_result(result),
+            "transform_result": Piece("sums of products", (result,), emit_transform_result, True),
             "transform_filter": Piece("right factors", (weights,), emit_transform_filter, True),
-            **past_caches,
         }
+        if self.writes_past_caches:
+            past_caches = (replace(result, past_caches=True),)
+            made[PAST_CACHES] = replace(made["transform_result"], given=past_caches)
+        return made
 
 
-def _of_result(spec: TransformSpec) -> Piece:
-    return Piece("sums of products", (spec,), emit_transform_result, True)
+def _method_of(nest: Nest) -> Method:
+    """What the transforms of a nest compute."""
+    if isinstance(nest.algorithm, StrassenBlocks):
+        return StrassenMethod(nest.algorithm.levels, nest.algorithm.algorithm)
+    assert isinstance(nest.algorithm, WinogradTiles)
+    tiles, problem = nest.algorithm, nest.algorithm.problem
+    return WinogradMethod(tiles.outputs, problem.window, problem.stride)
 
 
 def _nearer(nest: Nest, target: Target, spec: OuterProductSpec) -> OuterProductSpec:

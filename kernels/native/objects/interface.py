@@ -5,7 +5,7 @@ from math import prod
 
 from tilewise.kernels.native.export.public_function import operand_names
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
-from tilewise.kernels.native.microkernels.sweep.spec import SweepSpec
+from tilewise.kernels.native.microkernels.skinny_products import SkinnyGemmSpec
 from tilewise.kernels.native.plan import Plan
 from tilewise.kernels.oracle.operands import operand_type
 from tilewise.kernels.problem import DTYPES, Problem, stem
@@ -106,7 +106,7 @@ def scratch_of(planned: Plan, role: str) -> int:
     Sums of a sweep that lie in panels have the place of A's.
     """
     spec = planned.spec
-    in_panels = isinstance(spec, SweepSpec) and spec.shares_words
+    in_panels = isinstance(spec, SkinnyGemmSpec) and spec.shares_words
     has_sums = role == "A" and in_panels
     if not has_sums and not planned.nest.stage(role):
         return 0

@@ -7,7 +7,7 @@ from llvmlite import ir
 from tests.kernels.native_case import TARGETS, check
 from tilewise.kernels.arithmetic import arithmetic_of, must_pack
 from tilewise.kernels.native import lower
-from tilewise.kernels.native.microkernels.outer_product_spec import OuterProductSpec
+from tilewise.kernels.native.microkernels.outer_product_code import OuterProductSpec
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.native.strides import shape_of_stage
 from tilewise.kernels.nest import Fetched, Role, nest_of

@@ -11,8 +11,10 @@ from llvmlite import ir
 
 from tests.kernels.native_case import TARGETS
 from tilewise.kernels.native.ir.vectors import LINE_BYTES as LINE
-from tilewise.kernels.native.microkernels.outer_product import emit_outer_product
-from tilewise.kernels.native.microkernels.outer_product_spec import OuterProductSpec
+from tilewise.kernels.native.microkernels.outer_product_code import (
+    OuterProductSpec,
+    emit_outer_product,
+)
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import (

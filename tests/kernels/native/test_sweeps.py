@@ -11,7 +11,7 @@ from tilewise.kernels.arithmetic import arithmetic_of
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.instructions import Form
 from tilewise.kernels.native import lower
-from tilewise.kernels.native.microkernels.sweep.spec import MOST_SHARING_ROWS
+from tilewise.kernels.native.microkernels.skinny_products import MOST_SHARING_ROWS
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.oracle.operands import make_operands, to_bf16
 from tilewise.kernels.problem import DTYPES, Matmul, parse_problem

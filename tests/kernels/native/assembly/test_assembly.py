@@ -11,7 +11,7 @@ from tilewise.kernels.instructions.declared import DECLARED
 from tilewise.kernels.native.assembly.bound import bound
 from tilewise.kernels.native.assembly.inner_loop import hottest_loop, inner_loop, render
 from tilewise.kernels.native.assembly.instructions import count_other, count_x86, parse
-from tilewise.kernels.native.microkernels.outer_product_spec import OuterProductSpec
+from tilewise.kernels.native.microkernels.outer_product_code import OuterProductSpec
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Pack, Register, Schedule, Split, Unroll
 from tilewise.kernels.target import Target

@@ -20,9 +20,9 @@ from tilewise.kernels.native.macrokernel.parameters import (
 )
 from tilewise.kernels.native.microkernels.abi import (
     ARGUMENTS,
+    DEPTHWISE_ARGUMENTS,
     FUNCTIONS,
-    SWEEP_ARGUMENTS,
-    WINDOW_ARGUMENTS,
+    SKINNY_GEMM_ARGUMENTS,
 )
 from tilewise.kernels.native.packing.panels import (
     PANEL_ARGUMENTS,
@@ -127,5 +127,5 @@ def test_drivers_give_functions_as_many_arguments_as_they_take(
         taken = GIVEN["full" if name == "kernel" else name]
         if planned.nest.is_macro:
             is_window = planned.nest.group > 0
-            taken = WINDOW_ARGUMENTS if is_window else SWEEP_ARGUMENTS
+            taken = DEPTHWISE_ARGUMENTS if is_window else SKINNY_GEMM_ARGUMENTS
         assert len(call.args) - 1 == len(taken)

@@ -9,11 +9,11 @@ from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.jit.loading import emit_all
 from tilewise.kernels.native.microkernels import kinds
 from tilewise.kernels.native.microkernels.abi import FUNCTIONS
+from tilewise.kernels.native.microkernels.depthwise import Depthwise
 from tilewise.kernels.native.microkernels.inner_product import InnerProduct
 from tilewise.kernels.native.microkernels.kinds import KINDS, kind_of
 from tilewise.kernels.native.microkernels.outer_product import OuterProduct
-from tilewise.kernels.native.microkernels.sweep.kind import SweepKernel
-from tilewise.kernels.native.microkernels.window.kind import Window
+from tilewise.kernels.native.microkernels.skinny_gemm import SkinnyGemm
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Pack, Register, Schedule, Split, Stream, Sweep, loop_nest
@@ -27,7 +27,7 @@ def schedules(host: Target) -> dict[type, Schedule]:
     return {
         InnerProduct: Schedule((Pack("B"), Register(4, 2), Split("k", lanes))),
         OuterProduct: Schedule((Pack("B"), Register(4, lanes))),
-        SweepKernel: Schedule((Stream("k", 8), Register(32, lanes), Sweep("n"))),
+        SkinnyGemm: Schedule((Stream("k", 8), Register(32, lanes), Sweep("n"))),
     }
 
 
@@ -40,7 +40,7 @@ def test_every_kind_serves_its_schedules_and_no_other(host: Target) -> None:
 def test_groups_of_few_channels_have_a_kind_of_their_own(host: Target) -> None:
     depthwise = parse_problem("conv2d:n=1,h=9,w=9,ci=8,co=8,kh=3,kw=3,groups=8,dtype=f32")
     schedule = Schedule((Register(4, host.lanes("f32")),))
-    assert kind_of(loop_nest(depthwise, schedule)) is Window
+    assert kind_of(loop_nest(depthwise, schedule)) is Depthwise
     plain = parse_problem(str(depthwise).replace(",groups=8", ""))
     assert kind_of(loop_nest(plain, schedule)) is OuterProduct
 

@@ -12,9 +12,8 @@ from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.vectors import LINE_BYTES, Value, Vectors, const, internal_function
 from tilewise.kernels.native.jit.loading import Loaded
 from tilewise.kernels.native.jit.object_code import compile_module
-from tilewise.kernels.native.microkernels.abi import SWEEP_ARGUMENTS, SweepArguments
-from tilewise.kernels.native.microkernels.sweep.spec import SweepSpec
-from tilewise.kernels.native.microkernels.sweep.spread_fetch import SpreadFetch
+from tilewise.kernels.native.microkernels.abi import SKINNY_GEMM_ARGUMENTS, SkinnyGemmArguments
+from tilewise.kernels.native.microkernels.skinny_products import SkinnyGemmSpec, SpreadFetch
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.nest import Fetch, Fetched
 from tilewise.kernels.problem import parse_problem
@@ -47,7 +46,7 @@ def test_tiles_together_fetch_each_line_of_the_rows_ahead(
     steps = (Stream("k", DEPTH), Register(1, group), Sweep("n"), *apart)
     problem = parse_problem(f"matmul:m=1,n={row},k={CHUNKS * DEPTH},dtype={dtype}")
     spec = plan(problem, Schedule(steps), host).spec
-    assert isinstance(spec, SweepSpec)
+    assert isinstance(spec, SkinnyGemmSpec)
     share = -(-DEPTH // tiles)
     rows = [
         place % streams * (CHUNKS * DEPTH // streams) + place // streams for place in range(DEPTH)
@@ -70,7 +69,7 @@ def test_tiles_together_fetch_each_line_of_the_rows_ahead(
 
 
 def fetched(
-    spec: SweepSpec,
+    spec: SkinnyGemmSpec,
     fetch: Fetch,
     rows: tuple[int, int],
     cols: tuple[int, int],
@@ -91,13 +90,13 @@ def fetched(
         levels.append(level)
 
     zero, (first, count), (col, all_cols) = const(0), rows, cols
-    arg = SweepArguments[Value](*[zero] * len(SWEEP_ARGUMENTS))
+    arg = SkinnyGemmArguments[Value](*[zero] * len(SKINNY_GEMM_ARGUMENTS))
     arg = replace(arg, cols=const(all_cols), wrap=const(WRAP))
     with monkeypatch.context() as patched:
         patched.setattr(Vectors, "prefetch", put)
         spread = SpreadFetch(b, spec, arg, fetch, (const(first), count), (const(col), VECTORS))
         for word in range(spec.words):
-            spread.beside(word)
+            spread.before(word)
     b.ret_void()
     loaded = Loaded(compile_module(module, [fn]))
     found = np.zeros(len(levels), np.int64)

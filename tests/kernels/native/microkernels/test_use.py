@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.kernels.strategies import problems, schedules
-from tilewise.kernels.native.microkernels.use import Use, use_of
+from tilewise.kernels.native.microkernels.microkernel import Use, use_of
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.nest import Loop, Nest
 from tilewise.kernels.problem import parse_problem
@@ -85,16 +85,16 @@ def use(text: str, *steps: object) -> Use:
     ],
 )
 def test_seldom_is_up_to_a_tenth_of_the_time(text: str, steps: tuple, seldom: set[str]) -> None:
-    assert use(text, *steps).seldom == seldom
+    assert use(text, *steps).rare == seldom
 
 
 def test_no_filter_row_or_chunk_changes_how_often_a_panel_is_filled() -> None:
     problem = parse_problem("conv2d:n=2,h=12,w=12,ci=8,co=64,kh=3,kw=3,dtype=f32")
     steps = (Stream("ci", 4), Pack("B"), Tile("n", 1), Register(5, 32))
     # 2 images of 10 lines of 2 tiles: 40 calls for one that fills.
-    assert "filling" in use_of(loop_nest(problem, Schedule(steps)), LANES).seldom
+    assert "filling" in use_of(loop_nest(problem, Schedule(steps)), LANES).rare
     one = parse_problem("conv2d:n=1,h=6,w=12,ci=8,co=64,kh=3,kw=3,dtype=f32")
-    assert "filling" not in use_of(loop_nest(one, Schedule(steps)), LANES).seldom
+    assert "filling" not in use_of(loop_nest(one, Schedule(steps)), LANES).rare
 
 
 def code(host: Target, m: int, unroll: int, *, fetches: bool = False) -> dict[str, int]:

@@ -8,45 +8,57 @@ they channels or pixels, and a register tile is a window of the image that slide
 outputs share what they read (Zhang, Franchetti and Low, High Performance Zero-Memory Overhead
 Direct Convolutions, ICML 2018, on blocking direct convolutions for registers).
 
-One call walks lines and channels of one image, whole lines each, so that the work of a call hides
-what it costs. The image is read in place, padding is never read, and nothing is packed.
+One call computes lines and channels of one image, whole lines each, so that the work of a call
+hides what it costs. The image is read in place, padding is never read, and nothing is packed.
 """
 
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from llvmlite import ir
 
-from tilewise.kernels.arithmetic import Arithmetic
+from tilewise.kernels.arithmetic import Arithmetic, depthwise_vector
+from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.ir.builder import Builder
-from tilewise.kernels.native.ir.control import Loop, branch
+from tilewise.kernels.native.ir.control import Loop
 from tilewise.kernels.native.ir.vectors import Value, const, internal_function
-from tilewise.kernels.native.microkernels.abi import PAST_CACHES, WINDOW_ARGUMENTS, WindowArguments
-from tilewise.kernels.native.microkernels.specs import Piece
-from tilewise.kernels.native.microkernels.use import ANYHOW, Use
-from tilewise.kernels.native.microkernels.window.pixels import PixelTile
-from tilewise.kernels.native.microkernels.window.planes import PlaneTile
-from tilewise.kernels.native.microkernels.window.runs import Run
-from tilewise.kernels.native.microkernels.window.spec import WindowSpec, window_spec
-from tilewise.kernels.native.microkernels.window.tile import Place, WindowTile
+from tilewise.kernels.native.microkernels.abi import (
+    DEPTHWISE_ARGUMENTS,
+    PAST_CACHES,
+    DepthwiseArguments,
+    epilogue_flags,
+)
+from tilewise.kernels.native.microkernels.building_blocks import check_nontemporal, run_if
+from tilewise.kernels.native.microkernels.depthwise_tiles import (
+    Axis,
+    DepthwiseSpec,
+    DepthwiseTile,
+    PixelTile,
+    Place,
+    PlaneTile,
+    Run,
+    Weights,
+)
+from tilewise.kernels.native.microkernels.microkernel import ANY_USE, Piece, Use
 from tilewise.kernels.native.strides import Strides
-from tilewise.kernels.nest import Nest
+from tilewise.kernels.nest import LoopKind, Nest
+from tilewise.kernels.problem import Conv2d
 from tilewise.kernels.target.model import Target
 
 
 @dataclass(frozen=True)
-class Window:
+class Depthwise:
     """The micro-kernel of a problem with few channels in a group.
 
     Attributes:
         spec: what its code depends on.
-        writes_past_caches: whether the result goes past the caches where it lies aligned.
+        writes_past_caches: whether the result is stored past the caches where it is aligned.
     """
 
-    spec: WindowSpec
+    spec: DepthwiseSpec
     writes_past_caches: bool
 
     form: ClassVar[Form] = Form.DEPTHWISE
@@ -58,81 +70,111 @@ class Window:
 
     @classmethod
     def of(cls, nest: Nest, target: Target, strides: Strides, how: Arithmetic) -> Self:
-        """Return the one that a nest asks for; LoweringError for what the target has not."""
-        return cls(window_spec(nest, target, how), nest.store.is_nontemporal)
+        """Return the one for a nest.
 
-    def pieces(self, use: Use = ANYHOW) -> dict[str, Piece]:
-        """Its function, and the one that writes past the caches."""
+        Raises:
+            LoweringError: the register columns are not whole vectors of the target, or the result
+                is to be written past the caches and has vectors that are not whole.
+        """
+        problem, tile = nest.problem, nest.tile
+        assert isinstance(problem, Conv2d)
+        shared = (problem.stride, problem.dilation, problem.pad)
+        planes = problem.has_channels_first
+        vector = depthwise_vector(problem, target)
+        vectors, rest = divmod(tile.cols, vector.columns)
+        if rest:
+            raise LoweringError(
+                f"step register: cols={tile.cols} is not a multiple of the {vector.columns} "
+                f"{problem.element.name} elements that a vector of {target.cpu} holds here"
+            )
+        spec = DepthwiseSpec(
+            how=how,
+            lanes=vector.lanes,
+            fits=vector.lanes <= target.lanes(problem.element.name),
+            unit=vector.columns,
+            epilogue=epilogue_flags(nest.store),
+            down=Axis(problem.h, problem.oh, problem.kh, *shared),
+            across=Axis(problem.w, problem.ow, problem.kw, *shared),
+            inputs=problem.ci // problem.groups,
+            outputs=problem.co // problem.groups,
+            image_channels=problem.ci,
+            channels=problem.co,
+            planes=planes,
+            lines=tile.rows if planes else tile.lines,
+            pixels=1 if planes else tile.rows,
+            vectors=vectors,
+            registers=target.vector_registers,
+            cols_outside=nest.loops_of(LoopKind.MICRO)[0].dim == nest.col,
+        )
+        check_nontemporal(nest, spec.lanes, is_whole=spec.has_whole_vectors)
+        return cls(spec, nest.store.is_nontemporal)
+
+    def pieces(self, use: Use = ANY_USE) -> dict[str, Piece]:
+        """Return its function, and the one that writes past the caches."""
         specs = {"full": self.spec}
         if self.writes_past_caches:
             specs[PAST_CACHES] = replace(self.spec, past_caches=True)
         return {
-            name: Piece("window", (spec, name), emit_window, is_as_written=True)
+            name: Piece("window", (spec, name), emit_depthwise, is_as_written=True)
             for name, spec in specs.items()
         }
 
 
-def emit_window(module: ir.Module, spec: WindowSpec, name: str = "full") -> ir.Function:
+def emit_depthwise(module: ir.Module, spec: DepthwiseSpec, name: str = "full") -> ir.Function:
     """Add the micro-kernel to `module`."""
-    fn = internal_function(module, f"tilewise_kernel_{name}", len(WINDOW_ARGUMENTS))
-    _Walk(fn, spec).emit()
+    fn = internal_function(module, f"tilewise_kernel_{name}", len(DEPTHWISE_ARGUMENTS))
+    _Loops(fn, spec).emit()
     return fn
 
 
-class _Walk:
+class _Loops:
     """Emits the loops over channels, lines and tiles of a line, in the register step's order."""
 
-    def __init__(self, fn: ir.Function, spec: WindowSpec) -> None:
+    def __init__(self, fn: ir.Function, spec: DepthwiseSpec) -> None:
         self.builder = Builder(fn.append_basic_block("entry"))
         self.spec = spec
-        self.arg: WindowArguments[Value] = WindowArguments(*fn.args)
-        self.tile: WindowTile[Any] = (PlaneTile if spec.planes else PixelTile)(
-            self.builder, spec, self.arg
-        )
+        self.arg: DepthwiseArguments[Value] = DepthwiseArguments(*fn.args)
+        form = PlaneTile if spec.planes else PixelTile
+        self.tile: DepthwiseTile = form(self.builder, spec, self.arg)
 
     def emit(self) -> None:
-        """The whole function."""
+        """Emit the whole function."""
+        tile = self.tile
         if self.spec.planes and self.spec.cols_outside:
             self._columns(
-                lambda run, x: self._channels(lambda c, held: self._down(run, x, c, held))
+                lambda run, x: self._channels(
+                    lambda c, held: self._lines(
+                        lambda line, found: tile.emit(run, Place(line, x, c, found), held)
+                    )
+                )
             )
         elif self.spec.planes or self.spec.cols_outside:
-            self._channels(self._lines_of)
+            self._channels(
+                lambda c, held: self._lines(
+                    lambda line, found: self._columns(
+                        lambda run, x: tile.emit(run, Place(line, x, c, found), held)
+                    )
+                )
+            )
         else:
             self._lines(
                 lambda line, found: self._columns(
                     lambda run, x: self._channels(
-                        lambda c, _: self.tile.emit(run, Place(line, x, c, found), None),
+                        lambda c, held: tile.emit(run, Place(line, x, c, found), held),
                         holds=False,
                     )
                 )
             )
         if self.spec.past_caches:
-            self.tile.v.wait_for_stores()
+            tile.v.wait_for_stores()
         self.builder.ret_void()
 
-    def _lines_of(self, channel: Value, held: Any) -> None:
-        """All tiles of some channels, line by line."""
-        self._lines(
-            lambda line, found: self._columns(
-                lambda run, x: self.tile.emit(run, Place(line, x, channel, found), held)
-            )
-        )
-
-    def _down(self, run: Run, column: Value, channel: Value, held: Any) -> None:
-        """The tiles at one column of a channel, from line to line."""
-        self._lines(
-            lambda line, found: self.tile.emit(run, Place(line, column, channel, found), held)
-        )
-
-    # Loops
-
-    def _channels(self, body: Callable[[Value, Any], None], holds: bool = True) -> None:
+    def _channels(self, body: Callable[[Value, Weights], None], holds: bool = True) -> None:
         """Over the channels of a call; the last vectors of channels are moved back to end there."""
         b, arg, step = self.builder, self.arg, self.spec.channel_step
         loop = Loop(b, (), "channel")
         channel = self._at_most(b.add(arg.channel, loop.index), b.sub(arg.channel_end, const(step)))
-        body(channel, self.tile.held_weights(channel) if holds else None)
+        body(channel, self.tile.held_weights(channel) if holds else {})
         loop.close((), b.sub(arg.channel_end, arg.channel), step)
 
     def _lines(self, body: Callable[[Value, dict[int, Value] | None], None]) -> None:
@@ -142,20 +184,11 @@ class _Walk:
         last = const(spec.down.outputs - spec.lines)
         line = self._at_most(b.add(arg.line, loop.index), last)
         found = self._lines_found(line)
-
-        def whole(nothing: list[Value]) -> list[Value]:
-            body(line, None)
-            return nothing
-
-        def tested(nothing: list[Value]) -> list[Value]:
-            body(line, found)
-            return nothing
-
         if found:
             inside = functools.reduce(b.and_, found.values())
-            branch(b, inside, whole, [], tested)
+            run_if(b, inside, lambda: body(line, None), lambda: body(line, found))
         else:
-            whole([])
+            body(line, None)
         loop.close((), b.sub(arg.line_end, arg.line), spec.lines)
 
     def _lines_found(self, line: Value) -> dict[int, Value]:

@@ -1,0 +1,112 @@
+"""What the forms of micro-kernels share: branches, the epilogue of a tile, and checks of a nest."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.control import Transform, branch, when
+from tilewise.kernels.native.ir.vectors import Value, Vectors, const
+from tilewise.kernels.native.microkernels.abi import LOAD_C, RELU, ceiling_of
+from tilewise.kernels.nest import Nest
+from tilewise.kernels.target.model import Target
+
+
+def if_any(builder: Builder, count: Value, then: Transform, values: list[Value]) -> list[Value]:
+    """Return `then(values)` where `count` is above 0, else `values`."""
+    return branch(builder, builder.icmp_signed(">", count, const(0)), then, values)
+
+
+def run_if(
+    builder: Builder,
+    condition: Value,
+    then: Callable[[], object],
+    otherwise: Callable[[], object] | None = None,
+) -> None:
+    """Emit a branch that carries no values."""
+
+    def transform(emit: Callable[[], object]) -> Transform:
+        def run(nothing: list[Value]) -> list[Value]:
+            emit()
+            return nothing
+
+        return run
+
+    branch(builder, condition, transform(then), [], transform(otherwise) if otherwise else None)
+
+
+def run_if_any(builder: Builder, count: Value, then: Callable[[], object]) -> None:
+    """Emit `then` where `count` is above 0."""
+    run_if(builder, builder.icmp_signed(">", count, const(0)), then)
+
+
+def end_of_whole(builder: Builder, count: Value, step: int) -> Value:
+    """Return the largest multiple of `step` up to `count`."""
+    return builder.sub(count, builder.srem(count, const(step)))
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """Emits what a call does to its sums beside adding products, as its flags say.
+
+    Attributes:
+        v: vectors of accumulators.
+        flags: of the call.
+        possible: which of `ADD_BIAS` and `RELU` a call may ask for, and `CEILING`; others have no
+            code.
+    """
+
+    v: Vectors
+    flags: Value
+    possible: int
+
+    @property
+    def ceiling(self) -> int | None:
+        """Where relu ends; None for nowhere."""
+        return ceiling_of(self.possible)
+
+    def when(self, flag: int, then: Transform, values: list[Value]) -> list[Value]:
+        """Return `then(values)` where the flag is set, else `values`."""
+        return when(self.v.builder, self.flags, flag, self.possible | LOAD_C, then, values)
+
+    def add(
+        self, flag: int, values: list[Value], others: Callable[[], Iterable[Value]]
+    ) -> list[Value]:
+        """Return the sums of `values` and `others()` where the flag is set, else `values`.
+
+        A list is loaded before anything is added, an iterator one vector at a time.
+        """
+
+        def added(values: list[Value]) -> list[Value]:
+            return [self.v.add(x, y) for x, y in zip(values, others(), strict=True)]
+
+        return self.when(flag, added, values)
+
+    def relu(self, values: list[Value]) -> list[Value]:
+        """Return the values after relu where the call asks for it."""
+        return self.when(RELU, lambda xs: [self.v.relu(x, self.ceiling) for x in xs], values)
+
+
+def vectors_of_tile(nest: Nest, target: Target) -> int:
+    """Return the vectors in a row of the register tile.
+
+    Raises:
+        LoweringError: its columns are not whole vectors of the target.
+    """
+    dtype = nest.problem.element.name
+    vectors, rest = divmod(nest.tile.cols, target.lanes(dtype))
+    if rest:
+        raise LoweringError(
+            f"step register: cols={nest.tile.cols} is not a multiple of the "
+            f"{target.lanes(dtype)} {dtype} lanes of {target.cpu}"
+        )
+    return vectors
+
+
+def check_nontemporal(nest: Nest, lanes: int, *, is_whole: bool) -> None:
+    """Raise LoweringError for a nontemporal store of rows of C that are not whole vectors."""
+    if nest.store.is_nontemporal and not is_whole:
+        raise LoweringError(
+            f"step nontemporal: vectors of {lanes} do not divide the rows of C of {nest.problem}; "
+            "drop the step"
+        )
