@@ -16,8 +16,9 @@ from tilewise.kernels.errors import (
     UnsupportedError,
 )
 from tilewise.kernels.mlir.iree.compiler import DATA_TILING, compile_module
-from tilewise.kernels.mlir.iree.module_text import ENTRY, SCOPE, argument_names, module_text
+from tilewise.kernels.mlir.iree.module_text import SCOPE, argument_names, module_text
 from tilewise.kernels.mlir.iree.runtime import LoadedModule, Parameters, open_device, runtime
+from tilewise.kernels.mlir.payload.function import ENTRY
 from tilewise.kernels.oracle.operands import Operands, empty_aligned, operand_type
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule

@@ -1,9 +1,9 @@
 """Flavor `air`: K-streaming through two memories, as MLIR-AIR's users want it."""
 
 from tilewise.kernels.mlir.air.choice import AIE, Memories, Traffic, choose, describe, traffic
-from tilewise.kernels.mlir.air.prove import AirScript, air_module, attempt, prove_air, script_for
+from tilewise.kernels.mlir.air.prove import AirScript, attempt, prove_air, script_for
 from tilewise.kernels.mlir.air.schedule import KStreaming, check_streaming, require_streamed
-from tilewise.kernels.mlir.air.script import emit_air
+from tilewise.kernels.mlir.air.script import air_module, emit_air
 
 __all__ = [
     "AIE",

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from tilewise.kernels.errors import ProofError
 from tilewise.kernels.mlir.air.choice import AIE, Memories, choose, describe
 from tilewise.kernels.mlir.air.schedule import KStreaming, Result, require_streamed
-from tilewise.kernels.mlir.air.script import emit_air, streamed_payload
+from tilewise.kernels.mlir.air.script import air_module, emit_air
 from tilewise.kernels.mlir.proof.proof import Proof, run_child
-from tilewise.kernels.mlir.transform.module import mlir_version, with_payload
+from tilewise.kernels.mlir.transform.module import mlir_version
 from tilewise.kernels.problem import Matmul, Problem
 
 CHILD = "tilewise.kernels.mlir.air.child"
@@ -50,11 +50,10 @@ def script_for(
 def attempt(
     problem: Problem, memories: Memories = AIE, result: Result = "l3", seconds: float = 120.0
 ) -> AirScript:
-    """As `script_for`, but a script that did not prove comes back with the proof that says so.
+    """As `script_for`, but return a script that did not prove with the proof that says so.
 
     Raises:
-        UnsupportedError: no air script covers the problem; names the key.
-        ScheduleError: nothing fits the memories.
+        UnsupportedError, ScheduleError: as `script_for`.
     """
     matmul = require_streamed(problem)
     schedule = choose(matmul, memories, result)
@@ -75,7 +74,7 @@ def prove_air(
     seconds: float = 120.0,
     memory_bytes: int = 4 << 30,
 ) -> Proof:
-    """Apply any script to the payload of `problem`, check the wishes, execute what came out.
+    """Apply any script to the payload of `problem`, inspect and execute what came out.
 
     Whatever the script does becomes a `Proof` with that failure. Speed is not measured,
     since that of a processor would say nothing.
@@ -92,34 +91,28 @@ def prove_air(
         "seconds": seconds,
         "memory_bytes": memory_bytes,
     }
-    reply = run_child(request, CHILD)
-    return Proof.of(reply, mlir=mlir_version(), script=script)
+    return Proof.of(run_child(request, CHILD), mlir=mlir_version(), script=script)
 
 
 def runnable(problem: Matmul, schedule: KStreaming) -> Matmul:
-    """What the script of a large problem is executed on: two blocks and two chunks of each dim.
+    """Return what the script of a large problem is executed on: two blocks and chunks of each dim.
 
-    The same text serves both, since sizes of the problem do not occur in it; that of the
-    whole is inspected all the same.
+    The same text serves both, since it does not contain the problem's sizes. What it makes of the
+    whole problem is inspected all the same.
     """
     if problem.flops <= LARGEST_RUN:
         return problem
+
+    def two(extent: int, part: int) -> int:
+        """Two parts, the second short if the last of `extent` is."""
+        return min(extent, 2 * part - (extent % part > 0))
+
     return replace(
         problem,
-        m=_two(problem.m, schedule.block_m),
-        n=_two(problem.n, schedule.block_n),
-        k=_two(problem.k, schedule.outer_k),
+        m=two(problem.m, schedule.block_m),
+        n=two(problem.n, schedule.block_n),
+        k=two(problem.k, schedule.outer_k),
     )
-
-
-def _two(extent: int, part: int) -> int:
-    """Two parts, the second short if the last of `extent` is."""
-    return min(extent, 2 * part - (extent % part > 0))
-
-
-def air_module(problem: Matmul, script: str) -> str:
-    """`script` with the payload of `problem`, of whatever dtype."""
-    return with_payload(problem, script, streamed_payload(problem))
 
 
 def _proven(problem: Matmul, schedule: KStreaming, proof: Proof) -> str:

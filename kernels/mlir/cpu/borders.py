@@ -1,9 +1,8 @@
-"""Cutting the result of a convolution of few channels in a group into panes.
+"""Interior and border regions of the result of a convolution with few channels in a group.
 
-A pane has a static size, and either finds all its taps in the image, or lies where it is known
-which of them it finds. So what reads the image alone reads it in place, and what reaches beside it
-leaves out the taps that are not there.
-
+A region has a static size, and either finds all its taps in the image, or is at a place where it
+is known which of them it finds. So the interior reads the image in place, and the border leaves out
+the taps that are not there.
 """
 
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ class Axis:
     pad: int
 
     def is_inside(self, first: int, last: int) -> bool:
-        """Whether the outputs from `first` to `last` find all their taps in the image."""
+        """Return whether outputs from `first` to `last` find all their taps in the image."""
         return (
             first * self.stride >= self.pad
             and last * self.stride + self.reach < self.extent + self.pad
@@ -30,7 +29,7 @@ class Axis:
 
 
 def axes(problem: Problem) -> dict[str, Axis]:
-    """By the dim of the result, where its outputs find their taps."""
+    """Return where outputs find their taps, by the dim of the result."""
     down, across = (problem.dilation * (taps - 1) for taps in problem.window)
     if splits_lines(problem):
         across = SplitLines.of(problem).reach
@@ -42,14 +41,22 @@ def axes(problem: Problem) -> dict[str, Axis]:
 
 
 @dataclass(frozen=True)
-class Pane:
+class Part:
+    """Outputs of one dim; `start` where some of them read padding."""
+
+    extent: int
+    start: int | None = None
+
+
+@dataclass(frozen=True)
+class Region:
     """A part of the result.
 
     Attributes:
         result: the handle of what writes it to C.
         product: the handle of the contraction that it writes.
         extents: of every dim.
-        starts: for each dim along which it may reach beside the image, its first output.
+        starts: for each dim along which it may read padding, its first output.
     """
 
     result: str
@@ -57,42 +64,28 @@ class Pane:
     extents: dict[str, int]
     starts: dict[str, int]
 
-    def part(self, result: str, dim: str, part: "Part") -> "Pane":
-        """A part of it along `dim`."""
+    def part(self, dim: str, part: Part) -> "Region":
+        """Return a part of it along `dim`."""
         starts = {d: s for d, s in self.starts.items() if d != dim}
         if part.start is not None:
             starts[dim] = part.start
-        extents = {**self.extents, dim: part.extent}
-        return replace(self, result=result, extents=extents, starts=starts)
-
-
-@dataclass(frozen=True)
-class Part:
-    """Outputs of one dim; `start` where some of them reach beside the image."""
-
-    extent: int
-    start: int | None = None
+        return replace(self, extents={**self.extents, dim: part.extent}, starts=starts)
 
 
 def parts(extent: int, size: int, lanes: int, start: int | None, axis: Axis | None) -> list[Part]:
-    """Blocks of `size`: those alike together, each that reaches beside the image alone.
+    """Return blocks of `size`: those alike together, each that reads padding alone.
 
     What is left is cut where its last whole vector of `lanes` ends.
     """
     found: list[Part] = []
     whole = extent - extent % size
     vectors = (extent - whole) // lanes * lanes
-    ends = [*range(size, whole + 1, size), whole + vectors, extent]
     at = 0
-    for end in ends:
+    for end in (*range(size, whole + 1, size), whole + vectors, extent):
         if end == at:
             continue
         place = None
-        if (
-            start is not None
-            and axis is not None
-            and not axis.is_inside(start + at, start + end - 1)
-        ):
+        if start is not None and axis and not axis.is_inside(start + at, start + end - 1):
             place = start + at
         last = found[-1] if found else None
         if last and place is None is last.start and end - at == size:

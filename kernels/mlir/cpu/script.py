@@ -1,11 +1,6 @@
-"""What a script of a problem cannot do, or does otherwise than the native kernel.
+"""`emit_script`: a schedule as a transform script for real MLIR."""
 
-`emit_script`: a schedule as a transform script for real MLIR.
-"""
-
-import textwrap
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 
 from tilewise.kernels.errors import LoweringError, UnsupportedError
 from tilewise.kernels.mlir.cpu.borders import axes
@@ -15,20 +10,18 @@ from tilewise.kernels.mlir.cpu.windows import WindowEmitter, padding_of_blocks
 from tilewise.kernels.mlir.payload.contraction import gathers_patches
 from tilewise.kernels.mlir.payload.form import Form, form
 from tilewise.kernels.mlir.payload.images import splits_lines
-from tilewise.kernels.mlir.transform.module import HEADER_END, MODULE, with_payload
+from tilewise.kernels.mlir.transform.module import module_of
 from tilewise.kernels.mlir.transform.sequences import (
     bufferize,
-    cleanup,
-    drop_unit_dims,
-    fuse_products,
     hoist_accumulators,
-    lower_vectors,
     named_sequence,
 )
-from tilewise.kernels.mlir.transform.writer import ANY, Writer
+from tilewise.kernels.mlir.transform.writer import Writer
 from tilewise.kernels.nest import Nest, nest_of, printed
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule, loop_nest
+
+Opening = Callable[[Writer, str], str]
 
 _WIDENED = {
     "bf16": "bf16 is widened to f32: MLIR's transform dialect reaches no bf16 dot product",
@@ -38,7 +31,7 @@ _WIDENED = {
 
 
 def notes(problem: Problem) -> tuple[str, ...]:
-    """One line for each thing to know about scripts of `problem`; empty for most."""
+    """Return what scripts of `problem` cannot do, or do otherwise than the native kernel."""
     found = []
     if problem.element.name in _WIDENED:
         found.append(_WIDENED[problem.element.name])
@@ -92,40 +85,14 @@ def _across_groups(problem: Problem, nest: Nest) -> list[str]:
     return found
 
 
-FLAVORS = ("cpu",)
-Opening = Callable[[Writer, str], str]
-
-
-@dataclass(frozen=True)
-class Script:
-    """A transform script and what it was made from."""
-
-    problem: Problem
-    schedule: Schedule
-    flavor: str
-    text: str
-
-    @classmethod
-    def emit(cls, problem: Problem, schedule: Schedule, flavor: str = "cpu") -> "Script":
-        """`emit_script` with its arguments kept; raises what that raises."""
-        return cls(problem, schedule, flavor, emit_script(problem, schedule, flavor))
-
-    @property
-    def module(self) -> str:
-        """The script together with its payload, ready for `iree-opt --transform-interpreter`."""
-        return with_payload(self.problem, self.text)
-
-
-def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> str:
-    """The transform module that turns the payload of `problem` into the schedule's loop nest.
+def emit_script(problem: Problem, schedule: Schedule) -> str:
+    """Return the transform module that makes the schedule's loop nest of the problem's payload.
 
     Raises:
-        UnsupportedError: no script covers the flavor, or a step of the schedule.
+        UnsupportedError: no script covers a step of the schedule.
         ScheduleError: the schedule cannot be applied to the problem.
         LoweringError: it can, but its blocks cannot be made static.
     """
-    if flavor not in FLAVORS:
-        raise UnsupportedError(f"flavor={flavor} is not one of {', '.join(FLAVORS)}", "flavor")
     nest = loop_nest(problem, schedule)
     if nest.algorithm is not None:
         raise UnsupportedError(
@@ -135,8 +102,8 @@ def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> st
         )
     shape = form(nest)
     _check_vectors(shape)
-    main, others = _windows(shape) if nest.group else _products(shape)
-    return _assembled(schedule, nest, tuple(printed(nest)), main, others)
+    sequences = _windows(shape) if nest.group else _products(shape)
+    return _assembled(schedule, nest, printed(nest), sequences)
 
 
 def emit_on(
@@ -146,7 +113,7 @@ def emit_on(
     shared: Sequence[str] = (),
     loop_lines: Sequence[str] = (),
 ) -> str:
-    """The transform module that makes the loops of an op in another form.
+    """Return the transform module that makes the loops of an op in another form.
 
     Args:
         schedule: of the op's problem, for the header.
@@ -160,12 +127,11 @@ def emit_on(
         LoweringError: the blocks cannot be made static, or the vectors cannot run.
     """
     _check_vectors(shape)
-    main, others = _products(shape, opening)
-    return _assembled(schedule, shape.nest, loop_lines, main, [*others, *shared])
+    return _assembled(schedule, shape.nest, loop_lines, [*_products(shape, opening), *shared])
 
 
 def _check_vectors(shape: Form) -> None:
-    """Raise where what the vectors of a nest run along does not lie side by side."""
+    """Raise LoweringError where the elements that a vector would take are not contiguous."""
     nest, tile, is_split = shape.nest, shape.nest.tile, shape.nest.compute.lanes > 1
     if is_split and shape.transposes_rows and nest.dim(nest.k).extent > 1:
         raise LoweringError(
@@ -186,105 +152,80 @@ def _check_vectors(shape: Form) -> None:
         )
 
 
-def _as_it_stands(_writer: Writer, handle: str) -> str:
-    return handle
-
-
-def _products(shape: Form, opening: Opening = _as_it_stands) -> tuple[str, list[str]]:
-    """The main sequence of a product of matrices or a convolution, and those it includes."""
+def _products(shape: Form, opening: Opening = lambda _, handle: handle) -> list[str]:
+    """Return the sequences of a product of matrices or a convolution, the main one first."""
     writer = Writer()
-    handle = opening(writer, "%contraction")
-    loops = LoopEmitter(shape, (handle, "%epilogue" if shape.has_epilogue else None), writer)
+    loops = LoopEmitter(shape, opening(writer, "%contraction"), writer)
     loops.run()
     emitter = InnerProductEmitter if shape.nest.compute.lanes > 1 else KernelEmitter
     kernel = emitter(shape, loops.pieces, writer, loops.epilogue is not None)
     kernel.reduce()
     loops.packs.vectorize_copies()
     kernel.vectorize(loops.fill_follows)
-    shared = [
-        cleanup(),
+    return [
+        _main(shape, writer.lines, kernel.multiplies_apart),
+        named_sequence("cleanup"),
         *loops.packs.sequences(),
-        drop_unit_dims(),
-        *kernel.contraction_matchers(),
-        *kernel.epilogue_matchers(),
+        named_sequence("drop_unit_dims"),
+        *kernel.matchers(),
         *kernel.sequences(),
         bufferize("C in place, one scratch buffer per pack.", folds_aliases=True),
-        lower_vectors(),
-        *([fuse_products()] if kernel.multiplies_apart else []),
+        named_sequence("lower_vectors"),
+        *([named_sequence("fuse_products")] if kernel.multiplies_apart else []),
     ]
-    return _main(shape, writer.lines, kernel.multiplies_apart), shared
 
 
-def _windows(shape: Form) -> tuple[str, list[str]]:
-    """The main sequence of a convolution of few channels in a group, and those it includes."""
+def _windows(shape: Form) -> list[str]:
+    """Return the sequences of a convolution of few channels in a group, the main one first."""
     loops = WindowEmitter.of(padding_of_blocks(shape), axes(shape.nest.problem))
     apart = shape.body[0] == "arith.mulf"
-    shared = [
-        cleanup(),
-        drop_unit_dims(),
+    return [
+        _main(shape, loops.writer.lines, apart),
+        named_sequence("cleanup"),
+        named_sequence("drop_unit_dims"),
         *loops.tiles.matchers(),
         hoist_accumulators(shape.widens),
         bufferize("C in place, what is padded in scratch.", folds_aliases=True),
-        *([named_sequence("spread_channels")] if shape.spreads_channels else []),
-        *([named_sequence("split_lines")] if shape.splits_lines else []),
-        lower_vectors(),
-        *([fuse_products()] if apart else []),
+        *map(named_sequence, _image_sequences(shape)),
+        named_sequence("lower_vectors"),
+        *([named_sequence("fuse_products")] if apart else []),
     ]
-    return _main(shape, loops.writer.lines, apart), shared
+
+
+def _image_sequences(form: Form) -> list[str]:
+    """Return the sequences that order an image's pixels or channels in registers."""
+    sequences = {"spread_channels": form.spreads_channels, "split_lines": form.splits_lines}
+    return [name for name, is_needed in sequences.items() if is_needed]
 
 
 def _assembled(
-    schedule: Schedule, nest: Nest, loop_lines: Sequence[str], main: str, shared: list[str]
+    schedule: Schedule, nest: Nest, loop_lines: Iterable[str], sequences: list[str]
 ) -> str:
-    """The whole module, with its header."""
-    body = "\n".join([main, *shared])
-    header = _header(nest.problem, schedule, loop_lines)
-    return f"{header}{MODULE}\n{textwrap.indent(body, '  ')}}}\n"
-
-
-def _header(problem: Problem, schedule: Schedule, loop_lines: Sequence[str]) -> str:
-    lines = [
-        f"problem:  {problem.canonical}",
+    """Return the whole module, with its header."""
+    facts = (
+        f"problem:  {nest.problem.canonical}",
         f"schedule: {schedule.hash}",
-        *(f"note:     {note}" for note in notes(problem)),
-    ]
-    loops = [*loop_lines, ""] if loop_lines else []
-    return (
-        "".join(f"// {line}\n" for line in lines)
-        + HEADER_END
-        + "".join(f"// {line}".rstrip() + "\n" for line in (*loops, *map(str, schedule.steps), ""))
+        *(f"note:     {note}" for note in notes(nest.problem)),
+    )
+    loops = list(loop_lines)
+    return module_of(
+        facts, [*loops, *([""] if loops else []), *map(str, schedule.steps)], sequences
     )
 
 
-_SPREAD = f"  transform.include @spread_channels failures(propagate) (%buffers) : ({ANY}) -> ()"
-_SPLIT = f"  transform.include @split_lines failures(propagate) (%buffers) : ({ANY}) -> ()"
-_FUSE = f"  transform.include @fuse_products failures(propagate) (%buffers) : ({ANY}) -> ()"
-_RESULT = f"  %result = transform.get_consumers_of_result %contraction[0] : ({ANY}) -> {ANY}"
-_EPILOGUE = f"  %epilogue = transform.get_consumers_of_result %contraction[0] : ({ANY}) -> {ANY}"
-
-
 def _main(form: Form, lines: list[str], multiplies_apart: bool) -> str:
-    whole = [
-        f"transform.named_sequence @__transform_main(%root: {ANY} {{transform.consumed}}) {{",
-        f'  %func = transform.structured.match ops{{["func.func"]}} in %root : ({ANY}) -> {ANY}',
-        f"  %contraction = {_match(form.op)} in %root : ({ANY}) -> {ANY}",
-        *([_RESULT] if form.nest.group else [_EPILOGUE] if form.has_epilogue else []),
-        *(f"  {line}" for line in lines),
-        "  // buffers, and vectors that the machine has",
-        f"  %buffers = transform.include @bufferize failures(propagate) (%root) : ({ANY}) -> {ANY}",
-        *([_SPREAD] if form.spreads_channels else []),
-        *([_SPLIT] if form.splits_lines else []),
-        f"  transform.include @lower_vectors failures(propagate) (%buffers) : ({ANY}) -> ()",
-        *([_FUSE] if multiplies_apart else []),
-        "  transform.yield",
-        "}",
-        "",
-    ]
-    return "\n".join(whole)
-
-
-def _match(op: str) -> str:
-    """What finds the contraction: its name or, where it has none of its own, its body."""
-    if op == "linalg.generic":
-        return "transform.collect_matching @contraction"
-    return f'transform.structured.match ops{{["{op}"]}}'
+    w = Writer()
+    w.handle("func", 'structured.match ops{["func.func"]} in %root')
+    named = f'structured.match ops{{["{form.op}"]}}'
+    has_name = form.op != "linalg.generic"
+    w.handle("contraction", f"{named if has_name else 'collect_matching @contraction'} in %root")
+    if form.nest.group or form.has_epilogue:
+        name = "result" if form.nest.group else "epilogue"
+        w.handle(name, "get_consumers_of_result %contraction[0]")
+    w.lines += lines
+    w.line("// buffers, and vectors that the machine has")
+    w.handle("buffers", "include @bufferize failures(propagate) (%root)")
+    fuses = ["fuse_products"] if multiplies_apart else []
+    for name in (*_image_sequences(form), "lower_vectors", *fuses):
+        w.include(name, "%buffers")
+    return w.main()

@@ -1,31 +1,32 @@
-"""Scripts of convolutions with few channels in a group: the result is cut into panes.
+"""Scripts of convolutions with few channels in a group: interior and border apart.
 
 Loops are made of the op that writes the result to C; the contraction is computed where that op
-reads it, and so are the zeros that its sums start from. What a pane reads of a padded image is
+reads it, and so are the zeros that its sums start from. What a region reads of a padded image is
 either the image itself, in place, or known tap by tap; then taps in the padding are left out.
-Where that would be too much code, and where vectors run along a line, a pane copies its part of
+Where that would be too much code, and where vectors run along a line, a region copies its part of
 the image with the padding.
 """
 
 from dataclasses import replace
 
-from tilewise.kernels.mlir.cpu.borders import Axis, Pane, parts
+from tilewise.kernels.mlir.cpu.borders import Axis, Part, Region, parts
 from tilewise.kernels.mlir.cpu.loops import blocks
 from tilewise.kernels.mlir.cpu.window_tiles import (
     TapTiles,
     WindowTiles,
-    columns_of_blocks,
-    foldable,
+    divides_groups,
     fuse_spread,
     lanes_along,
 )
 from tilewise.kernels.mlir.payload.form import Form
-from tilewise.kernels.mlir.transform.writer import ANY, Writer
+from tilewise.kernels.mlir.transform.writer import Writer
 from tilewise.kernels.nest import Loop, LoopKind
 
 MOST_PRODUCTS = 1600
-"""Vectors that the code of all panes multiplies, up to which taps in the padding are left out: a
+"""Vectors that the code of all regions multiplies, up to which taps in the padding are left out: a
 script of so many takes about 2 seconds to apply, lower and compile."""
+MOST_BLOCKS = 4
+"""Blocks of columns that are written out one by one; 21 of 2x48 take longer than a minute."""
 
 
 class WindowEmitter:
@@ -38,21 +39,19 @@ class WindowEmitter:
 
     Attributes:
         writer: what was written.
-        panes: what the loops so far made of the result.
+        regions: what the loops so far made of the result.
     """
 
     def __init__(self, form: Form, axes: dict[str, Axis], copies_padding: bool) -> None:
-        self.form = form
-        self.axes = axes
-        self.copies_padding = copies_padding
+        self.form, self.axes, self.copies_padding = form, axes, copies_padding
         self.writer = Writer()
         extents = {**form.nest.extents, **form.group_extents}
         starts = dict.fromkeys(axes, 0) if form.pads_image or form.pads_parts else {}
-        self.panes = [Pane("%result", "%contraction", extents, starts)]
+        self.regions = [Region("%result", "%contraction", extents, starts)]
 
     @classmethod
     def of(cls, form: Form, axes: dict[str, Axis]) -> "WindowEmitter":
-        """One that has written its loops, without padding where that is possible."""
+        """Return one that has written its loops, without padding where that is possible."""
         nest = form.nest
         most = max(nest.dim(nest.k).extent, *form.tap_extents.values())
         copies = nest.col == "ow" or form.spreads_channels or most == 1
@@ -74,109 +73,115 @@ class WindowEmitter:
 
     @property
     def tiles(self) -> WindowTiles:
-        """What the loops leave."""
-        kind = TapTiles if TapTiles.serve(self.form, self.panes) else WindowTiles
-        return kind(self.form, self.writer, self.panes)
+        """The register tiles that the loops leave."""
+        kind = TapTiles if TapTiles.serve(self.form, self.regions) else WindowTiles
+        return kind(self.form, self.writer, self.regions)
 
     def _tile(self, loop: Loop) -> None:
-        """Tile all panes; one that is no larger than a block is cut into vectors by registers."""
+        """Tile all regions; one no larger than a block is cut into vectors by registers."""
         dim, of_registers = loop.dim, loop.kind is LoopKind.MICRO
         if of_registers and self.copies_padding and dim == "oh":
-            self.panes = [self._copied(pane) for pane in reversed(self.panes)][::-1]
-        size = columns_of_blocks(self.form, dim, loop.step)
-        cuts = [(p, size if of_registers else min(size, p.extents[dim])) for p in self.panes]
-        found = [part for pane, largest in cuts for part in self._divided(pane, dim, largest)]
-        self.panes = [self._loop(pane, dim, size) for pane in found]
+            self.regions = [self._copied(region) for region in reversed(self.regions)][::-1]
+        size = self._block_size(dim, loop.step)
+        cuts = [(r, size if of_registers else min(size, r.extents[dim])) for r in self.regions]
+        found = [part for region, largest in cuts for part in self._divided(region, dim, largest)]
+        self.regions = [self._loop(region, dim, size) for region in found]
 
-    def _divided(self, pane: Pane, dim: str, size: int) -> list[Pane]:
-        """Parts of a pane whose blocks of `size` are alike, each with a product of its own."""
-        found = parts(
-            pane.extents[dim],
-            size,
-            lanes_along(self.form, dim),
-            pane.starts.get(dim),
-            self.axes.get(dim),
-        )
-        found = [block for part in found for block in foldable(self.form, dim, part, size)]
+    def _block_size(self, dim: str, size: int) -> int:
+        """Return the size of a block; less where blocks that `_foldable` splits are too many."""
+        form = self.form
+        if not self._is_spread(dim) or divides_groups(form, size):
+            return size
+        if form.nest.dim("co").extent // size <= MOST_BLOCKS:
+            return size
+        channels = form.group_extents["f"]
+        fewer = range(size - channels, lanes_along(form, form.nest.col) - 1, -channels)
+        return next((cols for cols in fewer if divides_groups(form, cols)), size)
+
+    def _foldable(self, dim: str, part: Part, size: int) -> list[Part]:
+        """Split a part into blocks where upstream cannot fold a slice of a loop's block.
+
+        `bubble_up_extract_slice` takes a slice of merged groups at an unknown place where their
+        number divides that of all groups, and any slice at a known one.
+        """
+        if part.extent <= size or not self._is_spread(dim) or divides_groups(self.form, size):
+            return [part]
+        return [replace(part, extent=size)] * (part.extent // size)
+
+    def _is_spread(self, dim: str) -> bool:
+        return self.form.spreads_channels and dim == self.form.nest.col
+
+    def _divided(self, region: Region, dim: str, size: int) -> list[Region]:
+        """Cut a region so that its blocks of `size` are alike, each part with its own product."""
+        lanes, start = lanes_along(self.form, dim), region.starts.get(dim)
+        found = parts(region.extents[dim], size, lanes, start, self.axes.get(dim))
+        found = [block for part in found for block in self._foldable(dim, part, size)]
         if len(found) == 1:
-            return [replace(pane, starts=pane.part(pane.result, dim, found[0]).starts)]
+            return [replace(region, starts=region.part(dim, found[0]).starts)]
         w = self.writer
         w.line(f"// {dim} = {' + '.join(str(part.extent) for part in found)}")
-        index, rest, heads = self.form.result_dims.index(dim), pane.result, []
+        axis, rest, heads = self.form.result_dims.index(dim), region.result, []
         for part in found[:-1]:
-            both, head, tail = w.name("split"), w.name(f"{dim}_head"), w.name(f"{dim}_rest")
-            w.line(
-                f"{both} = transform.structured.split {rest} after {part.extent} "
-                f"{{dimension = {index}}} : {ANY}"
-            )
-            w.line(f"{head}, {tail} = transform.split_handle {both} : ({ANY}) -> ({ANY}, {ANY})")
+            head, rest = w.split(rest, part.extent, axis, dim)
             heads.append(head)
-            rest = tail
-        return self._apart(
-            pane, [*heads, rest], [pane.part(pane.result, dim, part) for part in found]
-        )
+        return self._apart(region, [*heads, rest], [region.part(dim, part) for part in found])
 
-    def _apart(self, pane: Pane, handles: list[str], found: list[Pane]) -> list[Pane]:
-        """A product and an image of its own for each part of a pane.
+    def _apart(self, region: Region, handles: list[str], found: list[Region]) -> list[Region]:
+        """Give each part of a region a product and an image of its own.
 
         From the last one to the first: what is computed for one would else be taken for those
         that follow.
         """
-        w, boxes, out = self.writer, list[str](), list[tuple[Pane, str]]()
+        w, boxes, out = self.writer, list[str](), list[tuple[Region, str]]()
         for index, handle in enumerate(handles):
             handles[index], box = w.boxed(handle)
             boxes.append(box)
         w.merge_slices(boxes)
         operand = int(bool(self.form.bias_dims))
         for part, handle, box in reversed(list(zip(found, handles, boxes, strict=True))):
-            source = w.sliced(handle, operand) if len(found) > 1 else pane.product
+            source = w.sliced(handle, operand) if len(found) > 1 else region.product
             product, around = w.fuse(source, box, "product")
             out.append((replace(part, result=handle, product=product), around))
-        if pane.starts:
+        if region.starts:
             w.merge_slices([around for _, around in out])
             for part, around in out:
                 w.fuse(w.sliced(part.product, self.form.image_operand), around, "image")
         w.include("cleanup")
         return [part for part, _ in reversed(out)]
 
-    def _loop(self, pane: Pane, dim: str, size: int) -> Pane:
-        """Tile one pane; one of a single block needs no loop."""
-        if pane.extents[dim] <= size:
-            return pane
+    def _loop(self, region: Region, dim: str, size: int) -> Region:
+        """Tile one region; one of a single block needs no loop."""
+        if region.extents[dim] <= size:
+            return region
         w = self.writer
-        tiled, loop = w.name(f"{dim}_block"), w.name(f"{dim}_loop")
-        sizes = [*(0 for _ in self.form.result_dims[: self.form.result_dims.index(dim)]), size]
-        w.line(
-            f"{tiled}, {loop} = transform.structured.tile_using_forall {pane.result} "
-            f"tile_sizes {sizes} : ({ANY}) -> ({ANY}, {ANY})"
-        )
-        product, _ = w.fuse(pane.product, loop, f"{dim}_product")
-        return replace(pane, result=tiled, product=product, extents={**pane.extents, dim: size})
+        tiled, loop = w.tile(region.result, self.form.result_dims.index(dim), size, dim)
+        product, _ = w.fuse(region.product, loop, f"{dim}_product")
+        extents = {**region.extents, dim: size}
+        return replace(region, result=tiled, product=product, extents=extents)
 
     # Padding
 
-    def _copied(self, pane: Pane) -> Pane:
-        """A pane whose part of the image is copied with its padding, after those that follow it."""
+    def _copied(self, region: Region) -> Region:
+        """Copy a region's part of the image with its padding, after those that follow it."""
         if self.form.gathers_lines or (self.form.spreads_channels and self.form.pads_lines):
-            return self._gathered(pane)
+            return self._gathered(region)
         if self.form.splits_lines:
-            return self._split(pane)
-        if "ow" not in pane.starts:
-            return pane  # lines beside the image are left out tap by tap
-        (copied,) = self._apart(pane, [pane.result], [pane])
+            return self._split(region)
+        if "ow" not in region.starts:
+            return region  # lines of padding are left out tap by tap
+        (copied,) = self._apart(region, [region.result], [region])
         self._copy_lines(copied.product, self.form.image_operand)
         return replace(copied, starts={})
 
     def _copy_lines(self, user: str, operand: int) -> tuple[str, list[str]]:
-        """What an op reads of the padded image, copied line by line: the copy and its loops."""
-        lines = self.writer.copied(user, operand)
-        return self.writer.tile_for(lines, self.form.line_sizes)
+        """Copy what an op reads of the padded image line by line; return the copy and its loops."""
+        return self.writer.tile_for(self.writer.copied(user, operand), self.form.line_sizes)
 
-    def _gathered(self, pane: Pane) -> Pane:
-        """A pane that gathers the lines of its part of the image."""
+    def _gathered(self, region: Region) -> Region:
+        """Gather the lines of a region's part of the image."""
         w, form = self.writer, self.form
-        result, box = w.boxed(pane.result)
-        product, box = w.fuse(pane.product, box, "product")
+        result, box = w.boxed(region.result)
+        product, box = w.fuse(region.product, box, "product")
         w.merge_slices([box])
         if form.spreads_channels:
             lines, box = fuse_spread(w, form, product, box)
@@ -188,28 +193,28 @@ class WindowEmitter:
         w.include("cleanup")
         if form.pads_lines:
             self._copy_lines(lines, 0)
-        return replace(pane, result=result, product=product)
+        return replace(region, result=result, product=product)
 
-    def _split(self, pane: Pane) -> Pane:
-        """A pane that parts the lines of its part of the image, plane by plane."""
+    def _split(self, region: Region) -> Region:
+        """Split the lines of a region's part of the image, plane by plane."""
         w, image = self.writer, self.form.image_operand
-        if pane.starts:
-            (copied,) = self._apart(pane, [pane.result], [pane])
+        if region.starts:
+            (copied,) = self._apart(region, [region.result], [region])
             line, loops = self._copy_lines(copied.product, image)
             w.merge_slices(loops[:1])
             w.fuse(w.sliced(line, 0), loops[-1], "parted")
             return replace(copied, starts={})
-        result, box = w.boxed(pane.result)
-        product, box = w.fuse(pane.product, box, "product")
+        result, box = w.boxed(region.result)
+        product, box = w.fuse(region.product, box, "product")
         w.merge_slices([box])
         parted, _ = w.fuse(w.sliced(product, image), box, "parted")
         w.include("cleanup")
         w.tile_for(parted, [1, 1, 1])
-        return replace(pane, result=result, product=product)
+        return replace(region, result=result, product=product)
 
 
 def padding_of_blocks(form: Form) -> Form:
-    """The form whose padded image is copied ahead where a loop goes over blocks of its lines.
+    """Return the form whose padded image is copied ahead where a loop goes over blocks of lines.
 
     Upstream cannot tell that a block at an unknown place is not of padding alone, and asks before
     it copies one.

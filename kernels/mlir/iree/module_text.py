@@ -8,13 +8,27 @@ packs them once, when the module is loaded.
 from functools import singledispatch
 
 from tilewise.kernels.errors import UnsupportedError
-from tilewise.kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.mlir.payload.function import (
+    ENTRY,
+    finished,
+    has_epilogue,
+    multiply_add,
+    operand_type,
+)
+from tilewise.kernels.mlir.payload.tensors import (
+    Argument,
+    affine_map,
+    generic,
+    tensor,
+    zero_of,
+)
+from tilewise.kernels.problem import DTYPES, Conv2d, Matmul, Problem
 
-ENTRY, SCOPE = "kernel", "model"
+SCOPE = "model"
 
 
 def argument_names(problem: Problem) -> list[str]:
-    """The operands that the function reads, in order; where the result goes comes after."""
+    """Return the operands that the function reads, in order; where the result goes comes after."""
     names = ["A"] if problem.has_constant_weights else ["A", "B"]
     if problem.has_bias:
         names.append("bias")
@@ -22,53 +36,33 @@ def argument_names(problem: Problem) -> list[str]:
 
 
 def module_text(problem: Problem) -> str:
-    """The text of the module.
+    """Return the text of the module.
 
     Raises:
         UnsupportedError: the operation is not one of ours.
     """
-    result = tensor_type(problem, "C")
-    arguments = [f"%{name}: {tensor_type(problem, name)}" for name in argument_names(problem)]
+    result = operand_type(problem, "C")
+    arguments = [f"%{name}: {operand_type(problem, name)}" for name in argument_names(problem)]
     arguments.append(f"%out: {result} {{iree.abi.output = 0 : index}}")
-    lines = [*_weights(problem), *_initial(problem), *_contraction(problem), *_finish(problem)]
-    body = "\n".join(f"  {line}" for line in lines)
+    lines = [*_initial(problem), *_contraction(problem), *_finish(problem)]
     parameter = ""
     if problem.has_constant_weights:
+        kind = operand_type(problem, "B")
         parameter = (
-            f'util.global private @weights = #flow.parameter.named<"{SCOPE}"::"B"> : '
-            f"{tensor_type(problem, 'B')}\n"
+            f'util.global private @weights = #flow.parameter.named<"{SCOPE}"::"B"> : {kind}\n'
         )
+        lines.insert(0, f"%B = util.global.load @weights : {kind}")
+    body = "\n".join(f"  {line}" for line in lines)
     return f"{parameter}func.func @{ENTRY}({', '.join(arguments)}) -> {result} {{\n{body}\n}}\n"
 
 
-def tensor_type(problem: Problem, name: str) -> str:
-    """The tensor type of an operand."""
-    return _tensor(problem.operand_shapes[name], _element(problem, name))
-
-
-def _element(problem: Problem, name: str) -> str:
-    element = problem.element
-    return element.name if name in ("A", "B") else element.accumulator
-
-
-def _tensor(shape: tuple[int, ...], element: str) -> str:
-    return f"tensor<{'x'.join(map(str, shape))}x{element}>"
-
-
-def _zero(name: str, problem: Problem, element: str) -> str:
-    return f"%{name} = arith.constant {'0.0' if problem.element.is_float else '0'} : {element}"
-
-
-def _weights(problem: Problem) -> list[str]:
-    if not problem.has_constant_weights:
-        return []
-    return [f"%B = util.global.load @weights : {tensor_type(problem, 'B')}"]
-
-
 def _initial(problem: Problem) -> list[str]:
-    """The zeros, and %init: what the contraction adds to."""
-    element, result = problem.element.accumulator, tensor_type(problem, "C")
-    zeros = [_zero("zero", problem, element), _zero("pad", problem, problem.element.name)]
+    """Return the zeros, and %init: what the contraction adds to."""
+    element, result = problem.element.accumulator, operand_type(problem, "C")
+    zeros = [
+        f"%zero = arith.constant {zero_of(DTYPES[element])}",
+        f"%pad = arith.constant {zero_of(problem.element)}",
+    ]
     if problem.accumulates:
         return zeros
     return [
@@ -78,45 +72,50 @@ def _initial(problem: Problem) -> list[str]:
     ]
 
 
+def _start(problem: Problem) -> str:
+    return "%C" if problem.accumulates else "%init"
+
+
 @singledispatch
 def _contraction(problem: Problem) -> list[str]:
-    """The lines that make %product; one function for each operation."""
+    """Return the lines that make %product; one function for each operation."""
     raise UnsupportedError(f"op={problem.op} has no module of IREE's; give a matmul or a conv2d")
 
 
 def _apply(
-    problem: Problem, op: str, attributes: str, a: str, a_type: str, b: str, b_type: str
+    problem: Problem, op: str, attributes: str, a: tuple[str, str], b: tuple[str, str]
 ) -> str:
-    result = tensor_type(problem, "C")
-    init = "%C" if problem.accumulates else "%init"
+    """Return a named op on two operands, each with its type."""
+    result = operand_type(problem, "C")
     return (
-        f"%product = {op} {attributes} ins({a}, {b} : {a_type}, {b_type}) "
-        f"outs({init} : {result}) -> {result}"
+        f"%product = {op} {attributes} ins({a[0]}, {b[0]} : {a[1]}, {b[1]}) "
+        f"outs({_start(problem)} : {result}) -> {result}"
     )
 
 
 @_contraction.register
 def _product(problem: Matmul) -> list[str]:
-    """A named op, whose indexing maps say what is transposed."""
-    lead = "z, " if problem.batch > 1 else ""
+    """Return a named op, whose indexing maps say what is transposed."""
+    lead = ("z",) if problem.batch > 1 else ()
     a = "k, m" if problem.transpose_a else "m, k"
     b = "n, k" if problem.transpose_b else "k, n"
-    maps = ", ".join(f"affine_map<({lead}m, n, k) -> ({lead}{at})>" for at in (a, b, "m, n"))
+    dims = (*lead, "m", "n", "k")
+    maps = ", ".join(affine_map(dims, ", ".join((*lead, at))) for at in (a, b, "m, n"))
     op = "linalg.batch_matmul" if problem.batch > 1 else "linalg.matmul"
     attributes = f"indexing_maps = [{maps}]" if problem.transpose_a or problem.transpose_b else ""
-    a_type, b_type = tensor_type(problem, "A"), tensor_type(problem, "B")
-    return [_apply(problem, op, attributes, "%A", a_type, "%B", b_type)]
+    operands = ((f"%{name}", operand_type(problem, name)) for name in "AB")
+    return [_apply(problem, op, attributes, *operands)]
 
 
 @_contraction.register
 def _convolution(problem: Conv2d) -> list[str]:
-    nhwc = problem.layout == "nhwc_hwcf"
+    nhwc = not problem.has_channels_first
     attributes = (
         f"{{dilations = dense<{problem.dilation}> : tensor<2xi64>, "
         f"strides = dense<{problem.stride}> : tensor<2xi64>}}"
     )
     lines, image, image_type = _padded(problem)
-    filters, filters_type = "%B", tensor_type(problem, "B")
+    filters, filters_type = "%B", operand_type(problem, "B")
     if problem.groups == 1:
         op = "linalg.conv_2d_nhwc_hwcf" if nhwc else "linalg.conv_2d_nchw_fchw"
     elif problem.groups == problem.ci == problem.co:
@@ -126,82 +125,59 @@ def _convolution(problem: Conv2d) -> list[str]:
             if nhwc
             else ((problem.co, problem.kh, problem.kw), "[[0, 1], [2], [3]]")
         )
-        narrow = _tensor(flat, problem.dtype)
+        narrow = tensor(flat, problem.dtype)
         lines.append(f"%flat = tensor.collapse_shape %B {how} : {filters_type} into {narrow}")
         filters, filters_type = "%flat", narrow
     else:
-        return [*lines, *_grouped(problem, image, image_type)]
-    return [*lines, _apply(problem, op, attributes, image, image_type, filters, filters_type)]
+        return [*lines, *_grouped(problem, image)]
+    return [*lines, _apply(problem, op, attributes, (image, image_type), (filters, filters_type))]
 
 
-def _grouped(problem: Conv2d, image: str, image_type: str) -> list[str]:
-    """Groups as a dimension of their own, since no named op has these layouts."""
+def _grouped(problem: Conv2d, image: str) -> list[str]:
+    """Return an op with groups as a dimension, since no named op has these layouts."""
     n, c, f = problem.n, problem.ci // problem.groups, problem.co // problem.groups
     g, h, w = problem.groups, problem.h + 2 * problem.pad, problem.w + 2 * problem.pad
     kh, kw, oh, ow = problem.kh, problem.kw, problem.oh, problem.ow
     row = f"y * {problem.stride} + i * {problem.dilation}"
     col = f"x * {problem.stride} + j * {problem.dilation}"
-    if problem.layout == "nhwc_hwcf":
-        shapes = (n, h, w, g, c), (kh, kw, c, g, f), (n, oh, ow, g, f)
-        maps = f"n, {row}, {col}, g, c", "i, j, c, g, f", "n, y, x, g, f"
-        splits = ("[[0], [1], [2], [3, 4]]",) * 3
-    else:
+    if problem.has_channels_first:
         shapes = (n, g, c, h, w), (g, f, c, kh, kw), (n, g, f, oh, ow)
         maps = f"n, g, c, {row}, {col}", "g, f, c, i, j", "n, g, f, y, x"
         channel = "[[0], [1, 2], [3], [4]]"
         splits = channel, "[[0, 1], [2], [3], [4]]", channel
-    element = problem.element
-    a_type, b_type = (_tensor(shape, element.name) for shape in shapes[:2])
-    c_type = _tensor(shapes[2], element.accumulator)
-    space = "n, y, x, g, f, i, j, c"
-    indexing = ", ".join(f"affine_map<({space}) -> ({at})>" for at in maps)
-    iterators = ", ".join(['"parallel"'] * 5 + ['"reduction"'] * 3)
-    return [
-        f"%ga = tensor.expand_shape {image} {splits[0]} output_shape {list(shapes[0])} : "
-        f"{image_type} into {a_type}",
-        f"%gb = tensor.expand_shape %B {splits[1]} output_shape {list(shapes[1])} : "
-        f"{tensor_type(problem, 'B')} into {b_type}",
-        f"%gc = tensor.expand_shape %init {splits[2]} output_shape {list(shapes[2])} : "
-        f"{tensor_type(problem, 'C')} into {c_type}",
-        f"%grouped = linalg.generic {{indexing_maps = [{indexing}], "
-        f"iterator_types = [{iterators}]}} ins(%ga, %gb : {a_type}, {b_type}) "
-        f"outs(%gc : {c_type}) {{",
-        f"^bb0(%a: {element.name}, %b: {element.name}, %s: {element.accumulator}):",
-        *(f"  {line}" for line in _multiply_add(problem)),
-        f"}} -> {c_type}",
-        f"%product = tensor.collapse_shape %grouped {splits[2]} : {c_type} into "
-        f"{tensor_type(problem, 'C')}",
-    ]
-
-
-def _multiply_add(problem: Problem) -> list[str]:
-    """%s + %a * %b, in the accumulator's type."""
-    element = problem.element
-    narrow, wide = element.name, element.accumulator
-    extend, multiply, add = (
-        ("arith.extf", "arith.mulf", "arith.addf")
-        if element.is_float
-        else ("arith.extsi", "arith.muli", "arith.addi")
+    else:
+        shapes = (n, h, w, g, c), (kh, kw, c, g, f), (n, oh, ow, g, f)
+        maps = f"n, {row}, {col}, g, c", "i, j, c, g, f", "n, y, x, g, f"
+        splits = ("[[0], [1], [2], [3, 4]]",) * 3
+    element, result = problem.element, operand_type(problem, "C")
+    stored = (
+        (image, tensor(problem.padded_shape, element.name)),
+        ("%B", operand_type(problem, "B")),
+        (_start(problem), result),
     )
-    lines, names = [], {"a": "%a", "b": "%b"}
-    if narrow != wide:
-        lines = [f"%w{x} = {extend} %{x} : {narrow} to {wide}" for x in names]
-        names = {x: f"%w{x}" for x in names}
+    types = (element.name, element.name, element.accumulator)
+    a, b, sums = (
+        Argument(f"%g{name}", shape, kind, indices, f"%{name}")
+        for name, shape, kind, indices in zip("abc", shapes, types, maps, strict=True)
+    )
     return [
-        *lines,
-        f"%m = {multiply} {names['a']}, {names['b']} : {wide}",
-        f"%t = {add} %s, %m : {wide}",
-        f"linalg.yield %t : {wide}",
+        *(
+            f"{one.value} = tensor.expand_shape {value} {split} output_shape {list(one.shape)} : "
+            f"{kind} into {one.kind}"
+            for one, split, (value, kind) in zip((a, b, sums), splits, stored, strict=True)
+        ),
+        *generic("%grouped", "nyxgfijc", [a, b], sums, multiply_add(element), "ijc"),
+        f"%product = tensor.collapse_shape %grouped {splits[2]} : {sums.kind} into {result}",
     ]
 
 
 def _padded(problem: Conv2d) -> tuple[list[str], str, str]:
-    """The lines that pad the image with zeros, its name and its type."""
-    shape, plain = problem.operand_shapes["A"], tensor_type(problem, "A")
+    """Return the lines that pad the image with zeros, its name and its type."""
+    shape, plain = problem.operand_shapes["A"], operand_type(problem, "A")
     if not problem.pad:
         return [], "%A", plain
     by = [problem.pad if axis in problem.spatial_axes else 0 for axis in range(len(shape))]
-    wide = _tensor(problem.padded_shape, problem.dtype)
+    wide = tensor(problem.padded_shape, problem.dtype)
     lines = [
         f"%padded = tensor.pad %A low{by} high{by} {{",
         "^bb0(%i: index, %j: index, %k: index, %l: index):",
@@ -212,47 +188,22 @@ def _padded(problem: Conv2d) -> tuple[list[str], str, str]:
 
 
 def _finish(problem: Problem) -> list[str]:
-    """Bias and relu in one pass, which IREE fuses; then the return."""
-    result, element = tensor_type(problem, "C"), problem.element.accumulator
-    bias = problem.has_bias
-    relu = problem.has_relu
-    if not bias and not relu:
+    """Return bias and relu in one op, which IREE fuses; then the return."""
+    result, element = operand_type(problem, "C"), problem.element.accumulator
+    if not has_epilogue(problem):
         return [f"return %product : {result}"]
-    rank = len(problem.operand_shapes["C"])
-    dims = ", ".join(f"d{i}" for i in range(rank))
-    channel = "d1" if problem.has_channels_first else f"d{rank - 1}"
-    whole = f"affine_map<({dims}) -> ({dims})>"
-    maps, inputs, types = [whole], ["%product"], [result]
-    if bias:
-        maps.append(f"affine_map<({dims}) -> ({channel})>")
-        inputs.append("%bias")
-        types.append(tensor_type(problem, "bias"))
-    maps.append(whole)
-    names = ["%p", "%b", "%o"] if bias else ["%p", "%o"]
-    floats = problem.element.is_float
-    value, body = "%p", []
-    if bias:
-        body.append(f"  %s = {'arith.addf' if floats else 'arith.addi'} %p, %b : {element}")
-        value = "%s"
-    if relu:
-        maximum = "arith.maximumf" if floats else "arith.maxsi"
-        body.append(f"  %r = {maximum} {value}, %zero : {element}")
-        value = "%r"
-    if problem.ceiling is not None:
-        body += [
-            f"  %most = arith.constant {problem.ceiling}.0 : {element}",
-            f"  %l = arith.minimumf {value}, %most : {element}",
-        ]
-        value = "%l"
-    parallel = ", ".join(['"parallel"'] * rank)
+    shape = problem.operand_shapes["C"]
+    dims = [f"d{axis}" for axis in range(len(shape))]
+    whole = ", ".join(dims)
+    inputs = [Argument("%product", shape, element, whole, "%p")]
+    if problem.has_bias:
+        channel = dims[1] if problem.has_channels_first else dims[-1]
+        stored = problem.operand_shapes["bias"]
+        inputs.append(Argument("%bias", stored, element, channel, "%b"))
+    constants, body = finished(problem)
+    output = Argument("%target", shape, element, whole, "%o")
     return [
         f"%target = tensor.empty() : {result}",
-        f"%finished = linalg.generic {{indexing_maps = [{', '.join(maps)}], "
-        f"iterator_types = [{parallel}]}} ins({', '.join(inputs)} : {', '.join(types)}) "
-        f"outs(%target : {result}) {{",
-        f"^bb0({', '.join(f'{name}: {element}' for name in names)}):",
-        *body,
-        f"  linalg.yield {value} : {element}",
-        f"}} -> {result}",
+        *generic("%finished", dims, inputs, output, [*constants, *body]),
         f"return %finished : {result}",
     ]

@@ -18,13 +18,10 @@ from tilewise.kernels.mlir.network.script import network_sequence
 from tilewise.kernels.mlir.transform.module import HEADER_END, MODULE
 from tilewise.kernels.mlir.transform.sequences import (
     bufferize,
-    cleanup,
     contraction_matcher,
-    drop_unit_dims,
     elementwise_matcher,
-    fuse_products,
     hoist_accumulators,
-    lower_vectors,
+    named_sequence,
 )
 from tilewise.kernels.mlir.transform.writer import ANY, Writer
 from tilewise.kernels.target import Target
@@ -269,13 +266,13 @@ def _vectors(w: Writer, *, has_more: bool) -> None:
 def _sequences(widens: bool) -> list[str]:
     kinds = [contraction_matcher(f"contraction_{kind}", kind, BODY) for kind in ("xxk", "xk")]
     return [
-        cleanup(),
-        drop_unit_dims(),
+        named_sequence("cleanup"),
+        named_sequence("drop_unit_dims"),
         *kinds,
         contraction_matcher("contraction", None, BODY),
         *(elementwise_matcher(f"end_{rank}", rank) for rank in range(1, MOST_RANK + 1)),
         hoist_accumulators(widens),
         bufferize("the layer's result where it is computed.", folds_aliases=True),
-        lower_vectors(),
-        fuse_products(),
+        named_sequence("lower_vectors"),
+        named_sequence("fuse_products"),
     ]

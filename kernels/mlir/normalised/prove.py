@@ -19,7 +19,7 @@ from tilewise.kernels.mlir.payload.function import payload
 from tilewise.kernels.mlir.proof.proof import Found, Proof, annotated, run_child
 from tilewise.kernels.mlir.proof.prove import REPEAT_SECONDS, prove
 from tilewise.kernels.mlir.transform.module import mlir_version, with_function
-from tilewise.kernels.mlir.transform.sequences import drop_unit_axes, epilogue_matcher, lower_packs
+from tilewise.kernels.mlir.transform.sequences import epilogue_matcher, lower_packs, named_sequence
 from tilewise.kernels.mlir.transform.writer import ANY, Writer
 from tilewise.kernels.nest import printed
 from tilewise.kernels.schedule import Schedule, loop_nest
@@ -48,7 +48,7 @@ def emit_normalised(normal: NormalForm, schedule: Schedule) -> str:
 def _shared(normal: NormalForm) -> list[str]:
     """The named sequences that make the normal form."""
     packed = normal.packing
-    units = [drop_unit_axes()] if normal.has_units or packed.sizes else []
+    units = [named_sequence("drop_unit_axes")] if normal.has_units or packed.sizes else []
     packs = [lower_packs(result_moves=packed.moves[-1] is not None)] if packed.sizes else []
     moves = [
         epilogue_matcher(name, move.extents, inputs=1)

@@ -9,7 +9,7 @@ from functools import singledispatch
 
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.mlir.payload.images import TAPS, SplitLines, splits_lines
-from tilewise.kernels.mlir.payload.tensors import Shape
+from tilewise.kernels.mlir.payload.tensors import Shape, affine_map
 from tilewise.kernels.nest import Role, nest_of
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
 
@@ -220,13 +220,3 @@ def pixels(problem: Conv2d) -> str:
 
 def _list(dims: tuple[str, ...]) -> str:
     return ", ".join(dims)
-
-
-def affine_map(dims: tuple[str, ...], results: str) -> str:
-    """An affine map of `dims`."""
-    return f"affine_map<({', '.join(dims)}) -> ({results})>"
-
-
-def words(names: list[str]) -> str:
-    """Quoted words with commas between them, as iterator types are written."""
-    return ", ".join(f'"{name}"' for name in names)

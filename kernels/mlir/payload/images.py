@@ -1,24 +1,29 @@
-"""Planes that a strided convolution reads: lines parted by what the stride leaves of an index.
+"""Images and filters in the order in which vectors of convolutions of few channels read them.
 
-Pixels that neighbouring outputs read are neighbours then. With x the index of a pixel, s the
-stride and p the padding, tap k of output o reads x = s o + k - p. The image is seen as
-[x mod s, x div s], and the filter begins with as many zeros as make p whole strides: behind them
-tap k = s turn + tap finds its pixel in plane `tap`, `turn` pixels after that of the first tap.
-
-
-Pixels whose channels are spread over the channels of the result that each group has.
+A strided convolution of planes reads lines split by what the stride leaves of an index: pixels that
+neighbouring outputs read are neighbours then. With x the index of a pixel, s the stride and p the
+padding, tap k of output o reads x = s o + k - p. The image is seen as [x mod s, x div s], and the
+filter begins with as many zeros as make p whole strides: after them tap k = s turn + tap finds its
+pixel in plane `tap`, `turn` pixels after that of the first tap.
 
 With channels last, a vector of the result holds the channels of several groups, and each of its
-lanes multiplies the j-th channel of its own group. No transform makes such a vector of what lies in
-the image, so the payload says it: the image is seen as [groups, channels of a group], and an op of
-its own has, for each j, a factor for every channel of the result. Scripts compute that op where a
-register tile reads it.
-
+lanes multiplies the j-th channel of its own group. No transform makes such a vector of the image,
+so an op of the payload spreads the channels: the image is seen as [groups, channels of a group],
+and the op has, for each j, a factor for every channel of the result. Scripts compute that op where
+a register tile reads it.
 """
 
 from dataclasses import dataclass
 
-from tilewise.kernels.mlir.payload.tensors import Shape, reshape, tensor
+from tilewise.kernels.mlir.payload.tensors import (
+    Shape,
+    cropped,
+    gathered,
+    padded,
+    reshape,
+    tensor,
+    zero_of,
+)
 from tilewise.kernels.nest import nest_of
 from tilewise.kernels.problem import Conv2d, Problem
 
@@ -27,7 +32,7 @@ TAPS = ("turn", "tap")
 
 @dataclass(frozen=True)
 class SplitLines:
-    """How the lines of an image and of a filter are parted.
+    """How the lines of an image and of a filter are split.
 
     Attributes:
         stride: of the convolution, the number of parts of a line.
@@ -47,7 +52,7 @@ class SplitLines:
 
     @classmethod
     def of(cls, problem: Problem) -> "SplitLines":
-        """Those of a problem that `splits_lines`."""
+        """Return those of a problem that `splits_lines`."""
         (*planes, height, width), (*_, oh, ow) = (problem.operand_shapes[name] for name in "AC")
         stride, (kh, kw) = problem.stride, problem.window
         lead = -problem.pad % stride
@@ -72,7 +77,7 @@ class SplitLines:
 
 
 def splits_lines(problem: Problem) -> bool:
-    """Whether lines are parted: those whose vectors would read pixels that lie apart.
+    """Return whether lines are split: those whose vectors would read pixels that are apart.
 
     That takes whole strides, taps in a row, groups of one channel of the image, and outputs that
     find a pixel each.
@@ -86,12 +91,12 @@ def splits_lines(problem: Problem) -> bool:
 
 
 def pads_split_lines(problem: Problem) -> bool:
-    """Whether there are zeros around the parts."""
+    """Return whether there are zeros around the parts."""
     return SplitLines.of(problem).padded != _parts(problem)
 
 
 def pads_taps(problem: Problem) -> bool:
-    """Whether there are zeros around the taps of a line of the filter."""
+    """Return whether there are zeros around the taps of a line of the filter."""
     split = SplitLines.of(problem)
     return split.turns * split.stride != problem.window[1]
 
@@ -102,7 +107,7 @@ def _parts(problem: Problem) -> Shape:
 
 
 def split_image(problem: Problem) -> tuple[list[str], str, Shape]:
-    """Lines that part %A and pad the parts; the value and its shape."""
+    """Return lines that split those of %A and pad the parts; the value and its shape."""
     split, parts, dtype = SplitLines.of(problem), _parts(problem), problem.element.name
     pairs = (*parts[:3], parts[4], parts[3])
     kinds = [tensor(shape, dtype) for shape in (pairs, parts)]
@@ -115,7 +120,7 @@ def split_image(problem: Problem) -> tuple[list[str], str, Shape]:
     value = "%parted"
     if pads_split_lines(problem):
         low = (0, 0, problem.pad, 0, split.low)
-        lines += padded(value, "%padded", parts, split.padded, low, _zero(problem))
+        lines += padded(value, "%padded", parts, split.padded, low, zero_of(problem.element))
         value = "%padded"
     if split.read != split.padded:
         lines += cropped(value, split.padded, split.read, dtype)
@@ -124,7 +129,7 @@ def split_image(problem: Problem) -> tuple[list[str], str, Shape]:
 
 
 def split_filter(problem: Problem, seen: Shape) -> tuple[list[str], str, Shape]:
-    """Lines that pad the taps of %B's lines; the value and its shape, for a view as `seen`."""
+    """Return lines that pad the taps of %B's lines; the value and its shape, to view as `seen`."""
     split, dtype = SplitLines.of(problem), problem.element.name
     stored = (*seen[:-2], problem.window[1])
     whole = (*seen[:-2], split.turns * split.stride)
@@ -133,53 +138,26 @@ def split_filter(problem: Problem, seen: Shape) -> tuple[list[str], str, Shape]:
     if not pads_taps(problem):
         return lines, value, stored
     low = (*(0 for _ in seen[:-2]), split.lead)
-    return [*lines, *padded(value, "%turns", stored, whole, low, _zero(problem))], "%turns", whole
-
-
-def _zero(problem: Problem) -> str:
-    """The element of zeros, as an attribute."""
-    return f"{'0.0' if problem.element.is_float else '0'} : {problem.element.name}"
-
-
-def padded(value: str, name: str, shape: Shape, whole: Shape, low: Shape, zero: str) -> list[str]:
-    """Lines that put zeros around a value: `low` before it, the rest of `whole` behind it."""
-    high = [all_ - own - first for all_, own, first in zip(whole, shape, low, strict=True)]
-    indices = ", ".join(f"%i{dim}: index" for dim in range(len(shape)))
-    dtype = zero.rpartition(" ")[2]
-    return [
-        f"{name}_zero = arith.constant {zero}",
-        f"{name} = tensor.pad {value} low{list(low)} high{high} {{",
-        f"^bb0({indices}):",
-        f"  tensor.yield {name}_zero : {dtype}",
-        f"}} : {tensor(shape, dtype)} to {tensor(whole, dtype)}",
-    ]
-
-
-def cropped(value: str, shape: Shape, read: Shape, dtype: str) -> list[str]:
-    """Lines that leave out the end of a value, as %cropped."""
-    rank = len(shape)
-    return [
-        f"%cropped = tensor.extract_slice {value}{[0] * rank} {list(read)} {[1] * rank} : "
-        f"{tensor(shape, dtype)} to {tensor(read, dtype)}"
-    ]
+    zeros = padded(value, "%turns", stored, whole, low, zero_of(problem.element))
+    return [*lines, *zeros], "%turns", whole
 
 
 def spreads_channels(problem: Problem) -> bool:
-    """Whether lanes want channels in an order in which the image does not have them."""
+    """Return whether lanes want channels in an order in which the image does not have them."""
     nest = nest_of(problem)
     several = max(nest.group, nest.dim(nest.k).extent) > 1
     return nest.group > 0 and not problem.has_channels_first and several
 
 
 def has_grouped_planes(problem: Problem) -> bool:
-    """Whether an op reads several planes of the image for each of the result, where they lie."""
+    """Return whether an op reads several planes of the image for each of the result, in place."""
     nest = nest_of(problem)
     several = nest.group > 0 and nest.dim(nest.k).extent > 1
     return several and problem.has_channels_first and problem.stride == 1
 
 
 def grouped_image(problem: Conv2d, shape: Shape, read: Shape) -> tuple[list[str], str]:
-    """Lines that see %A in a shape with its groups, pad and crop it; the value.
+    """Return lines that see %A in a shape with its groups, pad and crop it; the value.
 
     With nothing between the padding and what reads it, a script can copy one with the other.
 
@@ -195,8 +173,7 @@ def grouped_image(problem: Conv2d, shape: Shape, read: Shape) -> tuple[list[str]
         first = len(shape) - 2 if problem.has_channels_first else 1
         low = tuple(pad if first <= dim < first + 2 else 0 for dim in range(len(shape)))
         whole = tuple(extent + 2 * more for extent, more in zip(shape, low, strict=True))
-        zero = f"{'0.0' if problem.element.is_float else '0'} : {dtype}"
-        lines += padded(value, "%padded", shape, whole, low, zero)
+        lines += padded(value, "%padded", shape, whole, low, zero_of(problem.element))
         value, shape = "%padded", whole
     if shape != read:
         lines += cropped(value, shape, read, dtype)
@@ -205,35 +182,23 @@ def grouped_image(problem: Conv2d, shape: Shape, read: Shape) -> tuple[list[str]
 
 
 def spread_image(problem: Conv2d, read: Shape, seen: Shape) -> tuple[list[str], str, Shape]:
-    """Lines that pad, crop and spread %A; the value and its shape.
+    """Return lines that pad, crop and spread %A; the value and its shape.
 
     Args:
         problem: one that `spreads_channels`.
         read: what is read of the padded image, [n, h, w, ci].
         seen: the shape of what is spread, [n, h, w, ci of a group, co]; no ci where it is 1.
     """
-    dtype, inputs = problem.dtype, problem.ci // problem.groups
-    channels = (problem.groups, *((inputs,) if inputs > 1 else ()))
+    dtype, groups = problem.dtype, problem.groups
+    inputs, outputs = problem.ci // groups, problem.co // groups
+    channels = (groups, *((inputs,) if inputs > 1 else ()))
     taken: Shape = (*read[:-1], *channels)
     lines, value = grouped_image(problem, (*problem.operand_shapes["A"][:-1], *channels), taken)
-    outputs = problem.co // problem.groups
-    several = (("ci", inputs), ("co", problem.groups), ("f", outputs))
-    behind = [(dim, extent) for dim, extent in several if dim == "co" or extent > 1]
-    dims = ("n", "h", "w", *(dim for dim, _ in behind))
-    image = ("n", "h", "w", "co", *(("ci",) if inputs > 1 else ()))
-    maps = ", ".join(
-        f"affine_map<({', '.join(dims)}) -> ({', '.join(results)})>" for results in (image, dims)
-    )
-    kinds = ", ".join(['"parallel"'] * len(dims))
-    whole = (*taken[:3], *(extent for _, extent in behind))
-    result = tensor(whole, dtype)
-    lines += [
-        f"%unset = tensor.empty() : {result}",
-        f"%spread = linalg.generic {{indexing_maps = [{maps}], iterator_types = [{kinds}]}} "
-        f"ins({value} : {tensor(taken, dtype)}) outs(%unset : {result}) {{",
-        f"^bb0(%i: {dtype}, %o: {dtype}):",
-        f"  linalg.yield %i : {dtype}",
-        f"}} -> {result}",
-    ]
+    several = (("ci", inputs), ("co", groups), ("f", outputs))
+    behind = {dim: extent for dim, extent in several if dim == "co" or extent > 1}
+    dims = ("n", "h", "w", *behind)
+    image = ", ".join(("n", "h", "w", "co", *(("ci",) if inputs > 1 else ())))
+    whole = (*taken[:3], *behind.values())
+    lines += gathered("%spread", value, taken, image, dims, whole, dtype)
     merged = reshape("%spread", "%lanes", whole, seen, dtype)
     return [*lines, *merged], "%lanes" if merged else "%spread", seen

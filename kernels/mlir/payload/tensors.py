@@ -1,25 +1,146 @@
-"""Views of tensors in other shapes: MLIR has them merge dims first, then take them apart."""
+"""Text of operations on tensors: views in other shapes, padding, crops, and `linalg.generic`."""
 
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from math import prod
+
+from tilewise.kernels.problem import DType
 
 Shape = tuple[int, ...]
 
 
 def tensor(shape: Shape, element: str) -> str:
-    """The type of a tensor."""
+    """Return the type of a tensor."""
     return f"tensor<{'x'.join(map(str, shape))}x{element}>"
 
 
-def reshape(value: str, name: str, shape: Shape, wanted: Shape, element: str) -> list[str]:
-    """Lines that view `value` of `shape` as `name` of the shape `wanted`, row by row the same.
+def affine_map(dims: Sequence[str], results: str) -> str:
+    """Return an affine map of `dims`."""
+    return f"affine_map<({', '.join(dims)}) -> ({results})>"
 
-    No line where the shapes are equal; `value` is to be used then.
+
+def zero_of(element: DType) -> str:
+    """Return the zero of an element type as an attribute."""
+    return f"{'0.0' if element.is_float else '0'} : {element.name}"
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An operand of a `linalg.generic`.
+
+    Attributes:
+        value: the tensor.
+        shape: its extents.
+        element: its element type.
+        indices: the results of its map.
+        name: of its element in the body.
+    """
+
+    value: str
+    shape: Shape
+    element: str
+    indices: str
+    name: str
+
+    @property
+    def kind(self) -> str:
+        """The type of the tensor."""
+        return tensor(self.shape, self.element)
+
+
+def generic(
+    name: str,
+    dims: Sequence[str],
+    inputs: Sequence[Argument],
+    output: Argument,
+    body: Sequence[str],
+    reductions: Collection[str] = (),
+) -> list[str]:
+    """Return the lines of a `linalg.generic`.
+
+    Args:
+        name: of its result.
+        dims: of its iteration domain.
+        inputs: what it reads.
+        output: what it writes.
+        body: lines, with the yield.
+        reductions: those of the dims that are reduced.
+    """
+    arguments = (*inputs, output)
+    maps = ", ".join(affine_map(dims, one.indices) for one in arguments)
+    kinds = ", ".join('"reduction"' if dim in reductions else '"parallel"' for dim in dims)
+    values = ", ".join(one.value for one in inputs)
+    types = ", ".join(one.kind for one in inputs)
+    read = f"ins({values} : {types}) " if inputs else ""
+    return [
+        f"{name} = linalg.generic {{indexing_maps = [{maps}], iterator_types = [{kinds}]}} "
+        f"{read}outs({output.value} : {output.kind}) {{",
+        f"^bb0({', '.join(f'{one.name}: {one.element}' for one in arguments)}):",
+        *(f"  {line}" for line in body),
+        f"}} -> {output.kind}",
+    ]
+
+
+def gathered(
+    name: str, source: str, seen: Shape, indices: str, dims: Sequence[str], shape: Shape, dtype: str
+) -> list[str]:
+    """Return lines that copy the elements of `source` that a map finds.
+
+    Args:
+        name: of the copy.
+        source: the tensor that is read.
+        seen: its shape.
+        indices: where in it each element is found.
+        dims: of the copy.
+        shape: of the copy.
+        dtype: of both.
+    """
+    output = Argument("%unset", shape, dtype, ", ".join(dims), "%o")
+    return [
+        f"%unset = tensor.empty() : {output.kind}",
+        *generic(
+            name,
+            dims,
+            [Argument(source, seen, dtype, indices, "%i")],
+            output,
+            [f"linalg.yield %i : {dtype}"],
+        ),
+    ]
+
+
+def padded(value: str, name: str, shape: Shape, whole: Shape, low: Shape, zero: str) -> list[str]:
+    """Return lines that put zeros around a value: `low` before, the rest of `whole` after."""
+    high = [all_ - own - first for all_, own, first in zip(whole, shape, low, strict=True)]
+    indices = ", ".join(f"%i{dim}: index" for dim in range(len(shape)))
+    dtype = zero.rpartition(" ")[2]
+    return [
+        f"{name}_zero = arith.constant {zero}",
+        f"{name} = tensor.pad {value} low{list(low)} high{high} {{",
+        f"^bb0({indices}):",
+        f"  tensor.yield {name}_zero : {dtype}",
+        f"}} : {tensor(shape, dtype)} to {tensor(whole, dtype)}",
+    ]
+
+
+def cropped(value: str, shape: Shape, read: Shape, dtype: str) -> list[str]:
+    """Return lines that leave out the end of a value, as %cropped."""
+    rank = len(shape)
+    return [
+        f"%cropped = tensor.extract_slice {value}{[0] * rank} {list(read)} {[1] * rank} : "
+        f"{tensor(shape, dtype)} to {tensor(read, dtype)}"
+    ]
+
+
+def reshape(value: str, name: str, shape: Shape, wanted: Shape, element: str) -> list[str]:
+    """Return lines that view `value` of `shape` as `name` of the shape `wanted`, row by row.
+
+    MLIR has views merge dims first, then take them apart. There is no line where the shapes are
+    equal; `value` is to be used then.
     """
     merged, whole, apart = _common(shape, wanted)
     lines = []
     if len(whole) < len(shape):
-        last = whole == wanted
-        target = name if last else f"{name}_flat"
+        target = name if whole == wanted else f"{name}_flat"
         lines.append(
             f"{target} = tensor.collapse_shape {value} {merged} : "
             f"{tensor(shape, element)} into {tensor(whole, element)}"
@@ -34,7 +155,7 @@ def reshape(value: str, name: str, shape: Shape, wanted: Shape, element: str) ->
 
 
 def _common(shape: Shape, wanted: Shape) -> tuple[list[list[int]], Shape, list[list[int]]]:
-    """The finest shape that both come from by merging dims, and the dims that each merges."""
+    """Return the finest shape that both merge to, and the dims that each merges."""
     merged: list[list[int]] = []
     apart: list[list[int]] = []
     at = to = 0

@@ -1,6 +1,7 @@
-"""The module around a script: its header, its first line, and a payload in front of it."""
+"""The module of a script: its header, its sequences, and a payload in front of them."""
 
 import textwrap
+from collections.abc import Iterable
 from importlib import metadata
 
 from tilewise.kernels.mlir.payload.function import payload
@@ -11,19 +12,33 @@ MODULE = "module attributes {transform.with_named_sequence} {\n"
 
 
 def mlir_version() -> str:
-    """Distribution and version of the MLIR that proves scripts; imports no compiler."""
+    """Return distribution and version of the MLIR that proves scripts; import no compiler."""
     try:
         return f"iree-base-compiler {metadata.version('iree-base-compiler')}"
     except metadata.PackageNotFoundError:
         return "iree-base-compiler absent"
 
 
-def with_payload(problem: Problem, script: str, function: str | None = None) -> str:
-    """The same module with the payload (or another `function`) in front of the script."""
-    return with_function(function or payload(problem), script)
+def module_of(facts: Iterable[str], notes: Iterable[str], sequences: Iterable[str]) -> str:
+    """Return a script.
+
+    Args:
+        facts: lines of its header.
+        notes: comments between the header and the module.
+        sequences: named sequences.
+    """
+    header = "".join(f"// {line}\n" for line in facts) + HEADER_END
+    comments = "".join(f"// {line}".rstrip() + "\n" for line in (*notes, ""))
+    body = textwrap.indent("\n".join(sequences), "  ")
+    return f"{header}{comments}{MODULE}\n{body}}}\n"
+
+
+def with_payload(problem: Problem, script: str) -> str:
+    """Return the module with the payload of `problem` in front of the script."""
+    return with_function(payload(problem), script)
 
 
 def with_function(function: str, script: str) -> str:
-    """The same module with a function in front of the script."""
+    """Return the module with a function in front of the script."""
     head, brace, tail = script.partition(MODULE)
     return f"{head}{brace}\n{textwrap.indent(function, '  ')}{tail}"

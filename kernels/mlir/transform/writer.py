@@ -4,6 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 ANY = "!transform.any_op"
+MERGE_SLICES = "tensor.merge_consecutive_insert_extract_slice"
+
+
+def types(count: int) -> str:
+    """Return the types of so many handles."""
+    return ", ".join([ANY] * count)
 
 
 @dataclass
@@ -17,133 +23,216 @@ class Writer:
         """Append one line."""
         self.lines.append(text)
 
+    def main(self) -> str:
+        """Return the named sequence that a script begins with."""
+        head = f"transform.named_sequence @__transform_main(%root: {ANY} {{transform.consumed}})"
+        body = (*self.lines, "transform.yield")
+        return "\n".join([f"{head} {{", *(f"  {line}" for line in body), "}", ""])
+
     def name(self, hint: str) -> str:
-        """A fresh SSA name such as `%blocks_2`."""
+        """Return a fresh SSA name such as `%blocks_2`."""
         index = self._count.get(hint, 0)
         self._count[hint] = index + 1
         return f"%{hint}_{index}" if index else f"%{hint}"
 
-    def include(self, sequence: str) -> None:
+    def handle(self, hint: str, op: str) -> str:
+        """Write an operation on one handle; return the handle that it gives, named by `hint`."""
+        found = self.name(hint)
+        self.line(f"{found} = transform.{op} : ({ANY}) -> {ANY}")
+        return found
+
+    def handles(self, hints: Sequence[str], op: str, operands: int = 1) -> list[str]:
+        """Write an operation on `operands` handles; return the handles that it gives."""
+        found = [self.name(hint) for hint in hints]
+        self.line(
+            f"{', '.join(found)} = transform.{op} : ({types(operands)}) -> ({types(len(found))})"
+        )
+        return found
+
+    def include(self, sequence: str, function: str = "%func") -> None:
         """Run a named sequence on the function, unless nothing has changed since it last ran."""
-        text = f"transform.include @{sequence} failures(propagate) (%func) : ({ANY}) -> ()"
+        text = f"transform.include @{sequence} failures(propagate) ({function}) : ({ANY}) -> ()"
         done = next((line for line in reversed(self.lines) if not line.startswith("//")), None)
         if text != done:
             self.line(text)
 
-    def collect(self, matcher: str) -> str:
-        """A handle on the ops in the function that a matcher accepts."""
-        found = self.name("kernels")
-        self.line(f"{found} = transform.collect_matching @{matcher} in %func : ({ANY}) -> {ANY}")
+    def foreach(
+        self,
+        handle: str,
+        lines: Sequence[str],
+        hints: Sequence[str] = (),
+        yields: Sequence[str] = (),
+        op: str = "%op",
+    ) -> list[str]:
+        """Write `lines` on each op of a handle; return handles on what they yield."""
+        found = [self.name(hint) for hint in hints]
+        results = f"{', '.join(found)} = " if found else ""
+        given = f" -> {types(len(found))}" if found else ""
+        self.line(f"{results}transform.foreach {handle} : {ANY}{given} {{")
+        self.line(f"^bb0({op}: {ANY}):")
+        self.lines += [f"  {line}" for line in lines]
+        if yields:
+            self.line(f"  transform.yield {', '.join(yields)} : {types(len(yields))}")
+        self.line("}")
         return found
 
-    def match_loops(self, attribute: str, hint: str) -> str:
-        """A handle on the loops annotated with `attribute`."""
-        found = self.name(hint)
-        self.line(
-            f'{found} = transform.structured.match ops{{["scf.for"]}} attributes{{{attribute}}} '
-            f"in %func : ({ANY}) -> {ANY}"
-        )
-        return found
+    def collect(self, matcher: str) -> str:
+        """Return a handle on the ops in the function that a matcher accepts."""
+        return self.handle("kernels", f"collect_matching @{matcher} in %func")
 
     def match(self, op: str, hint: str) -> str:
-        """A handle on the ops of a name in the function."""
-        found = self.name(hint)
-        self.line(
-            f'{found} = transform.structured.match ops{{["{op}"]}} in %func : ({ANY}) -> {ANY}'
+        """Return a handle on the ops of a name in the function."""
+        return self.handle(hint, f'structured.match ops{{["{op}"]}} in %func')
+
+    def match_loops(self, attribute: str, hint: str) -> str:
+        """Return a handle on the loops annotated with `attribute`."""
+        return self.handle(
+            hint, f'structured.match ops{{["scf.for"]}} attributes{{{attribute}}} in %func'
         )
-        return found
+
+    def producer(self, user: str, operand: int, hint: str) -> str:
+        """Return a handle on what makes an operand of an op."""
+        return self.handle(hint, f"get_producer_of_operand {user}[{operand}]")
+
+    def sliced(self, user: str, operand: int) -> str:
+        """Return a handle on what makes the tensor of which an op reads a slice."""
+        return self.producer(self.producer(user, operand, "slice"), 0, "whole")
+
+    def annotate(self, loop: str, *names: str) -> None:
+        """Give a loop attributes by which it is found again."""
+        for name in names:
+            self.line(f'transform.annotate {loop} "{name}" : {ANY}')
 
     def generalize(self, handle: str, hint: str) -> str:
-        """An op without a name of its own."""
-        found = self.name(hint)
-        self.line(f"{found} = transform.structured.generalize {handle} : ({ANY}) -> {ANY}")
-        return found
+        """Make a named op a `linalg.generic`."""
+        return self.handle(hint, f"structured.generalize {handle}")
 
     def interchange(self, handle: str, order: Sequence[int]) -> str:
-        """An op with its loops in another order: for each of them which it was."""
-        found = self.name("ordered")
-        self.line(
-            f"{found} = transform.structured.interchange {handle} "
-            f"iterator_interchange = {list(order)} : ({ANY}) -> {ANY}"
+        """Put the loops of an op in another order: for each of them which it was."""
+        return self.handle(
+            "ordered", f"structured.interchange {handle} iterator_interchange = {list(order)}"
         )
-        return found
+
+    def in_place(self, handle: str, hint: str) -> str:
+        """Rewrite ops such as `tensor.pad` in destination-passing style."""
+        return self.handle(hint, f"structured.rewrite_in_destination_passing_style {handle}")
 
     def apply_patterns(self, handle: str, patterns: str) -> None:
-        """Rewrite what is in some ops."""
+        """Apply rewrite patterns to what is in some ops."""
         self.line(f"transform.apply_patterns to {handle} {{")
         self.line(f"  transform.apply_patterns.{patterns}")
         self.line(f"}} : {ANY}")
 
-    def merge_slices(self, loops: list[str]) -> None:
+    def merged(self, handles: Sequence[str], hint: str) -> str:
+        """Return one handle for the ops of several."""
+        if len(handles) == 1:
+            return handles[0]
+        found = self.name(hint)
+        self.line(f"{found} = transform.merge_handles {', '.join(handles)} : {ANY}")
+        return found
+
+    def merge_slices(self, loops: Sequence[str]) -> None:
         """Let ops in some loops read slices of tensors, not slices of slices.
 
         Outside of the loops slices stay, and with them what is written to C in place.
         """
-        merged = loops[0]
-        if len(loops) > 1:
-            merged = self.name("regions")
-            self.line(f"{merged} = transform.merge_handles {', '.join(loops)} : {ANY}")
-        self.apply_patterns(merged, "tensor.merge_consecutive_insert_extract_slice")
+        self.apply_patterns(self.merged(loops, "regions"), MERGE_SLICES)
 
-    def sliced(self, user: str, operand: int) -> str:
-        """What makes the tensor of which an op reads a slice."""
-        part, whole = self.name("slice"), self.name("whole")
-        for found, at, index in ((part, user, operand), (whole, part, 0)):
-            self.line(
-                f"{found} = transform.get_producer_of_operand {at}[{index}] : ({ANY}) -> {ANY}"
-            )
-        return whole
+    def vectorize(self, handle: str) -> None:
+        """Make ops on vectors of linalg ops."""
+        self.line(f"transform.structured.vectorize {handle} : {ANY}")
 
     def vectorize_fills(self) -> None:
-        """Vectors for the zeros that sums start from."""
-        zeros = self.match("linalg.fill", "zeros")
-        self.line(f"transform.structured.vectorize {zeros} : {ANY}")
+        """Make vectors of the zeros that sums start from."""
+        self.vectorize(self.match("linalg.fill", "zeros"))
+
+    def unroll_full(self, loops: Sequence[str]) -> None:
+        """Unroll loops, the last one first, and leave nothing of them."""
+        for loop in reversed(loops):
+            self.line(f"transform.loop.unroll_full {loop} : {ANY}")
+
+    def split(self, handle: str, after: int, axis: int, dim: str) -> list[str]:
+        """Split an op's dim, the `axis`-th of them, after some iterations; return both parts."""
+        both = self.name("split")
+        self.line(_split(both, handle, after, axis))
+        return self.handles((f"{dim}_head", f"{dim}_rest"), f"split_handle {both}")
+
+    def split_each(self, handle: str, after: int, axis: int, dim: str) -> list[str]:
+        """Split each op of a handle as `split` does."""
+        lines = (
+            _split("%both", "%op", after, axis),
+            f"%h, %r = transform.split_handle %both : ({ANY}) -> ({types(2)})",
+        )
+        return self.foreach(handle, lines, (f"{dim}_head", f"{dim}_rest"), ("%h", "%r"))
+
+    def tile(self, handle: str, axis: int, size: int, dim: str, kind: str = "forall") -> list[str]:
+        """Tile an op's dim, the `axis`-th of them, by one loop; return the tile and the loop."""
+        sizes = [*([0] * axis), size]
+        op = f"structured.tile_using_{kind} {handle} tile_sizes {sizes}"
+        return self.handles((f"{dim}_block", f"{dim}_loop"), op)
 
     def tile_for(
         self, handle: str, sizes: Sequence[int], order: Sequence[int] = ()
     ) -> tuple[str, list[str]]:
-        """Tile by sequential loops; the tiled op and a handle for each size that is not 0.
+        """Tile by sequential loops; return the tile, and a loop for each size that is not 0.
 
         Args:
             handle: on the op.
             sizes: for each dim of the op; 0 for one without a loop.
             order: of the loops, by dims, outermost first; that of the dims where none is given.
         """
-        tiled = self.name("step")
-        loops = [self.name("loop") for size in sizes if size]
-        types = ", ".join([ANY] * (1 + len(loops)))
         ordered = f" interchange = {list(order)}" if list(order) != sorted(order) else ""
-        self.line(
-            f"{', '.join([tiled, *loops])} = transform.structured.tile_using_for {handle} "
-            f"tile_sizes {list(sizes)}{ordered} : ({ANY}) -> ({types})"
+        tiled, *loops = self.handles(
+            ("step", *("loop" for size in sizes if size)),
+            f"structured.tile_using_for {handle} tile_sizes {list(sizes)}{ordered}",
         )
         return tiled, loops
 
-    def boxed(self, handle: str) -> tuple[str, str]:
-        """The op in a loop of one trip, into which others can be fused; the op and the loop."""
-        held, box = self.name("part"), self.name("box")
-        self.line(
-            f"{held}, {box} = transform.structured.tile_using_forall {handle} "
-            f"num_threads [1] : ({ANY}) -> ({ANY}, {ANY})"
-        )
-        return held, box
+    def boxed(self, handle: str) -> list[str]:
+        """Put an op in a loop of one trip, into which others can be fused; return both."""
+        op = f"structured.tile_using_forall {handle} num_threads [1]"
+        return self.handles(("part", "box"), op)
+
+    def pad(
+        self,
+        handle: str,
+        hints: Sequence[str],
+        values: Sequence[str],
+        dims: Sequence[int],
+        nofold: Sequence[int],
+        copy_back: str = "none",
+        options: str = "",
+    ) -> str:
+        """Give an op padded copies of its operands; return the op.
+
+        Args:
+            handle: on the op.
+            hints: names of the op, the pads and the copies back.
+            values: for each operand the padding, an attribute.
+            dims: of the op along which operands are padded.
+            nofold: for each operand whether it is copied even where nothing is padded.
+            copy_back: the op that copies the result back.
+            options: before the attributes.
+        """
+        return self.handles(
+            hints,
+            f"structured.pad {handle} {options}<{{padding_values = [{', '.join(values)}], "
+            f"padding_dimensions = {list(dims)}, nofold_flags = {list(nofold)}, "
+            f'copy_back_op = "{copy_back}"}}>',
+        )[0]
 
     def copied(self, user: str, operand: int) -> str:
-        """What an op reads of a padded tensor, as a copy to where the zeros are already."""
-        pad, pixels, lines = self.name("pad"), self.name("pixels"), self.name("lines")
-        for found, op in (
-            (pad, f"get_producer_of_operand {user}[{operand}]"),
-            (pixels, f"structured.rewrite_in_destination_passing_style {pad}"),
-            (lines, f"structured.insert_slice_to_copy {pixels}"),
-        ):
-            self.line(f"{found} = transform.{op} : ({ANY}) -> {ANY}")
-        return lines
+        """Copy what an op reads of a padded tensor to where the zeros are already."""
+        pixels = self.in_place(self.producer(user, operand, "pad"), "pixels")
+        return self.handle("lines", f"structured.insert_slice_to_copy {pixels}")
 
-    def fuse(self, producer: str, loop: str, hint: str) -> tuple[str, str]:
-        """Compute what an op does inside of the loop that uses it; the op and the loop anew."""
-        moved, around = self.name(hint), self.name("around")
-        self.line(
-            f"{moved}, {around} = transform.structured.fuse_into_containing_op {producer} "
-            f"into {loop} : ({ANY}, {ANY}) -> ({ANY}, {ANY})"
-        )
-        return moved, around
+    def fuse(self, producer: str, loop: str, hint: str) -> list[str]:
+        """Compute what an op does inside of the loop that uses it; return the op and the loop."""
+        op = f"structured.fuse_into_containing_op {producer} into {loop}"
+        return self.handles((hint, "around"), op, operands=2)
+
+
+def _split(name: str, handle: str, after: int, axis: int) -> str:
+    return (
+        f"{name} = transform.structured.split {handle} after {after} {{dimension = {axis}}} : {ANY}"
+    )

@@ -77,8 +77,9 @@ def _beside(name: str, seconds: float, own_s: float, flops: int) -> str:
 
 
 def _bound(problem: Any, operands: Any, path: Path, threads: int) -> Callable[[int], None]:
-    from tilewise.kernels.mlir.iree.module_text import ENTRY, SCOPE, argument_names
+    from tilewise.kernels.mlir.iree.module_text import SCOPE, argument_names
     from tilewise.kernels.mlir.iree.runtime import LoadedModule, Parameters, open_device
+    from tilewise.kernels.mlir.payload.function import ENTRY
     from tilewise.kernels.oracle.operands import operand_type
 
     weights = Parameters(SCOPE, {"B": operands["B"]}) if problem.has_constant_weights else None

@@ -7,8 +7,9 @@ from tilewise.kernels.dispatches.compilation import compiled_with, replaced_in
 from tilewise.kernels.dispatches.entry import Entry
 from tilewise.kernels.dispatches.library import library_text
 from tilewise.kernels.errors import CompilerError
-from tilewise.kernels.mlir.iree.module_text import ENTRY, module_text
+from tilewise.kernels.mlir.iree.module_text import module_text
 from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
+from tilewise.kernels.mlir.payload.function import ENTRY
 from tilewise.kernels.oracle.operands import empty_aligned, poison
 from tilewise.kernels.problem import Matmul
 from tilewise.kernels.schedule import Pack, Register, Schedule, Tile

@@ -18,7 +18,7 @@ from tilewise.kernels.mlir.air import (
 from tilewise.kernels.mlir.air.prove import CHILD, runnable
 from tilewise.kernels.mlir.air.script import streamed_payload
 from tilewise.kernels.mlir.proof.proof import Proof, run_child
-from tilewise.kernels.mlir.transform.module import with_payload
+from tilewise.kernels.mlir.transform.module import with_function
 from tilewise.kernels.problem import Matmul
 
 PROBLEM = matmul("m=64,n=64,k=128,dtype=i32")
@@ -156,7 +156,7 @@ def test_a_dropped_fill_is_found_out() -> None:
     script = emit_air(PROBLEM, PLAN)
     lines = streamed_payload(PROBLEM).splitlines(keepends=True)
     unfilled = "".join(line for line in lines if "linalg.fill" not in line)
-    module = with_payload(PROBLEM, script, unfilled.replace("outs(%init", "outs(%C"))
+    module = with_function(unfilled.replace("outs(%init", "outs(%C"), script)
     reply = run_child(
         {
             "problem": PROBLEM.canonical,

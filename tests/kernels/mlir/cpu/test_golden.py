@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from tests.kernels.mlir.build import IMAGE, PACKED, PIXELS, schedule
-from tilewise.kernels.mlir.cpu.script import Script, emit_script
+from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.mlir.transform.module import with_payload
 from tilewise.kernels.nest import Fetch
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Prefetch, Schedule, loop_nest
@@ -18,17 +19,17 @@ def test_strided_convolution_with_its_payload(golden: Callable[[str, str], None]
     problem = parse_problem(
         "conv2d:n=2,h=9,w=11,ci=8,co=19,kh=3,kw=3,stride=2,pad=1,dtype=f32,bias,epilogue=relu"
     )
-    golden("conv_strided.mlir", Script.emit(problem, schedule(*IMAGE)).module)
+    golden("conv_strided.mlir", with_payload(problem, emit_script(problem, schedule(*IMAGE))))
 
 
 def test_transposed_matmul(golden: Callable[[str, str], None]) -> None:
     problem = parse_problem("matmul:m=64,n=96,k=48,dtype=f32,transpose_a,transpose_b")
-    golden("matmul_transposed.mlir", Script.emit(problem, schedule(*PACKED)).module)
+    golden("matmul_transposed.mlir", with_payload(problem, emit_script(problem, schedule(*PACKED))))
 
 
 def test_widened_matmul_with_constant_weights(golden: Callable[[str, str], None]) -> None:
     problem = parse_problem("matmul:m=64,n=96,k=48,dtype=i8,weights=constant")
-    golden("matmul_widened.mlir", Script.emit(problem, schedule(*PACKED)).module)
+    golden("matmul_widened.mlir", with_payload(problem, emit_script(problem, schedule(*PACKED))))
 
 
 def test_split_reduction(golden: Callable[[str, str], None]) -> None:
@@ -37,20 +38,20 @@ def test_split_reduction(golden: Callable[[str, str], None]) -> None:
         "pack operand=B", "register rows=4 cols=3 outer=cols", "split dim=k lanes=16",
         "unroll factor=2",
     )  # fmt: skip
-    golden("matmul_split.mlir", Script.emit(problem, steps).module)
+    golden("matmul_split.mlir", with_payload(problem, emit_script(problem, steps)))
 
 
 def test_grouped_convolution(golden: Callable[[str, str], None]) -> None:
     problem = parse_problem("conv2d:n=1,h=9,w=11,ci=16,co=32,kh=3,kw=3,groups=2,dtype=bf16")
     steps = schedule("tile dim=g size=1", *IMAGE)
-    golden("conv_grouped.mlir", Script.emit(problem, steps).module)
+    golden("conv_grouped.mlir", with_payload(problem, emit_script(problem, steps)))
 
 
 def test_convolution_of_planes(golden: Callable[[str, str], None]) -> None:
     problem = parse_problem(
         "conv2d:n=2,h=9,w=11,ci=8,co=16,kh=3,kw=3,pad=1,layout=nchw_fchw,dtype=f64"
     )
-    golden("conv_planes.mlir", Script.emit(problem, schedule(*PIXELS)).module)
+    golden("conv_planes.mlir", with_payload(problem, emit_script(problem, schedule(*PIXELS))))
 
 
 def test_every_step_is_a_comment_of_the_script() -> None:

@@ -18,21 +18,26 @@ from tilewise.kernels.mlir.transform.sequences import (
 
 KERNELS = Path(kernels.__file__).parent
 BODY = ("arith.mulf", "arith.addf")
-ALONE = ("skip_products", "skip_taps", "split_lines", "spread_channels")
+ALONE = (
+    "add_lanes",
+    "cleanup",
+    "drop_unit_axes",
+    "drop_unit_dims",
+    "fuse_products",
+    "lower_vectors",
+    "peel",
+    "skip_products",
+    "skip_taps",
+    "split_lines",
+    "spread_channels",
+)
 
 
 def shared(variant: bool) -> list[str]:
     """Every named sequence, with or without the lines that only some scripts have."""
     return [
-        sequences.cleanup(),
-        sequences.drop_unit_dims(),
-        sequences.drop_unit_axes(),
         sequences.lower_packs(result_moves=variant),
         sequences.bufferize("C in place.", folds_aliases=variant),
-        sequences.lower_vectors(),
-        sequences.fuse_products(),
-        sequences.peel(),
-        sequences.add_lanes(),
         *map(sequences.named_sequence, ALONE),
         sequences.hoist_accumulators(widens=variant),
         sequences.pack_panels(16, [0, 16, 0], (0, 2, 1)),
