@@ -18,8 +18,11 @@ NOT_RUN = {
     "python -m tests.service.cluster.": "starts farms of processes; the short forms are in "
     "tests/service/cluster/test_processes.py",
     "python -m examples.models": "writes hundreds of MB; tests/examples/test_models.py makes them",
-    "tilewise model ": "measures for minutes; tests/tilewise/model runs it on a small model",
-    "tilewise plan ": "measures for minutes; tests/tilewise/plan runs it on a small model",
+    "tilewise model mlp.mlir": "measures for minutes; tests/tilewise/model runs a small one",
+    "tilewise model model.mlir  ": "the same",
+    "tilewise model model.mlir --as iree": "needs stored results; tests/tilewise/iree has them",
+    "tilewise model model.mlir --as native": "measures for minutes; tests/tilewise/plan runs it "
+    "on a small model",
     "tilewise bench benchmarks/data/suites/": "measures for minutes",
     "psql -d tilewise ": "tests of the views run this file on a server of their own",
     "export DASK_DISTRIBUTED": "there are no such certificates; "
@@ -30,8 +33,6 @@ NOT_RUN = {
     "cmake ": "there need be no CMake; tests/examples/test_c.py runs these commands where it is",
     "tilewise tune matmul:m=128,n=3072,k=768,dtype=f32 --target iree:host": "needs IREE's runtime; "
     "tests/tilewise/test_tuning_spec.py does the same",
-    "tilewise script --flavor iree model.mlir --plan ": "there is no plan; "
-    "tests/tilewise/iree makes one",
     "tilewise script --flavor iree-spec ": "whether IREE alone is faster says the machine; "
     "tests/tilewise/test_tuning_spec.py does the same",
     "optuna-dashboard ": "a program of others that serves until it is stopped",
@@ -113,14 +114,13 @@ PAGES = {
         f"mkdir examples; cp -r $ROOT/examples/c examples/\n{SERVED}",
         replaced={"--trials 8": "--trials 2", "--trials 32": "--trials 2"},
     ),
-    "docs/packs.md": Page(
+    "docs/models.md": Page(
         before="python -c 'from examples.models.graph import Graph, Value; "
         "from examples.models.spellings import spelled; "
         'graph = Graph("few", Value("image", (1, 5, 7, 16))); '
         "x = graph.conv(graph.given, 16, 3); "
         "graph.linear(graph.mean_pool(graph.add(graph.conv(x, 16, 1), x)), 16); "
         'print(spelled(graph, "linalg"))\' > model.mlir',
-        replaced={"--layers layers ": ""},
     ),
     "docs/plots.md": Page(
         before=f"tilewise tune {SMALL} --trials 14",
