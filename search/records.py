@@ -5,8 +5,8 @@ Nothing here imports numba or optuna, so that the service and the client stay li
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, get_args
 
 from tilewise.kernels.quoting import quoted
 from tilewise.search.errors import BudgetError
@@ -34,10 +34,29 @@ FailureClass = Literal["constraint", "compile", "timeout", "crash", "memory", "w
 OWN = ("iree+tilewise",)
 """Peers that run our own kernel: rows beside others, which ours is not compared with."""
 
+Value = TypeVar("Value")
+
+
+def option(default: Value, text: str, metavar: str | None = None, *, later: bool = False) -> Value:
+    """Declare a field of a request that the command line has as an option.
+
+    Args:
+        default: of the field.
+        text: the help of the option.
+        metavar: what the help calls its value.
+        later: whether services of the first version do not know it.
+    """
+    made: Value = field(
+        default=default, metadata={"help": text, "metavar": metavar, "later": later}
+    )
+    return made
+
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """How much to search and how.
+    """How much to search and how: the one declaration of these fields.
+
+    The API, the client and the command line read it (CONTRIBUTING.md, "A field of a request").
 
     Attributes:
         trials: candidates to try, the prior's included.
@@ -49,13 +68,21 @@ class TuneRequest:
         spread: machines of a cluster that may share the search, at most.
     """
 
-    trials: int = 64
-    seconds: float | None = None
-    seed: int = 0
-    sampler: str = DEFAULT_SAMPLER
-    peers: bool = False
-    cache: CacheMode = "hot"
-    spread: int = 1
+    trials: int = option(64, "schedules tried", "N")
+    seconds: float | None = option(None, "for everything", "S")
+    seed: int = option(0, "of sampler and inputs", "I")
+    sampler: str = option(
+        DEFAULT_SAMPLER,
+        f"one of {', '.join(SAMPLERS)}, or MODULE:CLASS, a sampler of Optuna's protocol",
+        "NAME",
+    )
+    peers: bool = option(False, "time OpenBLAS in the same rounds")
+    cache: CacheMode = option(  # noqa: RUF009  # declares a field
+        "hot", "cold: operands are evicted before every sample"
+    )
+    spread: int = option(
+        1, "machines of a cluster that may share the search; with --server", "N", later=True
+    )
 
     def __post_init__(self) -> None:
         if self.cache not in CACHE_MODES:
@@ -77,6 +104,39 @@ class TuneRequest:
                 f"spread={quoted(self.spread)} is out of range; give 1 to {MOST_SPREAD}", "spread"
             )
         check_sampler(self.sampler)
+
+    @classmethod
+    def of(cls, source: object) -> "TuneRequest":
+        """Return the request whose fields are attributes of `source`, such as a job's row.
+
+        Those that it lacks, as lines of archives do, have their defaults.
+        """
+        names = [one.name for one in fields(cls) if hasattr(source, one.name)]
+        return cls(**{name: getattr(source, name) for name in names})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the request as services of every version know it.
+
+        A field that the first version did not have is left out at its default.
+        """
+        later = {one.name: one.default for one in fields(self) if one.metadata["later"]}
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in later or value != later[name]
+        }
+
+
+class TuneOptions(TypedDict, total=False):
+    """The fields of `TuneRequest` as keyword arguments; those left out have its defaults."""
+
+    trials: int
+    seconds: float | None
+    seed: int
+    sampler: str
+    peers: bool
+    cache: str
+    spread: int
 
 
 def check_sampler(name: str) -> None:

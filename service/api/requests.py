@@ -9,16 +9,14 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    StrictBool,
-    StrictFloat,
-    StrictInt,
     StringConstraints,
+    create_model,
     field_validator,
 )
 
 from tilewise.kernels.problem import Accuracy
-from tilewise.schema.base import Match, Scope
-from tilewise.search.records import DEFAULT_SAMPLER, MOST_SPREAD, SAMPLERS, CacheMode, TuneRequest
+from tilewise.schema.base import Match, Scope, declared
+from tilewise.search.records import MOST_SPREAD, SAMPLERS, CacheMode, TuneRequest
 
 MOST_PROBLEMS = 1000
 
@@ -67,30 +65,33 @@ def _problem_source(value: object) -> object:
     raise ValueError("give a problem string, or its JSON object")
 
 
-class JobRequest(BaseModel):
+class _Subject(BaseModel):
+    """What to tune, and where."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    problem: Annotated[str | dict[str, Any], BeforeValidator(_problem_source)]
+    target: str = "host"
+
+
+_Search: Any = create_model("_Search", __base__=_Subject, **declared(TuneRequest))
+
+
+class JobRequest(_Search):  # type: ignore[misc]  # its fields are those of `TuneRequest`
     """What to tune, where, and how hard.
 
     `again` times the finalists of a stored result again, with its own number of trials.
     """
 
     model_config = ConfigDict(
-        extra="forbid",
         json_schema_extra={
             "examples": [{"problem": "matmul:m=1024,n=512,k=2048,dtype=f32", "trials": 64}]
         },
     )
 
-    problem: Annotated[str | dict[str, Any], BeforeValidator(_problem_source)]
-    target: str = "host"
-    trials: StrictInt = 64
-    seconds: StrictFloat | None = None
-    seed: StrictInt = 0
-    sampler: str = DEFAULT_SAMPLER
-    peers: StrictBool = False
-    cache: CacheMode = "hot"
-    spread: Annotated[StrictInt, Field(ge=1, le=MOST_SPREAD)] = 1
-    again: StrictBool = False
-    wait: StrictBool = False
+    spread: Annotated[int, Field(ge=1, le=MOST_SPREAD)] = 1
+    again: bool = False
+    wait: bool = False
 
     @field_validator("sampler")
     @classmethod

@@ -120,7 +120,7 @@ class JobLine(Line):
             raise ValueError("job is not the name of what was asked for")
         if self.state in ("queued", "running"):  # it may be asked for again
             try:
-                TuneRequest(self.trials, self.seconds, self.seed, self.sampler, self.peers)
+                TuneRequest.of(self)
             except BudgetError as error:
                 raise ValueError(str(error)) from error
         return self

@@ -5,7 +5,7 @@ The header is that of the IETF's draft-ietf-httpapi-idempotency-key-header.
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
 
 from sqlalchemy import delete, select
@@ -38,10 +38,7 @@ class RequestKey:
 
 def digest_of(problem: Problem, target: str, request: TuneRequest, again: bool = False) -> str:
     """SHA-256 of a search that is asked for, however it was spelled, hex."""
-    said = asdict(request) | ({"again": True} if again else {})
-    if request.spread == 1:  # as a service said it that knew of no other
-        del said["spread"]
-    asked = [problem.canonical, target, said]
+    asked = [problem.canonical, target, request.to_json() | ({"again": True} if again else {})]
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 

@@ -100,14 +100,5 @@ class SqlKeeper:
 
 
 def _order(job: models.Job) -> Order:
-    request = TuneRequest(
-        trials=job.trials,
-        seconds=job.seconds,
-        seed=job.seed,
-        sampler=job.sampler,
-        peers=job.peers,
-        cache=job.cache,
-        spread=job.spread,
-    )
     problem, spent = job.problem.canonical, job.elapsed_s
-    return Order(job.id, problem, job.target, request, spent)
+    return Order(job.id, problem, job.target, TuneRequest.of(job), spent)

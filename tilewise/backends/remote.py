@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import cast
 
 from tilewise.backends.base import Backend, Json, Known, Match, OnTrialSeen, TrialSeen, ignore_phase
@@ -136,10 +135,7 @@ def _require_sense(problem: str, target: str) -> None:
 
 
 def _options(target: str, request: TuneRequest) -> JobOptions:
-    said = asdict(request)
-    if request.spread == 1:  # which services of any version do
-        del said["spread"]
-    return cast("JobOptions", {"target": target, **said})
+    return cast("JobOptions", {"target": target, **request.to_json()})
 
 
 class _Watched:

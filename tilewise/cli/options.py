@@ -1,7 +1,10 @@
 """Options that several commands share."""
 
 import argparse
+from dataclasses import fields
 from pathlib import Path
+from types import NoneType
+from typing import Literal, get_args, get_origin, get_type_hints
 
 from tilewise.backends.base import Backend
 from tilewise.backends.choose import open_backend
@@ -81,6 +84,26 @@ def add_cache_filter(parser: argparse.ArgumentParser, default: str) -> None:
     """Trials of one cache mode."""
     text = f"only trials that were timed so; default: {default}"
     parser.add_argument("--cache", choices=CACHE_MODES, help=text)
+
+
+def add_request(parser: argparse.ArgumentParser, kind: type) -> None:
+    """Add an option for each field of a request, flags last."""
+    hints = get_type_hints(kind)
+    for field in sorted(fields(kind), key=lambda field: hints[field.name] is bool):
+        hint, option = hints[field.name], f"--{field.name.replace('_', '-')}"
+        text, metavar = field.metadata["help"], field.metadata["metavar"]
+        if hint is bool:
+            parser.add_argument(option, action="store_true", help=text)
+            continue
+        if field.default is not None:
+            text = f"{text}; default: {field.default}"
+        if get_origin(hint) is Literal:
+            parser.add_argument(option, choices=get_args(hint), default=field.default, help=text)
+        else:
+            kinds = [one for one in (get_args(hint) or (hint,)) if one is not NoneType]
+            parser.add_argument(
+                option, type=kinds[0], default=field.default, metavar=metavar, help=text
+            )
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

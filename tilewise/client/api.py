@@ -44,6 +44,7 @@ from tilewise.schema.results import (
     Trial,
 )
 from tilewise.schema.status import NewToken, Readiness, SuiteReport, Targets, Token
+from tilewise.search.records import TuneOptions
 
 OnEvent = Callable[[Event], None]
 OnWait = Callable[[], None]
@@ -70,17 +71,10 @@ class Result(StoredResult):
         return result_card(self.document)
 
 
-class JobOptions(TypedDict, total=False):
+class JobOptions(TuneOptions, total=False):
     """The fields of `POST /v1/jobs` beside the problem; those left out have its defaults."""
 
     target: str
-    trials: int
-    seconds: float | None
-    seed: int
-    sampler: str
-    peers: bool
-    cache: str
-    spread: int
     again: bool
 
 

@@ -4,8 +4,8 @@ The type of a field is what the client gives. Where the service promises more, t
 `Annotated[the client's, the service's]`: a client reads states that its version does not know.
 """
 
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypeVar, get_type_hints
 
 from tilewise.errors import TilewiseError
 from tilewise.kernels.system.typed_json import from_json
@@ -31,6 +31,12 @@ def older(default: Value) -> Value:
     how: Any = {"default_factory": dict} if default == {} else {"default": default}
     made: Value = field(**how, metadata={ALWAYS: True})
     return made
+
+
+def declared(kind: type) -> dict[str, Any]:
+    """Return the type and the default of each field of a request, by its name."""
+    hints = get_type_hints(kind)
+    return {one.name: (hints[one.name], one.default) for one in fields(kind)}
 
 
 class Finite:

@@ -148,15 +148,7 @@ def submit(services: Services, body: JobRequest, sender: Sender) -> tuple[int | 
     problem = parse_problem(body.problem)
     target = services.require_served(body.target)
     check_covered(problem, target)
-    request = TuneRequest(
-        trials=body.trials,
-        seconds=body.seconds,
-        seed=body.seed,
-        sampler=body.sampler,
-        peers=body.peers,
-        cache=body.cache,
-        spread=body.spread,
-    )
+    request = TuneRequest.of(body)
     services.check_memory(problem)
     with services.writing() as session:
         made = _made(session, services, sender, (problem, target, request, body.again))

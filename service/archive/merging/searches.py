@@ -139,15 +139,7 @@ def resume(session: Session, numbers: Numbers) -> int:
     """
     queued = 0
     for line in numbers.unfinished:
-        request = TuneRequest(
-            trials=line.trials,
-            seconds=line.seconds,
-            seed=line.seed,
-            sampler=line.sampler,
-            peers=line.peers,
-            cache=line.cache,
-        )
-        problem = parse_problem(line.problem)
+        problem, request = parse_problem(line.problem), TuneRequest.of(line)
         made = queue.create_or_join(session, problem, line.target, request, line.toolchain)
         session.flush()
         queued += made.job is not None

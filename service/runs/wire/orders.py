@@ -1,11 +1,12 @@
 """What a run is to do, and how it goes on."""
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import model_validator
+from pydantic import create_model, model_validator
 
+from tilewise.schema.base import declared
 from tilewise.search.progress import Phase, PhaseName
-from tilewise.search.records import CacheMode, TuneRequest
+from tilewise.search.records import TuneRequest
 from tilewise.service.runs.keeper import Order
 from tilewise.service.runs.wire.base import Name, Number, Wire
 
@@ -19,19 +20,21 @@ class BeginWire(Wire):
     toolchain: Name
 
 
-class OrderWire(Wire):
-    """What a run is to do, and the number of the run."""
+class _SubjectWire(Wire):
+    """What a run tunes, and where."""
 
     epoch: Number
     problem: str
     target: str
-    trials: int
-    seconds: float | None
-    seed: int
-    sampler: str
-    peers: bool
-    cache: CacheMode
-    spread: int
+
+
+_FIELDS: dict[str, Any] = {name: (hint, ...) for name, (hint, _) in declared(TuneRequest).items()}
+_Search: Any = create_model("_Search", __base__=_SubjectWire, **_FIELDS)
+
+
+class OrderWire(_Search):  # type: ignore[misc]  # its fields are those of `TuneRequest`
+    """What a run is to do, and the number of the run."""
+
     elapsed_s: float
     request_id: str
 
@@ -49,16 +52,7 @@ class OrderWire(Wire):
 
     def order(self, job_id: int) -> Order:
         """The order that was said."""
-        request = TuneRequest(
-            self.trials,
-            self.seconds,
-            self.seed,
-            self.sampler,
-            self.peers,
-            self.cache,
-            self.spread,
-        )
-        return Order(job_id, self.problem, self.target, request, self.elapsed_s)
+        return Order(job_id, self.problem, self.target, TuneRequest.of(self), self.elapsed_s)
 
 
 class PhaseWire(Wire):

@@ -5,24 +5,16 @@ import sys
 from functools import partial
 
 from tilewise.cli.command import Command
-from tilewise.cli.options import add_stored, backend_of
+from tilewise.cli.options import add_request, add_stored, backend_of
 from tilewise.cli.output import print_result
 from tilewise.cli.progress import progress
 from tilewise.requirements import BASE
-from tilewise.search.records import CACHE_MODES, DEFAULT_SAMPLER, SAMPLERS, TuneRequest
+from tilewise.search.records import CACHE_MODES, TuneRequest
 
 
 def tune(options: argparse.Namespace) -> None:
     """Search for the best schedule, store it, and print it."""
-    request = TuneRequest(
-        options.trials,
-        options.seconds,
-        options.seed,
-        options.sampler,
-        options.peers,
-        options.cache,
-        options.spread,
-    )
+    request = TuneRequest.of(options)
     if ":" in request.sampler and "" not in sys.path:
         sys.path.insert(0, "")  # where a user's own module lies
     work = (options.problem, options.target)
@@ -44,34 +36,7 @@ def show(options: argparse.Namespace) -> None:
 def add_tune_options(parser: argparse.ArgumentParser) -> None:
     """What can be typed after `tilewise tune`."""
     add_stored(parser)
-    parser.add_argument(
-        "--trials", type=int, default=64, metavar="N", help="schedules tried; default: 64"
-    )
-    parser.add_argument("--seconds", type=float, metavar="S", help="for everything")
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="I", help="of sampler and inputs; default: 0"
-    )
-    parser.add_argument(
-        "--sampler",
-        default=DEFAULT_SAMPLER,
-        metavar="NAME",
-        help=f"one of {', '.join(SAMPLERS)}, or MODULE:CLASS, a sampler of Optuna's protocol; "
-        f"default: {DEFAULT_SAMPLER}",
-    )
-    parser.add_argument(
-        "--cache",
-        choices=CACHE_MODES,
-        default="hot",
-        help="cold: operands are evicted before every sample; default: hot",
-    )
-    parser.add_argument(
-        "--spread",
-        type=int,
-        default=1,
-        metavar="N",
-        help="machines of a cluster that may share the search; with --server; default: 1",
-    )
-    parser.add_argument("--peers", action="store_true", help="time OpenBLAS in the same rounds")
+    add_request(parser, TuneRequest)
     parser.add_argument(
         "--again",
         action="store_true",
