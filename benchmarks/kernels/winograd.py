@@ -39,13 +39,17 @@ from tilewise.kernels.nest import count
 from tilewise.kernels.oracle.accuracy import KINDS
 from tilewise.kernels.oracle.operands import empty_aligned
 from tilewise.kernels.problem import Conv2d, Problem, parse_problem
-from tilewise.kernels.schedule import Pack, Register, Schedule, Winograd, loop_nest
+from tilewise.kernels.schedule import Pack, Register, Schedule, Winograd, chosen, loop_nest
 from tilewise.kernels.target import Target, resolve
 from tilewise.search.peers.screen import Bench, screen
 from tilewise.search.peers.variant import PeerAbsentError
 from tilewise.search.runner.child.accuracy import direct_errors, errors_of
 from tilewise.search.runner.child.session import Session
-from tilewise.search.space.algorithms import LEAST_CHANNELS, LEAST_CHANNELS_OF_STRIDED, steps_of
+from tilewise.search.space.algorithms import (
+    LEAST_CHANNELS,
+    LEAST_CHANNELS_OF_STRIDED,
+    algorithms_of,
+)
 from tilewise.search.space.workload import Workload
 from tilewise.search.timing.measure import interleave
 
@@ -183,11 +187,11 @@ def least_of_all(problem: Problem, target: Target, peak: float, copying: float) 
 
     Of a problem that a search has no such method for it is what the direct one takes at the peak.
     """
-    tile = Register(1, target.lanes(problem.element.name))
-    methods = [(step, Pack("B"), Pack("A")) for step in steps_of(Workload(problem, target))]
-    return min(
-        least_seconds(problem, Schedule((*steps, tile)), peak, copying) for steps in methods or [()]
-    )
+    tile = {"register": (1, target.lanes(problem.element.name))}
+    packed = {"pack_b": True, "pack_a": True}
+    made = [one | packed for one in algorithms_of(Workload(problem, target))] or [{}]
+    schedules = [Schedule(tuple(chosen(problem, one | tile).steps)) for one in made]
+    return min(least_seconds(problem, schedule, peak, copying) for schedule in schedules)
 
 
 def least_seconds(problem: Problem, schedule: Schedule, peak: float, copying: float) -> float:

@@ -4,6 +4,7 @@
 """
 
 from tilewise.kernels.schedule.apply import begin, check_legal, loop_nest
+from tilewise.kernels.schedule.choices import chosen, with_panels_fetched
 from tilewise.kernels.schedule.computing import instruction_of, with_instruction
 from tilewise.kernels.schedule.model import Schedule, fast_algorithm
 from tilewise.kernels.steps import (
@@ -45,8 +46,10 @@ __all__ = [
     "Winograd",
     "begin",
     "check_legal",
+    "chosen",
     "fast_algorithm",
     "instruction_of",
     "loop_nest",
     "with_instruction",
+    "with_panels_fetched",
 ]

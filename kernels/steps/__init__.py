@@ -5,8 +5,10 @@ import below, or a class of any other module that registers itself.
 """
 
 from tilewise.kernels.steps.base import (
+    STEP_OF_CHOICE,
     STEPS,
     OperandName,
+    Part,
     Phase,
     Place,
     Step,
@@ -34,6 +36,7 @@ from tilewise.kernels.steps.winograd import Winograd
 
 __all__ = [
     "STEPS",
+    "STEP_OF_CHOICE",
     "InstructionChoice",
     "Interleave",
     "Jam",
@@ -41,6 +44,7 @@ __all__ = [
     "OperandName",
     "Pack",
     "Parallel",
+    "Part",
     "Phase",
     "Place",
     "Prefetch",

@@ -7,11 +7,11 @@ register tile that it is a multiple of, a pack the panels that it fills.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.nest import Nest
@@ -55,12 +55,25 @@ class Step(ABC):
         phase: when it is applied.
         words: the values that a field of text can have; other fields are sizes of at least 1, and
             `dim` is a name.
+        choices: the choices of a search that the step is made of (`chosen`).
     """
 
     name: ClassVar[str]
     place: ClassVar[Place] = Place.LOOPS
     phase: ClassVar[Phase] = Phase.LOOPS
     words: ClassVar[Mapping[str, Collection[str]]] = {}
+    choices: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def chosen(cls, choice: str, value: Any, part: "Part") -> "Iterable[Step]":
+        """Return the steps that one of `choices` means; none where it has no effect.
+
+        Args:
+            choice: its name.
+            value: what was chosen.
+            part: what the steps so far have left to one thread.
+        """
+        return ()
 
     def to_json(self) -> StepJson:
         """Return `{"step": name, ...fields}`."""
@@ -86,8 +99,26 @@ class Step(ABC):
         return " ".join([self.name, *(f"{f.name}={getattr(self, f.name)}" for f in fields(self))])
 
 
+@dataclass
+class Part:
+    """One thread's part of a nest, while the steps of a schedule are chosen.
+
+    Attributes:
+        nest: of the algorithm and the micro-kernel, which are chosen first.
+        extents: of the part; division among threads makes them smaller.
+        steps: so far, in the order of the schedule.
+    """
+
+    nest: Nest
+    extents: dict[str, int]
+    steps: list[Step] = field(default_factory=list)
+
+
 STEPS: dict[str, type[Step]] = {}
 """Every step by its name in JSON, in the order of registration."""
+
+STEP_OF_CHOICE: dict[str, type[Step]] = {}
+"""The step that each choice of a search makes."""
 
 RETIRED: dict[str, type[Step]] = {}
 """Steps that earlier versions had: they can be read, and are refused by every nest."""
@@ -97,12 +128,18 @@ def register_step(kind: type[Step]) -> type[Step]:
     """Add a step to those that schedules can have; a class decorator.
 
     Raises:
-        ValueError: a step has the name, or had it in an earlier version.
+        ValueError: a step has the name, or had it in an earlier version, or is made of one of the
+            choices.
     """
     if kind.name in STEPS or kind.name in RETIRED:
         taken = (STEPS | RETIRED)[kind.name].__name__
         raise ValueError(f"step {kind.name!r} is registered as {taken}; give another name")
+    for choice in kind.choices:
+        if choice in STEP_OF_CHOICE:
+            taken = STEP_OF_CHOICE[choice].__name__
+            raise ValueError(f"choice {choice!r} makes the step {taken}; give another name")
     STEPS[kind.name] = kind
+    STEP_OF_CHOICE.update(dict.fromkeys(kind.choices, kind))
     return kind
 
 
@@ -114,6 +151,8 @@ def registered(kind: type[Step]) -> Iterator[None]:
         yield
     finally:
         del STEPS[kind.name]
+        for choice in kind.choices:
+            del STEP_OF_CHOICE[choice]
 
 
 def step_from_json(source: object) -> Step:

@@ -1,12 +1,12 @@
 """`instruction`: multiply and add by one of several instructions."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tilewise.kernels.instructions import NAMES, WITH_CHOICE, known
 from tilewise.kernels.nest import Compute, Nest
-from tilewise.kernels.steps.base import Phase, Place, Step, register_step
+from tilewise.kernels.steps.base import Part, Phase, Place, Step, register_step
 
 
 @register_step
@@ -31,7 +31,13 @@ class InstructionChoice(Step):
     place: ClassVar[Place] = Place.INSTRUCTION
     phase: ClassVar[Phase] = Phase.FINISH
     words: ClassVar[Mapping[str, Collection[str]]] = {"op": NAMES}
+    choices: ClassVar[tuple[str, ...]] = ("instruction",)
     op: str
+
+    @classmethod
+    def chosen(cls, choice: str, value: Any, part: Part) -> Iterable[Step]:
+        """Return the step, where there is an instruction to choose."""
+        return [cls(value)] if value else []
 
     def check(self, nest: Nest) -> None:
         """Raise unless some target has the instruction for the type and form of the reduction."""

@@ -1,10 +1,11 @@
 """`interleave`: take the rows of a k-block from several parts of the reduction."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tilewise.kernels.nest import Loop, LoopKind, Nest
-from tilewise.kernels.steps.base import Phase, Place, Step, register_step
+from tilewise.kernels.steps.base import Part, Phase, Place, Step, register_step
 
 
 @register_step
@@ -28,8 +29,14 @@ class Interleave(Step):
     name: ClassVar[str] = "interleave"
     place: ClassVar[Place] = Place.INTERLEAVE
     phase: ClassVar[Phase] = Phase.FINISH
+    choices: ClassVar[tuple[str, ...]] = ("streams",)
     dim: str
     streams: int
+
+    @classmethod
+    def chosen(cls, choice: str, value: Any, part: Part) -> Iterable[Step]:
+        """Return the step for several streams."""
+        return [cls(part.nest.k, value)] if value > 1 else []
 
     def check(self, nest: Nest) -> None:
         """Raise unless each stream has the same number of rows of a sweep's k-block."""

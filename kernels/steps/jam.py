@@ -1,10 +1,11 @@
 """`jam`: put iterations of an outer loop into the register tile."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tilewise.kernels.nest import Compute, Loop, LoopKind, Nest, Node
-from tilewise.kernels.steps.base import Phase, Place, Step, register_step
+from tilewise.kernels.steps.base import Part, Phase, Place, Step, register_step
 
 
 @register_step
@@ -28,8 +29,14 @@ class Jam(Step):
     name: ClassVar[str] = "jam"
     place: ClassVar[Place] = Place.JAM
     phase: ClassVar[Phase] = Phase.MICRO_KERNEL
+    choices: ClassVar[tuple[str, ...]] = ("lines",)
     dim: str
     factor: int
+
+    @classmethod
+    def chosen(cls, choice: str, value: Any, part: Part) -> Iterable[Step]:
+        """Return the step for several lines."""
+        return [cls("oh", value)] if value > 1 else []
 
     def check(self, nest: Nest) -> None:
         """Raise unless lines of a depthwise result are outside of the tile's rows."""

@@ -1,10 +1,11 @@
 """`nontemporal`: write the result past the caches."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from tilewise.kernels.nest import Nest, Store
-from tilewise.kernels.steps.base import Phase, Place, Step, register_step
+from tilewise.kernels.steps.base import Part, Phase, Place, Step, register_step
 
 
 @register_step
@@ -27,7 +28,13 @@ class Nontemporal(Step):
     place: ClassVar[Place] = Place.STORE
     phase: ClassVar[Phase] = Phase.FINISH
     words: ClassVar[dict[str, tuple[str, ...]]] = {"operand": ("C",)}
+    choices: ClassVar[tuple[str, ...]] = ("nontemporal",)
     operand: Literal["C"] = "C"
+
+    @classmethod
+    def chosen(cls, choice: str, value: Any, part: Part) -> Iterable[Step]:
+        """Return the step where it is wanted."""
+        return [cls()] if value else []
 
     def check(self, nest: Nest) -> None:
         """Raise unless each element is stored once, in whole lines of the cache."""

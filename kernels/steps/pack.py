@@ -1,10 +1,11 @@
 """`pack`: copy the block of an operand to contiguous memory."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tilewise.kernels.nest import Fetched, Layout, Nest, Role, Stage
-from tilewise.kernels.steps.base import OperandName, Step, register_step
+from tilewise.kernels.steps.base import OperandName, Part, Step, register_step
 
 
 @register_step
@@ -29,7 +30,13 @@ class Pack(Step):
 
     name: ClassVar[str] = "pack"
     words: ClassVar[dict[str, tuple[str, ...]]] = {"operand": ("A", "B")}
+    choices: ClassVar[tuple[str, ...]] = ("pack_a", "pack_b")
     operand: OperandName
+
+    @classmethod
+    def chosen(cls, choice: str, value: Any, part: Part) -> Iterable[Step]:
+        """Return the pack of the operand, where it is wanted."""
+        return [cls("A" if choice == "pack_a" else "B")] if value else []
 
     def check(self, nest: Nest) -> None:
         """Raise unless the operand is read in place so far, one single block of it at a time."""

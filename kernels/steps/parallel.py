@@ -1,10 +1,11 @@
 """`parallel`: divide a dim of the result among threads."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tilewise.kernels.nest import Loop, LoopKind, Nest, Stage
-from tilewise.kernels.steps.base import Step, register_step
+from tilewise.kernels.steps.base import Part, Step, register_step
 from tilewise.kernels.steps.tile import check_dim_of_result
 
 
@@ -25,8 +26,30 @@ class Parallel(Step):
     """
 
     name: ClassVar[str] = "parallel"
+    choices: ClassVar[tuple[str, ...]] = ("parallel",)
     dim: str
     parts: int
+
+    @classmethod
+    def chosen(cls, choice: str, value: Any, part: Part) -> Iterable[Step]:
+        """Yield the steps of a division such as `n=2` or `m=2,n=4`, and cut the part.
+
+        A dim is divided in no more parts than it has register tiles. What divides images, lines or
+        pixels of the direct method divides the tiles of an algorithm.
+        """
+        nest = part.nest
+        wanted = dict.fromkeys((nest.row, nest.col), 1) if nest.algorithm else {}
+        for text in value.split(","):
+            dim, _, parts = text.partition("=")
+            if parts:
+                dim = dim if dim in nest.extents else nest.row
+                wanted[dim] = wanted.get(dim, 1) * int(parts)
+        for dim, most in wanted.items():
+            extent, unit = part.extents[dim], nest.unit(dim)
+            parts_of_dim = min(most, -(-extent // unit))
+            if parts_of_dim > 1:
+                part.extents[dim] = part_size(extent, parts_of_dim, unit)
+                yield cls(dim, parts_of_dim)
 
     def check(self, nest: Nest) -> None:
         """Raise unless it is the first loop over its dim, and every thread has a part."""

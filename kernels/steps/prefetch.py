@@ -1,10 +1,14 @@
 """`prefetch`: bring what is read next closer while the present block is computed on."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tilewise.kernels.nest import Fetch, Fetched, Loop, LoopKind, Nest, Stage
-from tilewise.kernels.steps.base import OperandName, Step, register_step
+from tilewise.kernels.steps.base import OperandName, Part, Step, register_step
+from tilewise.kernels.steps.pack import Pack
+from tilewise.kernels.steps.stream import Stream
+from tilewise.kernels.steps.tile import Tile
 
 PANEL_DISTANCE = 16384
 """On Zen 5, m=16, n=11008, k=4096 in bf16 takes 9.5 ms without, 4.0 with 4 KiB, 3.3 with 8, 3.2
@@ -46,7 +50,21 @@ class Prefetch(Step):
 
     name: ClassVar[str] = "prefetch"
     words: ClassVar[dict[str, tuple[str, ...]]] = {"operand": ("A", "B")}
+    choices: ClassVar[tuple[str, ...]] = ("prefetch",)
     operand: OperandName
+
+    @classmethod
+    def chosen(cls, choice: str, value: Any, part: Part) -> Iterable[Step]:
+        """Return the step, where there is a next block or panel of B."""
+        if not value:
+            return []
+        nest, b = part.nest, part.nest.operand("B")
+        has_panels = b.is_constant and any(step == Pack("B") for step in part.steps)
+        moves = any(
+            isinstance(step, Tile | Stream) and step.dim in (nest.col, nest.k)
+            for step in part.steps
+        )
+        return [cls("B")] if nest.algorithm or has_panels or moves else []
 
     def fetch(self, nest: Nest) -> Fetch:
         """Return the prefetch; ScheduleError where there is nothing that comes next."""

@@ -1,10 +1,11 @@
 """`register`: the tile of C that stays in registers."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from tilewise.kernels.nest import Loop, LoopKind, MicroTile, Nest, Node
-from tilewise.kernels.steps.base import Phase, Place, Step, register_step
+from tilewise.kernels.steps.base import Part, Phase, Place, Step, register_step
 
 
 @register_step
@@ -30,9 +31,15 @@ class Register(Step):
     place: ClassVar[Place] = Place.REGISTER
     phase: ClassVar[Phase] = Phase.MICRO_KERNEL
     words: ClassVar[dict[str, tuple[str, ...]]] = {"outer": ("rows", "cols")}
+    choices: ClassVar[tuple[str, ...]] = ("register",)
     rows: int
     cols: int
     outer: Literal["rows", "cols"] = "cols"
+
+    @classmethod
+    def chosen(cls, choice: str, value: Any, part: Part) -> Iterable[Step]:
+        """Return the step of rows, columns and the outermost loop."""
+        return [cls(*value)]
 
     def check(self, nest: Nest) -> None:
         """Raise unless rows exist and columns are whole groups, where columns span groups."""

@@ -1,10 +1,11 @@
 """`split`: sum the reduction in partial sums."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tilewise.kernels.nest import Compute, Nest
-from tilewise.kernels.steps.base import Phase, Place, Step, register_step
+from tilewise.kernels.steps.base import Part, Phase, Place, Step, register_step
 
 MOST_LANES = 256
 
@@ -28,8 +29,14 @@ class Split(Step):
     name: ClassVar[str] = "split"
     place: ClassVar[Place] = Place.SPLIT
     phase: ClassVar[Phase] = Phase.MICRO_KERNEL
+    choices: ClassVar[tuple[str, ...]] = ("lanes",)
     dim: str
     lanes: int
+
+    @classmethod
+    def chosen(cls, choice: str, value: Any, part: Part) -> Iterable[Step]:
+        """Return the step for several lanes."""
+        return [cls(part.nest.k, value)] if value > 1 else []
 
     def check(self, nest: Nest) -> None:
         """Raise unless it is a matmul's reduction, along which rows of A are contiguous."""

@@ -1,9 +1,9 @@
 """`strassen`: multiply sums of blocks, by fewer products."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tilewise.kernels.fast_algorithms import LEVELS, STRASSEN, BilinearAlgorithm
 from tilewise.kernels.nest import Axis, Nest, Operand, Term, nest_of
@@ -15,7 +15,7 @@ from tilewise.kernels.steps.algorithm import (
     AlgorithmStep,
     transformed_nest,
 )
-from tilewise.kernels.steps.base import register_step
+from tilewise.kernels.steps.base import Part, Step, register_step
 
 if TYPE_CHECKING:
     from tilewise.kernels.problem.keys import Array
@@ -60,6 +60,7 @@ class Strassen(AlgorithmStep):
     """
 
     name: ClassVar[str] = "strassen"
+    choices: ClassVar[tuple[str, ...]] = ("strassen",)
     levels: int
 
     @property
@@ -71,6 +72,11 @@ class Strassen(AlgorithmStep):
     def label(self) -> str:
         """Return what users read in tables."""
         return f"strassen {self.levels}"
+
+    @classmethod
+    def chosen(cls, choice: str, value: Any, part: Part) -> Iterable[Step]:
+        """Return the step of a number of levels."""
+        return [cls(value)]
 
     def check(self, nest: Nest) -> None:
         """Raise unless it is a product of matrices that can be cut so often."""

@@ -1,10 +1,11 @@
 """`stream`: visit the reduction in k-blocks."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tilewise.kernels.nest import Loop, LoopKind, Nest, Stage
-from tilewise.kernels.steps.base import Step, register_step
+from tilewise.kernels.steps.base import Part, Step, register_step
 from tilewise.kernels.steps.sweep import MOST_ROWS_OF_B
 from tilewise.kernels.steps.tile import check_fetched_block
 
@@ -24,8 +25,15 @@ class Stream(Step):
     """
 
     name: ClassVar[str] = "stream"
+    choices: ClassVar[tuple[str, ...]] = ("depth",)
     dim: str
     depth: int
+
+    @classmethod
+    def chosen(cls, choice: str, value: Any, part: Part) -> Iterable[Step]:
+        """Return the step of a k-block that cuts the reduction; that of a sweep has to be there."""
+        nest = part.nest
+        return [cls(nest.k, value)] if nest.is_skinny or value < part.extents[nest.k] else []
 
     def check(self, nest: Nest) -> None:
         """Raise unless it is the only loop over k-blocks, outside of all stages."""
@@ -46,3 +54,17 @@ class Stream(Step):
     def apply(self, nest: Nest) -> Nest:
         """Put a loop over the reduction around the macro-kernel."""
         return nest.around(Loop(self.dim, self.depth, LoopKind.K_BLOCK))
+
+
+def balanced_depth(extent: int, wanted: int, unit: int = 1) -> int:
+    """Return the depth near `wanted` that cuts `extent` in equal k-blocks, the last one shorter.
+
+    Args:
+        extent: of the reduction.
+        wanted: elements; 0 for the whole.
+        unit: elements that an instruction multiplies at once; a k-block is whole units.
+    """
+    if wanted == 0 or wanted >= extent:
+        return extent
+    count = max(1, round(extent / wanted))
+    return min(extent, -(-extent // (count * unit)) * unit)

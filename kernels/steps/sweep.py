@@ -1,10 +1,11 @@
 """`sweep`: visit all columns of a k-block inside the micro-kernel (skinny GEMM)."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tilewise.kernels.nest import Loop, LoopKind, Nest
-from tilewise.kernels.steps.base import Phase, Place, Step, register_step
+from tilewise.kernels.steps.base import Part, Phase, Place, Step, register_step
 
 MOST_ROWS_OF_B = 64  # side by side; the code has a pointer for each
 
@@ -29,7 +30,13 @@ class Sweep(Step):
     name: ClassVar[str] = "sweep"
     place: ClassVar[Place] = Place.SWEEP
     phase: ClassVar[Phase] = Phase.MICRO_KERNEL
+    choices: ClassVar[tuple[str, ...]] = ("sweep",)
     dim: str
+
+    @classmethod
+    def chosen(cls, choice: str, value: Any, part: Part) -> Iterable[Step]:
+        """Return the step where it is wanted."""
+        return [cls(part.nest.col)] if value else []
 
     def check(self, nest: Nest) -> None:
         """Raise unless rows of B can be read side by side, for one tile of rows after another."""

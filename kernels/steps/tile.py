@@ -1,10 +1,13 @@
 """`tile`: visit a dim of the result in blocks."""
 
+import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from math import log
+from typing import Any, ClassVar
 
 from tilewise.kernels.nest import Fetched, Loop, LoopKind, Nest, Role
-from tilewise.kernels.steps.base import Step, register_step
+from tilewise.kernels.steps.base import Part, Step, register_step
 
 
 @register_step
@@ -19,8 +22,28 @@ class Tile(Step):
     """
 
     name: ClassVar[str] = "tile"
+    choices: ClassVar[tuple[str, ...]] = ("lead", "cols", "rows", "image_rows")
     dim: str
     size: int
+
+    @classmethod
+    def chosen(cls, choice: str, value: Any, part: Part) -> Iterable[Step]:
+        """Return the steps of blocks of about a size, 0 for the whole.
+
+        Of `lead` the value is whether dims that are visited alone are there. Lines of an image are
+        cut in blocks of one image at a time.
+        """
+        nest, steps = part.nest, list[Step]()
+        if choice == "lead":
+            return visited_alone(nest) if value else ()
+        if choice == "cols":
+            dim = "co" if nest.group else nest.col
+        else:
+            dim = nest.row if choice == "rows" else "oh"
+        if choice == "image_rows" and (not nest.group or nest.extent("n") > 1):
+            steps.append(cls("n", 1))
+        size = equal_block(part.extents[dim], value, nest.unit(dim))
+        return [*steps, cls(dim, size)] if size < part.extents[dim] else steps
 
     def check(self, nest: Nest) -> None:
         """Raise unless blocks are whole register tiles of the enclosing block."""
@@ -64,3 +87,23 @@ def check_fetched_block(step: Step, nest: Nest, dim: str) -> None:
     if is_fetched and not nest.stage("B") and dim in (nest.col, nest.k):
         why = f"loops over {nest.col} and {nest.k} come before the prefetch of a B in place"
         raise step.refused(nest, why)
+
+
+@functools.lru_cache(maxsize=4096)
+def equal_block(extent: int, wanted: int, unit: int) -> int:
+    """Return the multiple of `unit` near `wanted` that cuts the panels of `extent` in equal blocks.
+
+    Args:
+        extent: of a dim.
+        wanted: size of a block; 0 for the whole.
+        unit: of the dim, such as the columns of a register tile.
+    """
+    panels = -(-extent // unit)
+    if wanted == 0 or wanted >= extent:
+        return panels * unit
+    return unit * min(_divisors(panels), key=lambda d: abs(log(d * unit / wanted)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _divisors(number: int) -> tuple[int, ...]:
+    return tuple(d for d in range(1, number + 1) if number % d == 0)

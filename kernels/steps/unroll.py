@@ -1,10 +1,11 @@
 """`unroll`: unroll the micro-kernel's reduction loop."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tilewise.kernels.nest import Compute, Nest
-from tilewise.kernels.steps.base import Phase, Place, Step, register_step
+from tilewise.kernels.steps.base import Part, Phase, Place, Step, register_step
 
 MOST = 16
 
@@ -22,7 +23,13 @@ class Unroll(Step):
     name: ClassVar[str] = "unroll"
     place: ClassVar[Place] = Place.UNROLL
     phase: ClassVar[Phase] = Phase.FINISH
+    choices: ClassVar[tuple[str, ...]] = ("unroll",)
     factor: int
+
+    @classmethod
+    def chosen(cls, choice: str, value: Any, part: Part) -> Iterable[Step]:
+        """Return the step for several iterations."""
+        return [cls(value)] if value > 1 else []
 
     def check(self, nest: Nest) -> None:
         """Raise where the micro-kernel has no loop of its own over the reduction."""

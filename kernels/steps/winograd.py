@@ -1,8 +1,8 @@
 """`winograd`: compute a convolution in tiles, by Winograd transforms."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tilewise.kernels.fast_algorithms import (
     SIDES,
@@ -20,7 +20,7 @@ from tilewise.kernels.steps.algorithm import (
     AlgorithmStep,
     transformed_nest,
 )
-from tilewise.kernels.steps.base import register_step
+from tilewise.kernels.steps.base import Part, Step, register_step
 
 if TYPE_CHECKING:
     from tilewise.kernels.problem.keys import Array
@@ -67,6 +67,7 @@ class Winograd(AlgorithmStep):
     """
 
     name: ClassVar[str] = "winograd"
+    choices: ClassVar[tuple[str, ...]] = ("winograd",)
     output: int
 
     @property
@@ -78,6 +79,11 @@ class Winograd(AlgorithmStep):
     def label(self) -> str:
         """Return what users read in tables."""
         return f"winograd F{self.output}"
+
+    @classmethod
+    def chosen(cls, choice: str, value: Any, part: Part) -> Iterable[Step]:
+        """Return the step of an output."""
+        return [cls(value)]
 
     def check(self, nest: Nest) -> None:
         """Raise unless the convolution's filter and stride have such tiles."""

@@ -31,7 +31,7 @@ from tilewise.search.model.amounts import (
 from tilewise.search.model.traffic import add_packs, add_reads, sizes_of
 from tilewise.search.model.transformed import transformed_amounts
 from tilewise.search.model.windows import window_amounts
-from tilewise.search.space.algorithms import step_of
+from tilewise.search.space.algorithms import algorithm_of
 from tilewise.search.space.points import Point, TilePoint
 from tilewise.search.space.space import Space
 from tilewise.search.space.workload import Workload
@@ -81,8 +81,8 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
     workload, shape = space.workload, point["tile"]
     if workload.nest.group:
         return window_amounts(space, point)
-    if (method := step_of(point)) is not None:
-        return transformed_amounts(space, point, method)
+    if algorithm_of(point):
+        return transformed_amounts(space, point)
     if shape.kind == "split":
         return _split_amounts(workload, shape, int(point["unroll"]))
     if shape.kind == "sweep":

@@ -10,9 +10,9 @@ from itertools import product
 from math import gcd
 
 from tilewise.kernels.nest import Role
+from tilewise.kernels.steps.tile import equal_block
 from tilewise.search.model.traffic import L2_WAYS, OWN_SHARE, PAGE_BYTES
 from tilewise.search.space.algorithms import ALGORITHM, DIRECT, WANTED
-from tilewise.search.space.division import equal_block
 from tilewise.search.space.points import WHOLE, Point, TilePoint
 from tilewise.search.space.space import Space
 from tilewise.search.space.tiles import (

@@ -26,7 +26,7 @@ from tilewise.search.model.initial_candidates import (
     streamed_points,
     swept_points,
 )
-from tilewise.search.space.algorithms import ALGORITHM, DIRECT, EFFECTIVE, WANTED, step_of
+from tilewise.search.space.algorithms import ALGORITHM, DIRECT, EFFECTIVE, WANTED, algorithm_of
 from tilewise.search.space.parameters import Parameter, RegisterTile, Size
 from tilewise.search.space.points import WHOLE, Point, Value
 from tilewise.search.space.schedules import schedule_of
@@ -78,10 +78,10 @@ def _diverse(model: Model, most: int, algorithms: Sequence[str]) -> list[Point]:
     points = list(islice(_legal(model, algorithms), EXAMINED_RATIO * most))
     leaders: dict[object, Point] = {}
     for point in points:
-        tile, method = point["tile"], step_of(point)
+        tile = point["tile"]
         is_outer = tile.kind == "outer"
         kind: object = (point["pack_a"], point["pack_b"]) if is_outer else point["unroll"]
-        kind = kind if method is None else method
+        kind = point[ALGORITHM] if algorithm_of(point) else kind
         if len(leaders) < DIVERSE_PROPOSALS:
             leaders.setdefault((tile, kind), point)
     chosen = list(leaders.values())
@@ -166,7 +166,7 @@ def _descend(space: Space, point: Point, cost: Callable[[Point], float]) -> None
     # The model was fitted on one thread, and is not asked about a division among several.
     fixed = ("parallel", ALGORITHM)
     moving = [p for p in space.parameters if p.name not in fixed]
-    if step_of(point) is not None:
+    if algorithm_of(point):
         moving = [p for p in moving if p.name in EFFECTIVE]
     for _ in range(MAX_SWEEPS):
         before = cost(point)

@@ -7,8 +7,9 @@ from functools import lru_cache
 from math import ceil, gcd
 from typing import NamedTuple
 
+from tilewise.kernels.steps.stream import balanced_depth
+from tilewise.kernels.steps.tile import equal_block
 from tilewise.kernels.target.cores import LINE_BYTES
-from tilewise.search.space.division import balanced_chunk, equal_block
 from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
 from tilewise.search.space.workload import Workload
@@ -109,7 +110,7 @@ def _across(width: int, wanted: int, unit: int) -> tuple[int, int, int, int]:
 @lru_cache(maxsize=4096)
 def _deep(reduction: int, wanted: int, unit: int) -> tuple[int, int]:
     """Depth and number of chunks of about `wanted` elements, whole `unit`s each."""
-    depth = balanced_chunk(reduction, wanted, unit)
+    depth = balanced_depth(reduction, wanted, unit)
     return depth, ceil(reduction / depth)
 
 

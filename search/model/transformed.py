@@ -9,8 +9,9 @@ cache if the first does not hold one.
 from math import ceil, hypot, prod
 from typing import NamedTuple
 
-from tilewise.kernels.schedule import begin
-from tilewise.kernels.steps.algorithm import POINT, AlgorithmStep
+from tilewise.kernels.schedule import chosen
+from tilewise.kernels.steps.algorithm import POINT
+from tilewise.kernels.steps.tile import equal_block
 from tilewise.kernels.target.cores import LINE_BYTES, Core
 from tilewise.kernels.target.costs import FarCache, Streams
 from tilewise.search.model.amounts import (
@@ -25,10 +26,10 @@ from tilewise.search.model.traffic import OWN_SHARE
 from tilewise.search.space.algorithms import (
     PAST_CACHES,
     WANTED,
+    algorithm_of,
     channels_of,
     fetches_panels,
 )
-from tilewise.search.space.division import equal_block
 from tilewise.search.space.points import Point, TilePoint
 from tilewise.search.space.space import Space
 
@@ -74,11 +75,14 @@ class _Filter(NamedTuple):
         return waits
 
 
-def transformed_amounts(space: Space, point: Point, method: AlgorithmStep) -> dict[str, float]:
+def transformed_amounts(space: Space, point: Point) -> dict[str, float]:
     """The amounts of one run of one thread."""
     workload, shape = space.workload, point["tile"]
     rows, cols = shape.rows, shape.cols(workload.lanes)
-    extents, nest = space.part_of(point, rows, cols), begin(space.problem, method)
+    extents, nest = (
+        space.part_of(point, rows, cols),
+        chosen(space.problem, algorithm_of(point)).nest,
+    )
     assert nest.algorithm is not None
     tiles, channels, depth = extents[nest.row], extents[nest.col], extents[nest.k]
     points = extents[POINT]

@@ -5,12 +5,12 @@ A workload that has such an algorithm has two parameters more: `algorithm` and, 
 method; the parameters that say how the direct method packs and cuts have no effect.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 
 from tilewise.kernels.nest import Nest
-from tilewise.kernels.schedule import Strassen, Winograd, begin
-from tilewise.kernels.steps.algorithm import POINT, AlgorithmStep
+from tilewise.kernels.schedule import chosen
+from tilewise.kernels.steps.algorithm import POINT
 from tilewise.kernels.steps.strassen import matrix_of, why_not_strassen
 from tilewise.kernels.steps.winograd import why_not_winograd
 from tilewise.kernels.target.cores import LINE_BYTES
@@ -118,7 +118,7 @@ def outputs_of(workload: Workload) -> tuple[int, ...]:
 
 def nest_of_tiles(workload: Workload, output: int) -> Nest:
     """The products of transformed tiles of so many outputs, with no other step."""
-    return begin(workload.problem, Winograd(output))
+    return chosen(workload.problem, {"winograd": output}).nest
 
 
 def has_large_filter(workload: Workload) -> bool:
@@ -140,22 +140,22 @@ EFFECTIVE = ("tile", "unroll", "cols", "rows", "prefetch", WANTED, PAST_CACHES)
 
 WANTED_TILES = (8, 12, 16, 24, 32, 48, 64, 96, 128)
 
-METHODS: dict[str, tuple[Callable[[int], AlgorithmStep], Callable[[Workload], tuple[int, ...]]]] = {
-    Winograd.name: (Winograd, outputs_of),
-    Strassen.name: (Strassen, levels_of),
-}
-"""What makes the step of a method from its size, and the sizes that a workload is offered."""
+Algorithm = dict[str, int]
+"""The step of an algorithm and its size, such as `{"winograd": 4}`; empty for the direct method."""
 
 
-def method_parameters(workload: Workload) -> tuple[Parameter, ...]:
-    """What a point says beside the parameters of the direct method."""
-    steps = steps_of(workload)
-    if not steps:
+def algorithm_parameters(workload: Workload) -> tuple[Parameter, ...]:
+    """Return what a point says beside the parameters of the direct method."""
+    algorithms = algorithms_of(workload)
+    if not algorithms:
         return ()
-    names = (f"{step.name}{step.size}" for step in steps)
-    tiles = Size.below(WANTED, WANTED_TILES, max(rows_of_methods(workload)))
-    chosen = (Choice(ALGORITHM, (DIRECT, *names)), tiles)
-    return (*chosen, Choice(PAST_CACHES, (False, True))) if has_far_result(workload) else chosen
+    names = (f"{name}{size}" for one in algorithms for name, size in one.items())
+    tiles = Size.below(WANTED, WANTED_TILES, max(rows_of_algorithms(workload)))
+    parameters = (Choice(ALGORITHM, (DIRECT, *names)), tiles)
+    return (
+        *parameters,
+        *([Choice(PAST_CACHES, (False, True))] if has_far_result(workload) else ()),
+    )
 
 
 def fetches_panels(workload: Workload) -> bool:
@@ -163,25 +163,23 @@ def fetches_panels(workload: Workload) -> bool:
     return bool(levels_of(workload)) or has_large_filter(workload)
 
 
-def steps_of(workload: Workload) -> tuple[AlgorithmStep, ...]:
-    """The steps that make other methods than the direct one of a workload's schedule."""
-    return tuple(make(size) for make, sizes in METHODS.values() for size in sizes(workload))
+def algorithms_of(workload: Workload) -> list[Algorithm]:
+    """Return the algorithms that a workload is offered beside the direct method."""
+    outputs = [{"winograd": output} for output in outputs_of(workload)]
+    return [*outputs, *({"strassen": levels} for levels in levels_of(workload))]
 
 
-def rows_of_methods(workload: Workload) -> list[int]:
-    """The rows of each of these methods' products."""
-    nests = (begin(workload.problem, step) for step in steps_of(workload))
+def rows_of_algorithms(workload: Workload) -> list[int]:
+    """Return the rows of each of these algorithms' products."""
+    nests = (chosen(workload.problem, one).nest for one in algorithms_of(workload))
     return [nest.extent(nest.row) for nest in nests]
 
 
-def step_of(point: Point) -> AlgorithmStep | None:
-    """The step that makes the method of a point; None for the direct one."""
-    chosen = str(point.get(ALGORITHM, DIRECT))
-    if chosen == DIRECT:
-        return None
-    name = chosen.rstrip("0123456789")
-    make, _ = METHODS[name]
-    return make(int(chosen.removeprefix(name)))
+def algorithm_of(point: Point) -> Algorithm:
+    """Return the algorithm of a point."""
+    name = str(point.get(ALGORITHM, DIRECT))
+    step = name.rstrip("0123456789")
+    return {} if name == DIRECT else {step: int(name.removeprefix(step))}
 
 
 def nearest_algorithm(names: Sequence[Value], wanted: Value) -> Value:
@@ -189,17 +187,15 @@ def nearest_algorithm(names: Sequence[Value], wanted: Value) -> Value:
 
     Of two as near, that with the larger tiles; the direct method where there is none of its kind.
     """
-    own = step_of({ALGORITHM: wanted})
-    alike = [name for name in names if type(step_of({ALGORITHM: name})) is type(own)]
-    if own is None or not alike:
-        return DIRECT
-
-    def far(name: Value) -> tuple[int, int]:
-        step = step_of({ALGORITHM: name})
-        assert step is not None
-        return abs(step.size - own.size), -step.size
-
-    return min(alike, key=far)
+    own = algorithm_of({ALGORITHM: wanted})
+    sizes = {name: algorithm_of({ALGORITHM: name}) for name in names}
+    alike = {
+        name: (abs(size - own[step]), -size)
+        for name, one in sizes.items()
+        for step, size in one.items()
+        if step in own
+    }
+    return min(alike, key=lambda name: alike[name], default=DIRECT)
 
 
 def channels_of(workload: Workload) -> str:

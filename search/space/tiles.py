@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from tilewise.kernels.steps.winograd import outputs_of, why_not_winograd
 from tilewise.kernels.target.cores import LINE_BYTES
-from tilewise.search.space.algorithms import fetches_panels, nest_of_tiles, rows_of_methods
+from tilewise.search.space.algorithms import fetches_panels, nest_of_tiles, rows_of_algorithms
 from tilewise.search.space.points import TilePoint
 from tilewise.search.space.workload import Workload
 
@@ -78,7 +78,7 @@ def tall_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
     if workload.target.core.far_l3 is None or not fetches_panels(workload):
         return ()
     most = workload.target.vector_registers - 2
-    rows = sorted(set(rows_of_methods(workload)))
+    rows = sorted(set(rows_of_algorithms(workload)))
     return tuple((tall, 1) for tall in rows if MIN_CHAINS <= tall <= most)
 
 

@@ -1,7 +1,7 @@
 """The parameters of a workload: register tiles, packs, sizes of blocks, divisions among threads."""
 
 from tilewise.kernels.arithmetic import must_pack
-from tilewise.search.space.algorithms import fetches_panels, method_parameters
+from tilewise.search.space.algorithms import algorithm_parameters, fetches_panels
 from tilewise.search.space.parameters import Choice, Parameter, RegisterTile, Size
 from tilewise.search.space.points import WHOLE, TilePoint, Value
 from tilewise.search.space.tiles import (
@@ -110,7 +110,7 @@ def parameters_of(workload: Workload) -> tuple[Parameter, ...]:
         chosen.append(Choice("prefetch", (False, True)))
     if workload.has_blocks_ahead:
         chosen.append(Choice("chunks", ("inner", "outer")))
-    chosen += method_parameters(workload)
+    chosen += algorithm_parameters(workload)
     if workload.target.threads > 1:
         chosen.append(Choice("parallel", workload.divisions()))
     return tuple(chosen)

@@ -30,8 +30,7 @@ from tilewise.kernels.oracle.operands import (
     poison,
 )
 from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.kernels.schedule import Pack, Prefetch, Schedule, Step
-from tilewise.kernels.steps import Place
+from tilewise.kernels.schedule import Schedule, with_panels_fetched
 from tilewise.kernels.target.model import Target
 from tilewise.search.networks.costs import Costs, Timed
 from tilewise.search.networks.layouts import Layout
@@ -116,27 +115,12 @@ def with_prefetch(offered: Sequence[Timed]) -> tuple[tuple[Timed, str], ...]:
     """
     found = {one.hash: (one, one.hash) for one in offered}
     for one in _fastest_of_each(offered):
-        steps = Schedule.from_json(list(one.steps)).steps
-        if Prefetch("B") not in steps:
-            schedule = Schedule(_fetched(steps))
-            more = replace(one, hash=schedule.hash, steps=tuple(schedule.to_json()))
+        schedule = Schedule.from_json(list(one.steps))
+        fetched = with_panels_fetched(schedule)
+        if fetched != schedule:
+            more = replace(one, hash=fetched.hash, steps=tuple(fetched.to_json()))
             found.setdefault(more.hash, (more, one.hash))
     return tuple(found.values())
-
-
-def _fetched(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Steps that fetch panels of B ahead, and pack them before the registers if none did.
-
-    A sweep reads B in place by its nature, and stays as it is.
-    """
-    if Pack("B") not in steps:
-        if any(step.place is Place.SWEEP for step in steps):
-            return steps
-        inner = (i for i, step in enumerate(steps) if step.place >= Place.INSTRUCTION)
-        at = next(inner, len(steps))
-        steps = (*steps[:at], Pack("B"), *steps[at:])
-    behind = steps.index(Pack("B")) + 1
-    return (*steps[:behind], Prefetch("B"), *steps[behind:])
 
 
 def _result(executable: Executable, operands: Operands) -> bytes:

@@ -23,8 +23,7 @@ from tilewise.kernels.oracle.accuracy import (
 from tilewise.kernels.oracle.operands import Array, Operands, empty_aligned
 from tilewise.kernels.oracle.reference import reference
 from tilewise.kernels.problem import Conv2d, Problem
-from tilewise.kernels.schedule import Pack, Register, Schedule, Tile, loop_nest
-from tilewise.kernels.steps import Place
+from tilewise.kernels.schedule import Schedule, chosen, loop_nest
 from tilewise.kernels.steps.winograd import outputs_of
 from tilewise.kernels.target.model import Target
 from tilewise.search.runner.protocol import CandidateFailureError
@@ -129,8 +128,8 @@ def _strip(problem: Problem, shape: tuple[int, int], co: int) -> Conv2d:
 def _strips(problem: Conv2d, target: Target) -> dict[Kind, tuple[_Strip, ...]]:
     """The longest and widest strip, of every kind and draw."""
     cols = DIRECT_VECTORS * target.lanes(problem.dtype)
-    direct = Schedule((Pack("B"), Tile("n", 1), Register(DIRECT_ROWS, cols)))
-    run = lower(problem, direct, target)
+    choices = {"pack_b": True, "image_rows": 0, "register": (DIRECT_ROWS, cols)}
+    run = lower(problem, Schedule(tuple(chosen(problem, choices).steps)), target)
 
     def drawn(kind: Kind, seed: int) -> _Strip:
         operands = operands_of_kind(problem, kind, seed)
@@ -143,9 +142,8 @@ def _strips(problem: Conv2d, target: Target) -> dict[Kind, tuple[_Strip, ...]]:
 
 def _on_a_strip(schedule: Schedule) -> Schedule:
     """The steps that decide the rounding, with nothing cut or divided."""
-    assert schedule.algorithm is not None
-    kept = [s for s in schedule.steps if s.place in (Place.REGISTER, Place.UNROLL)]
-    return Schedule((schedule.algorithm, Pack("B"), Pack("A"), *kept))
+    kept = (schedule.algorithm, "pack", "register", "unroll")
+    return Schedule(tuple(step for step in schedule.steps if step in kept or step.name in kept))
 
 
 def _part_of(operands: Operands, part: Conv2d) -> Operands:

@@ -12,7 +12,7 @@ from tilewise.kernels.oracle.operands import Operands, empty_aligned, make_opera
 from tilewise.kernels.oracle.reference import Expected, compare, reference
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Schedule, fast_algorithm
-from tilewise.kernels.steps.algorithm import AlgorithmStep
+from tilewise.kernels.steps import Step
 from tilewise.kernels.target import resolve
 from tilewise.search.runner.child.accuracy import Errors, check_accuracy
 from tilewise.search.runner.child.compiler import compiled
@@ -57,7 +57,7 @@ class Session:
         self.control: tuple[Any, Control] | None = None
         self.screened: dict[str, list[Timed]] = {}
         self.makers: dict[str, Maker] = {}
-        self._expected: dict[AlgorithmStep | None, Expected] = {}
+        self._expected: dict[Step | None, Expected] = {}
         gc.freeze()  # what was imported stays, and need not be looked at again
 
     def call(self, steps: Any) -> BoundCall:

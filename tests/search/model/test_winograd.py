@@ -7,12 +7,11 @@ import pytest
 from tests.search.nests import nest_at
 from tests.search.targets import FAR, WIDE
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Winograd
 from tilewise.kernels.target import Target
 from tilewise.search.model.amounts import AMOUNTS
 from tilewise.search.model.analytical import Model, amounts
 from tilewise.search.model.prior import prior_points
-from tilewise.search.space.algorithms import ALGORITHM, step_of
+from tilewise.search.space.algorithms import ALGORITHM, algorithm_of
 from tilewise.search.space.points import Point, TilePoint
 from tilewise.search.space.space import Space
 
@@ -22,9 +21,7 @@ FIRST = "conv2d:n=1,h=112,w=112,ci=3,co=32,kh=3,kw=3,pad=1,dtype=f32"
 
 def output_of(point: Point) -> int | None:
     """Outputs of the tiles of a point; None for the direct method."""
-    step = step_of(point)
-    assert step is None or isinstance(step, Winograd)
-    return step.output if step else None
+    return algorithm_of(point).get("winograd")
 
 
 def model(text: str, target: Target = WIDE) -> Model:

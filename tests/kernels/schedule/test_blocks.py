@@ -1,13 +1,14 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewise.search.space.division import balanced_chunk, equal_block
+from tilewise.kernels.steps.stream import balanced_depth
+from tilewise.kernels.steps.tile import equal_block
 
 
 @settings(deadline=None)
 @given(st.integers(1, 5000), st.sampled_from([0, 64, 100, 512, 6000]))
 def test_chunks_are_balanced(extent: int, wanted: int) -> None:
-    chunk = balanced_chunk(extent, wanted)
+    chunk = balanced_depth(extent, wanted)
     chunks = -(-extent // chunk)
     assert chunk * chunks - extent < chunks
     assert 1 <= chunk <= extent

@@ -7,7 +7,7 @@ import pytest
 from tests.search.nests import nest_at
 from tests.search.targets import FAR, NARROW, WIDE
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Parallel, Prefetch, Strassen, check_legal
+from tilewise.kernels.schedule import Parallel, Prefetch, check_legal
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.algorithms import (
@@ -15,8 +15,8 @@ from tilewise.search.space.algorithms import (
     FEW_ROWS,
     LEAST,
     WANTED,
+    algorithm_of,
     nearest_algorithm,
-    step_of,
 )
 from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
@@ -67,7 +67,7 @@ def test_every_point_is_a_legal_schedule(text: str, target: object) -> None:
         point = space.draw(random) | {ALGORITHM: random.choice(ALL[1:])}
         schedule = space.schedule(point)
         check_legal(space.problem, schedule)
-        assert schedule.steps[0] == step_of(point)
+        assert algorithm_of(point) == {"strassen": schedule.algorithm.size}
         assert (Prefetch("B") in schedule.steps) == point["prefetch"]
         seen.add(schedule.hash)
     assert len(seen) > 40
@@ -121,7 +121,7 @@ def test_tall_tiles_are_of_pixels_that_a_stride_leaves() -> None:
     assert TilePoint(25, 1) in space.values("tile")
     first = prior_points(Model.shipped(space), 1)[0]
     nest = nest_at(space, first)
-    assert step_of(first) == Strassen(1) and nest.fetches
+    assert algorithm_of(first) == {"strassen": 1} and nest.fetches
     assert (nest.tile.rows, nest.tile.cols) == (25, 16)
 
 
@@ -145,5 +145,5 @@ def test_a_transferred_algorithm_stays_of_its_kind() -> None:
 
 
 def test_the_schedule_reads_back() -> None:
-    assert step_of({ALGORITHM: "strassen2"}) == Strassen(2)
-    assert step_of({}) is None
+    assert algorithm_of({ALGORITHM: "strassen2"}) == {"strassen": 2}
+    assert algorithm_of({}) == {}
