@@ -25,7 +25,7 @@ from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Pack, Prefetch, Register, Schedule, Step, Strassen, Unroll
 from tilewise.kernels.target import Target, resolve
-from tilewise.search.networks.costing.retimed import bytes_of_weights, in_turns
+from tilewise.search.networks.cold_weights import bytes_of_weights, in_turns
 from tilewise.search.timing.measure import interleave
 from tilewise.search.timing.samples import Run, Samples
 

@@ -19,8 +19,8 @@ import numpy as np
 
 from benchmarks.kernels.objects import first_choice
 from tilewise.kernels.dispatches.compilation import compiled_with
-from tilewise.kernels.dispatches.cutting.cut import cut_module, patterns_of
-from tilewise.kernels.dispatches.entry import Entry, compiled
+from tilewise.kernels.dispatches.executable import Entry, compiled
+from tilewise.kernels.dispatches.extraction.extract import cut_module, patterns_of
 from tilewise.kernels.dispatches.library import text_of
 from tilewise.kernels.mlir.iree.compiler import DATA_TILING, compile_module
 from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device

@@ -18,7 +18,7 @@ from tilewise.kernels.mlir.iree.compiler import (
     compiled_text,
 )
 
-_DISPATCH = re.compile(r"flow\.dispatch @(tilewise_\w+)_executable::@run_(\w+)\(")
+_DISPATCH = re.compile(r"flow\.dispatch @(tilewise_\w+)_executable::@run_\w+\(")
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,10 @@ class Replaced:
     Attributes:
         code: the module, compiled.
         kernels: the names of the kernels that it calls, one for each place.
-        functions: of those, in the same order: one may have several.
     """
 
     code: bytes
     kernels: tuple[str, ...]
-    functions: tuple[str, ...] = ()
 
 
 def compiled_with(text: str | bytes, library: str, flags: tuple[str, ...] = ()) -> Replaced:
@@ -46,7 +44,7 @@ def compiled_with(text: str | bytes, library: str, flags: tuple[str, ...] = ()) 
     after = preprocessed(text, library, flags)
     with _file(library) as given:
         code = compile_module(text, (*flags, given))
-    return Replaced(code, calls_in(after), functions_in(after))
+    return Replaced(code, calls_in(after))
 
 
 def replaced_in(text: str | bytes, library: str, flags: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -67,12 +65,7 @@ def preprocessed(
 
 def calls_in(after: str) -> tuple[str, ...]:
     """The names of the kernels that a preprocessed module calls, one for each place."""
-    return tuple(name for name, _ in _DISPATCH.findall(after))
-
-
-def functions_in(after: str) -> tuple[str, ...]:
-    """The functions of those kernels that it calls, in the same order."""
-    return tuple(function for _, function in _DISPATCH.findall(after))
+    return tuple(_DISPATCH.findall(after))
 
 
 def moves_in(after: str) -> tuple[int, int]:

@@ -1,9 +1,9 @@
 """A kernel as IREE calls it: bitcode in the module's text, a shim for it, and a function.
 
-The shim hands over addresses: an operand of rank 0 with `llvm.bareptr` is one in C. Memory for
-panels is a second result that nobody reads, so IREE allocates it for each call, and calls that
-run at once have their own. The parts of a kernel for threads are workgroups. A kernel that refuses
-its arguments, as misaligned, ends the program: its result would be none.
+The shim passes addresses: an operand of rank 0 with `llvm.bareptr` is one in C. Memory for panels
+is a second result that nobody reads, so IREE allocates it for each call, and calls that run at once
+have their own. The parts of a kernel for threads are workgroups. A kernel that refuses its
+arguments, as misaligned, ends the program: its result would be none.
 
 Constant weights are packed by a dispatch that depends on constants alone: IREE moves that to where
 a module is loaded, unless its result is over 1 MiB larger than what it reads
@@ -11,17 +11,80 @@ a module is loaded, unless its result is over 1 MiB larger than what it reads
 dispatch reads a constant of its result's size, too, which it overwrites.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tilewise.kernels.dispatches.copies import copy_lines
-from tilewise.kernels.dispatches.entry import Compiled
-from tilewise.kernels.dispatches.layouts import Laid, given_back, laid
+from tilewise.kernels.dispatches.layouts import (
+    Laid,
+    Turned,
+    check_layouts,
+    copy_lines,
+    given_back,
+    laid,
+)
 from tilewise.kernels.dispatches.patterns.graph import tensor_type
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
-from tilewise.kernels.dispatches.turned import Turned
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
+from tilewise.kernels.native.objects.make import KernelObject, make_object
 from tilewise.kernels.oracle.operands import operand_type
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target.model import Target
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a library has a kernel for.
+
+    Attributes:
+        problem: what is computed.
+        schedule: how.
+        found: the problem of the ops that it stands for, which may differ in the axes of images and
+            in zeros around them; None where it is `problem`.
+    """
+
+    problem: Problem
+    schedule: Schedule
+    found: Problem | None = None
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """An entry with its code.
+
+    Attributes:
+        problem: what is computed.
+        made: the kernel as bitcode, and the interface that IREE calls.
+        stands_for: the problem of the ops that it stands for; None where it is `problem`.
+    """
+
+    problem: Problem
+    made: KernelObject
+    stands_for: Problem | None = None
+
+    @property
+    def found(self) -> Problem:
+        """The problem of the ops that it stands for."""
+        return self.stands_for or self.problem
+
+    @property
+    def name(self) -> str:
+        """The kernel's symbol, which names its executable and its code."""
+        return self.made.interface.name
+
+
+def compiled(entry: Entry, target: Target) -> Compiled:
+    """The code of an entry.
+
+    Raises:
+        ScheduleError: the schedule cannot be applied to the problem.
+        LoweringError: it asks for what the target has not, or this machine is no x86-64.
+        UnsupportedError: the problem is not that of the ops, whatever the layouts.
+    """
+    found = entry.found or entry.problem
+    check_layouts(found, entry.problem)
+    return Compiled(entry.problem, make_object(entry.problem, entry.schedule, target), found)
+
 
 FORMATS = ("embedded-elf-x86_64", "system-elf-x86_64")
 """What IREE links for this architecture, by its own linker and by the system's."""
@@ -58,17 +121,11 @@ class Dispatch:
 
 def executable_text(kernel: Compiled) -> str:
     """The executable of a kernel."""
-    return executable_of(kernel.name, _dispatches(kernel), lambda name: _element(kernel, name))
+    name, dispatches = kernel.name, _dispatches(kernel)
 
+    def element(of: str) -> str:
+        return _element(kernel, of)
 
-def executable_of(name: str, dispatches: Sequence[Dispatch], element: Callable[[str], str]) -> str:
-    """The executable of some code.
-
-    Args:
-        name: of the code.
-        dispatches: that it has.
-        element: the type of the elements of each operand and result.
-    """
     exports = "".join(_export(dispatch, at) for at, dispatch in enumerate(dispatches))
     declared = dict.fromkeys(_declaration(dispatch, element) for dispatch in dispatches)
     shims = "".join([*declared, *(_shim(dispatch, element) for dispatch in dispatches)])
@@ -100,7 +157,7 @@ def call_text(kernel: Compiled, name: str, pattern: Pattern, *, copies: bool = F
     """
     main, *prepares = _dispatches(kernel)
     names = tuple("B" if name == _READY else name for name in main.reads)
-    *given, result = _turned((*names, "C"), pattern)
+    *given, result = _turned_operands((*names, "C"), pattern)
     types = {one.name: one.type for one in (*given, result)}
     bias: tuple[str, ...] = ()
     if pattern.bias:
@@ -148,7 +205,7 @@ def aliases_text(codes: Mapping[str, bytes]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _turned(names: tuple[str, ...], pattern: Pattern) -> list[Turned]:
+def _turned_operands(names: tuple[str, ...], pattern: Pattern) -> list[Turned]:
     """A pattern's operands and result by the names that dispatches have for them."""
     values = (*pattern.operands, pattern.result)
     names = tuple(name for name in names if not (pattern.bias and name == "bias"))

@@ -1,19 +1,102 @@
-"""A kernel for another layout than its op has: what stands around its dispatch.
+"""What stands around a kernel's dispatch: transpositions, zeros, copies.
 
-The image is transposed, and gets its zeros, in front; the result is transposed back behind. Where
-two such kernels follow each other, the transposition behind the first and the one in front of the
-second are each other's inverse, and canonicalisation drops both. A filter is constant, so IREE
-transposes it when a module is loaded.
+For a kernel in another layout than its op has, the image is transposed and padded in front, and the
+result transposed back behind. Where two such kernels follow each other, the transpositions between
+are each other's inverse, and canonicalisation drops both. A filter is constant, so IREE transposes
+it when a module is loaded.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tilewise.kernels.dispatches.patterns.graph import tensor_type
-from tilewise.kernels.dispatches.turned import transposed
+from tilewise.kernels.dispatches.patterns.graph import Value, tensor_type
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.oracle.operands import operand_type
 from tilewise.kernels.problem import Problem
+
+
+def copy_lines(source: str, target: str, shape: Sequence[int | str], element: str) -> list[str]:
+    """Return the lines that make `target` as max(x, min(x, 1)) of `source`: no pass folds it to x.
+
+    Args:
+        source: a value.
+        target: the copy's name.
+        shape: of both; the sizes.
+        element: their type.
+    """
+    tensor = f"tensor<{'x'.join(map(str, (*shape, element)))}>"
+    dims = ", ".join(f"d{i}" for i in range(len(shape)))
+    same, loops = f"affine_map<({dims}) -> ({dims})>", ", ".join(['"parallel"'] * len(shape))
+    is_integer = element.startswith("i")
+    least, most, one = (
+        ("arith.minsi", "arith.maxsi", "1") if is_integer
+        else ("arith.minimumf", "arith.maximumf", "1.0")
+    )  # fmt: skip
+    return [
+        f"{target}_empty = tensor.empty() : {tensor}",
+        f"{target}_one = arith.constant {one} : {element}",
+        f"{target} = linalg.generic {{indexing_maps = [{same}, {same}], "
+        f"iterator_types = [{loops}]}} ins({source} : {tensor}) "
+        f"outs({target}_empty : {tensor}) {{",
+        f"^bb0(%x: {element}, %out: {element}):",
+        f"  %least = {least} %x, {target}_one : {element}",
+        f"  %same = {most} %x, %least : {element}",
+        f"  linalg.yield %same : {element}",
+        f"}} -> {tensor}",
+    ]
+
+
+@dataclass(frozen=True)
+class Turned:
+    """An operand or the result of a call.
+
+    Attributes:
+        name: of the tensor that the kernel reads or writes.
+        value: as the pattern has it.
+        axes: the value's, in the problem's order; empty where it lies so.
+    """
+
+    name: str
+    value: Value
+    axes: tuple[int, ...] = ()
+
+    @property
+    def given(self) -> str:
+        """The name of the tensor as the pattern has it."""
+        return f"{self.name}_given" if self.axes else self.name
+
+    @property
+    def type(self) -> str:
+        """The type of the tensor that the kernel sees."""
+        shape = self.value.shape or ()
+        return tensor_type(tuple(shape[at] for at in self.axes or range(len(shape))),
+                           self.value.element)  # fmt: skip
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What makes that tensor of the given one."""
+        if not self.axes:
+            return ()
+        return transposed(f"%{self.given}", self.value.type, f"%{self.name}", self.type, self.axes)
+
+    def turned_back(self, made: str) -> tuple[str, tuple[str, ...]]:
+        """The value that a pattern has of what the kernel made, and the lines that make it."""
+        if not self.axes:
+            return made, ()
+        back = tuple(self.axes.index(at) for at in range(len(self.axes)))
+        return "%back", transposed(made, self.type, "%back", self.value.type, back)
+
+
+def transposed(
+    source: str, type_: str, target: str, wanted: str, axes: tuple[int, ...]
+) -> tuple[str, str]:
+    """The lines that make `target` of `source`, of which axis `axes[i]` becomes axis i."""
+    return (
+        f"{target}_empty = tensor.empty() : {wanted}",
+        f"{target} = linalg.transpose ins({source} : {type_}) outs({target}_empty : {wanted}) "
+        f"permutation = {list(axes)}",
+    )
+
 
 _IMAGES = {True: (0, 2, 3, 1), False: (0, 3, 1, 2)}
 """Axes of an image with channels first, or last, in the order of the other layout."""
@@ -72,7 +155,7 @@ def laid(
         value = _reshaped(made, f"%{name}", types[name], tensor_type(shape, element))
         if turns:
             axes = (_FILTERS if name == "B" else _IMAGES)[found.has_channels_first]
-            value, shape = _turned(made, value, shape, element, axes)
+            value, shape = _transposed(made, value, shape, element, axes)
         if name == "A" and found.pad != problem.pad:
             around = [found.pad - problem.pad if axis in problem.spatial_axes else 0
                       for axis in range(len(shape))]  # fmt: skip
@@ -90,7 +173,7 @@ def given_back(found: Problem, problem: Problem, value: str, type_: str) -> tupl
     made = Laid({}, {})
     shape, element = problem.operand_shapes["C"], operand_type(problem, "C")
     if found.has_channels_first != problem.has_channels_first:
-        value, shape = _turned(made, value, shape, element, _IMAGES[problem.has_channels_first])
+        value, shape = _transposed(made, value, shape, element, _IMAGES[problem.has_channels_first])
     return made.lines, _reshaped(made, value, tensor_type(shape, element), type_)
 
 
@@ -103,7 +186,7 @@ def _reshaped(made: Laid, value: str, given: str, wanted: str) -> str:
     return name
 
 
-def _turned(
+def _transposed(
     made: Laid, value: str, shape: tuple[int, ...], element: str, axes: tuple[int, ...]
 ) -> tuple[str, tuple[int, ...]]:
     name, turned = _name(made, value), tuple(shape[axis] for axis in axes)

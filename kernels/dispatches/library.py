@@ -3,36 +3,274 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import indent
 from types import MappingProxyType
 
-from tilewise.kernels.dispatches.entry import Compiled, Entry, compiled
-from tilewise.kernels.dispatches.executable import aliases_text, call_text, executable_text
-from tilewise.kernels.dispatches.passes.code import CompiledPass
-from tilewise.kernels.dispatches.passes.text import (
-    counts_text,
-    inner_text,
-    pass_call,
-    pass_executable,
-    pass_pairs,
-    pass_sequences,
+from tilewise.kernels.dispatches.executable import (
+    Compiled,
+    Entry,
+    aliases_text,
+    call_text,
+    compiled,
+    executable_text,
 )
-from tilewise.kernels.dispatches.patterns.inner import Inner
+from tilewise.kernels.dispatches.patterns.graph import Inner
 from tilewise.kernels.dispatches.patterns.pattern import Pattern, patterns
-from tilewise.kernels.dispatches.patterns.relu import Limit, limits_of
-from tilewise.kernels.dispatches.replacement import (
-    LEAVE,
-    alone_names,
-    alone_text,
-    leave_text,
-    left_names,
-    matcher_text,
-    once_text,
-    relu_text,
-    replacer_text,
-)
+from tilewise.kernels.dispatches.patterns.spelling import Limit, limits_of
+from tilewise.kernels.mlir.frontend.graph import ARGUMENT, SAME_BYTES
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.quoting import one_line
 from tilewise.kernels.target.model import Target
+
+CONSTANTS = '"arith.constant", "util.global.load", "flow.tensor.constant"'
+"""What makes a value that is the same in every run; a global that changes is a rare one."""
+
+LEAVE = "tilewise_leave"
+ONCE = "tilewise_once"
+ALONE = "tilewise_alone"
+MAKERS = ("util.call", "linalg.generic", "linalg.fill", "linalg.matmul", "linalg.batch_matmul",
+          "linalg.conv_2d_nhwc_hwcf", "linalg.conv_2d_nchw_fchw")  # fmt: skip
+"""What makes most of the tensors that sums start from; of what others make there is a copy."""
+JUMPS = ("cf.br", "cf.cond_br", "cf.switch")
+MOST_RESHAPES = 2
+"""Between an argument and an op: canonicalisation leaves no longer chain."""
+
+_HANDLE = "!transform.any_op"
+_VALUES = "!transform.any_value"
+_COUNT = "!transform.param<i64>"
+
+
+def matcher_text(kernel: Compiled, name: str, pattern: Pattern) -> str:
+    """Finds, by a name, the ops of one pattern, where nobody else reads what lies between them.
+
+    Where the pattern adds a tensor, the kernel writes over it. So that tensor is made by an op:
+    what a function is given may be A, too. Further sequences (`left_names`) find what is left
+    to IREE: an argument of the program, which belongs to the caller; A itself; and either of the
+    two in another shape, since then they may be one tensor, or an argument. Where the sums
+    start from a tensor, they find those that nothing else reads: of others the kernel gets a
+    copy, since IREE makes none of an argument (iree-org/iree#16168), nor for an op that reads it
+    twice.
+    """
+    checks = [_used_once(path, i) for i, path in enumerate(pattern.once)]
+    if kernel.found.accumulates:
+        checks.append(f"\n    transform.include @{ONCE} failures(propagate) (%root) : "
+                      f"({_HANDLE}) -> ()")  # fmt: skip
+    if kernel.found.has_constant_weights:
+        checks.append(_is_constant(pattern))
+    more: list[str] = []
+    if pattern.added is not None:
+        checks.append(walk(pattern.added, "made")[0])
+        left = (
+            _is_made_by((ARGUMENT, *SAME_BYTES), pattern.added, 0),
+            _is_made_by(SAME_BYTES, pattern.read, 0),
+            _is_read_too(pattern),
+        )
+        more = [matcher_of(one, pattern, [check])
+                for one, check in zip(left_names(name), left, strict=True)]  # fmt: skip
+    if pattern.init is not None:
+        more = [matcher_of(one, pattern, [*checks, _is_alone(pattern.init, reshapes)])
+                for reshapes, one in enumerate(alone_names(name))]  # fmt: skip
+    return "".join([matcher_of(name, pattern, checks), *more])
+
+
+def left_names(matcher: str) -> list[str]:
+    """Return the sequences that find a matcher's ops where what they add is not to be written."""
+    return [f"{matcher}_{why}" for why in ("given", "reshaped", "self")]
+
+
+def alone_names(matcher: str) -> list[str]:
+    """The sequences that find a matcher's ops where nothing else reads what sums start from."""
+    return [f"{matcher}_alone{reshapes}" for reshapes in range(MOST_RESHAPES + 1)]
+
+
+def alone_text() -> str:
+    """Whether a value has one use, and its function returns nothing but what it makes."""
+    return f"""
+  transform.named_sequence @{ALONE}(%op: {_HANDLE} {{transform.readonly}}) {{
+    %one = transform.param.constant 1 : i64 -> {_COUNT}
+    %users = transform.get_consumers_of_result %op[0] : ({_HANDLE}) -> {_HANDLE}\
+{equal_text("used", "%users", "%one")}
+    %around = transform.get_parent_op %op : ({_HANDLE}) -> {_HANDLE}\
+{matched_text("return", ("util.return",), "%around")}
+    %values = transform.get_operand %return[all] : ({_HANDLE}) -> {_VALUES}
+    %made = transform.get_defining_op %values : ({_VALUES}) -> {_HANDLE}
+    transform.yield
+  }}"""
+
+
+def leave_text() -> str:
+    """Takes ops that were found and leaves them as they are."""
+    return f"""
+  transform.named_sequence @{LEAVE}(%ins: {_VALUES} {{transform.readonly}}, \
+%out: {_VALUES} {{transform.readonly}}) {{
+    transform.yield
+  }}"""
+
+
+def once_text() -> str:
+    """Whether an op is run once by its function: a kernel that adds to a tensor writes over it,
+    and IREE copies nothing that a loop reads again.
+    """
+    return f"""
+  transform.named_sequence @{ONCE}(%op: {_HANDLE} {{transform.readonly}}) {{
+    %none = transform.param.constant 0 : i64 -> {_COUNT}
+    %around = transform.get_parent_op %op : ({_HANDLE}) -> {_HANDLE}
+    transform.match.operation_name %around ["util.func"] : {_HANDLE}\
+{matched_text("jumps", JUMPS, "%around")}\
+{equal_text("found", "%jumps", "%none")}
+    transform.yield
+  }}"""
+
+
+def matched_text(name: str, ops: Sequence[str], around: str, having: str = "") -> str:
+    """A line that gives the ops of some names in another op a name."""
+    listed = ", ".join(f'"{op}"' for op in ops)
+    return f"""
+    %{name} = transform.structured.match ops{{[{listed}]}}{having} in {around} \
+: ({_HANDLE}) -> {_HANDLE}"""
+
+
+def equal_text(name: str, handle: str, count: str) -> str:
+    """Lines that hold where a handle has so many ops."""
+    return f"""
+    %{name} = transform.num_associations {handle} : ({_HANDLE}) -> {_COUNT}
+    transform.match.param.cmpi eq %{name}, {count} : {_COUNT}"""
+
+
+def matcher_of(name: str, pattern: Pattern, checks: Sequence[str]) -> str:
+    """Finds, by a name, the ops of one pattern for which some checks hold."""
+    operands = ", ".join(f"{value.name}: {value.type}" for value in pattern.operands)
+    return f"""
+  transform.named_sequence @{name}(%root: {_HANDLE} {{transform.readonly}}) \
+-> ({_VALUES}, {_VALUES}) {{
+    %ins, %out = transform.iree.match.cast_compatible_dag_from_root %root {{
+      ^bb0({operands}):
+{indent(pattern.text, " " * 8)}
+    }} : ({_HANDLE}) -> ({_VALUES}, {_VALUES}){"".join(checks)}
+    transform.yield %ins, %out : {_VALUES}, {_VALUES}
+  }}"""
+
+
+def replacer_text(code: str, name: str, suffix: str = "") -> str:
+    """Puts a call of some code, by the function of a name, where the ops were found."""
+    return f"""
+  transform.named_sequence @{name}_use{suffix}(%ins: {_VALUES} {{transform.readonly}}, \
+%out: {_VALUES} {{transform.readonly}}) {{
+    %root = transform.get_defining_op %out : ({_VALUES}) -> {_HANDLE}
+    %module = transform.util.get_nearest_symbol_table %root : ({_HANDLE}) -> {_HANDLE}
+    %code = transform.util.import_symbol @{code}_executable into %module if undefined \
+: ({_HANDLE}) -> {_HANDLE}
+    %call = transform.util.import_symbol @{name}_call{suffix} into %module if undefined \
+: ({_HANDLE}) -> {_HANDLE}
+    transform.util.cast_and_call %call(%ins) -> %out after %root {{
+      transform.type_conversion.tensor.cast_shape_dynamic_dims
+    }} : ({_HANDLE}, {_VALUES}, {_VALUES}, {_HANDLE}) -> {_HANDLE}
+    transform.yield
+  }}"""
+
+
+def relu_text(relu: Limit, element: str) -> str:
+    """The function of a relu, and what puts a call of it in the place of its ops."""
+    body = "\n".join(relu.body(element))
+    return scalar_text(relu.symbol(element), relu.signature(element), body, relu.result, element)
+
+
+def inner_text(inner: Inner) -> str:
+    """What moves the constants of an op of a body in front of it."""
+    return scalar_text(inner.name, inner.signature, inner.text, inner.result, inner.type)
+
+
+def scalar_text(name: str, signature: str, body: str, result: str, element: str) -> str:
+    """A function of scalars, and what puts a call of it in the place of its ops.
+
+    Args:
+        name: of the function.
+        signature: its arguments with their types.
+        body: its ops.
+        result: what the last of them makes.
+        element: the type of that.
+    """
+    return f"""
+  util.func private @{name}({signature}) -> {element} {{
+{indent(body, "    ")}
+    util.return {result} : {element}
+  }}
+  transform.named_sequence @{name}_is(%root: {_HANDLE} {{transform.readonly}}) \
+-> ({_VALUES}, {_VALUES}) {{
+    %ins, %out = transform.iree.match.cast_compatible_dag_from_root %root {{
+      ^bb0({signature}):
+{indent(body, " " * 8)}
+    }} : ({_HANDLE}) -> ({_VALUES}, {_VALUES})
+    transform.yield %ins, %out : {_VALUES}, {_VALUES}
+  }}
+  transform.named_sequence @{name}_use(%ins: {_VALUES} {{transform.readonly}}, \
+%out: {_VALUES} {{transform.readonly}}) {{
+    %root = transform.get_defining_op %out : ({_VALUES}) -> {_HANDLE}
+    %module = transform.util.get_nearest_symbol_table %root : ({_HANDLE}) -> {_HANDLE}
+    %call = transform.util.import_symbol @{name} into %module if undefined \
+: ({_HANDLE}) -> {_HANDLE}
+    transform.util.cast_and_call %call(%ins) -> %out after %root \
+: ({_HANDLE}, {_VALUES}, {_VALUES}, {_HANDLE}) -> {_HANDLE}
+    transform.yield
+  }}"""
+
+
+def walk(path: tuple[int, ...], name: str) -> tuple[str, str]:
+    """Lines that follow a path of operands from the root, and the handle that they end at."""
+    lines, at = "", "%root"
+    for i, step in enumerate(path):
+        lines += f"""
+    %{name}_{i} = transform.get_producer_of_operand {at}[{step}] : ({_HANDLE}) -> {_HANDLE}"""
+        at = f"%{name}_{i}"
+    return lines, at
+
+
+def _used_once(path: tuple[int, ...], at: int) -> str:
+    lines, op = walk(path, f"between{at}")
+    return f"""{lines}
+    transform.match.structured failures(propagate) {op} : {_HANDLE} {{
+    ^bb0(%op: {_HANDLE}):
+      %user = "transform.match.structured.result"(%op) <{{position = 0 : i64, single}}> \
+: ({_HANDLE}) -> {_HANDLE}
+      transform.match.structured.yield
+    }}"""
+
+
+def _is_constant(pattern: Pattern) -> str:
+    lines, op = walk(pattern.weights, "weights")
+    names = f'{CONSTANTS}, "{pattern.constant}"' if pattern.constant else CONSTANTS
+    return f"{lines}\n    transform.match.operation_name {op} [{names}] : {_HANDLE}"
+
+
+def _is_made_by(makers: Sequence[str], path: tuple[int, ...], reshapes: int) -> str:
+    """Whether the value at the end of a path is what some ops make, behind so many reshapes."""
+    lines, op = walk((*path, *[0] * reshapes), "given")
+    names, of = (", ".join(f'"{name}"' for name in one) for one in (SAME_BYTES, makers))
+    between = "".join(
+        f"\n    transform.match.operation_name %given_{at} [{names}] : {_HANDLE}"
+        for at in range(len(path) - 1, len(path) + reshapes - 1)
+    )
+    return f"{lines}{between}\n    transform.match.operation_name {op} [{of}] : {_HANDLE}"
+
+
+def _is_read_too(pattern: Pattern) -> str:
+    """Whether A and the tensor that is added are made by one op."""
+    assert pattern.added is not None
+    a, of_a = walk(pattern.read, "read")
+    c, of_c = walk(pattern.added, "added")
+    return f"""{a}{c}
+    %makers = transform.merge_handles deduplicate {of_a}, {of_c} : {_HANDLE}
+    %one = transform.param.constant 1 : i64 -> {_COUNT}\
+{equal_text("same", "%makers", "%one")}"""
+
+
+def _is_alone(path: tuple[int, ...], reshapes: int) -> str:
+    """Whether that value has no other use, nor what it is reshaped from."""
+    return _is_made_by((ARGUMENT, *MAKERS), path, reshapes) + "".join(
+        f"\n    transform.include @{ALONE} failures(propagate) (%given_{at}) : ({_HANDLE}) -> ()"
+        for at in range(len(path) - 1, len(path) + reshapes)
+    )
+
 
 ACCUMULATORS = ("f32", "f64", "i32")
 COPIED = "_copied"
@@ -96,24 +334,22 @@ def text_of(
     target: Target,
     notes: Sequence[str] = (),
     cuts: Cuts = MappingProxyType({}),
-    passes: Sequence[CompiledPass] = (),
 ) -> str:
-    """As `library_text`, of kernels that are compiled already, and of passes over rows."""
+    """As `library_text`, of kernels that are compiled already."""
     calls = list({(kernel.name, kernel.found.canonical): kernel for kernel in kernels}.values())
     calls.sort(key=lambda kernel: (-_rank(kernel.found), kernel.name, kernel.found.canonical))
     unique = list({kernel.name: kernel for kernel in calls}.values())
     uses = [use for kernel, name in _named(calls) for use in _uses(kernel, name, cuts)]
-    bodies = "".join([*map(executable_text, unique), *map(pass_executable, passes)])
+    bodies = "".join(map(executable_text, unique))
     codes = {kernel.name: kernel.made.bitcode for kernel in unique}
-    codes |= {one.name: one.bitcode for one in passes}
     scalars = [
-        *(relu_text(relu, element) for relu, element in _relus(uses, passes)),
-        *map(inner_text, _inner_ops(uses, passes)),
+        *(relu_text(relu, element) for relu, element in _relus(uses)),
+        *map(inner_text, _inner_ops(uses)),
     ]
     return (
-        f"{_head(calls, target, notes, passes)}{aliases_text(codes)}"
+        f"{_head(calls, target, notes)}{aliases_text(codes)}"
         f"module attributes {{transform.with_named_sequence}} {{\n{bodies}{_calls(uses)}"
-        f"{_of_passes(passes)}{''.join(scalars)}{_main(uses, passes)}}}\n"
+        f"{''.join(scalars)}{_main(uses)}}}\n"
     )
 
 
@@ -138,14 +374,8 @@ def _rank(problem: Problem) -> int:
     return 2 * fused(problem) + problem.has_constant_weights
 
 
-def _head(
-    kernels: Sequence[Compiled],
-    target: Target,
-    notes: Sequence[str],
-    passes: Sequence[CompiledPass],
-) -> str:
-    used = [*(kernel.made.features for kernel in kernels), *(one.features for one in passes)]
-    features = sorted({name for names in used for name in names})
+def _head(kernels: Sequence[Compiled], target: Target, notes: Sequence[str]) -> str:
+    features = sorted({name for kernel in kernels for name in kernel.made.features})
     lines = [
         "Tuned kernels for IREE, made by Tilewise:",
         f"  iree-compile {FLAG}=FILE ...",
@@ -156,7 +386,6 @@ def _head(
     for kernel in kernels:
         laid = f" as {kernel.problem.canonical}" if kernel.found != kernel.problem else ""
         lines.append(f"{kernel.found.canonical}{laid}: {kernel.name}")
-    lines += [f"{one.found.label}: {one.name}" for one in passes]
     return "".join(f"// {line}\n" for line in lines)
 
 
@@ -237,27 +466,14 @@ def _calls(uses: Sequence[_Use]) -> str:
     )
 
 
-def _of_passes(passes: Sequence[CompiledPass]) -> str:
-    """As `_calls`, of passes over rows."""
-    return "".join(
-        [
-            *map(pass_call, passes),
-            counts_text(passes),
-            *map(pass_sequences, passes),
-        ]
-    )
-
-
-def _inner_ops(uses: Sequence[_Use], passes: Sequence[CompiledPass]) -> list[Inner]:
+def _inner_ops(uses: Sequence[_Use]) -> list[Inner]:
     """The ops of bodies whose constants are moved there, each once."""
-    patterns = [*(use.pattern.inner for use in uses), *(one.found.inner for one in passes)]
-    return list({inner.name: inner for moved in patterns for inner in moved}.values())
+    return list({inner.name: inner for use in uses for inner in use.pattern.inner}.values())
 
 
-def _relus(uses: Sequence[_Use], passes: Sequence[CompiledPass]) -> list[tuple[Limit, str]]:
-    """The relus of the patterns' types; passes are f32 inside, and were cut where all relus are."""
+def _relus(uses: Sequence[_Use]) -> list[tuple[Limit, str]]:
+    """The relus of the patterns' types."""
     elements = {use.pattern.result.element: None for use in uses if use.kernel.found.has_relu}
-    elements |= {"f32": None} if passes else {}
     return [(relu, element) for element in elements for relu in limits_of(element)]
 
 
@@ -290,14 +506,11 @@ def _before(names: Sequence[str], *, has_pads: bool) -> tuple[str, str]:
     return "%given", steps.replace("%module", "%given") + _INLINE
 
 
-def _main(uses: Sequence[_Use], passes: Sequence[CompiledPass]) -> str:
-    """Ops that mean more are looked for first, in steps of their own; passes over rows last.
-
-    Of passes the longest ones come first: a short one may be a part of them.
-    """
+def _main(uses: Sequence[_Use]) -> str:
+    """Ops that mean more are looked for first, in steps of their own."""
     has_pads = any("tensor.insert_slice" in use.pattern.text for use in uses)
-    scalars = [relu.symbol(element) for relu, element in _relus(uses, passes)]
-    scalars += [inner.name for inner in _inner_ops(uses, passes)]
+    scalars = [relu.symbol(element) for relu, element in _relus(uses)]
+    scalars += [inner.name for inner in _inner_ops(uses)]
     given, before = _before(scalars, has_pads=has_pads)
     is_laid = any(use.kernel.found != use.kernel.problem for use in uses)
     steps, after = "", _CANCEL if is_laid else ""
@@ -307,10 +520,6 @@ def _main(uses: Sequence[_Use], passes: Sequence[CompiledPass]) -> str:
         found.sort(key=lambda use: (use.is_on_the_left, -use.pattern.size))
         pairs = ",\n        ".join(pair for use in found for pair in use.pairs)
         steps += _STEP.format(step=step, pairs=pairs)
-    for size in sorted({one.found.pattern.size for one in passes}, reverse=True):
-        longest = [one for one in passes if one.found.pattern.size == size]
-        pairs = ",\n        ".join(pair for one in longest for pair in pass_pairs(one))
-        steps += _STEP.format(step=f"_rows{size}", pairs=pairs)
     return f"""
   transform.named_sequence @__transform_main({given}: !transform.any_op {{transform.consumed}}) {{\
 {before}{steps}

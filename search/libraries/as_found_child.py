@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewise.kernels.dispatches.patterns.alone import ENTRY, SCOPE, WEIGHTS
-from tilewise.kernels.dispatches.patterns.pattern import Pattern
+from tilewise.kernels.dispatches.patterns.pattern import ENTRY, SCOPE, WEIGHTS, Pattern
 from tilewise.kernels.mlir.iree.runtime import LoadedModule, Parameters, open_device
 from tilewise.kernels.oracle.fast_algorithms import expected_by
 from tilewise.kernels.oracle.operands import Array, empty_aligned, make_operands, poison
@@ -16,7 +15,7 @@ from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.limited_child import reply_to_request, stage
 from tilewise.kernels.system.typed_json import from_json, to_json
-from tilewise.search.libraries.as_found import Timed
+from tilewise.search.libraries.gain import Timed
 from tilewise.search.timing.measure import interleave
 
 ROUNDS = 30

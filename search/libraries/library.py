@@ -5,18 +5,15 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from tilewise.kernels.dispatches.entry import Entry, compiled
+from tilewise.kernels.dispatches.executable import Entry, compiled
 from tilewise.kernels.dispatches.library import Cuts, text_of
-from tilewise.kernels.dispatches.passes.row_pass import RowPass
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
 from tilewise.kernels.durations import duration
 from tilewise.kernels.errors import CompilerAbsentError, ProofError
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import resolve
-from tilewise.search.libraries.as_found import measured_as_found
-from tilewise.search.libraries.gain import BUDGET_S, Gain, measured
-from tilewise.search.libraries.passes import PassRow, measured_passes
+from tilewise.search.libraries.gain import BUDGET_S, Gain, measured, measured_as_found
 from tilewise.search.peers import missing_packages
 from tilewise.search.peers.iree import NAME
 
@@ -162,14 +159,12 @@ class ProvenLibrary:
         text: the file.
         rows: of every problem, served or not.
         names: the kernel's name of each problem that is served.
-        passes: over rows of the models, served or not.
         reasons: why ops are left to IREE in the form that a model has, by problem.
     """
 
     text: str
     rows: tuple[Row, ...]
     names: dict[str, str]
-    passes: tuple[PassRow, ...] = ()
     reasons: dict[str, str] = field(default_factory=dict)
 
 
@@ -178,7 +173,6 @@ def proven_library(
     target: str,
     on_row: Callable[[Row], None] = lambda _: None,
     cuts: Cuts = MappingProxyType({}),
-    passes: Sequence[RowPass] = (),
 ) -> ProvenLibrary:
     """Prove each kernel inside IREE, and write the library of those that are served.
 
@@ -187,7 +181,6 @@ def proven_library(
         target: canonical; this machine.
         on_row: told of each problem as soon as it was measured.
         cuts: patterns of a model's own.
-        passes: over rows of models, one for each place: each pattern is proven once.
 
     Raises:
         NotServedError: no kernel is; the message says why of the first.
@@ -212,11 +205,8 @@ def proven_library(
         raise NotServedError(rows)
     kernels = [compiled(entry, resolve(target)) for entry in served]
     names = {kernel.found.canonical: kernel.name for kernel in kernels}
-    of_rows = measured_passes(passes, names.keys(), resolve(target))
     notes = [f"Left out: {row.problem.canonical}: {row.reason}" for row in rows if row.reason]
     notes += [f"Left out, in the form of a model: {name}: {why}"
               for name, why in reasons.items() if name in names]  # fmt: skip
-    notes += [f"Left out: {row.found.label}: {row.reason}" for row in of_rows if row.reason]
-    codes = [row.served for row in of_rows if row.served is not None]
-    text = text_of(kernels, resolve(target), notes, own, codes)
-    return ProvenLibrary(text, tuple(rows), names, tuple(of_rows), reasons)
+    text = text_of(kernels, resolve(target), notes, own)
+    return ProvenLibrary(text, tuple(rows), names, reasons)

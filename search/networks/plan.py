@@ -4,6 +4,7 @@ A plan is a value with a stable JSON form. `SCHEMA` names its version; a field t
 its meaning makes another one.
 """
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from tilewise.kernels.mlir.frontend.graph import NodeKind, Occurrence, Size
 from tilewise.kernels.problem import Accuracy
 from tilewise.kernels.system.typed_json import from_json, to_json
 from tilewise.search.networks.costs import Timed
-from tilewise.search.networks.layouts import Layout
+from tilewise.search.networks.variants import Layout
 
 SCHEMA = "tilewise/plan/1"
 
@@ -167,3 +168,61 @@ class Plan:
         if given != SCHEMA:
             raise ValueError(f"schema={given!r} is not {SCHEMA}; make the plan again")
         return from_json(cls, source, tolerant=True)
+
+
+_TEXT = '''"""A network as it was planned: `load` gives the object that runs it.
+
+It needs Tilewise, a machine of the plan's target, and the module that was planned, whose weights
+it reads:
+
+    network = load("model.mlir")
+    (result,) = network.run(image)
+"""
+
+import hashlib
+import json
+from os import PathLike
+from pathlib import Path
+
+from tilewise.search.networks.plan import Plan
+from tilewise.search.networks.running.network import Network
+
+SHA256 = "$sha256"
+"""Of the module that was planned."""
+
+PLAN = json.loads(r\'\'\'
+$plan
+\'\'\')
+"""`tilewise/plan/1`."""
+
+
+def load(module: "bytes | str | PathLike[str]") -> Network:
+    """The network of the module that was planned.
+
+    Args:
+        module: its path, or its text or bytecode as bytes.
+
+    Raises:
+        OSError: there is no such file.
+        ValueError: it is another module.
+        tilewise.search.errors.NetworkError: an op does not run here, or on another machine.
+    """
+    content = module if isinstance(module, bytes) else Path(module).read_bytes()
+    found = hashlib.sha256(content).hexdigest()
+    if found != SHA256:
+        raise ValueError(f"the module's SHA-256 is {found}, and that of the module that was "
+                         f"planned is {SHA256}; load that one, or plan this one")
+    return Network.load(Plan.from_json(PLAN), content)
+'''
+
+
+def runner_text(plan: dict[str, Any], sha256: str) -> str:
+    """The text of a module with a plan and with `load`, which gives its network.
+
+    Args:
+        plan: `tilewise.search.networks.plan.Plan.to_json`.
+        sha256: of the module that was planned, hex; `load` refuses another one.
+    """
+    # JSON is ASCII here, and without apostrophes no text in it ends the literal.
+    told = json.dumps(plan, indent=1, allow_nan=False).replace("'", "\\u0027")
+    return _TEXT.replace("$sha256", sha256).replace("$plan", told)

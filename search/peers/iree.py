@@ -7,7 +7,7 @@ part of the measurement, as it is of every user's.
 from dataclasses import replace
 
 from tilewise.kernels.dispatches.compilation import compiled_with
-from tilewise.kernels.dispatches.entry import Entry
+from tilewise.kernels.dispatches.executable import Entry
 from tilewise.kernels.dispatches.library import library_text
 from tilewise.kernels.errors import (
     CompilerAbsentError,

@@ -14,13 +14,13 @@ from tilewise.kernels.mlir.frontend.read import Limits
 from tilewise.kernels.quoting import one_line
 from tilewise.kernels.target import resolve
 from tilewise.search.networks.costs import Timed
-from tilewise.search.networks.layouts import Layout
+from tilewise.search.networks.variants import Layout
 from tilewise.service.errors import PlanError
 from tilewise.service.plans.orders import Order
 
 if TYPE_CHECKING:
-    from tilewise.search.networks.copies import CopyTimes
-    from tilewise.search.networks.costing.passes import PassTimes
+    from tilewise.search.networks.costs import CopyTimes
+    from tilewise.search.networks.pass_times import PassTimes
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
@@ -80,8 +80,8 @@ def chosen(order: Order, module: bytes) -> Json:
     Raises:
         PlanError: no layer has a schedule.
     """
-    from tilewise.search.networks.copies import CopyTimes
-    from tilewise.search.networks.costing.retimed import Retimed, weights_bytes
+    from tilewise.search.networks.cold_weights import Retimed, weights_bytes
+    from tilewise.search.networks.costs import CopyTimes
     from tilewise.search.networks.planning import Named, planned
 
     if not any(node.found and node.found.problem in order.schedules for node in order.graph.nodes):
@@ -100,7 +100,7 @@ def chosen(order: Order, module: bytes) -> Json:
 def _passes(order: Order, module: bytes) -> "PassTimes | None":
     """Times of passes, where the module is one that runs here."""
     from tilewise.kernels.mlir.frontend.read import read_outline
-    from tilewise.search.networks.costing.passes import PassTimes
+    from tilewise.search.networks.pass_times import PassTimes
 
     try:
         outline = read_outline(module, LIMITS)

@@ -12,8 +12,7 @@ from tilewise.kernels.problem import Accuracy
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.typed_json import from_json
 from tilewise.schema.base import PlanLayouts
-from tilewise.search.networks.costing.fastest import fastest_of_each
-from tilewise.search.networks.costs import RETIMED, Timed, algorithm_of
+from tilewise.search.networks.costs import RETIMED, Timed, algorithm_of, fastest_of_each
 from tilewise.service.db import models
 from tilewise.service.errors import DamagedError, TamperedError
 from tilewise.service.plans import rows

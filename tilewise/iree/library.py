@@ -49,13 +49,12 @@ def library_of(
         canonical: the target, this machine.
         models: as of `make_library`.
     """
-    from tilewise.kernels.dispatches.cutting.cut import patterns_of
+    from tilewise.kernels.dispatches.extraction.extract import patterns_of
     from tilewise.search.libraries.library import proven_library
 
     cuts = patterns_of([cut for model in models for cut in model.cuts])
-    passes = [one for model in models for one in model.passes]
     try:
-        return proven_library(wanted, canonical, _say, cuts, passes)
+        return proven_library(wanted, canonical, _say, cuts)
     except ProofError as error:
         raise MissingError(f"no kernel is served: {error}") from error
     except (KernelsError, RunnerError) as error:
@@ -70,7 +69,7 @@ def described(made: "ProvenLibrary", target: str, replaced: Sequence[Replaced]) 
         "target": target,
         "problems": [row for row in rows if row["served"]],
         "left_out": [row for row in rows if not row["served"]],
-        "passes": [row.to_json() for row in made.passes],
+        "passes": [],  # of version 0.1: passes over rows between the problems
         "models": [one.to_json() for one in replaced],
         "script": made.text,
     }

@@ -11,8 +11,7 @@ from tilewise.kernels.problem import Accuracy, Problem, parse_problem
 from tilewise.kernels.quoting import quoted
 
 if TYPE_CHECKING:  # it loads the compiler of kernels
-    from tilewise.kernels.dispatches.cutting.cut import Cut
-    from tilewise.kernels.dispatches.passes.row_pass import RowPass
+    from tilewise.kernels.dispatches.extraction.extract import Cut
     from tilewise.search.libraries.library import ProvenLibrary
 
 ENDINGS = (".mlir", ".mlirbc", ".onnx")
@@ -26,13 +25,11 @@ class Model:
         path: of its file.
         module: its text or bytecode.
         cuts: its ops that are problems.
-        passes: over rows between them, one for each place.
     """
 
     path: str
     module: bytes
     cuts: tuple["Cut", ...]
-    passes: tuple["RowPass", ...] = ()
 
     @property
     def problems(self) -> list[Problem]:
@@ -48,21 +45,19 @@ class Replaced:
         path: of the model.
         ops: that are problems.
         calls: places that call a kernel.
-        passes: places that call a pass over rows.
         left: problems with the number of ops that stay, and why where that is known.
     """
 
     path: str
     ops: int
     calls: int
-    passes: int
     left: tuple[tuple[str, int, str], ...]
 
     def to_json(self) -> dict[str, Any]:
         """One element of `models`."""
         left = [{"problem": name, "count": n, "reason": why} for name, n, why in self.left]
         return {"file": self.path, "ops": self.ops, "replaced": self.calls,
-                "passes": self.passes, "left": left}  # fmt: skip
+                "passes": 0, "left": left}  # fmt: skip
 
 
 def read_model(path: str, module: bytes, accuracy: Accuracy = "standard") -> Model:
@@ -72,19 +67,19 @@ def read_model(path: str, module: bytes, accuracy: Accuracy = "standard") -> Mod
         BadInputError: it is no module that IREE compiles, or it multiplies nothing.
         TilewiseError: IREE's compiler is not installed.
     """
-    from tilewise.kernels.dispatches.cutting.cut import cut_apart
+    from tilewise.kernels.dispatches.extraction.extract import cut_module
     from tilewise.kernels.mlir.frontend.read import as_module
 
     try:
         module = as_module(module)
-        found = cut_apart(module).with_accuracy(accuracy)
+        cuts = tuple(cut.with_accuracy(accuracy) for cut in cut_module(module))
     except (CompilerError, ModuleError) as error:
         raise BadInputError(f"{quoted(path)}: {error}") from error
     except CompilerAbsentError as error:
         raise TilewiseError(str(error)) from error
-    if not found.cuts:
+    if not cuts:
         raise BadInputError(f"{quoted(path)} has no op that is a problem; see tilewise import")
-    return Model(path, module, found.cuts, found.passes)
+    return Model(path, module, cuts)
 
 
 def replaced_by(made: "ProvenLibrary", models: Sequence[Model]) -> list[Replaced]:
@@ -102,8 +97,6 @@ def replaced_by(made: "ProvenLibrary", models: Sequence[Model]) -> list[Replaced
 
 
 def _replaced(model: Model, calls: Counter[str], made: "ProvenLibrary") -> Replaced:
-    from tilewise.kernels.dispatches.passes.code import PREFIX
-
     names = made.names
     reasons = made.reasons | {cut.problem: cut.reason for cut in model.cuts if cut.reason}
     left = []
@@ -111,6 +104,4 @@ def _replaced(model: Model, calls: Counter[str], made: "ProvenLibrary") -> Repla
         missing = count - calls[names[problem]] if problem in names else count
         if missing > 0:
             left.append((problem, missing, reasons.get(problem, "")))
-    passes = sum(count for name, count in calls.items() if name.startswith(PREFIX))
-    kernels = sum(calls.values()) - passes
-    return Replaced(model.path, len(model.cuts), kernels, passes, tuple(left))
+    return Replaced(model.path, len(model.cuts), sum(calls.values()), tuple(left))

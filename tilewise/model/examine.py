@@ -1,7 +1,7 @@
 """A model whose problems are tuned: measured op by op, compiled, compared, timed end to end."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,8 +9,8 @@ from tilewise.backends.base import Backend, Json
 from tilewise.backends.costs import StoredCosts
 from tilewise.bench.machine import processor
 from tilewise.errors import MissingError
-from tilewise.kernels.dispatches.cutting.cut import Pieces, patterns_of
-from tilewise.kernels.dispatches.entry import Compiled, Entry, compiled
+from tilewise.kernels.dispatches.executable import Compiled, Entry, compiled
+from tilewise.kernels.dispatches.extraction.extract import Cut, patterns_of
 from tilewise.kernels.dispatches.library import text_of
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
 from tilewise.kernels.errors import KernelsError
@@ -21,13 +21,12 @@ from tilewise.kernels.target import resolve
 from tilewise.kernels.target.model import Target
 from tilewise.model.forms import LIBRARY, compile_forms
 from tilewise.model.measuring import measure
-from tilewise.model.report import Op, Report, RowsOp
+from tilewise.model.report import Op, Report
 from tilewise.model.tolerance import tolerance
 from tilewise.search.errors import RunnerError
 from tilewise.search.libraries.gain import Gain
 from tilewise.search.libraries.library import Judged, Row, Wanted, judged
-from tilewise.search.libraries.passes import PassRow, compiled_passes, measured_passes
-from tilewise.search.networks.costing.retimed import Retimed, bytes_of_weights
+from tilewise.search.networks.cold_weights import Retimed, bytes_of_weights
 from tilewise.search.networks.costs import RETIMED
 from tilewise.search.records import CacheMode
 
@@ -41,7 +40,7 @@ class Model:
     Attributes:
         source: its MLIR.
         imported: what was found in it.
-        pieces: its ops in the form that they have where IREE's compiler looks for patterns.
+        cuts: its ops in the form that they have where IREE's compiler looks for patterns.
         folder: where the files go; it exists.
         target: as it was given.
         cache: which schedules of a problem are taken.
@@ -52,7 +51,7 @@ class Model:
 
     source: Path
     imported: Imported
-    pieces: Pieces
+    cuts: tuple[Cut, ...]
     folder: Path
     target: str = "host"
     cache: CacheMode | None = None
@@ -75,19 +74,15 @@ def examine(model: Model, backend: Backend, tell: Callable[[str], None]) -> Repo
     target = resolve(model.target)
     costs = _costs(model, backend, target)
     found = [_known(backend, model, op, costs) for op in _ops(model.imported)]
-    cuts = dict(patterns_of(model.pieces.cuts))
-    reasons = {cut.problem: cut.reason for cut in model.pieces.cuts if cut.reason}
+    cuts = dict(patterns_of(model.cuts))
+    reasons = {cut.problem: cut.reason for cut in model.cuts if cut.reason}
     if model.with_ops:
         found = [_timed(op, best, target, cuts, reasons, tell) for op, best in found]
     kernels: dict[str, Compiled] = {}
     found = [_with_kernel(op, best, target, kernels) for op, best in found]
     counted = "1 kernel" if len(kernels) == 1 else f"{len(kernels)} kernels"
     tell(f"compiles with {counted} and without")
-    rows = _passes(model, kernels.keys(), target, tell)
-    notes = [*_notes(found), *(f"left to IREE: {one.found.label}: {one.reason}"
-                               for one in rows if one.reason)]  # fmt: skip
-    passes = [one.served for one in rows if one.served is not None]
-    text = text_of(list(kernels.values()), target, notes, cuts, passes)
+    text = text_of(list(kernels.values()), target, _notes(found), cuts)
     (model.folder / LIBRARY).write_text(text, encoding="utf-8")
     forms = compile_forms(model.source, model.folder)
     calls = Counter(forms.kernels)
@@ -99,7 +94,6 @@ def examine(model: Model, backend: Backend, tell: Callable[[str], None]) -> Repo
     return Report(
         model.source.name, target.canonical, _machine(), ops, model.imported.skipped, forms_run,
         allowed, dict(forms.refused), model.accuracy,
-        tuple(_placed_pass(one, calls) for one in rows),
     )  # fmt: skip
 
 
@@ -175,30 +169,6 @@ def _with_kernel(
     except KernelsError as error:
         return replace(op, reason=str(error)), None
     return op, best
-
-
-def _passes(
-    model: Model,
-    served: Collection[str],
-    target: Target,
-    tell: Callable[[str], None],
-) -> list[PassRow]:
-    """The passes over rows between the model's problems; each alone is measured as its ops are."""
-    pieces = model.pieces
-    if not model.with_ops:
-        return compiled_passes(pieces.passes, served, target)
-    if pieces.passes:
-        tell("measures passes over rows")
-    return measured_passes(pieces.passes, served, target)
-
-
-def _placed_pass(row: PassRow, calls: Counter[str]) -> RowsOp:
-    """The pass, with how many of its places call our code, and why others do not."""
-    found, count = row.found, len(row.found.where)
-    called = 0 if row.served is None else calls[row.served.name]
-    missed = "" if called >= count else "another pattern took its ops, or it reads others' values"
-    return RowsOp(found.label, count, found.where, row.alone_us, row.library_us, called,
-                  row.reason or missed)  # fmt: skip
 
 
 def _placed(op: Op, kernel: Compiled | None, calls: Counter[str], reasons: Mapping[str, str]) -> Op:

@@ -9,7 +9,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from tilewise.kernels.dispatches.copies import copy_lines
+from tilewise.kernels.dispatches.layouts import copy_lines
 from tilewise.kernels.dispatches.library import FLAG
 from tilewise.kernels.mlir.iree.compiler import compile_file
 from tilewise.model.signature import NUMPY

@@ -58,41 +58,6 @@ class Op:
 
 
 @dataclass(frozen=True)
-class RowsOp:
-    """One pass over rows, of the ops between problems.
-
-    Attributes:
-        label: what it computes.
-        count: places of the model that are it.
-        where: the places, each by its last op.
-        alone_us: IREE's time on these ops alone, in microseconds; None where it was not measured.
-        library_us: IREE's time with our code.
-        replaced: places of the compiled model that call our code.
-        reason: why not all do; empty where they do.
-    """
-
-    label: str
-    count: int
-    where: tuple[str, ...]
-    alone_us: float | None = None
-    library_us: float | None = None
-    replaced: int = 0
-    reason: str = ""
-
-    def to_json(self) -> Json:
-        """One element of `passes`."""
-        return {
-            "pass": self.label,
-            "count": self.count,
-            "where": list(self.where),
-            "default_us": self.alone_us,
-            "library_us": self.library_us,
-            "replaced": self.replaced,
-            "reason": self.reason,
-        }
-
-
-@dataclass(frozen=True)
 class Report:
     """A model compiled with and without our kernels.
 
@@ -106,7 +71,6 @@ class Report:
         tolerance: the deviation that two right results may have.
         refused: why forms, or the reference, are missing that do not compile, by their names.
         accuracy: of all its problems.
-        passes: over rows, between them.
     """
 
     model: str
@@ -118,7 +82,6 @@ class Report:
     tolerance: float
     refused: dict[str, str] = field(default_factory=dict)
     accuracy: Accuracy = "standard"
-    passes: tuple[RowsOp, ...] = ()
 
     @property
     def best(self) -> str:
@@ -189,7 +152,7 @@ class Report:
             "arguments": list(self.measured.arguments),
             "results": list(self.measured.results),
             "ops": [op.to_json() for op in self.ops],
-            "passes": [one.to_json() for one in self.passes],
+            "passes": [],  # of version 0.1: passes over rows between the problems
             "skipped": [
                 {"op": one.op, "reason": one.reason, "where": one.where} for one in self.skipped
             ],

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from tilewise.kernels.durations import duration
-from tilewise.model.report import DATA_TILING, DEFAULT, Op, Report, RowsOp
+from tilewise.model.report import DATA_TILING, DEFAULT, Op, Report
 
 
 def report_text(report: Report) -> str:
     """The ops, the whole model, what was left to IREE, and the machine."""
-    lines = [*_ops(report.ops), "", *_passes(report.passes), *_forms(report), "", *_left(report)]
+    lines = [*_ops(report.ops), "", *_forms(report), "", *_left(report)]
     lines += _machine(report)
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
@@ -53,24 +53,6 @@ def _sums(ops: Sequence[Op], width: int) -> list[str]:
     ]
 
 
-def _passes(passes: Sequence[RowsOp]) -> list[str]:
-    if not passes:
-        return []
-    width = max(len(one.label) for one in passes)
-    lines = [
-        f"{'between them':<{width}} {'count':>5} {'replaced':>8} {'IREE':>10} {'ours':>10} "
-        f"{'ratio':>6}"
-    ]
-    for one in passes:
-        alone, ours = one.alone_us, one.library_us
-        ratio = f"{alone / ours:.2f}" if alone is not None and ours else "-"
-        lines.append(
-            f"{one.label:<{width}} {one.count:>5} {one.replaced:>8} {duration(alone):>10} "
-            f"{duration(ours):>10} {ratio:>6}"
-        )
-    return [*lines, ""]
-
-
 def _ratio(op: Op) -> str:
     if op.library_us is None or not op.alone_us:
         return "-"
@@ -91,8 +73,7 @@ def _forms(report: Report) -> list[str]:
     lines += [f"  {name:<21} {why}" for name, why in report.refused.items()]
     ratios = {name: report.speedup(name) for name in (DEFAULT, DATA_TILING)}
     over = ", ".join(f"{ratio:.2f}x {name}" for name, ratio in ratios.items() if ratio is not None)
-    replaced = [one.replaced for one in report.ops] + [one.replaced for one in report.passes]
-    if not any(replaced):
+    if not any(op.replaced for op in report.ops):
         over = "none is in use, so that all forms are IREE's own"
     tolerance = f"within the tolerance of {report.tolerance:.2g}"
     if report.wrong:
@@ -106,11 +87,6 @@ def _left(report: Report) -> list[str]:
         f"{op.count - op.replaced} of {op.count} left to IREE: {op.problem}: {op.reason}"
         for op in report.ops
         if op.replaced < op.count
-    ]
-    lines += [
-        f"{one.count - one.replaced} of {one.count} left to IREE: {one.label}: {one.reason}"
-        for one in report.passes
-        if one.replaced < one.count
     ]
     lines += [f"no problem: {one.op} at {one.where}: {one.reason}" for one in report.skipped]
     return [*lines, ""] if lines else []

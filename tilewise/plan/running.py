@@ -23,8 +23,7 @@ from tilewise.model.signature import declarations_in
 from tilewise.model.tolerance import tolerance
 from tilewise.search.errors import NetworkError
 from tilewise.search.networks.plan import Plan
-from tilewise.search.networks.running.checks import check, check_ops
-from tilewise.search.networks.running.network import LayerTime
+from tilewise.search.networks.running.network import LayerTime, check, check_ops
 
 CHILD = "tilewise.plan.child"
 COMPILE_S, RUN_S = 900.0, 900.0

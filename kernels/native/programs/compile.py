@@ -1,18 +1,131 @@
-"""A program's objects: one for each kernel and pass, one for what others call."""
+"""A program as objects and as a shared library: one object for each kernel and pass.
 
+Numba compiles a pass to a function that reports errors to its caller and another, for C, that turns
+them into Python's. Passes have no errors to report. So what the first one stores about errors is
+dropped, and one of ours calls it.
+"""
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import llvmlite.binding as llvm
+from llvmlite import ir
 
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.jit.object_code import optimise
+from tilewise.kernels.native.language.frame import symbol
+from tilewise.kernels.native.macrokernel.parameters import Addresses, names_of
 from tilewise.kernels.native.objects.elf import Elf
-from tilewise.kernels.native.objects.features import CHECKED
-from tilewise.kernels.native.objects.module import machine
+from tilewise.kernels.native.objects.entries import DRIVER, Entries, edges
+from tilewise.kernels.native.objects.features import CHECKED, used_features
+from tilewise.kernels.native.objects.module import Compiler, machine
+from tilewise.kernels.native.passes.passes import pass_of
+from tilewise.kernels.native.passes.rows.emit import emit
+from tilewise.kernels.native.passes.rows.program import RowProgram
+from tilewise.kernels.native.plan import Plan, plan
 from tilewise.kernels.native.programs.functions import functions_text
-from tilewise.kernels.native.programs.kernels import kernel_object
-from tilewise.kernels.native.programs.passes import OF_C, pass_object
-from tilewise.kernels.native.programs.steps import Kernel, Parametric, Program
+from tilewise.kernels.native.programs.steps import Kernel, Parametric, Pass, Program
+from tilewise.kernels.system.children import child_environment
+from tilewise.kernels.target.model import Target
+
+
+def words_of(planned: Plan) -> tuple[str, ...]:
+    """The words of a kernel's row, by their names in its driver."""
+    return (*names_of(Addresses), *edges(planned))
+
+
+def kernel_object(kernel: Kernel, name: str, target: Target) -> tuple[bytes, tuple[str, ...]]:
+    """The object of a kernel, and what its code uses of the processor.
+
+    Args:
+        kernel: which.
+        name: of its function, `void NAME(int64_t words...)`, with the prefix of all symbols.
+        target: the machine that it is for.
+
+    Raises:
+        LoweringError: code generation failed.
+    """
+    planned = plan(kernel.problem, kernel.schedule, target)
+    given = ", ".join(words_of(planned))
+    short = name.removeprefix(symbol(""))
+    text = f"@njit\ndef {short}({given}):\n    call_address({DRIVER}, {given})\n"
+    entries = Entries(name, (name,), text, has_supported=False)
+    try:
+        compiler = Compiler(entries, planned, target)
+        return compiler.object_file(compiler.bitcode()), compiler.features
+    except RuntimeError as error:  # LLVM's own
+        raise LoweringError(f"compiling {kernel.problem} failed: {error}") from error
+
+
+OF_C = frozenset({
+    "memcpy", "memmove", "memset", "expf", "exp", "logf", "log", "erff", "erf", "tanhf", "tanh",
+    "powf", "pow", "sqrtf", "sqrt", "sched_yield",
+})  # fmt: skip
+"""What code may call of the C library."""
+_STORED_ERROR = re.compile(r"^  store ptr @\.const\.picklebuf[^\n]*\n", re.MULTILINE)
+_WRAPPER = "cfunc."
+
+
+def pass_object(one: Parametric, symbol: str, target: Target) -> tuple[bytes, tuple[str, ...]]:
+    """The object of a pass, and what its code uses of the processor.
+
+    Args:
+        one: the pass.
+        symbol: of its function, `void symbol(int64_t parameters)`.
+        target: the machine that it is for.
+
+    Raises:
+        LoweringError: it would call what a program on its own has not.
+    """
+    is_written = isinstance(one, RowProgram)
+    text = _row_text(one, symbol, target) if isinstance(one, RowProgram) else _text(one, symbol)
+    features = used_features(target.features, text)
+    made = machine(features)
+    module = llvm.parse_assembly(text)
+    for held in (*module.functions, *module.global_variables):
+        if not held.is_declaration and held.name != symbol:
+            held.linkage = "internal"
+    module.triple, module.data_layout = made.triple, str(made.target_data)
+    optimise(module, made, "none" if is_written else "level 3")
+    called = {function.name for function in module.functions if function.is_declaration}
+    lacking = {name for name in called if not name.startswith("llvm.")} - OF_C
+    if lacking:
+        raise LoweringError(f"{one} calls {min(lacking)}, which no program has")
+    return bytes(made.emit_object(module)), features
+
+
+def _row_text(one: RowProgram, symbol: str, target: Target) -> str:
+    """The IR of a row program."""
+    module = ir.Module(symbol)
+    emit(module, one, name=symbol, has_fma=target.has_fma)
+    return str(module)
+
+
+def _text(one: Pass, symbol: str) -> str:
+    """The IR that Numba made of a pass, without what it stores about errors."""
+    made = pass_of(one.name).owner
+    wrapper: str = made.native_name
+    text = _STORED_ERROR.sub("", str(made.inspect_llvm()))
+    module = llvm.parse_assembly(text)
+    module.link_in(llvm.parse_assembly(_caller(symbol, wrapper.removeprefix(_WRAPPER))))
+    return str(module)
+
+
+def _caller(symbol: str, inner: str) -> str:
+    return f"""
+declare i32 @{inner}(ptr, ptr, i64)
+define void @{symbol}(i64 %at) {{
+  %result = alloca ptr
+  %error = alloca ptr
+  %status = call i32 @{inner}(ptr %result, ptr %error, i64 %at)
+  ret void
+}}
+"""
 
 
 @dataclass(frozen=True)
@@ -82,3 +195,53 @@ def _check(objects: dict[str, bytes]) -> None:
             raise LoweringError(f"{name} of the program would call {min(lacking)}")
         if one.writable_bytes:
             raise LoweringError(f"{name} of the program would have memory of its own")
+
+
+SECONDS = 120.0
+_LLD, _CC = "iree-lld", ("cc", "gcc", "clang")
+
+
+def shared_library(program: CompiledProgram) -> bytes:
+    """The shared library of a program, of which others see its functions alone.
+
+    Raises:
+        LoweringError: there is no linker here, or it failed.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for file, data in program.objects.items():
+            (folder / file).write_bytes(data)
+        seen = "".join(f" {function};" for function in program.functions)
+        (folder / "seen").write_text(f"{{ global:{seen} local: *; }};\n")
+        options = ["-shared", "-soname", f"{program.name}.so", "--version-script", "seen",
+                   "-z", "noexecstack", "--build-id=none", "-o", "made"]  # fmt: skip
+        _run_linker([*_linker(options), *program.objects], folder)
+        return (folder / "made").read_bytes()
+
+
+def _linker(options: Sequence[str]) -> list[str]:
+    """The command that links with options of `ld`."""
+    try:
+        from iree.compiler.tools import binaries
+
+        return [str(binaries.find_tool(_LLD)), "-flavor", "gnu", *options]
+    except (ImportError, ValueError):
+        pass
+    found = next(filter(None, map(shutil.which, _CC)), None)
+    if found is None:
+        raise LoweringError("no linker is here; install tilewise[kernels] or a C compiler")
+    passed = [word for one in options for word in ("-Xlinker", one)]
+    return [found, "-nostdlib", "-shared", *passed]
+
+
+def _run_linker(command: Sequence[str], folder: Path) -> None:
+    try:
+        ended = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, errors="replace",
+            timeout=SECONDS, env=child_environment(), check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise LoweringError(f"{Path(command[0]).name} does not link: {error}") from error
+    if ended.returncode:
+        said = (ended.stderr or ended.stdout).strip().splitlines()
+        raise LoweringError(f"{Path(command[0]).name} does not link: {said[0] if said else ''}")

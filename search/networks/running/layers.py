@@ -18,13 +18,19 @@ from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target.model import Target
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.layouts import plain
 from tilewise.search.networks.plan import Plan, PlannedNode, PlannedUse
 from tilewise.search.networks.planning import COPIED, UNKNOWN
-from tilewise.search.networks.running.arena import room
-from tilewise.search.networks.running.buffers import Buffers
-from tilewise.search.networks.running.checks import refused
-from tilewise.search.networks.running.works import Address, Call, Memory, Work, rows_call, word_of
+from tilewise.search.networks.running.memory import Buffers, room
+from tilewise.search.networks.running.works import (
+    Address,
+    Call,
+    Memory,
+    Work,
+    refused,
+    rows_call,
+    word_of,
+)
+from tilewise.search.networks.variants import plain
 
 Array = NDArray[Any]
 _TURNED = {

@@ -1,4 +1,4 @@
-"""Pools, sums, pads, elementwise ops and copies between layouts: passes over memory."""
+"""Pools, sums, pads, transpositions and copies between layouts: passes over memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,13 +10,33 @@ import numpy as np
 from tilewise.kernels.mlir.frontend.program import Action, Elements, Loops, Pad, Program, Window
 from tilewise.kernels.native.conversion import Conversion, Moves, moves_of
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.copies import conversion_of
-from tilewise.search.networks.layouts import Layout
+from tilewise.search.networks.costs import conversion_of
 from tilewise.search.networks.plan import Plan, PlannedNode, PlannedUse
-from tilewise.search.networks.running.buffers import Buffers, static, type_of
-from tilewise.search.networks.running.checks import refused
-from tilewise.search.networks.running.turning import conversion_of_loops
-from tilewise.search.networks.running.works import Call, Memory, Work, rows_call, table_address
+from tilewise.search.networks.running.memory import Buffers, static, type_of
+from tilewise.search.networks.running.works import (
+    Call,
+    Memory,
+    Work,
+    refused,
+    rows_call,
+    table_address,
+)
+from tilewise.search.networks.variants import Layout
+
+
+def conversion_of_loops(loops: Loops) -> Conversion | None:
+    """The copy of a tensor, axes of one element left out; None for loops that do anything else."""
+    if not loops.is_copy or loops.accesses[0].read is None:
+        return None
+    pairs = zip(loops.extents, loops.accesses[0].steps, strict=True)
+    axes = [(size, step) for size, step in pairs if size > 1]
+    sizes = tuple(size for size, _ in axes)
+    stored = tuple(sorted(range(len(axes)), key=lambda axis: -axes[axis][1]))
+    steps = [prod(sizes[axis] for axis in stored[i + 1 :]) for i in range(len(stored))]
+    if not axes or [axes[axis][1] for axis in stored] != steps:
+        return None
+    return Conversion(sizes, stored, tuple(range(len(axes))), (0,) * len(axes))
+
 
 _LOWEST = -3.4e38
 Shape = tuple[int, ...]

@@ -8,12 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewise.kernels.mlir.frontend.graph import Node
 from tilewise.kernels.native.passes.passes import pass_of
 from tilewise.kernels.native.programs.steps import Area, At, Parametric, Pass, Step, Table, Word
-from tilewise.search.networks.running.arena import Arena
-from tilewise.search.networks.running.placing import Placed
+from tilewise.search.errors import NetworkError
+from tilewise.search.networks.plan import PlannedNode
+from tilewise.search.networks.running.memory import Arena, Placed
 
 Array = NDArray[Any]
+
+
+def refused(node: Node | PlannedNode, reason: str) -> NetworkError:
+    """What is said of a node that does not run here."""
+    place = node.where.rpartition(" ")[0]
+    return NetworkError(f"{node.op} at {place} {reason}; `tilewise model` runs the whole model")
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,11 @@ from numpy.typing import NDArray
 
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.native.objects.archive import archive
-from tilewise.kernels.native.programs.compile import CompiledProgram, compiled_program
-from tilewise.kernels.native.programs.link import shared_library
+from tilewise.kernels.native.programs.compile import (
+    CompiledProgram,
+    compiled_program,
+    shared_library,
+)
 from tilewise.kernels.native.programs.steps import Program
 from tilewise.kernels.native.threads import pinning
 from tilewise.kernels.system.toolchain import identity

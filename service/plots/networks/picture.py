@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tilewise.kernels.problem import parse_problem
-from tilewise.search.networks.layouts import Layout, plain
 from tilewise.search.networks.plan import Plan, PlannedNode
+from tilewise.search.networks.variants import Layout, plain
 from tilewise.service.plots.networks.words import extents, title, told_fused, told_shape
 
 BoxKind = Literal["layer", "op", "around", "copy", "end"]

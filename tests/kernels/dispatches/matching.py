@@ -4,7 +4,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from tilewise.kernels.dispatches.entry import Compiled
+from tilewise.kernels.dispatches.executable import Compiled
 from tilewise.kernels.dispatches.library import text_of
 from tilewise.kernels.mlir.iree.compiler import compiled_text
 from tilewise.kernels.mlir.iree.module_text import module_text

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewise.kernels.dispatches.compilation import compiled_with, replaced_in
-from tilewise.kernels.dispatches.entry import Entry
+from tilewise.kernels.dispatches.executable import Entry
 from tilewise.kernels.dispatches.library import library_text
 from tilewise.kernels.errors import CompilerError
 from tilewise.kernels.mlir.iree.module_text import module_text

@@ -10,8 +10,8 @@ from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
 from tests.kernels.dispatches.matching import TARGET, found_in, module_of, stand_in
 from tilewise.kernels.dispatches.compilation import calls_in, moves_in, preprocessed
-from tilewise.kernels.dispatches.cutting.cut import cut_module, patterns_of
-from tilewise.kernels.dispatches.entry import Entry, compiled
+from tilewise.kernels.dispatches.executable import Entry, compiled
+from tilewise.kernels.dispatches.extraction.extract import cut_module, patterns_of
 from tilewise.kernels.dispatches.layouts import check_layouts
 from tilewise.kernels.dispatches.library import FLAG, text_of
 from tilewise.kernels.errors import UnsupportedError

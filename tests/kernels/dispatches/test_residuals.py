@@ -7,8 +7,8 @@ import pytest
 
 from tests.kernels.dispatches.matching import found_in, library_of, name_of
 from tilewise.kernels.dispatches.compilation import compiled_with
-from tilewise.kernels.dispatches.cutting.cut import cut_module, patterns_of
-from tilewise.kernels.dispatches.entry import Entry, compiled
+from tilewise.kernels.dispatches.executable import Entry, compiled
+from tilewise.kernels.dispatches.extraction.extract import cut_module, patterns_of
 from tilewise.kernels.dispatches.library import text_of
 from tilewise.kernels.dispatches.patterns.pattern import Side, pattern, patterns
 from tilewise.kernels.dispatches.patterns.spelling import SPELLINGS

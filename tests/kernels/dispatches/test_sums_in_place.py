@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewise.kernels.dispatches.compilation import compiled_with
-from tilewise.kernels.dispatches.entry import Entry
+from tilewise.kernels.dispatches.executable import Entry
 from tilewise.kernels.dispatches.library import library_text
 from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
 from tilewise.kernels.oracle.operands import Array, empty_aligned

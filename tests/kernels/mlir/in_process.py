@@ -15,7 +15,7 @@ import pytest
 from tilewise.kernels.system.limited_child import Ended, check_limits, run_limited
 
 ANSWERS = {
-    "tilewise.kernels.dispatches.cutting.child": "answer",
+    "tilewise.kernels.dispatches.extraction.child": "answer",
     "tilewise.kernels.mlir.air.child": "prove_here",
     "tilewise.kernels.mlir.frontend.child.read": "answer",
     "tilewise.kernels.mlir.normalised.child": "prove_here",
@@ -38,11 +38,11 @@ def answered_here(request: dict[str, Any], module: str) -> Ended:
 @contextmanager
 def without_children() -> Iterator[None]:
     """Answer here what is read of modules, cut out of them, and proven of scripts."""
-    from tilewise.kernels.dispatches.cutting import cut
+    from tilewise.kernels.dispatches.extraction import extract
     from tilewise.kernels.mlir.frontend import read
     from tilewise.kernels.mlir.proof import proof
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (cut, read, proof):
+        for module in (extract, read, proof):
             patch.setattr(module, "run_limited", answered_here)
         yield

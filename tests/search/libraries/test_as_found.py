@@ -3,17 +3,16 @@
 import numpy as np
 import pytest
 
-from tests.kernels.dispatches.cutting.test_cut import contraction, shapes_of
+from tests.kernels.dispatches.extraction.test_cut import contraction, shapes_of
 from tests.search.peers.test_peers import require
-from tilewise.kernels.dispatches.cutting.cut import cut_module
-from tilewise.kernels.dispatches.entry import Entry
+from tilewise.kernels.dispatches.executable import Entry
+from tilewise.kernels.dispatches.extraction.extract import cut_module
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Register, Schedule, Tile
 from tilewise.kernels.target import resolve
 from tilewise.search.libraries import library
-from tilewise.search.libraries.as_found import measured_as_found
-from tilewise.search.libraries.gain import Gain
+from tilewise.search.libraries.gain import Gain, measured_as_found
 from tilewise.search.libraries.library import Wanted, judged
 
 LETTERS = "hik,kj->ihj"

@@ -14,10 +14,9 @@ from tilewise.kernels.mlir.frontend.read import read_graph
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.networks import planning
 from tilewise.search.networks.costs import Timed
-from tilewise.search.networks.layouts import Layout
 from tilewise.search.networks.plan import Plan
 from tilewise.search.networks.planning import UNKNOWN, Named, planned
-from tilewise.search.networks.variants import problems_of
+from tilewise.search.networks.variants import Layout, problems_of
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.search.peers.test_peers import Case, make_case, require
-from tilewise.kernels.dispatches.entry import Entry
+from tilewise.kernels.dispatches.executable import Entry
 from tilewise.kernels.dispatches.library import library_text
 from tilewise.kernels.target import Target, resolve
 from tilewise.search.model.analytical import Model

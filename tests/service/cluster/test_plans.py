@@ -15,7 +15,6 @@ from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.typed_json import from_json, to_json
 from tilewise.kernels.target import detect
-from tilewise.search.networks.layouts import plain
 from tilewise.search.networks.plan import (
     SCHEMA,
     Plan,
@@ -24,6 +23,7 @@ from tilewise.search.networks.plan import (
     PlannedUse,
     Totals,
 )
+from tilewise.search.networks.variants import plain
 from tilewise.service.cluster.plans import giving
 from tilewise.service.cluster.plans.giving import MOST_MISSED
 from tilewise.service.db import models, reading, writing

@@ -8,12 +8,12 @@ import pytest
 
 from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
-from tests.kernels.dispatches.cutting.test_combined import reshaped_result
+from tests.kernels.dispatches.extraction.test_combined import reshaped_result
 from tests.tilewise.conftest import Cli
 from tilewise.errors import TilewiseError
 from tilewise.kernels.schedule import Pack, Prefetch, Register, Schedule
 from tilewise.model.child import entry_of
-from tilewise.search.networks.costing.retimed import Retimed
+from tilewise.search.networks.cold_weights import Retimed
 from tilewise.search.networks.costs import Timed
 
 pytest.importorskip("iree.runtime", reason="IREE's runtime is absent")

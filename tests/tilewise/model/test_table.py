@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tilewise.kernels.mlir.frontend.graph import Skipped
 from tilewise.model.measuring import Form, Measured
-from tilewise.model.report import DATA_TILING, DEFAULT, WITH, Op, Report, RowsOp
+from tilewise.model.report import DATA_TILING, DEFAULT, WITH, Op, Report
 from tilewise.model.table import report_text
 
 SLOW, FAST = "matmul:m=16,n=32,k=64,dtype=f32", "matmul:m=64,n=64,k=64,dtype=f32"
@@ -37,22 +37,6 @@ def test_times_are_compared_with_the_faster_form_of_ours() -> None:
     assert rows[FAST][-1] == "2.00" and rows[SLOW][-1] == "0.80"
     assert f"1 of 1 left to IREE: {SLOW}: IREE alone is faster" in text
     assert "no problem: linalg.pooling_nhwc_max at @main 3:1: is a pooling" in text
-
-
-def test_passes_between_the_ops_have_rows_of_their_own() -> None:
-    passes = (
-        RowsOp("8 rows of 64: exp", 2, ("@main 4:1", "@main 5:1"), 30.0, 10.0, 2),
-        RowsOp("8 rows of 32: erf", 1, ("@main 6:1",), 5.0, 6.0, reason="IREE alone is as fast"),
-        RowsOp("8 rows of 16: exp", 1, ("@main 7:1",), replaced=1),
-    )
-    report = replace(a_report(1e-6), passes=passes)
-    lines = [line.split() for line in report_text(report).splitlines()]
-    rows = {tuple(line[:4]): line[5:] for line in lines if line[1:2] == ["rows"]}
-    assert rows["8", "rows", "of", "64:"] == ["2", "2", "30.0", "us", "10.0", "us", "3.00"]
-    assert rows["8", "rows", "of", "16:"] == ["1", "1", "-", "-", "-"]
-    assert "1 of 1 left to IREE: 8 rows of 32: erf: IREE alone is as fast" in report_text(report)
-    assert [one["replaced"] for one in report.to_json()["passes"]] == [2, 0, 1]
-    assert "between them" not in report_text(a_report(1e-6))
 
 
 def test_a_deviation_beyond_the_tolerance_is_not_right() -> None:

@@ -21,8 +21,7 @@ from tilewise.kernels.schedule import Pack, Register, Schedule, Tile, Winograd, 
 from tilewise.kernels.system.typed_json import from_json
 from tilewise.plan.run_table import run_text
 from tilewise.plan.running import Ran
-from tilewise.search.networks import copies
-from tilewise.search.networks.costing import passes
+from tilewise.search.networks import costs, pass_times
 from tilewise.search.networks.plan import SCHEMA, Plan
 from tilewise.search.records import TuneResult
 from tilewise.service.workers.job_run import run_job
@@ -47,8 +46,8 @@ func.func @main(%x: tensor<4x16xf32>) -> tensor<4x16xf32> {
 
 @pytest.fixture(autouse=True)
 def quick_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copies, "BUDGET_S", 0.001)
-    monkeypatch.setattr(passes, "BUDGET_S", 0.001)
+    monkeypatch.setattr(costs, "BUDGET_S", 0.001)
+    monkeypatch.setattr(pass_times, "BUDGET_S", 0.001)
 
 
 @pytest.fixture

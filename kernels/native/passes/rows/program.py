@@ -5,10 +5,8 @@ from math import copysign
 
 from tilewise.kernels.errors import LoweringError
 
-REDUCTIONS = {f"row {name}": name for name in ("sum", "max", "maxnum", "min", "minnum", "larger")}
-"""Operations that make one value of a row, and how they combine two elements.
-
-`larger` is the maximum of rows without NaN; of others it is any element."""
+REDUCTIONS = {f"row {name}": name for name in ("sum", "max", "maxnum", "min", "minnum")}
+"""Operations that make one value of a row, and how they combine two elements."""
 COMPARE, SELECT, READ, NUMBER = "compare", "select", "read", "number"
 
 
@@ -34,7 +32,7 @@ class Operation:
 
     Attributes:
         name: `read` of a source, `number`, one of `REDUCTIONS`, or one of
-            `tilewise.kernels.native.passes.rows.operations`.
+            `tilewise.kernels.native.passes.rows.functions`.
         of: numbers of earlier operations.
         number: of the source, the constant, or MLIR's predicate of a comparison.
     """

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Response
 
-from tilewise.search.networks.runner import runner_text
+from tilewise.search.networks.plan import runner_text
 from tilewise.service.api.answer_cache import matches
 from tilewise.service.api.problem_details import responses
 from tilewise.service.api.routes.plans.asking import PlanId

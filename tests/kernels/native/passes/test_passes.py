@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from examples.models.graph import as_stored
 from tilewise.kernels.native.conversion import Conversion, moves_of
-from tilewise.kernels.native.passes.chain import Chain
-from tilewise.kernels.native.passes.passes import pass_of
+from tilewise.kernels.native.passes.passes import Chain, pass_of
 from tilewise.kernels.oracle.operands import poison
 
 Array = NDArray[Any]

@@ -10,9 +10,7 @@ import pytest
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.objects.elf import Elf
 from tilewise.kernels.native.programs import compile as compiling
-from tilewise.kernels.native.programs.compile import compiled_program
-from tilewise.kernels.native.programs.link import shared_library
-from tilewise.kernels.native.programs.passes import OF_C
+from tilewise.kernels.native.programs.compile import OF_C, compiled_program, shared_library
 from tilewise.kernels.native.programs.steps import At, Pass, Program, Row, Step, Table
 from tilewise.kernels.oracle.operands import empty_aligned
 from tilewise.kernels.target import detect

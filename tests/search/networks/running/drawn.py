@@ -13,10 +13,10 @@ from tilewise.kernels.problem import Accuracy, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import Target, detect
 from tilewise.search.networks.costs import Timed, algorithm_of
-from tilewise.search.networks.layouts import Layout
 from tilewise.search.networks.plan import Plan
 from tilewise.search.networks.planning import Named, Passes, planned
 from tilewise.search.networks.running.network import Network
+from tilewise.search.networks.variants import Layout
 from tilewise.search.space.space import Space
 
 

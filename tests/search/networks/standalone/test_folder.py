@@ -18,7 +18,7 @@ from tests.search.networks.running.drawn import program_of as program_from
 from tests.search.networks.standalone.written import MODULE, Drawn, run_alone, written
 from tilewise.search.errors import NetworkError
 from tilewise.search.networks.plan import Plan
-from tilewise.search.networks.running.arena import Arena
+from tilewise.search.networks.running.memory import Arena
 from tilewise.search.networks.running.network import Network
 from tilewise.search.networks.standalone import files, runner
 from tilewise.search.networks.standalone.files import program_of

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from tilewise.kernels.mlir.frontend.graph import Arrangement, Occurrence
 from tilewise.search.networks.costs import Timed
-from tilewise.search.networks.layouts import Layout, plain
 from tilewise.search.networks.plan import (
     SCHEMA,
     Plan,
@@ -14,6 +13,7 @@ from tilewise.search.networks.plan import (
     PlannedUse,
     Totals,
 )
+from tilewise.search.networks.variants import Layout, plain
 
 SHAPE = (1, 8, 10, 10)
 PLAIN, LAST = plain(SHAPE), Layout((2, 3, 1))

@@ -31,7 +31,7 @@ from tilewise.requirements import require
 from tilewise.search.records import TuneRequest
 
 if TYPE_CHECKING:
-    from tilewise.kernels.dispatches.cutting.cut import Pieces
+    from tilewise.kernels.dispatches.extraction.extract import Cut
     from tilewise.kernels.mlir.frontend.graph import Imported
 
 PROBLEMS, REPORT = "problems.txt", "report.json"
@@ -115,10 +115,8 @@ def run_in_iree(options: argparse.Namespace) -> None:
     module = _compilable(source.name, given)
     imported = _imported(source.name, module).with_accuracy(options.accuracy)
     check_entry(source.name, module, options.entry)
-    pieces = _pieces(source.name, module).with_accuracy(options.accuracy)
-    imported = imported.with_problems(
-        [(one.whole, one.problem) for one in pieces.cuts if one.whole]
-    )
+    cuts = [one.with_accuracy(options.accuracy) for one in _cuts(source.name, module)]
+    imported = imported.with_problems([(one.whole, one.problem) for one in cuts if one.whole])
     folder = make_folder(options.output or f"{source.stem}.tilewise")
     if module is not given:
         source = folder / f"{source.stem}.mlirbc"
@@ -130,8 +128,8 @@ def run_in_iree(options: argparse.Namespace) -> None:
     if named_server(options.server):  # what a service takes `host` for is another machine
         options.target = resolve(options.target).canonical
     request = TuneRequest(options.trials, seed=options.seed, cache=options.cache)
-    asked = Model(source, imported, pieces, folder, options.target, options.cache, options.entry,
-                  not options.no_ops, options.accuracy)  # fmt: skip
+    asked = Model(source, imported, tuple(cuts), folder, options.target, options.cache,
+                  options.entry, not options.no_ops, options.accuracy)  # fmt: skip
     with backend_of(options) as backend:
         lacking = missing(backend, problems, options.target, options.cache)
         tune_missing(backend, lacking, options.target, request)
@@ -168,13 +166,13 @@ def _imported(name: str, module: bytes) -> "Imported":
     return found
 
 
-def _pieces(name: str, module: bytes) -> "Pieces":
+def _cuts(name: str, module: bytes) -> "tuple[Cut, ...]":
     """The model's ops in the form that they have where IREE's compiler looks for patterns."""
-    from tilewise.kernels.dispatches.cutting.cut import cut_apart
+    from tilewise.kernels.dispatches.extraction.extract import cut_module
     from tilewise.model.forms import SECONDS
 
     try:
-        return cut_apart(module, SECONDS)
+        return cut_module(module, SECONDS)
     except KernelsError as error:
         raise BadInputError(f"{name}: {error}") from error
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from tilewise.kernels.mlir.frontend.graph import Graph
     from tilewise.kernels.mlir.frontend.program import Outline
     from tilewise.plan.running import Ran
-    from tilewise.search.networks.costing.passes import PassTimes
     from tilewise.search.networks.costs import Costs
+    from tilewise.search.networks.pass_times import PassTimes
     from tilewise.search.networks.plan import Plan
 
 PLAN = "plan.json"
@@ -146,7 +146,7 @@ def _folder_alone(path: str) -> Path:
 def _costs(options: argparse.Namespace, backend: "Backend", target: str, graph: "Graph") -> "Costs":
     """Times of layers: as the store has them, or taken here in the order of a network."""
     from tilewise.backends.costs import StoredCosts
-    from tilewise.search.networks.costing.retimed import Retimed, weights_bytes
+    from tilewise.search.networks.cold_weights import Retimed, weights_bytes
     from tilewise.search.networks.costs import RETIMED
 
     if options.times == "stored":
@@ -157,7 +157,7 @@ def _costs(options: argparse.Namespace, backend: "Backend", target: str, graph: 
 
 def _passes(outline: "Outline | None", target: str) -> "PassTimes | None":
     """Times of passes, of a model that runs here."""
-    from tilewise.search.networks.costing.passes import PassTimes
+    from tilewise.search.networks.pass_times import PassTimes
 
     return None if outline is None else PassTimes(outline, resolve(target))
 

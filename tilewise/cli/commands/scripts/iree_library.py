@@ -12,7 +12,7 @@ from tilewise.cli.tuning import missing, tune_missing
 from tilewise.errors import BadInputError
 from tilewise.fetch.problems import read_problems
 from tilewise.iree.library import described, library_of, make_library
-from tilewise.iree.models import ENDINGS, Model, Replaced, read_model, replaced_by
+from tilewise.iree.models import ENDINGS, Model, read_model, replaced_by
 from tilewise.iree.planned import chosen, read_plan
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.target import resolve
@@ -105,13 +105,8 @@ def _told(
     """The library's text, or its JSON; on stderr what it does to models."""
     replaced = replaced_by(made, models)
     for one in replaced:
-        sys.stderr.write(f"tilewise: {one.path}: {one.calls} of {one.ops} ops call a kernel"
-                         f"{_and_passes(one)}\n")  # fmt: skip
+        sys.stderr.write(f"tilewise: {one.path}: {one.calls} of {one.ops} ops call a kernel\n")
     return described(made, target, replaced) if options.json else made.text
-
-
-def _and_passes(one: Replaced) -> str:
-    return f", and {one.passes} places a pass over rows" if one.passes else ""
 
 
 def is_made_here(options: argparse.Namespace) -> bool:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from examples.models.graph import as_stored
 from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.native.passes.chain import Chain
+from tilewise.kernels.native.passes.passes import Chain
 from tilewise.kernels.native.passes.rows.compiled import row_pass
 from tilewise.kernels.native.passes.rows.program import Operation, RowProgram, Source, Target
 from tilewise.kernels.oracle.operands import poison, to_bf16

@@ -1,0 +1,41 @@
+"""The process that extracts patterns: `python -m tilewise.kernels.dispatches.extraction.child`.
+
+It reads one JSON request on standard input, with the path of a module, and writes one JSON reply.
+"""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tilewise.kernels.system.limited_child import reply_to_request, stage
+
+
+def main() -> None:
+    """Serve one request."""
+    reply_to_request(answer)
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """The problems of a module with their patterns."""
+    stage("loading MLIR")
+    from iree.compiler import ir
+
+    from tilewise.kernels.mlir.dialects import without_definitions
+
+    without_definitions()
+    from tilewise.kernels.dispatches.extraction.trace import cut_out
+    from tilewise.kernels.mlir.frontend.child.operations import operations, where
+
+    stage("parsing")
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.parse(Path(request["path"]).read_text())
+        stage("cutting")
+        found = (
+            cut_out(op, where(op, function, number))
+            for op, function, number in operations(module.operation)
+        )
+        return {"cuts": [asdict(cut) for cut in found if cut is not None]}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""A module's ops as patterns of their problems; MLIR works in a child process within limits."""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tilewise.kernels.dispatches.library import FLAG, Cuts, prelude_text
+from tilewise.kernels.dispatches.patterns.pattern import Pattern
+from tilewise.kernels.errors import ModuleError
+from tilewise.kernels.mlir.iree.compiler import SHORT_VALUES, compiled_text
+from tilewise.kernels.problem import Accuracy, with_accuracy
+from tilewise.kernels.quoting import one_line
+from tilewise.kernels.system.limited_child import run_limited
+from tilewise.kernels.system.typed_json import from_json
+
+CHILD = "tilewise.kernels.dispatches.extraction.child"
+LONGEST = 300  # characters of an error
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One op of a module that is a problem.
+
+    Attributes:
+        problem: canonical.
+        where: function and op.
+        pattern: what stands there; None where no pattern can.
+        reason: why, then.
+        whole: the problem with all that is around the op, where no pattern has that; else empty.
+    """
+
+    problem: str
+    where: str
+    pattern: Pattern | None = None
+    reason: str = ""
+    whole: str = ""
+
+    def with_accuracy(self, accuracy: Accuracy) -> "Cut":
+        """The same op, its problem of another accuracy: no module says which is wanted."""
+        whole = with_accuracy(self.whole, accuracy) if self.whole else ""
+        return replace(self, problem=with_accuracy(self.problem, accuracy), whole=whole)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """What the child replies."""
+
+    cuts: tuple[Cut, ...]
+
+
+def cut_module(
+    module: bytes, seconds: float = 120.0, memory_bytes: int = 4 << 30
+) -> tuple[Cut, ...]:
+    """The problems of a module with their patterns, in the form in which IREE looks for these.
+
+    Args:
+        module: text or bytecode, in any dialect that `iree-compile` takes.
+        seconds: for which the compiler, and then the child that cuts, may run.
+        memory_bytes: that the child may hold.
+
+    Raises:
+        ModuleError: it could not be read.
+        CompilerAbsentError: IREE's compiler is not installed.
+        CompilerError: it does not compile as far as that, or takes too long.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        prelude, seen = Path(folder) / "prelude.mlir", Path(folder) / "seen.mlir"
+        prelude.write_text(prelude_text())
+        flags = (f"{FLAG}={prelude}", *SHORT_VALUES)
+        seen.write_text(compiled_text(module, "preprocessing", flags, seconds))
+        ended = run_limited(
+            {"path": str(seen), "seconds": seconds, "memory_bytes": memory_bytes}, CHILD
+        )
+    if ended.reply is None:
+        raise ModuleError(f"the module was not read: {one_line(ended.message)[:LONGEST]}")
+    return from_json(Pieces, ended.reply).cuts
+
+
+def patterns_of(cuts: Sequence[Cut]) -> Cuts:
+    """The different patterns of each problem, as `library_text` takes them."""
+    found: dict[str, dict[str, Pattern]] = {}
+    for cut in cuts:
+        if cut.pattern is not None:
+            found.setdefault(cut.problem, {})[cut.pattern.text] = cut.pattern
+    return {problem: tuple(patterns.values()) for problem, patterns in found.items()}

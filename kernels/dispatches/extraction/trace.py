@@ -1,0 +1,445 @@
+"""One op with what its problem takes in, from its operands to its result, as a pattern."""
+
+import hashlib
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
+from math import isfinite, prod
+from typing import Any
+
+from iree.compiler import ir
+
+from tilewise.kernels.dispatches.extraction.extract import Cut
+from tilewise.kernels.dispatches.patterns.graph import Inner, Value
+from tilewise.kernels.dispatches.patterns.pattern import Pattern
+from tilewise.kernels.mlir.frontend.child.fusion import Ending
+from tilewise.kernels.mlir.frontend.child.recognise import PARTS, recognised
+from tilewise.kernels.mlir.frontend.child.values import (
+    RESHAPES,
+    Structured,
+    is_copy,
+    only_user,
+    owner,
+    rank,
+    splat,
+    structured,
+)
+from tilewise.kernels.mlir.frontend.graph import Occurrence
+from tilewise.kernels.mlir.frontend.nest import RefusedError
+from tilewise.kernels.problem import Problem, parse_problem
+
+MOST_OPS = 60
+MOVED = (
+    *(f"arith.{name}" for name in ("addf", "subf", "mulf", "divf", "truncf")),
+    *(f"arith.{name}" for name in ("maximumf", "maxnumf", "minimumf", "minnumf")),
+    "math.powf",
+    "math.fpowi",
+    "arith.addi",
+)
+"""Ops of bodies whose constants a library moves into the body."""
+COPIED = ("linalg.", "tensor.", "arith.constant", "arith.addf", "arith.addi")
+ANY = "match.operation_name_only"
+
+
+class UnseenError(Exception):
+    """No pattern can be cut; the message says why."""
+
+
+def printed(root: Any, operands: Sequence[Any]) -> tuple[str, int, tuple[Inner, ...]]:
+    """The ops from operands to `root` in MLIR's generic form, and how many they are.
+
+    Returns also the ops of bodies whose constants have to be moved into the body for the pattern to
+    be found.
+
+    Operands are `%arg0`, `%arg1`, ... in their order.
+
+    Args:
+        root: the last op.
+        operands: what the pattern reads.
+
+    Raises:
+        UnseenError: an op is of another kind, or reads a value that its operands do not lead to.
+    """
+    ops = _between(root, operands)
+    _check_captured(ops)
+    moved: dict[str, Inner] = {}
+    _module, function, block = _function([str(value.type) for value in operands])
+    known = dict(zip(operands, block.arguments, strict=True))
+    end = ir.InsertionPoint.at_block_terminator(block)
+    for op in ops:
+        made = op.clone(ip=end)
+        moved |= {one.name: one for one in _moved_inside(made)}
+        _rewire(made, known)
+        if op.name == "tensor.empty":
+            made.attributes[ANY] = ir.UnitAttr.get()
+        known |= zip(op.results, made.results, strict=True)
+    return _body(function), len(ops), tuple(moved.values())
+
+
+def _function(types: Sequence[str]) -> tuple[Any, Any, Any]:
+    """A module, which has to outlive all in it, of an empty function of `%arg0`, ...; its block."""
+    arguments = ", ".join(f"%arg{i}: {one}" for i, one in enumerate(types))
+    module = ir.Module.parse(
+        f'"func.func"() <{{function_type = ({", ".join(types)}) -> (), sym_name = "cut"}}> ({{\n'
+        f"^bb0({arguments}):\n"
+        f'  "func.return"() : () -> ()\n}}) : () -> ()'
+    )
+    function = module.body.operations[0].operation
+    return module, function, function.regions[0].blocks[0]
+
+
+def _body(function: Any) -> str:
+    text = function.get_asm(print_generic_op_form=True, use_local_scope=True)
+    has_arguments = len(function.regions[0].blocks[0].arguments) > 0
+    head = "^bb0(" if has_arguments else "({"
+    _, _, body = text.partition(head)
+    return str(body.partition("\n")[2].rpartition('"func.return"')[0].rstrip())
+
+
+def _between(root: Any, operands: Sequence[Any]) -> list[Any]:
+    """The ops that `root` depends on, and it, each after what it reads.
+
+    Raises:
+        UnseenError: an op is of another kind, or there are too many.
+    """
+    found: dict[Any, Any] = {}
+    leaves = set(operands)
+
+    def add(op: Any) -> None:
+        if not op.name.startswith(COPIED) or len(found) > MOST_OPS:
+            raise UnseenError(f"{op.name} stands in between")
+        for value in op.operands:
+            if value in leaves or value in found:
+                continue
+            if isinstance(value.owner, ir.Block):
+                raise UnseenError("an argument is read in between")
+            add(value.owner.operation)
+        for result in op.results:
+            found[result] = op
+
+    add(root)
+    return list(found.values())
+
+
+def _check_captured(ops: Sequence[Any]) -> None:
+    """Refuse ops whose bodies read what is made by none of them."""
+    made = {value for op in ops for value in op.results}
+    for op in ops:
+        for inner, value in _captured(op):
+            if value not in made and not _is_moved(inner, value):
+                raise UnseenError(
+                    "IREE's matcher does not see a constant that only a body reads, as relu's 0"
+                )
+
+
+def _captured(op: Any) -> Iterator[tuple[Any, Any]]:
+    """Values from outside that an op's body reads, each with its reader."""
+    for inner, arguments in _inner(op):
+        yield from ((inner, value) for value in inner.operands if value not in arguments)
+
+
+def _is_moved(inner: Any, value: Any) -> bool:
+    return inner.name in MOVED and value.owner.operation.name == "arith.constant"
+
+
+def _moved_inside(op: Any) -> list[Inner]:
+    """Give each op of a body constants of its own right in front of it, as a library does."""
+    made = []
+    for inner, arguments in list(_inner(op)):
+        own = [value not in arguments and _is_moved(inner, value) for value in inner.operands]
+        if not any(own):
+            continue
+        made.append(_alone(inner, own))
+        for at, is_moved in enumerate(own):
+            if is_moved:
+                held = inner.operands[at].owner.operation.clone(ip=ir.InsertionPoint(inner))
+                inner.operands[at] = held.results[0]
+    return made
+
+
+def _alone(op: Any, constants: Sequence[bool]) -> Inner:
+    """An op of a body with its constants, as a function of what else it reads."""
+    given = [value for value, is_own in zip(op.operands, constants, strict=True) if not is_own]
+    types = [str(value.type) for value in given]
+    _module, function, block = _function(types)
+    end = ir.InsertionPoint.at_block_terminator(block)
+    arguments = iter(block.arguments)
+    operands = [
+        value.owner.operation.clone(ip=end).results[0] if is_own else next(arguments)
+        for value, is_own in zip(op.operands, constants, strict=True)
+    ]
+    made = op.clone(ip=end)
+    for at, value in enumerate(operands):
+        made.operands[at] = value
+    text = "\n".join(line.strip() for line in _body(function).splitlines())
+    names = {f"%arg{i}": one for i, one in enumerate(types)}
+    name = f"tilewise_inner_{hashlib.sha256(f'{types} {text}'.encode()).hexdigest()[:12]}"
+    result = text.splitlines()[-1].partition(" ")[0]
+    return Inner(name, names, text, result, str(made.results[0].type))
+
+
+def _inner(op: Any) -> Iterator[tuple[Any, set[Any]]]:
+    """The ops of a body, with the values that it makes itself."""
+    for region in op.regions:
+        for block in region.blocks:
+            own = set(block.arguments)
+            for view in block.operations:
+                yield view.operation, own
+                own |= set(view.operation.results)
+
+
+def _rewire(op: Any, known: dict[Any, Any]) -> None:
+    """Have an op and its body read the values that stand for those it was copied from."""
+    for one in (op, *(inner for inner, _ in _inner(op))):
+        for at, value in enumerate(one.operands):
+            if value in known:
+                one.operands[at] = known[value]
+
+
+PADS = ("tensor.insert_slice", "tensor.pad")
+COPIES = {f"{word}_{of}" for word in ("broadcast", "transpose") for of in "ab"}
+MOST_STEPS = 64
+PLAIN = ("arith.constant", "util.global.load", "flow.tensor.constant")
+
+
+@dataclass(frozen=True)
+class _Traced:
+    """The values that a pattern reads, in the call's order, and the op's users up to the root.
+
+    A bias that is a number is none of the values.
+    """
+
+    names: tuple[str, ...]
+    operands: tuple[Any, ...]
+    steps_to_a: int
+    steps_to_b: int
+    users: tuple[Any, ...]
+
+
+def cut_out(op: Any, where: str) -> Cut | None:
+    """An op's problem with its pattern; None if it is no problem.
+
+    An op that no pattern has with all that is around it loses as little of that as it can.
+    """
+    seen = structured(op)
+    if seen is None:
+        return None
+    try:
+        found = recognised(seen, where)
+    except RefusedError:
+        return None
+    if found is None:
+        return None
+    try:
+        return _cut(seen, where, found)
+    except UnseenError as error:
+        whole = found[0].problem
+        less = _with_less(seen, where, found[0].fused)
+        return Cut(whole, where, reason=str(error)) if less is None else replace(less, whole=whole)
+
+
+def _with_less(op: Structured, where: str, fused: Collection[str]) -> Cut | None:
+    """An op with as many as possible of the parts that its problem takes in; None if with none."""
+    parts = [part for part in PARTS if any(_part(name) == part for name in fused)]
+    for count in range(1, len(parts) + 1):
+        for without in combinations(parts, count):
+            try:
+                found = recognised(op, where, without)
+                if found is not None:
+                    return _cut(op, where, found)
+            except (RefusedError, UnseenError):
+                continue
+    return None
+
+
+def _part(name: str) -> str:
+    """Which of `PARTS` something is that a problem takes in."""
+    is_copy_of_one = name.startswith(("transpose", "broadcast"))
+    return "copies" if is_copy_of_one else "relu" if name == "relu6" else name
+
+
+def _cut(op: Structured, where: str, found: tuple[Occurrence, Ending]) -> Cut:
+    """An op with its pattern.
+
+    Raises:
+        UnseenError: it has none.
+    """
+    occurrence, ending = found
+    problem = parse_problem(occurrence.problem)
+    traced = _traced(op, occurrence, problem, ending)
+    return Cut(occurrence.problem, where, _pattern(op, occurrence, problem, traced, ending))
+
+
+def _pattern(
+    op: Structured, occurrence: Occurrence, problem: Problem, traced: _Traced, ending: Ending
+) -> Pattern:
+    root = traced.users[-1]
+    text, size, moved = printed(root, traced.operands)
+    path = _path(op, traced.users)
+    b = 0 if occurrence.is_swapped else 1
+    maker = owner(traced.operands[1])
+    name = maker.name if maker is not None else ""
+    return Pattern(
+        operands=tuple(_value(f"%arg{i}", value) for i, value in enumerate(traced.operands)),
+        result=_value("%result", root.results[0]),
+        text=text,
+        size=size,
+        once=tuple(path[:at] for at in range(1, len(path) + 1) if _is_linalg(root, path[:at])),
+        weights=(*path, b, *[0] * traced.steps_to_b),
+        constant="" if name in PLAIN else name,
+        added=None if ending.added is None else _path_to(ending.added, traced.users, path),
+        read=(*path, 1 - b, *[0] * traced.steps_to_a),
+        init=(*path, len(op.inputs)) if problem.accumulates and ending.added is None else None,
+        turns=_turns(op, occurrence, traced, problem),
+        bias=_number(problem, ending),
+        inner=moved,
+    )
+
+
+def _turns(
+    op: Structured, occurrence: Occurrence, traced: _Traced, problem: Problem
+) -> tuple[tuple[int, ...], ...]:
+    """The axes of each operand, and of the result, in the problem's order; empty where they lie so.
+
+    Raises:
+        UnseenError: what follows the op lies in an order of its own, too.
+    """
+    if occurrence.is_plain:
+        return ()
+    result = traced.users[-1].results[0]
+    if occurrence.c.moves and any(user.name in RESHAPES for user in traced.users):
+        raise UnseenError("its result lies in another order, and is reshaped")
+    arrangements = {"A": occurrence.a, "B": occurrence.b, "C": occurrence.c}
+    turns = []
+    for name, value in zip((*traced.names, "C"), (*traced.operands, result), strict=True):
+        if name == "bias" and occurrence.c.moves and len(value.type.shape) > 1:
+            raise UnseenError("its result lies in another order, and the bias has several dims")
+        one = arrangements.get(name)
+        turns.append(one.axes if one is not None and one.moves else ())
+    return tuple(turns)
+
+
+def _number(problem: Problem, ending: Ending) -> str:
+    """The number that is the bias, as MLIR writes it; empty where a tensor is, or there is none."""
+    if not problem.has_bias or ending.bias is not None:
+        return ""
+    if not isfinite(ending.number):
+        raise UnseenError(f"the bias is {ending.number}")
+    return f"{ending.number:.17e}" if problem.element.is_float else str(ending.number)
+
+
+def _traced(op: Structured, occurrence: Occurrence, problem: Problem, ending: Ending) -> _Traced:
+    """What a pattern reads and where it ends.
+
+    Raises:
+        UnseenError: an operand cannot be found.
+    """
+    at_a, at_b = (1, 0) if occurrence.is_swapped else (0, 1)
+    before_a = {"pad", "broadcast_a", "transpose_a"} & set(occurrence.fused)
+    a, steps_to_a = _source(op.inputs[at_a], before_a)
+    b, steps_to_b = _source(op.inputs[at_b], {"broadcast_b", "transpose_b"} & set(occurrence.fused))
+    users = _users(op, ending.value)
+    operands = {"A": a, "B": b}
+    if problem.has_bias and ending.bias is not None:
+        operands["bias"] = _bias(op, users, problem, ending.added)
+    if problem.accumulates:
+        operands["C"] = op.init if ending.added is None else ending.added
+    for name, value in operands.items():
+        if prod(value.type.shape) != prod(problem.operand_shapes[name]):
+            raise UnseenError(f"{name} is {value.type}, which is not of the problem's size")
+    values = tuple(operands.values())
+    if any(one in values[:at] for at, one in enumerate(values)):
+        raise UnseenError("one value is two of its operands")
+    return _Traced(tuple(operands), values, steps_to_a, steps_to_b, users)
+
+
+def _source(value: Any, taken: set[str]) -> tuple[Any, int]:
+    """What is padded, repeated or transposed into a value, and over how many ops."""
+    steps, left = 0, set(taken)
+    while left:
+        op = owner(value)
+        if op is None or steps > MOST_STEPS:
+            raise UnseenError("an operand's transposition or padding was not found again")
+        if op.name in PADS:
+            left.discard("pad")
+        elif is_copy(op):
+            left -= COPIES
+        elif op.name not in RESHAPES:
+            raise UnseenError(f"{op.name} stands before the op")
+        value, steps = op.operands[0], steps + 1
+    return value, steps
+
+
+def _users(op: Structured, result: Any) -> tuple[Any, ...]:
+    """The op and those that follow it, without reshapes at the end."""
+    value, found = op.result, [op.op]
+    while value != result and len(found) < MOST_STEPS:
+        user = only_user(value)
+        if user is None:
+            raise UnseenError("the result was not found again")
+        found.append(user)
+        value = user.results[0]
+    while found[-1].name in RESHAPES:
+        found.pop()
+    return tuple(found)
+
+
+def _bias(op: Structured, users: Sequence[Any], problem: Problem, whole: Any) -> Any:
+    """The values that are added to each column, before they are broadcast; `whole` is no bias."""
+    starts_with_it = splat(op.init) is None and (whole is not None or not problem.accumulates)
+    added = [op.init] if starts_with_it else []
+    for before, user in pairwise(users):
+        added += [
+            value
+            for value in user.operands
+            if value != before.results[0] and rank(value) and not _is_filler(value)
+        ]
+    added = [value for value in added if whole is None or value != whole]
+    if len(added) != 1:
+        raise UnseenError("the bias was not found again")
+    (value,) = added
+    for _ in range(MOST_STEPS):
+        if prod(value.type.shape) == prod(problem.operand_shapes["bias"]):
+            return value
+        maker = owner(value)
+        if maker is None or not (maker.name in RESHAPES or is_copy(maker)):
+            break
+        value = maker.operands[0]
+    raise UnseenError("the bias has a value for each element, not one for each column")
+
+
+def _is_filler(value: Any) -> bool:
+    maker = owner(value)
+    return splat(value) is not None or (maker is not None and maker.name == "tensor.empty")
+
+
+def _path(op: Structured, users: Sequence[Any]) -> tuple[int, ...]:
+    """Which operand to follow at each op from the last user to the op."""
+    found = [
+        next(i for i, value in enumerate(user.operands) if value == before.results[0])
+        for before, user in pairwise(users)
+    ]
+    assert users[0] == op.op
+    return tuple(reversed(found))
+
+
+def _path_to(added: Any, users: Sequence[Any], path: tuple[int, ...]) -> tuple[int, ...]:
+    """Which operand to follow at each op from the last user to what one of them adds."""
+    at, operand = next(
+        (at, i)
+        for at, user in enumerate(users)
+        for i, value in enumerate(user.operands)
+        if value == added
+    )
+    return (*path[: len(users) - 1 - at], operand)
+
+
+def _is_linalg(root: Any, path: Sequence[int]) -> bool:
+    op = root
+    for step in path:
+        op = owner(op.operands[step])
+    return bool(op.name.startswith("linalg."))
+
+
+def _value(name: str, value: Any) -> Value:
+    return Value(name, tuple(value.type.shape), str(value.type.element_type))

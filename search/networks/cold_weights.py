@@ -1,0 +1,204 @@
+"""Layers timed as a network runs them: with cold weights, which other layers' have displaced.
+
+A hot run finds its weights in the caches, where the run before has left them. In a network the
+weights of all other layers have passed since. So a layer is timed in turns over copies of its
+weights, until as many bytes have passed as the network has, or `MOST_COPIES` copies: weights of a
+few KiB stay in the caches. What it reads and makes besides stays where it is, as in a network,
+where the layer before has just made it.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from math import prod
+from statistics import median
+
+import numpy as np
+
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.mlir.frontend.graph import Graph
+from tilewise.kernels.native import Executable, lower
+from tilewise.kernels.native.executable import Call
+from tilewise.kernels.native.passes.passes import Chain, chain
+from tilewise.kernels.native.threads.thread_pool import thread_pool
+from tilewise.kernels.oracle.operands import (
+    NUMPY_TYPES,
+    Operands,
+    empty_aligned,
+    make_operands,
+    operand_type,
+    poison,
+)
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import Schedule, with_panels_fetched
+from tilewise.kernels.target.model import Target
+from tilewise.search.networks.costs import Costs, Timed
+from tilewise.search.networks.running.memory import Arena, room
+from tilewise.search.networks.variants import Layout
+from tilewise.search.timing.measure import interleave
+from tilewise.search.timing.samples import Run
+
+ROUNDS = 9
+MOST_COPIES = 64
+MOST_BYTES = 1536 << 20  # of all copies of all schedules of one layer
+
+
+@dataclass
+class Retimed:
+    """Costs of layers with their weights displaced (`tilewise.search.networks.costs.Costs`).
+
+    A problem whose weights vary keeps its times. So does one that cannot be compiled.
+
+    Attributes:
+        costs: whose schedules are timed again; there may be several of one algorithm.
+        target: this machine.
+        weights_bytes: of the whole network.
+    """
+
+    costs: Costs
+    target: Target
+    weights_bytes: int
+    _known: dict[str, tuple[Timed, ...]] = field(default_factory=dict)
+
+    def schedules(self, problem: str) -> tuple[Timed, ...]:
+        """The fastest of each algorithm, the fastest first."""
+        if problem not in self._known:
+            self._known[problem] = _fastest_of_each(self._timed(problem))
+        return self._known[problem]
+
+    def conversion_us(
+        self, shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout
+    ) -> float:
+        """As the other costs have it."""
+        return self.costs.conversion_us(shape, dtype, made, wanted)
+
+    def _timed(self, problem: str) -> Sequence[Timed]:
+        offered, parsed = self.costs.schedules(problem), parse_problem(problem)
+        if not offered or not parsed.has_constant_weights:
+            return offered
+        operands = make_operands(parsed)
+        results: dict[str, bytes] = {}
+        right: list[tuple[Timed, Executable]] = []
+        for one, twin in with_prefetch(offered):
+            schedule = Schedule.from_json(list(one.steps))
+            with suppress(KernelsError):  # a prefetch of what is not packed ahead, for one
+                executable = lower(parsed, schedule, self.target)
+                result = _result(executable, operands)
+                if results.setdefault(twin, result) == result:
+                    right.append((one, executable))
+        return self._taken(right, operands) or offered
+
+    def _taken(
+        self, some: Sequence[tuple[Timed, Executable]], operands: Operands
+    ) -> Sequence[Timed]:
+        """Schedules of one problem, timed in turn."""
+        if not some:
+            return ()
+        size = _bytes_of_weights(some[0][1].problem)
+        count, room_of_one = -(-self.weights_bytes // size), MOST_BYTES // len(some)
+        runs = [in_turns(executable, operands, count, room_of_one) for _, executable in some]
+        samples = interleave(runs, ROUNDS, self.target.threads)
+        return [
+            replace(one, time_us=1e6 * median(taken.times))
+            for (one, _), taken in zip(some, samples, strict=True)
+        ]
+
+
+def with_prefetch(offered: Sequence[Timed]) -> tuple[tuple[Timed, str], ...]:
+    """Schedules, and the fastest of each algorithm also with its panels fetched ahead.
+
+    Searches offer that for large factors alone: others stay in the caches from run to run. So do
+    factors that are read in place. Panels are read from end to end, and their way is known ahead.
+
+    Returns:
+        Each with the hash of the schedule whose very result it has to compute.
+    """
+    found = {one.hash: (one, one.hash) for one in offered}
+    for one in _fastest_of_each(offered):
+        schedule = Schedule.from_json(list(one.steps))
+        fetched = with_panels_fetched(schedule)
+        if fetched != schedule:
+            more = replace(one, hash=fetched.hash, steps=tuple(fetched.to_json()))
+            found.setdefault(more.hash, (more, one.hash))
+    return tuple(found.values())
+
+
+def _result(executable: Executable, operands: Operands) -> bytes:
+    """The bits of what a kernel computes in memory that was poisoned before."""
+    poison(operands["C"])
+    executable.bind(operands)(1)
+    return operands["C"].tobytes()
+
+
+def weights_bytes(graph: Graph) -> int:
+    """Bytes of all constant weights of a model, as its problems have them."""
+    found = (node.found.problem for node in graph.nodes if node.found is not None)
+    return bytes_of_weights(map(parse_problem, found))
+
+
+def bytes_of_weights(problems: Iterable[Problem]) -> int:
+    """Bytes of the constant weights of problems, each as often as it is named."""
+    return sum(_bytes_of_weights(one) for one in problems if one.has_constant_weights)
+
+
+def _bytes_of_weights(problem: Problem) -> int:
+    size = np.dtype(NUMPY_TYPES[operand_type(problem, "B")]).itemsize
+    return size * prod(problem.operand_shapes["B"])
+
+
+def _fastest_of_each(some: Iterable[Timed]) -> tuple[Timed, ...]:
+    found: dict[str, Timed] = {}
+    for one in sorted(some, key=lambda timed: timed.time_us):
+        found.setdefault(one.algorithm, one)
+    return tuple(found.values())
+
+
+def in_turns(
+    executable: Executable, operands: Operands, count: int, most_bytes: int = MOST_BYTES
+) -> Run:
+    """Runs of a kernel, each with the next copy of its weights, and so round and round.
+
+    Args:
+        executable: of a problem with constant weights.
+        operands: of it.
+        count: of copies, of which there are at most `MOST_COPIES`.
+        most_bytes: of all of them, unless there is one.
+    """
+    panels = executable.scratch_bytes
+    packs_ahead = executable.drivers.prepare is not None
+    size = panels["B"] if packs_ahead else operands["B"].nbytes
+    weights = Arena(room(*[size] * max(1, min(count, MOST_COPIES, most_bytes // size))))
+    scratch = {name: empty_aligned((size,), np.uint8) for name, size in panels.items()}
+    calls = []
+    while weights.left >= size:
+        if packs_ahead:
+            bound = executable.bind(operands, {**scratch, "B": weights.take(size)})
+        else:
+            bound = executable.bind({**operands, "B": weights.keep(operands["B"])}, scratch)
+        bound.parameters[:, bound.repeat_at] = 1
+        calls.append(bound)
+    return _circle(calls)
+
+
+def _circle(calls: Sequence[Call]) -> Run:
+    """Runs of calls by the chain of a network, one after another, beginning where it stopped."""
+    tables = [
+        np.array([(one.drivers.entry, one.addresses[part]) for one in calls], np.int64)
+        for part in range(len(calls[0].addresses))
+    ]
+    rows = np.array([[table.ctypes.data, 0, 0] for table in tables], np.int64)
+    addresses, entry = [row.ctypes.data for row in rows], chain().address
+    at, function = 0, Chain(entry)
+
+    def run(repeat: int) -> None:
+        nonlocal at
+        while repeat > 0:
+            end = min(len(calls), at + repeat)
+            rows[:, 1], rows[:, 2] = at, end
+            if len(tables) == 1:
+                function(addresses[0])
+            else:
+                thread_pool(len(tables)).run(entry, addresses)
+            at, repeat = end % len(calls), repeat - (end - at)
+
+    return run

@@ -1,0 +1,139 @@
+"""Passes of a network timed as its runner makes them: pools, sums, pads, rows, transpositions.
+
+What is timed is the very code of the runner, on memory of its own, hot: in a network the layer
+before has just made what a pass reads.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+import numpy as np
+
+from tilewise.kernels.mlir.frontend.program import WEIGHT_TYPES, Action, Outline, Program
+from tilewise.kernels.native.programs.steps import Step
+from tilewise.kernels.native.threads.pinning import pin, usable_processors
+from tilewise.kernels.oracle.operands import to_bf16
+from tilewise.kernels.target.model import Target
+from tilewise.search.errors import NetworkError
+from tilewise.search.networks.plan import Plan, PlannedPass
+from tilewise.search.networks.running.memory import Arena, Buffers, Lifetime, Placed, room
+from tilewise.search.networks.running.network import Chains
+from tilewise.search.networks.running.others import Others
+from tilewise.search.networks.running.rows import RowWorks, groups_of
+from tilewise.search.networks.running.works import Memory, Work
+from tilewise.search.timing.measure import measure
+
+BUDGET_S = 0.04
+TOGETHER = 16
+"""Runs in one call of a chain, as a network has many passes in one."""
+Steps = tuple[Step | None, ...]
+
+
+@dataclass
+class PassTimes:
+    """Times of passes on this machine; each is taken once.
+
+    Attributes:
+        outline: of the module.
+        target: of the plans.
+    """
+
+    outline: Outline
+    target: Target
+    _known: dict[Steps, float] = field(default_factory=dict)
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """What each node does."""
+        return self.outline.actions
+
+    def of(self, plan: Plan) -> tuple[PlannedPass, ...]:
+        """The passes of a plan in order, without those that nobody runs here.
+
+        Args:
+            plan: of the module. Its conversions say which tensors passes write; times in it
+                do not count.
+        """
+        program = Program(self.outline, _constants(self.outline))
+        buffers = Buffers(plan)
+        return tuple(
+            PlannedPass(nodes, work.label, self._time_us(work, buffers))
+            for nodes, work in _works(plan, program, buffers)
+        )
+
+    def _time_us(self, work: Work, buffers: Buffers) -> float:
+        memory = _memory(work, buffers, self.target.threads)
+        calls = work.calls(memory)
+        key = tuple(call.step for call in calls)
+        if key not in self._known:
+            halves = memory.activations.bytes.view(np.uint16)
+            random = np.random.default_rng(0)
+            # Of two such numbers side by side the second is the upper half of an f32 as well.
+            halves[...] = to_bf16(random.standard_normal(len(halves), np.float32))
+            made = replace(work, calls=lambda _memory: calls)
+            self._known[key] = _timed(Chains([made] * TOGETHER, memory), memory.threads)
+        return self._known[key]
+
+
+def _works(
+    plan: Plan, program: Program, buffers: Buffers
+) -> Iterator[tuple[tuple[int, ...], Work]]:
+    """Each pass with the nodes that it does."""
+    others, rows = Others(plan, program, buffers), RowWorks(plan, program, buffers)
+    last = {group.members[-1].number: group for group in groups_of(plan, program)}
+    inside = {one.number for group in last.values() for one in group.members}
+    for number, action in enumerate(program.outline.actions):
+        if number in last:
+            nodes = tuple(one.number for one in last[number].members)
+        elif plan.nodes[number].kind == "contraction" or number in inside:
+            continue  # what is inside is done at the end of its group
+        elif action == Action() or action.refused:
+            continue
+        else:
+            before = others.pad_before(number)
+            nodes = (number,) if before is None else (before, number)
+        try:
+            work = rows.work(last[number]) if number in last else others.work(number)
+        except NetworkError:
+            continue
+        if work is not None:
+            yield nodes, work
+
+
+def _constants(outline: Outline) -> dict[tuple[int, str], np.ndarray]:
+    """Ones for the values of constants: no pass is faster or slower by them."""
+    one = {"bf16": 0x3F80}
+    return {
+        (held.node, held.role): np.full(
+            held.shape, one.get(held.dtype, 1), WEIGHT_TYPES[held.dtype]
+        )
+        for held in outline.constants
+    }
+
+
+def _memory(work: Work, buffers: Buffers, threads: int) -> Memory:
+    """Memory in which a work has its buffers one after another."""
+    used = {*work.reads, *work.writes}
+    sizes = [size if number in used else 0 for number, size in enumerate(buffers.sizes)]
+    offsets = [room(*sizes[:number]) if number in used else 0 for number in range(len(sizes))]
+    total = room(*sizes)
+    placed = Placed(tuple(Lifetime(size, 0, 0) for size in sizes), tuple(offsets), total)
+    return Memory(Arena(total), placed, Arena(work.weights_bytes), threads)
+
+
+def _timed(chains: Chains, threads: int) -> float:
+    """Microseconds of one of `TOGETHER` works."""
+
+    def run(times: int) -> None:
+        for _ in range(times):
+            chains.run()
+
+    run(1)
+    before = pin({usable_processors()[0]}) if threads == 1 else None
+    try:
+        samples, _ = measure(run, BUDGET_S, threads=threads)
+    finally:
+        if before is not None:
+            pin(before)
+    return 1e6 * median(samples.times) / TOGETHER

@@ -1,0 +1,377 @@
+"""Nodes that become one pass over rows: the groups, the program of each, where its memory is.
+
+Neighbours with a tensor in common are one pass. All see memory as rows of as many columns, whatever
+shapes they have: of a reduction, the columns are what is reduced.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+import numpy as np
+
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.mlir.frontend.program import (
+    Access,
+    Lines,
+    Loops,
+    Program,
+    Split,
+    first_column,
+    lines_of,
+    makes_columns,
+    splits_of,
+    whole_lines,
+)
+from tilewise.kernels.native.passes.rows.compiled import row_pass
+from tilewise.kernels.native.passes.rows.emit import MOST_ON_STACK, stack_bytes
+from tilewise.kernels.native.passes.rows.program import Operation, RowProgram, Source, Target
+from tilewise.search.errors import NetworkError
+from tilewise.search.networks.plan import Plan, PlannedNode
+from tilewise.search.networks.running.memory import Buffers, room
+from tilewise.search.networks.running.others import conversion_of_loops
+from tilewise.search.networks.running.works import (
+    Array,
+    Call,
+    Memory,
+    Work,
+    part_call,
+    table_address,
+)
+from tilewise.search.networks.variants import Layout
+
+USUAL_COLUMNS = 256  # of rows that nothing else decides
+FEW_COLUMNS = 8  # of rows that are copied one by one
+
+
+@dataclass(frozen=True)
+class Member:
+    """A node of a group.
+
+    Attributes:
+        number: of the node.
+        lines: of each of its accesses.
+        is_wide: whether its result has an element for each column.
+    """
+
+    number: int
+    lines: tuple[Lines, ...]
+    is_wide: bool
+
+
+@dataclass(frozen=True)
+class Group:
+    """Nodes in order that are one pass."""
+
+    split: Split
+    members: tuple[Member, ...]
+
+
+def groups_of(plan: Plan, program: Program) -> Iterator[Group]:
+    """The groups of a network, in order; a node that another pass does as well is not alone."""
+    grown: _Growing | None = None
+    for number, action in enumerate(program.outline.actions):
+        loops = None if action.loops is None else _as_stored(plan.nodes[number], action.loops)
+        if loops is None:
+            yield from _ended(grown, program)
+            grown = None
+            continue
+        longer = None if grown is None else grown.joined(number, loops)
+        if longer is None:
+            yield from _ended(grown, program)
+            longer = _begun(plan, number, loops)
+        grown = longer
+    yield from _ended(grown, program)
+
+
+def _ended(grown: "_Growing | None", program: Program) -> Iterator[Group]:
+    if grown is None or not grown.ways:
+        return
+    group = grown.chosen()
+    (first, *others) = group.members
+    action = program.outline.actions[first.number]
+    if others or not (action.elements or action.sum):
+        yield group
+
+
+def _as_stored(node: PlannedNode, loops: Loops) -> Loops | None:
+    """The loops of a node in the order in which its tensors lie; None where they lie apart."""
+    if len(node.makes) != 1:
+        return None
+    layouts = {use.layout for use in (*node.reads, *node.makes)}
+    if all(layout.is_plain for layout in layouts):
+        return loops
+    (first, *others) = layouts
+    if others or first.halo or loops.reduced:
+        return None
+    whole = _whole_steps(loops.extents)
+    if any(one.read is not None and one.steps != whole for one in loops.accesses):
+        return None
+    order = [*(i for i, n in enumerate(loops.extents) if n == 1), *first.order]
+    if first.block:
+        loops, order[-1] = _cut(loops, first), len(loops.extents)
+    extents = tuple(loops.extents[i] for i in order)
+    return replace(loops, extents=extents, accesses=tuple(
+        replace(one, steps=_whole_steps(extents) if one.constant == "" else
+                tuple(one.steps[i] for i in order))
+        for one in loops.accesses
+    ))  # fmt: skip
+
+
+def _cut(loops: Loops, layout: Layout) -> Loops:
+    """Loops of which one is two, over blocks and, the last of all, over a block's elements."""
+    axis, block = layout.order[-1], layout.block
+    extents = loops.extents
+    return replace(
+        loops,
+        extents=(*extents[:axis], extents[axis] // block, *extents[axis + 1 :], block),
+        accesses=tuple(
+            replace(one, steps=(*one.steps[:axis], one.steps[axis] * block,
+                                *one.steps[axis + 1 :], one.steps[axis]))
+            for one in loops.accesses
+        ),
+    )  # fmt: skip
+
+
+def _whole_steps(extents: tuple[int, ...]) -> tuple[int, ...]:
+    """The steps of what reads each element where the result has it."""
+    return tuple(prod(extents[i + 1 :]) if n > 1 else 0 for i, n in enumerate(extents))
+
+
+def _begun(plan: Plan, number: int, loops: Loops) -> "_Growing":
+    """A group of one node, by all the splits that it allows."""
+    ways: dict[Split, tuple[Member, ...]] = {}
+    is_turned = conversion_of_loops(loops) is not None
+    for split in splits_of(loops):
+        if is_turned and split.columns < FEW_COLUMNS:
+            continue  # blocks are turned faster
+        member = _member(plan.nodes[number], number, loops, split, {})
+        if member is not None:
+            ways[split] = (member,)
+    return _Growing(plan, ways)
+
+
+@dataclass(frozen=True)
+class _Growing:
+    """Nodes so far, by each split that is left."""
+
+    plan: Plan
+    ways: dict[Split, tuple[Member, ...]]
+
+    def joined(self, number: int, loops: Loops) -> "_Growing | None":
+        """The group with another node; None if that belongs to another group."""
+        node, ways = self.plan.nodes[number], {}
+        for split, members in self.ways.items():
+            made = {self.plan.nodes[one.number].makes[0].tensor: one.is_wide for one in members}
+            own = [use for use in node.reads if use.tensor in made]
+            if any(use.layout != self.plan.tensors[use.tensor].layout for use in own):
+                return None
+            if not own and not self._reads(members) & {use.tensor for use in node.reads}:
+                return None
+            member = _member(node, number, loops, split, made)
+            if member is not None:
+                ways[split] = (*members, member)
+        return _Growing(self.plan, ways) if ways else None
+
+    def _reads(self, members: tuple[Member, ...]) -> set[int]:
+        return {use.tensor for one in members for use in self.plan.nodes[one.number].reads}
+
+    def chosen(self) -> Group:
+        """The group by the shortest rows that are long enough."""
+        splits = sorted(self.ways, key=lambda split: split.columns)
+        long = [split for split in splits if split.columns >= USUAL_COLUMNS]
+        split = long[0] if long else splits[-1]
+        return Group(split, self.ways[split])
+
+
+def _member(
+    node: PlannedNode, number: int, loops: Loops, split: Split, made: Mapping[int, bool]
+) -> Member | None:
+    """A node that sees memory by a split; None if it cannot."""
+    first = first_column(loops, split)
+    if first is None:
+        return None
+    lines = []
+    for access in loops.accesses:
+        one = lines_of(access, loops.extents, first)
+        tensor = None if access.read is None else node.reads[access.read].tensor
+        own = None if tensor is None else made.get(tensor)
+        if one is None or (own is not None and one != whole_lines(split, is_wide=own)):
+            return None
+        lines.append(one)
+    return Member(number, tuple(lines), makes_columns(loops, split))
+
+
+_SAID = 6  # operations that a label names
+Origin = int | tuple[int, str]
+"""What a source reads: a buffer, or a node's constant by its role."""
+
+
+@dataclass
+class RowWorks:
+    """Makes the works of groups.
+
+    Attributes:
+        plan: of the network.
+        program: what its nodes do, and their constants.
+        buffers: of the network.
+    """
+
+    plan: Plan
+    program: Program
+    buffers: Buffers
+
+    def work(self, group: Group) -> Work:
+        """The work of a group; where its rows are too long to be kept, of a pass for each node.
+
+        Raises:
+            NetworkError: its code cannot be made.
+        """
+        writer = _Writer(self.plan, self.program, self.buffers, group)
+        for member in group.members:
+            writer.put(member)
+        made = writer.made(self._left(group))
+        if len(group.members) > 1 and stack_bytes(made.program) > MOST_ON_STACK:
+            return _joined([self.work(Group(group.split, (one,))) for one in group.members])
+        try:
+            entry = row_pass(made.program).entry
+        except LoweringError as error:
+            raise NetworkError(str(error)) from error
+        constants = [self.program.weights[one] for one in made.origins if isinstance(one, tuple)]
+        return Work(
+            _label(made.program), group.members[-1].number,
+            tuple(one for one in made.origins if isinstance(one, int)), made.targets,
+            lambda memory: [_call(made, entry, self.program, group.split.rows, memory)],
+            room(*(one.nbytes for one in constants)),
+        )  # fmt: skip
+
+    def _left(self, group: Group) -> Iterator[tuple[int, Member]]:
+        """The tensors of a group that others read, with their makers."""
+        inside = {member.number for member in group.members}
+        for member in group.members:
+            (use,) = self.plan.nodes[member.number].makes
+            tensor = self.plan.tensors[use.tensor]
+            read = any(
+                use.tensor == other.tensor
+                for number, node in enumerate(self.plan.nodes) if number not in inside
+                for other in node.reads
+            )  # fmt: skip
+            copied = any(one.tensor == use.tensor for one in self.plan.conversions)
+            if read or copied or tensor.is_result:
+                yield use.tensor, member
+
+
+@dataclass(frozen=True)
+class _MadeRows:
+    """A program with the origin of each source, its table, and the buffer of each target."""
+
+    program: RowProgram
+    origins: tuple[Origin, ...]
+    tables: tuple[Array | None, ...]
+    targets: tuple[int, ...]
+
+
+@dataclass
+class _Writer:
+    """Joins the bodies of nodes to one program."""
+
+    plan: Plan
+    program: Program
+    buffers: Buffers
+    group: Group
+    _operations: list[Operation] = field(default_factory=list)
+    _sources: dict[tuple[Origin, Source, bytes], Array | None] = field(default_factory=dict)
+    _values: dict[int, int] = field(default_factory=dict)
+    _numbers: dict[Operation, int] = field(default_factory=dict)
+
+    def put(self, member: Member) -> None:
+        """Add what a node does."""
+        loops = self.program.outline.actions[member.number].loops
+        assert loops is not None
+        done: list[int] = []
+        for one in loops.body:
+            if one.name == "read":
+                at = int(one.number)
+                done.append(self._read(member, loops.accesses[at], member.lines[at]))
+            else:
+                of = tuple(done[i] for i in one.of)
+                done.append(self._add(Operation(one.name, of, one.number)))
+        value = done[-1] if not loops.combine else self._reduced(loops, done[-1])
+        (use,) = self.plan.nodes[member.number].makes
+        self._values[use.tensor] = value
+
+    def made(self, left: Iterator[tuple[int, Member]]) -> _MadeRows:
+        """The program, which writes the tensors that are left."""
+        targets, buffers = [], []
+        for tensor, member in left:
+            kind = self.plan.tensors[tensor].dtype
+            targets.append(Target(kind, self._values[tensor], member.is_wide))
+            buffers.append(self.buffers.made(tensor))
+        keys = list(self._sources)
+        program = RowProgram(
+            self.group.split.columns, tuple(source for _, source, _ in keys),
+            tuple(self._operations), tuple(targets),
+        )  # fmt: skip
+        origins = tuple(origin for origin, _, _ in keys)
+        return _MadeRows(program, origins, tuple(self._sources.values()), tuple(buffers))
+
+    def _reduced(self, loops: Loops, value: int) -> int:
+        row = self._add(Operation(f"row {loops.combine}", (value,)))
+        if loops.start is None:
+            return row
+        start = self._add(Operation("number", (), loops.start))
+        return self._add(Operation(loops.combine, (row, start)))
+
+    def _read(self, member: Member, access: Access, lines: Lines) -> int:
+        """A value of the group's own, or one of a source."""
+        if access.read is None:
+            origin: Origin = member.number, access.constant
+        else:
+            use = self.plan.nodes[member.number].reads[access.read]
+            if use.tensor in self._values:
+                return self._values[use.tensor]
+            origin = self.buffers.of(use.tensor, use.layout)
+        source = Source(access.dtype, lines.is_wide, lines.row)
+        table = b"" if lines.table is None else lines.table.tobytes()
+        key = origin, source, table
+        self._sources.setdefault(key, lines.table)
+        return self._add(Operation("read", (), list(self._sources).index(key)))
+
+    def _add(self, operation: Operation) -> int:
+        """The number of an operation; what is there already is not computed twice."""
+        if operation not in self._numbers:
+            self._numbers[operation] = len(self._operations)
+            self._operations.append(operation)
+        return self._numbers[operation]
+
+
+def _joined(parts: Sequence[Work]) -> Work:
+    """Several works as one."""
+    return Work(
+        "; ".join(part.label for part in parts), parts[-1].node,
+        tuple(one for part in parts for one in part.reads),
+        tuple(one for part in parts for one in part.writes),
+        lambda memory: [call for part in parts for call in part.calls(memory)],
+        sum(part.weights_bytes for part in parts),
+    )  # fmt: skip
+
+
+def _call(made: _MadeRows, entry: int, program: Program, rows: int, memory: Memory) -> Call:
+    words = list[int]()
+    for origin, table in zip(made.origins, made.tables, strict=True):
+        if isinstance(origin, int):
+            words.append(memory.address(origin))
+        else:
+            held = memory.weights.keep(np.ascontiguousarray(program.weights[origin]))
+            words.append(memory.place(held.ctypes.data))
+        words.append(0 if table is None else table_address(table))
+    words += [memory.address(target) for target in made.targets]
+    return part_call(entry, made.program, memory, (0, 0), rows, words, (made, entry))
+
+
+def _label(program: RowProgram) -> str:
+    """What is computed, in few words."""
+    names = [one.name for one in program.operations if one.name not in ("read", "number")]
+    shown = ", ".join(dict.fromkeys(names)) or "copy"
+    shown = shown if len(names) <= _SAID else f"{len(names)} operations: {shown}"
+    return f"rows of {program.columns}: {shown}"

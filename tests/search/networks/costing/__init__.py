@@ -1,1 +1,0 @@
-"""Times of what a plan is chosen from."""
