@@ -12,13 +12,13 @@ import json
 import tempfile
 from pathlib import Path
 
-from tilewise.iree.planned import chosen
 from tilewise.kernels.dispatches.compilation import calls_in, moves_in, preprocessed
 from tilewise.kernels.dispatches.executable import compiled
 from tilewise.kernels.dispatches.extraction.extract import cut_module, patterns_of
 from tilewise.kernels.dispatches.library import FLAG, text_of
 from tilewise.kernels.mlir.iree.compiler import DATA_TILING, compile_file
 from tilewise.kernels.target import resolve
+from tilewise.model.libraries import chosen
 from tilewise.model.measuring import Limits, measure
 from tilewise.search.networks.plan import Plan
 

@@ -25,7 +25,7 @@ from examples.models.spellings import spelled
 from tilewise.cli import main as tilewise
 from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
 from tilewise.kernels.oracle.operands import Array, empty_aligned, to_bf16
-from tilewise.model.forms import FILES
+from tilewise.model.examine import FILES
 from tilewise.search.timing.measure import interleave
 
 Run = Callable[[int], None]

@@ -1,4 +1,4 @@
-"""A whole model: its problems tuned, compiled with and without our kernels, compared and timed.
+"""A whole model in IREE and as a native network: compiled, compared, timed, and as text.
 
-Face: `Model`, `examine`, `Report`, `report_text`.
+Public: `Model`, `examine`, `Report`, `report_text`, `ran`, `plan_text`, `make_library`.
 """

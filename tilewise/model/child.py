@@ -1,5 +1,6 @@
 """The process in which compiled models run: `python -m tilewise.model.child`."""
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,14 @@ from tilewise.kernels.oracle.operands import Array
 from tilewise.kernels.system.limited_child import reply_to_request, stage
 from tilewise.kernels.system.typed_json import to_json
 from tilewise.model.measuring import Form, Measured
-from tilewise.model.signature import ASYNC, HAL, TensorType, random_array, types_of
+from tilewise.model.signature import (
+    HAL,
+    TensorType,
+    declaration_of,
+    entry_of,
+    random_array,
+    types_of,
+)
 from tilewise.search.timing.measure import interleave
 
 
@@ -25,8 +33,6 @@ def measure_here(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _measured(request: dict[str, Any]) -> Measured:
-    import time
-
     stage("load")
     device = open_device(request["threads"])
     modules = {
@@ -75,42 +81,6 @@ def has_numbers(results: list[Array], kinds: list[TensorType]) -> bool:
     return not any(one.size for one in results) or any(
         bool(np.isfinite(_wide(one, kind)).any()) for one, kind in zip(results, kinds, strict=True)
     )
-
-
-def declaration_of(module: LoadedModule, entry: str, others: Mapping[str, str]) -> str:
-    """A function's declaration: of `others`, which the compiler told, or else of the module.
-
-    Raises:
-        TilewiseError: neither says it.
-    """
-    found = others.get(entry) or module.declaration(entry)
-    if found is None:
-        raise TilewiseError(f"the function {entry} does not say what it takes; wrap it in one "
-                            "of tensors")  # fmt: skip
-    return found
-
-
-def entry_of(functions: list[str], asked: str | None) -> str:
-    """The function that is asked for; without, `main` or the only one.
-
-    Raises:
-        TilewiseError: there is no such function, or there are several.
-    """
-    names = [
-        name for name in functions
-        if not name.startswith("__") and name.removesuffix(ASYNC) not in {*functions} - {name}
-    ]  # fmt: skip
-    if not names:
-        raise TilewiseError("the model has no public function, which alone can be run")
-    if asked is not None:
-        if asked not in names:
-            raise TilewiseError(f"the model has no function {asked}; it has {', '.join(names)}")
-        return asked
-    if "main" in names:
-        return "main"
-    if len(names) != 1:
-        raise TilewiseError(f"the model has the functions {', '.join(names)}; name one by --entry")
-    return names[0]
 
 
 def deviation(found: list[Array], expected: list[Array], kinds: list[TensorType]) -> float:

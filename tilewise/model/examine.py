@@ -1,4 +1,4 @@
-"""A model whose problems are tuned: measured op by op, compiled, compared, timed end to end."""
+"""A model in IREE: its problems measured one by one, its forms compiled, compared and timed."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -8,27 +8,96 @@ from pathlib import Path
 from tilewise.backends.base import Backend, Json
 from tilewise.backends.costs import StoredCosts
 from tilewise.bench.machine import processor
-from tilewise.errors import MissingError
+from tilewise.errors import MissingError, TilewiseError
+from tilewise.kernels.dispatches.compilation import calls_in, preprocessed
 from tilewise.kernels.dispatches.executable import Compiled, Entry, compiled
 from tilewise.kernels.dispatches.extraction.extract import Cut, patterns_of
-from tilewise.kernels.dispatches.library import text_of
+from tilewise.kernels.dispatches.library import FLAG, text_of
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
-from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.errors import CompilerError, KernelsError
 from tilewise.kernels.mlir.frontend.graph import Imported
+from tilewise.kernels.mlir.iree.compiler import DATA_TILING as DATA_TILING_FLAG
+from tilewise.kernels.mlir.iree.compiler import compile_file
 from tilewise.kernels.problem import Accuracy, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import resolve
 from tilewise.kernels.target.model import Target
-from tilewise.model.forms import LIBRARY, compile_forms
 from tilewise.model.measuring import measure
-from tilewise.model.report import Op, Report
-from tilewise.model.tolerance import tolerance
+from tilewise.model.reference import COMPILE_S, FILE, NAME, compile_reference
+from tilewise.model.report import DATA_TILING, DEFAULT, WITH, Op, Report, tolerance
+from tilewise.model.signature import declarations_in
 from tilewise.search.errors import RunnerError
 from tilewise.search.libraries.gain import Gain
 from tilewise.search.libraries.library import Judged, Row, Wanted, judged
 from tilewise.search.networks.cold_weights import Retimed, bytes_of_weights
 from tilewise.search.networks.costs import RETIMED
 from tilewise.search.records import CacheMode
+
+LIBRARY = "lib.mlir"
+
+FILES = {
+    DEFAULT: "default.vmfb",
+    DATA_TILING: "data_tiling.vmfb",
+    WITH[0]: "library.vmfb",
+    WITH[1]: "library_data_tiling.vmfb",
+}
+
+
+@dataclass(frozen=True)
+class Forms:
+    """What was compiled.
+
+    Attributes:
+        codes: the file of each form that compiles.
+        refused: the compiler's first error, of each form that does not, and of the reference.
+        kernels: names of the kernels that the model calls, one for each place.
+        declarations: of its functions.
+        reference: the file of the model with copies of its arguments; None if it takes no tensor.
+    """
+
+    codes: Mapping[str, Path]
+    refused: Mapping[str, str]
+    kernels: tuple[str, ...]
+    declarations: Mapping[str, str]
+    reference: Path | None = None
+
+
+def compile_forms(source: Path, folder: Path) -> Forms:
+    """Compile a model with the library of a folder and without, into the folder.
+
+    Raises:
+        TilewiseError: neither form with the library compiles, or IREE's default does not.
+        CompilerAbsentError: IREE's compiler is not installed.
+    """
+    given = f"{FLAG}={folder / LIBRARY}"
+    flags = {
+        DEFAULT: (),
+        DATA_TILING: (DATA_TILING_FLAG,),
+        WITH[0]: (given,),
+        WITH[1]: (DATA_TILING_FLAG, given),
+    }
+    codes, refused = dict[str, Path](), dict[str, str]()
+    for name, path in FILES.items():
+        (folder / path).unlink(missing_ok=True)
+        try:
+            compile_file(source, folder / path, flags[name], COMPILE_S)
+        except CompilerError as error:
+            refused[name] = str(error)
+        else:
+            codes[name] = folder / path
+    for needed in ((DEFAULT,), WITH):
+        if not codes.keys() & set(needed):
+            raise TilewiseError(f"{source.name}, {needed[0]}: {refused[needed[0]]}")
+    text = (folder / LIBRARY).read_text(encoding="utf-8")
+    after = preprocessed(source.read_bytes(), text, (), COMPILE_S)
+    code, is_made = folder / FILE, False
+    code.unlink(missing_ok=True)
+    try:
+        is_made = compile_reference(source, code, after, COMPILE_S)
+    except CompilerError as error:
+        refused[NAME] = f"{error}; the forms are compared with {DEFAULT}"
+    return Forms(codes, refused, calls_in(after), declarations_in(after), code if is_made else None)
+
 
 BUDGET_S = 0.5  # of the rounds of one op
 

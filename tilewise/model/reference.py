@@ -9,10 +9,15 @@ import re
 import tempfile
 from pathlib import Path
 
+from tilewise.errors import BadInputError, TilewiseError
 from tilewise.kernels.dispatches.layouts import copy_lines
 from tilewise.kernels.dispatches.library import FLAG
-from tilewise.kernels.mlir.iree.compiler import compile_file
-from tilewise.model.signature import NUMPY
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.mlir.iree.compiler import SHORT_VALUES, compile_file, compiled_text
+from tilewise.model.signature import NUMPY, declarations_in, entry_of, types_of
+
+COMPILE_S = 900.0
+"""For which the compiler may work on a model: those of hundreds of layers take minutes."""
 
 NAME, FILE = "reference", "reference.vmfb"
 _IMPORTED = re.compile(r"hal\.tensor\.import\b.* -> tensor<((?:\d+x)*)([a-z]+[0-9]+)>")
@@ -91,3 +96,22 @@ filter_result_type = {_tensor(shape, element)} in %module : ({_HANDLE}) -> {_HAN
 
 def _tensor(shape: tuple[str, ...], element: str) -> str:
     return f"tensor<{'x'.join((*shape, element))}>"
+
+
+def check_entry(name: str, module: bytes, asked: str | None) -> None:
+    """See to it that a model has the function that is to run, and that it takes tensors.
+
+    Args:
+        name: of the model's file.
+        module: its text or bytecode.
+        asked: the function; None for `main`, or the only one.
+
+    Raises:
+        BadInputError: it has not, or IREE does not compile the module as far as that.
+    """
+    try:
+        seen = compiled_text(module, "preprocessing", SHORT_VALUES, COMPILE_S)
+        found = declarations_in(seen)
+        types_of(found[entry_of(list(found), asked)])
+    except (KernelsError, TilewiseError) as error:
+        raise BadInputError(f"{name}: {error}") from error

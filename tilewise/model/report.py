@@ -1,12 +1,45 @@
-"""What a model came to: each op before and after, the whole before and after, what was left."""
+"""What a model came to in IREE: ops and whole before and after, what was left, how far apart.
 
-from collections.abc import Collection
+Two right results of a model differ by the sums that it is made of. A sum of k products in an
+arithmetic of unit roundoff u has a relative error of about sqrt(k) u (Higham and Mary, A New
+Approach to Probabilistic Rounding Error Analysis, 2019). A narrow operand was rounded before: by
+half its unit roundoff, root mean square. That counts in full, since a sum that differs in its last
+bit may be rounded to the other neighbour, and the differences of one layer do that to all sums of
+the next. Errors of layers are independent, so their squares add. It says nothing of a model that
+magnifies its errors: that has to be measured in a wider type.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import sqrt
 from typing import Any
 
+from tilewise.kernels.durations import duration
 from tilewise.kernels.mlir.frontend.graph import Skipped
-from tilewise.kernels.problem import Accuracy
+from tilewise.kernels.problem import Accuracy, Problem
 from tilewise.model.measuring import Form, Measured
+
+SAFETY = 3.2
+"""Of a plain sum's error: that of two levels of quadrants is 3 times as large, and one of those
+differs from a plain sum by sqrt(1 + 3^2) = 3.2 times it; Winograd's is up to twice as large."""
+
+ELEMENTWISE = 2.0**-20
+"""Of all that is not a contraction, such as an exponential: some units of f32."""
+
+UNITS = {"f32": 2.0**-24, "f64": 2.0**-53}
+NARROW = {"bf16": 2.0**-9, "f16": 2.0**-12}
+
+
+def tolerance(contractions: Iterable[tuple[Problem, int]]) -> float:
+    """Relative rms deviation allowed for a model of these contractions, each so many times."""
+    total = 0.0
+    for problem, count in contractions:
+        element = problem.element
+        if element.is_float:
+            of_sum = problem.depth * UNITS[element.accumulator] ** 2
+            total += count * (of_sum + NARROW.get(element.name, 0.0) ** 2)
+    return SAFETY * sqrt(total) + ELEMENTWISE
+
 
 Json = dict[str, Any]
 
@@ -174,3 +207,94 @@ def overwritten(positions: Collection[int]) -> str:
     """Return which arguments were written over, as the end of a message; empty without any."""
     named = ", ".join(map(str, positions))
     return f" writes over argument {named}, which is a result too ({FAULT})" if named else ""
+
+
+def report_text(report: Report) -> str:
+    """The ops, the whole model, what was left to IREE, and the machine."""
+    lines = [*_ops(report.ops), "", *_forms(report), "", *_left(report)]
+    lines += _machine(report)
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def _ops(ops: Sequence[Op]) -> list[str]:
+    width = max([len("problem"), *(len(op.problem) for op in ops)])
+    lines = [
+        f"{'problem':<{width}} {'count':>5} {'replaced':>8} {'default':>10} {'data tiling':>11} "
+        f"{'ours':>10} {'ratio':>6}"
+    ]
+    for op in ops:
+        alone = [op.alone_us.get(name) for name in (DEFAULT, DATA_TILING)]
+        lines.append(
+            f"{op.problem:<{width}} {op.count:>5} {op.replaced:>8} {duration(alone[0]):>10} "
+            f"{duration(alone[1]):>11} {duration(op.library_us):>10} {_ratio(op):>6}"
+        )
+    return [*lines, *_sums(ops, width)]
+
+
+def _sums(ops: Sequence[Op], width: int) -> list[str]:
+    """Return the row of sums, all of which are over the same rows: those that were measured.
+
+    A form that was not measured for each of them has no sum.
+    """
+    counted = [op for op in ops if op.library_us is not None and op.alone_us]
+    if not counted:
+        return []
+    before = [
+        sum(op.count * op.alone_us[name] for op in counted)
+        if all(name in op.alone_us for op in counted) else None
+        for name in (DEFAULT, DATA_TILING)
+    ]  # fmt: skip
+    after = sum(op.count * (op.library_us or 0.0) for op in counted)
+    known = [sum_ for sum_ in before if sum_ is not None]
+    ratio = f"{min(known) / after:.2f}" if known and after else "-"
+    named = "all of them, by count" if len(counted) == len(ops) else "measured ones, by count"
+    count, replaced = (sum(column) for column in zip(*((op.count, op.replaced) for op in counted),
+                                                     strict=True))  # fmt: skip
+    return [
+        f"{named:<{width}} {count:>5} {replaced:>8} {duration(before[0]):>10} "
+        f"{duration(before[1]):>11} {duration(after):>10} {ratio:>6}"
+    ]
+
+
+def _ratio(op: Op) -> str:
+    if op.library_us is None or not op.alone_us:
+        return "-"
+    return f"{min(op.alone_us.values()) / op.library_us:.2f}"
+
+
+def _forms(report: Report) -> list[str]:
+    measured = report.measured
+    given = f"{measured.entry}({', '.join(measured.arguments)})"
+    lines = [f"{given} -> {', '.join(measured.results)}"]
+    for name, form in measured.forms.items():
+        times = sorted(form.times)
+        lines.append(
+            f"  {name:<21} {duration(1e3 * form.time_ms):>10}   ({duration(1e6 * times[0])} to "
+            f"{duration(1e6 * times[-1])} in {len(times)} runs)   deviation {form.deviation:.2g}"
+            f"{'  WRONG' if name in report.wrong else ''}"
+        )
+    lines += [f"  {name:<21} {why}" for name, why in report.refused.items()]
+    ratios = {name: report.speedup(name) for name in (DEFAULT, DATA_TILING)}
+    over = ", ".join(f"{ratio:.2f}x {name}" for name, ratio in ratios.items() if ratio is not None)
+    if not any(op.replaced for op in report.ops):
+        over = "none is in use, so that all forms are IREE's own"
+    tolerance = f"within the tolerance of {report.tolerance:.2g}"
+    if report.wrong:
+        tolerance = f"BEYOND the tolerance of {report.tolerance:.2g}: {', '.join(report.wrong)}"
+    lines.append(f"with tuned kernels: {over}; {tolerance}")
+    return lines
+
+
+def _left(report: Report) -> list[str]:
+    lines = [
+        f"{op.count - op.replaced} of {op.count} left to IREE: {op.problem}: {op.reason}"
+        for op in report.ops
+        if op.replaced < op.count
+    ]
+    lines += [f"no problem: {one.op} at {one.where}: {one.reason}" for one in report.skipped]
+    return [*lines, ""] if lines else []
+
+
+def _machine(report: Report) -> list[str]:
+    said = ", ".join(f"{name} {version}" for name, version in report.machine.items())
+    return [f"{report.target}, accuracy={report.accuracy}: {said}"]

@@ -1,12 +1,17 @@
 """What a compiled model takes and gives, as IREE's reflection says it, and random values of it."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tilewise.errors import TilewiseError
 from tilewise.kernels.oracle.operands import Array, empty_aligned, to_bf16
+
+if TYPE_CHECKING:
+    from tilewise.kernels.mlir.iree.runtime import LoadedModule
 
 NUMPY = {
     "f32": "float32", "f64": "float64", "f16": "float16", "bf16": "uint16", "i1": "bool",
@@ -138,3 +143,39 @@ def _tensor(text: str) -> TensorType:
                             f"here; known are {', '.join(NUMPY)}")  # fmt: skip
     shape = tuple(int(size) for size in found[1].split("x") if size)
     return TensorType(shape, found[2])
+
+
+def declaration_of(module: "LoadedModule", entry: str, others: Mapping[str, str]) -> str:
+    """A function's declaration: of `others`, which the compiler told, or else of the module.
+
+    Raises:
+        TilewiseError: neither says it.
+    """
+    found = others.get(entry) or module.declaration(entry)
+    if found is None:
+        raise TilewiseError(f"the function {entry} does not say what it takes; wrap it in one "
+                            "of tensors")  # fmt: skip
+    return found
+
+
+def entry_of(functions: list[str], asked: str | None) -> str:
+    """The function that is asked for; without, `main` or the only one.
+
+    Raises:
+        TilewiseError: there is no such function, or there are several.
+    """
+    names = [
+        name for name in functions
+        if not name.startswith("__") and name.removesuffix(ASYNC) not in {*functions} - {name}
+    ]  # fmt: skip
+    if not names:
+        raise TilewiseError("the model has no public function, which alone can be run")
+    if asked is not None:
+        if asked not in names:
+            raise TilewiseError(f"the model has no function {asked}; it has {', '.join(names)}")
+        return asked
+    if "main" in names:
+        return "main"
+    if len(names) != 1:
+        raise TilewiseError(f"the model has the functions {', '.join(names)}; name one by --entry")
+    return names[0]

@@ -7,8 +7,8 @@ import pytest
 
 from examples.models.graph import Graph, Value
 from tests.search.networks.running.drawn import plan_of, program_of
-from tilewise.iree.planned import chosen
 from tilewise.kernels.mlir.frontend.program import Program
+from tilewise.model.libraries import chosen
 from tilewise.search.errors import NetworkError
 from tilewise.search.networks.plan import Plan, PlannedNode
 from tilewise.search.networks.running.network import Network

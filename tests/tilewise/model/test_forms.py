@@ -6,8 +6,8 @@ import pytest
 
 from tilewise.errors import TilewiseError
 from tilewise.kernels.errors import CompilerError
-from tilewise.model import forms
-from tilewise.model.forms import FILES, LIBRARY, compile_forms
+from tilewise.model import examine
+from tilewise.model.examine import FILES, LIBRARY, compile_forms
 from tilewise.model.report import DATA_TILING, DEFAULT, WITH
 
 
@@ -29,8 +29,8 @@ def test_what_compiles_is_used(
             raise CompilerError("no stack left")
         code.write_bytes(b"code")
 
-    monkeypatch.setattr(forms, "compile_file", compile_file)
-    monkeypatch.setattr(forms, "preprocessed", lambda *_: "")
+    monkeypatch.setattr(examine, "compile_file", compile_file)
+    monkeypatch.setattr(examine, "preprocessed", lambda *_: "")
     source = tmp_path / "m.mlir"
     source.write_text("")
     (tmp_path / LIBRARY).write_text("")

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from tilewise.kernels.mlir.frontend.graph import Skipped
 from tilewise.model.measuring import Form, Measured
-from tilewise.model.report import DATA_TILING, DEFAULT, WITH, Op, Report
-from tilewise.model.table import report_text
+from tilewise.model.report import DATA_TILING, DEFAULT, WITH, Op, Report, report_text
 
 SLOW, FAST = "matmul:m=16,n=32,k=64,dtype=f32", "matmul:m=64,n=64,k=64,dtype=f32"
 

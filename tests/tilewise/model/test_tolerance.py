@@ -3,7 +3,7 @@
 import numpy as np
 
 from tilewise.kernels.problem import parse_problem
-from tilewise.model.tolerance import tolerance
+from tilewise.model.report import tolerance
 
 
 def test_it_covers_two_orders_of_every_sum_and_nothing_like_a_lost_column() -> None:

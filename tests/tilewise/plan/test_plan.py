@@ -19,8 +19,7 @@ from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Pack, Register, Schedule, Tile, Winograd, check_legal
 from tilewise.kernels.system.typed_json import from_json
-from tilewise.plan.run_table import run_text
-from tilewise.plan.running import Ran
+from tilewise.model.network import Ran, run_text
 from tilewise.search.networks import costs, pass_times
 from tilewise.search.networks.plan import SCHEMA, Plan
 from tilewise.search.records import TuneResult

@@ -9,8 +9,7 @@ from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
 from tests.search.networks.running.drawn import plan_of
 from tilewise.kernels.mlir.frontend.read import read_program
-from tilewise.plan.run_table import run_text
-from tilewise.plan.running import allowed, ran
+from tilewise.model.network import allowed, ran, run_text
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")

@@ -15,11 +15,11 @@ from tilewise.cli.files import require_folder, write_text
 from tilewise.cli.options import add_accuracy, add_db, add_output, add_server, backend_of
 from tilewise.cli.output import named
 from tilewise.errors import BadInputError, MissingError, TilewiseError
-from tilewise.iree.models import ENDINGS
 from tilewise.kernels.errors import ProofError, UnsupportedError
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import target_kind
+from tilewise.model.libraries import ENDINGS
 from tilewise.requirements import BASE, require
 
 if TYPE_CHECKING:

@@ -107,9 +107,9 @@ def run_in_iree(options: argparse.Namespace) -> None:
     for child_needs in ("iree.compiler", "iree.runtime"):
         require(child_needs, "model", "service")
     source = Path(options.file)
-    from tilewise.model.entries import check_entry
     from tilewise.model.examine import Model, examine
-    from tilewise.model.table import report_text
+    from tilewise.model.reference import check_entry
+    from tilewise.model.report import report_text
 
     given = read_module_bytes(options.file)
     module = _compilable(source.name, given)
@@ -169,10 +169,10 @@ def _imported(name: str, module: bytes) -> "Imported":
 def _cuts(name: str, module: bytes) -> "tuple[Cut, ...]":
     """The model's ops in the form that they have where IREE's compiler looks for patterns."""
     from tilewise.kernels.dispatches.extraction.extract import cut_module
-    from tilewise.model.forms import SECONDS
+    from tilewise.model.reference import COMPILE_S
 
     try:
-        return cut_module(module, SECONDS)
+        return cut_module(module, COMPILE_S)
     except KernelsError as error:
         raise BadInputError(f"{name}: {error}") from error
 

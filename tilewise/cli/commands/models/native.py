@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tilewise.backends.base import Backend
     from tilewise.kernels.mlir.frontend.graph import Graph
     from tilewise.kernels.mlir.frontend.program import Outline
-    from tilewise.plan.running import Ran
+    from tilewise.model.network import Ran
     from tilewise.search.networks.costs import Costs
     from tilewise.search.networks.pass_times import PassTimes
     from tilewise.search.networks.plan import Plan
@@ -65,7 +65,7 @@ def make_native(options: argparse.Namespace) -> None:
         return
     for child_needs in ("iree.compiler", "iree.runtime"):
         require(child_needs, "plan", "service", OR_SERVER)
-    from tilewise.plan.table import plan_text
+    from tilewise.model.plan_table import plan_text
     from tilewise.search.networks.planning import Named, planned
     from tilewise.search.networks.variants import problems_of
     from tilewise.search.runner.processors import timing_alone
@@ -74,7 +74,7 @@ def make_native(options: argparse.Namespace) -> None:
     target = resolve(options.target).canonical  # what a service takes `host` for is elsewhere
     graph, outline = _graph(name, module, options.accuracy)
     if options.executes or options.module:
-        from tilewise.plan.running import check_runs
+        from tilewise.model.network import check_runs
 
         check_runs(name, module, beside_iree=options.executes)
     folder = make_folder(options.output) if options.output else None
@@ -109,30 +109,39 @@ def make_native(options: argparse.Namespace) -> None:
 
 
 def _plan_at(server: str, module: bytes, options: argparse.Namespace) -> None:
-    """Have a service tune and plan a model, and print its plan."""
-    from tilewise.plan.remote import planned_at
+    """Have a service tune and plan a model, and print its plan.
+
+    Raises:
+        TilewiseError: the plan failed or was cancelled; and as the client raises.
+    """
+    from tilewise.client import Client
+    from tilewise.client.events import PartEnded
 
     folder = make_folder(options.output) if options.output else None
-    name = "model.mlir" if options.file == "-" else Path(options.file).name
-    found = planned_at(
-        server,
-        module,
-        {
-            "name": name, "target": options.target, "trials": options.trials,
-            "seed": options.seed, "cache": options.cache, "layouts": options.layouts,
-            "accuracy": options.accuracy,
-        },
-    )  # fmt: skip
-    text = json.dumps(found, indent=2) + "\n"
+    with Client(server) as client:
+        asked = client.submit_plan(
+            module,
+            name="model.mlir" if options.file == "-" else Path(options.file).name,
+            target=options.target, trials=options.trials, seed=options.seed, cache=options.cache,
+            layouts=options.layouts, accuracy=options.accuracy,
+        )  # fmt: skip
+        sys.stderr.write(f"tilewise: plan {asked.id} at {server}\n")
+        for event in client.plan_events(asked.id):
+            if isinstance(event, PartEnded):
+                sys.stderr.write(f"tilewise: {event.done}/{event.total} problems have ended\n")
+        made = client.plan(asked.id)
+    if made.plan is None:
+        raise TilewiseError(f"plan {made.id} is {made.state}: {made.error or 'no reason is known'}")
+    text = json.dumps(made.plan, indent=2) + "\n"
     if folder is not None:
         write_text(str(folder / PLAN), text)
     if options.json:
         sys.stdout.write(text)
         return
-    from tilewise.plan.table import plan_text
+    from tilewise.model.plan_table import plan_text
     from tilewise.search.networks.plan import Plan
 
-    sys.stdout.write(plan_text(Plan.from_json(found)))
+    sys.stdout.write(plan_text(Plan.from_json(made.plan)))
 
 
 def _folder_alone(path: str) -> Path:
@@ -166,9 +175,9 @@ def _ran(made: "Plan", own: "Plan", options: argparse.Namespace) -> "Ran":
     """A plan run beside IREE's own code; and beside the model's own layouts, where they differ.
 
     Raises:
-        TilewiseError: a result is wrong, or as of `tilewise.plan.running.ran`.
+        TilewiseError: a result is wrong, or as of `tilewise.model.network.ran`.
     """
-    from tilewise.plan.running import allowed, ran
+    from tilewise.model.network import allowed, ran
 
     is_own = (made.nodes, made.conversions) == (own.nodes, own.conversions)
     run = ran([made] if is_own else [made, own], Path(options.file))
@@ -185,7 +194,7 @@ def _write_module(
     told: dict[str, object], texts: list[str],
 ) -> None:  # fmt: skip
     """Write the network as a folder that runs alone, once it is proven."""
-    from tilewise.plan.folder import beside, folder_files, folder_text
+    from tilewise.model.network import beside, folder_files, folder_text
 
     files = folder_files(made, module, Path(options.file).name)
     with file_errors("write", str(folder)), TemporaryDirectory(dir=folder) as beneath:
@@ -202,8 +211,7 @@ def _write_module(
 
 def _tell(run: "Ran", made: "Plan", told: dict[str, object], texts: list[str]) -> None:
     """Add what came of a run."""
-    from tilewise.plan.run_table import run_text
-    from tilewise.plan.running import allowed
+    from tilewise.model.network import allowed, run_text
 
     told["run"] = {**to_json(run), "allowed": allowed(made)}
     texts.append(run_text(run, allowed(made)))

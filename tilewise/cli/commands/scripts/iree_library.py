@@ -11,11 +11,19 @@ from tilewise.cli.options import backend_of
 from tilewise.cli.tuning import missing, tune_missing
 from tilewise.errors import BadInputError
 from tilewise.fetch.problems import read_problems
-from tilewise.iree.library import described, library_of, make_library
-from tilewise.iree.models import ENDINGS, Model, read_model, replaced_by
-from tilewise.iree.planned import chosen, read_plan
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.target import resolve
+from tilewise.model.libraries import (
+    ENDINGS,
+    Model,
+    chosen,
+    described,
+    library_of,
+    make_library,
+    read_model,
+    read_plan,
+    replaced_by,
+)
 from tilewise.requirements import require
 from tilewise.search.records import TuneRequest
 

@@ -9,10 +9,10 @@ from tilewise.backends.base import Backend
 from tilewise.cli.files import read_module_bytes
 from tilewise.cli.options import backend_of
 from tilewise.errors import BadInputError, MissingError, TilewiseError
-from tilewise.iree.models import ENDINGS
 from tilewise.kernels.errors import ProofError, UnsupportedError
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule
+from tilewise.model.libraries import ENDINGS
 from tilewise.requirements import require
 
 

@@ -1,32 +1,32 @@
-"""Plans of one model run as networks beside IREE's own code of it, and timed in turn.
+"""Plans of a model run as networks beside IREE's own code of it, and networks as folders.
 
 They run in a child process, which compiled code may bring down.
 """
 
 import json
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from tilewise.errors import BadInputError, TilewiseError
+from tilewise.kernels.durations import duration
 from tilewise.kernels.errors import CompilerError, ModuleError
 from tilewise.kernels.mlir.frontend.read import as_module, read_program
 from tilewise.kernels.mlir.iree.compiler import SHORT_VALUES, compile_file, compiled_text
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.system.limited_child import run_limited
 from tilewise.kernels.system.typed_json import from_json
-from tilewise.model.entries import check_entry
-from tilewise.model.reference import FILE, compile_reference
+from tilewise.model.reference import COMPILE_S, FILE, check_entry, compile_reference
+from tilewise.model.report import overwritten, tolerance
 from tilewise.model.signature import declarations_in
-from tilewise.model.tolerance import tolerance
 from tilewise.search.errors import NetworkError
 from tilewise.search.networks.plan import Plan
 from tilewise.search.networks.running.network import LayerTime, check, check_ops
 
-CHILD = "tilewise.plan.child"
-COMPILE_S, RUN_S = 900.0, 900.0
+CHILD = "tilewise.model.network_child"
+RUN_S = 900.0
 MEMORY_BYTES = 32 << 30
 ROUNDS = 15
 
@@ -143,3 +143,121 @@ def allowed(plan: Plan) -> float:
     """The relative deviation that the depth of a plan's layers allows two right results."""
     problems: Iterable[str | None] = (node.problem for node in plan.nodes)
     return tolerance((parse_problem(one), 1) for one in problems if one is not None)
+
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A folder's network beside the one in our own process.
+
+    Attributes:
+        is_equal: whether both computed the same bits.
+        times, own_times: seconds of runs of the folder's, and of our own, in turn.
+    """
+
+    is_equal: bool
+    times: tuple[float, ...]
+    own_times: tuple[float, ...]
+
+    @property
+    def speed(self) -> float:
+        """The folder's over our own."""
+        return median(self.own_times) / median(self.times)
+
+
+def folder_files(plan: Plan, module: bytes, name: str) -> dict[str, bytes]:
+    """The files of a plan's network.
+
+    Args:
+        plan: of the module.
+        module: text or bytecode.
+        name: of its file, for errors.
+
+    Raises:
+        BadInputError: an op of the model is none that is run here.
+    """
+    from tilewise.search.networks.standalone.files import runner_files
+
+    try:
+        return runner_files(plan, module)
+    except (NetworkError, ModuleError) as error:
+        raise BadInputError(f"{name}: {error}") from error
+
+
+def beside(folder: Path, source: Path) -> Beside:
+    """Run a written folder beside the network of the plan in it.
+
+    Args:
+        folder: as `folder_files` has it.
+        source: the module's file.
+
+    Raises:
+        TilewiseError: it does not run, or computes something else.
+    """
+    request = {"folder": str(folder.absolute()), "module": str(source.absolute()),
+               "rounds": ROUNDS, "seconds": RUN_S, "memory_bytes": MEMORY_BYTES}  # fmt: skip
+    ended = run_limited(request, CHILD)
+    if ended.reply is None:
+        raise TilewiseError(f"the folder {folder} does not run: {ended.message}")
+    if "refused" in ended.reply:
+        raise TilewiseError(f"the folder {folder} does not run: {ended.reply['refused']}")
+    found = from_json(Beside, ended.reply)
+    if not found.is_equal:
+        raise TilewiseError(f"the folder {folder} computes something else; do not use it")
+    return found
+
+
+def folder_text(folder: str, files: Mapping[str, bytes], found: Beside) -> str:
+    """What was written, for people."""
+    size = sum(map(len, files.values())) / MIB
+    return (
+        f"module    {folder}: {len(files)} files, {size:.2f} MiB\n"
+        f"proven    the same bits as of the network here, {1e3 * median(found.times):.3f} ms, "
+        f"{found.speed:.2f} of its speed\n"
+    )
+
+
+CHOSEN, OWN = "as chosen", "model's layouts"
+_PART_HEAD = ("node", "part", "time", "share")
+
+
+def run_text(run: Ran, allowed: float) -> str:
+    """Each part, the whole beside IREE's own code, memory, and how far the results are apart.
+
+    Args:
+        run: what was measured.
+        allowed: the deviation that is.
+    """
+    lines = [*_parts(run), "", *_whole(run, allowed)]
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def _parts(run: Ran) -> Iterator[str]:
+    total = sum(part.time_us for part in run.parts)
+    rows = [_PART_HEAD] + [
+        ("" if part.node is None else str(part.node), part.label, duration(part.time_us),
+         f"{100 * part.time_us / total:.1f}%")
+        for part in run.parts
+    ]  # fmt: skip
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_PART_HEAD))]
+    for node, part, time, share in rows:
+        yield (f"{node:>{widths[0]}}  {part:<{widths[1]}}  {time:>{widths[2]}}  "
+               f"{share:>{widths[3]}}")  # fmt: skip
+
+
+def _whole(run: Ran, allowed: float) -> Iterator[str]:
+    yield f"the network     {run.time_ms:.3f} ms"
+    if run.other_ms is not None:
+        other = OWN if run.kept == 0 else CHOSEN
+        yield f"{other:<15} {run.other_ms:.3f} ms   {run.other_ms / run.time_ms:.2f}x, slower"
+    yield f"IREE alone      {run.iree_ms:.3f} ms   {run.iree_ms / run.time_ms:.2f}x"
+    yield (f"activations     {run.arena_bytes / MIB:.2f} MiB; {run.buffers_bytes / MIB:.2f} MiB "
+           "if no buffer shared memory with another")  # fmt: skip
+    yield f"weights         {run.weights_bytes / MIB:.2f} MiB"
+    if not run.iree_deviation <= allowed:
+        why = overwritten(run.iree_overwrites)
+        yield (f"IREE is wrong   {run.iree_deviation:.1e} from the model's results"
+               f"{': it' if why else ''}{why}")  # fmt: skip
+    yield f"apart           {run.deviation:.1e} from the model's results; {allowed:.1e} is allowed"

@@ -1,21 +1,26 @@
-"""The process that runs a written folder beside the network that it was made of."""
+"""The process in which planned networks run: `python -m tilewise.model.network_child`."""
 
 import importlib.util
 import json
 import sys
 import time
 from pathlib import Path
+from statistics import median
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from tilewise.errors import TilewiseError
 from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
 from tilewise.kernels.oracle.operands import Array, to_bf16
 from tilewise.kernels.system.limited_child import reply_to_request, stage
 from tilewise.kernels.system.typed_json import to_json
 from tilewise.kernels.target import parse_target
-from tilewise.plan.folder import Beside
+from tilewise.model.child import deviation
+from tilewise.model.network import Beside, Ran
+from tilewise.model.signature import HAL, declaration_of, entry_of, random_array, types_of
 from tilewise.search.errors import NetworkError
 from tilewise.search.networks.plan import Plan
 from tilewise.search.networks.running.network import Network
@@ -25,15 +30,53 @@ from tilewise.search.timing.samples import Run
 BUDGET_S = 30.0
 
 
-def beside(request: dict[str, Any]) -> dict[str, Any]:
-    """Load both, compare them bit by bit, and time them in turn."""
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Load, compare and time plans, or a folder; or what is `refused` that a user should read."""
     try:
-        return to_json(_beside(request))
-    except (NetworkError, KernelsError) as error:
+        return to_json(_beside(request) if "folder" in request else _ran(request))
+    except (NetworkError, KernelsError, TilewiseError) as error:
         return {"refused": str(error)}
 
 
+def _ran(request: dict[str, Any]) -> Ran:
+    stage("load")
+    source = Path(request["module"]).read_bytes()
+    written = json.loads(Path(request["plans"]).read_text(encoding="utf-8"))
+    networks = [Network.load(Plan.from_json(one), source) for one in written]
+    threads = parse_target(networks[0].plan.target).threads
+    device = open_device(threads)
+    module = LoadedModule(Path(request["code"]).read_bytes(), device)
+    entry = entry_of(module.functions(), None)
+    takes, gives = types_of(declaration_of(module, entry, request["declarations"]))
+    random = np.random.default_rng(0)
+    arrays = [random_array(kind, random) for kind in takes]
+    given = [(array, HAL[kind.element]) for array, kind in zip(arrays, takes, strict=True)]
+    stage("compare")
+    reference = LoadedModule(Path(request["reference"]).read_bytes(), device)
+    expected = reference.results(entry, given)
+    of_iree, overwrites = module.results_and_writes(entry, given)
+    apart = [deviation(_results(network, arrays), expected, gives) for network in networks]
+    stage("time")
+    until = time.monotonic() + BUDGET_S
+    runs = [*map(_repeated, networks), module.bind_raw(entry, given, len(gives))]
+    *ours, its = interleave(runs, request["rounds"], threads, until=until)
+    kept = min(range(len(ours)), key=lambda one: median(ours[one].times))
+    network, others = networks[kept], [one for i, one in enumerate(ours) if i != kept]
+    return Ran(
+        kept, network.times(request["rounds"]), tuple(ours[kept].times), tuple(its.times),
+        tuple(others[0].times) if others else (), max(apart),
+        network.placed.size, network.placed.apart, len(network.memory.weights.bytes),
+        deviation(of_iree, expected, gives), overwrites,
+    )  # fmt: skip
+
+
+def _results(network: Network, arrays: list[Array]) -> list[Array]:
+    network.poison()
+    return list(network.run(*arrays))
+
+
 def _beside(request: dict[str, Any]) -> Beside:
+    """Run a written folder beside the network of its plan; compare them bit by bit."""
     stage("load")
     folder = Path(request["folder"])
     plan = Plan.from_json(json.loads((folder / "plan.json").read_text(encoding="utf-8")))
@@ -86,4 +129,4 @@ def _repeated(network: Any) -> Run:
 
 
 if __name__ == "__main__":
-    reply_to_request(beside)
+    reply_to_request(answer)

@@ -1,0 +1,271 @@
+"""Libraries of kernels for IREE, of stored schedules or of a plan, and what they do to models."""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tilewise.backends.base import Backend
+from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.kernels.errors import (
+    CompilerAbsentError,
+    CompilerError,
+    KernelsError,
+    ModuleError,
+    ProofError,
+)
+from tilewise.kernels.problem import Accuracy, Problem, parse_problem
+from tilewise.kernels.quoting import quoted
+from tilewise.search.errors import RunnerError
+
+if TYPE_CHECKING:
+    from tilewise.kernels.dispatches.extraction.extract import Cut
+    from tilewise.search.libraries.library import ProvenLibrary, Row, Wanted
+    from tilewise.search.networks.plan import Plan
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The kernels that a plan has for the ops of a model.
+
+    Attributes:
+        wanted: one for each problem that an op is.
+        notes: what is not as planned.
+    """
+
+    wanted: tuple["Wanted", ...]
+    notes: tuple[str, ...]
+
+
+def read_plan(path: str, text: str) -> "Plan":
+    """A plan of `tilewise plan -o`.
+
+    Raises:
+        BadInputError: it is none.
+    """
+    from tilewise.search.networks.plan import Plan
+
+    try:
+        return Plan.from_json(json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise BadInputError(f"{quoted(path)} is no plan: {error}") from error
+
+
+def chosen(plan: "Plan") -> Chosen:
+    """The kernels of a plan, by the problems of the ops that they stand for.
+
+    A library has one kernel for all ops of a problem: the one that the plan has most often. A
+    layer in blocks of channels has its schedule's kernel for the plain image: the nest is the same.
+    """
+    from tilewise.search.libraries.library import Wanted
+
+    of: dict[str, Counter[tuple[str, str]]] = {}
+    steps: dict[str, list[object]] = {}
+    notes = []
+    for node in plan.nodes:
+        if node.found is None:
+            continue
+        if node.problem is None or node.schedule is None:
+            notes.append(f"{node.found.problem}: {node.reason or 'no schedule is planned'}")
+            continue
+        if any(use.layout.block for use in (*node.reads, *node.makes)):
+            notes.append(f"{node.found.problem}: the plan has channels in blocks, "
+                         "and IREE has them side by side")  # fmt: skip
+        steps[node.schedule.hash] = list(node.schedule.steps)
+        counts = of.setdefault(node.found.problem, Counter())
+        counts[node.problem, node.schedule.hash] += 1
+    wanted = []
+    for found, counts in of.items():
+        (problem, schedule), times = counts.most_common(1)[0]
+        if times < counts.total():
+            notes.append(f"{found}: {counts.total() - times} of {counts.total()} ops are planned "
+                         f"otherwise than {problem}")  # fmt: skip
+        wanted.append(Wanted(parse_problem(problem), steps[schedule], parse_problem(found)))
+    return Chosen(tuple(wanted), tuple(dict.fromkeys(notes)))
+
+
+ENDINGS = (".mlir", ".mlirbc", ".onnx")
+
+
+@dataclass(frozen=True)
+class Model:
+    """A module of a user.
+
+    Attributes:
+        path: of its file.
+        module: its text or bytecode.
+        cuts: its ops that are problems.
+    """
+
+    path: str
+    module: bytes
+    cuts: tuple["Cut", ...]
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Each problem once, in the order of the ops."""
+        return [parse_problem(one) for one in dict.fromkeys(cut.problem for cut in self.cuts)]
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """What a library does to a model.
+
+    Attributes:
+        path: of the model.
+        ops: that are problems.
+        calls: places that call a kernel.
+        left: problems with the number of ops that stay, and why where that is known.
+    """
+
+    path: str
+    ops: int
+    calls: int
+    left: tuple[tuple[str, int, str], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """One element of `models`."""
+        left = [{"problem": name, "count": n, "reason": why} for name, n, why in self.left]
+        return {"file": self.path, "ops": self.ops, "replaced": self.calls,
+                "passes": 0, "left": left}  # fmt: skip
+
+
+def read_model(path: str, module: bytes, accuracy: Accuracy = "standard") -> Model:
+    """A model's problems, all of one accuracy, and patterns.
+
+    Raises:
+        BadInputError: it is no module that IREE compiles, or it multiplies nothing.
+        TilewiseError: IREE's compiler is not installed.
+    """
+    from tilewise.kernels.dispatches.extraction.extract import cut_module
+    from tilewise.kernels.mlir.frontend.read import as_module
+
+    try:
+        module = as_module(module)
+        cuts = tuple(cut.with_accuracy(accuracy) for cut in cut_module(module))
+    except (CompilerError, ModuleError) as error:
+        raise BadInputError(f"{quoted(path)}: {error}") from error
+    except CompilerAbsentError as error:
+        raise TilewiseError(str(error)) from error
+    if not cuts:
+        raise BadInputError(f"{quoted(path)} has no op that is a problem; see tilewise import")
+    return Model(path, module, cuts)
+
+
+def replaced_by(made: "ProvenLibrary", models: Sequence[Model]) -> list[Replaced]:
+    """What a library does to each model.
+
+    Args:
+        made: the library.
+        models: what it was made for.
+    """
+    from tilewise.kernels.dispatches.compilation import replaced_in
+
+    return [
+        _replaced(model, Counter(replaced_in(model.module, made.text)), made) for model in models
+    ]
+
+
+def _replaced(model: Model, calls: Counter[str], made: "ProvenLibrary") -> Replaced:
+    names = made.names
+    reasons = made.reasons | {cut.problem: cut.reason for cut in model.cuts if cut.reason}
+    left = []
+    for problem, count in Counter(cut.problem for cut in model.cuts).items():
+        missing = count - calls[names[problem]] if problem in names else count
+        if missing > 0:
+            left.append((problem, missing, reasons.get(problem, "")))
+    return Replaced(model.path, len(model.cuts), sum(calls.values()), tuple(left))
+
+
+Json = dict[str, Any]
+
+
+def make_library(
+    backend: Backend, problems: Sequence[Problem], target: str, models: Sequence[Model] = ()
+) -> "ProvenLibrary":
+    """Prove each problem's kernel inside IREE; the library of those that make it faster.
+
+    Args:
+        backend: where the schedules are.
+        problems: those of models are added to them.
+        target: this machine.
+        models: whose ops are found in whatever form they have.
+
+    Raises:
+        MissingError: a problem has no schedule, or no kernel is served.
+        TilewiseError: IREE is not installed, or a kernel cannot be made here.
+    """
+    of_models = [problem for model in models for problem in model.problems]
+    unique = list({problem.key: problem for problem in (*problems, *of_models)}.values())
+    canonical, wanted = _wanted(backend, unique, target)
+    return library_of(wanted, canonical, models)
+
+
+def library_of(
+    wanted: Sequence["Wanted"], canonical: str, models: Sequence[Model]
+) -> "ProvenLibrary":
+    """The library of schedules that are known; the errors of `make_library`.
+
+    Args:
+        wanted: problems and schedules.
+        canonical: the target, this machine.
+        models: as of `make_library`.
+    """
+    from tilewise.kernels.dispatches.extraction.extract import patterns_of
+    from tilewise.search.libraries.library import proven_library
+
+    cuts = patterns_of([cut for model in models for cut in model.cuts])
+    try:
+        return proven_library(wanted, canonical, _say, cuts)
+    except ProofError as error:
+        raise MissingError(f"no kernel is served: {error}") from error
+    except (KernelsError, RunnerError) as error:
+        raise TilewiseError(str(error)) from error
+
+
+def described(made: "ProvenLibrary", target: str, replaced: Sequence[Replaced]) -> str:
+    """A library as `--json` prints it, with what it does to models."""
+    rows = [row.to_json() for row in made.rows]
+    found: Json = {
+        "flavor": "iree",
+        "target": target,
+        "problems": [row for row in rows if row["served"]],
+        "left_out": [row for row in rows if not row["served"]],
+        "passes": [],  # of version 0.1: passes over rows between the problems
+        "models": [one.to_json() for one in replaced],
+        "script": made.text,
+    }
+    return json.dumps(found, indent=2) + "\n"
+
+
+def _wanted(
+    backend: Backend, problems: Sequence[Problem], target: str
+) -> tuple[str, list["Wanted"]]:
+    """The canonical target, and the stored schedule of each problem."""
+    found, missing = [], []
+    for problem in problems:
+        try:
+            found.append((problem, backend.show(problem.canonical, target)))
+        except MissingError:
+            missing.append(problem)
+    if missing:
+        for problem in missing:
+            sys.stderr.write(f"tilewise: {problem}: no schedule is stored\n")
+        raise MissingError(
+            f"{len(missing)} of {len(problems)} problems are not stored; tilewise tune makes them: "
+            f"{missing[0]}"
+        )
+    from tilewise.search.libraries.library import Wanted
+
+    wanted = [Wanted(problem, stored["best"]["steps"]) for problem, stored in found]
+    return found[0][1]["target"], wanted
+
+
+def _say(row: "Row") -> None:
+    """What came of a problem, for somebody who watches; what is left out, for everybody."""
+    if row.reason:
+        sys.stderr.write(f"tilewise: left out: {row.problem}: {row.reason}\n")
+    elif sys.stderr.isatty():
+        sys.stderr.write(f"tilewise: {row.problem}: {row.gain.ratio or 1:.2f}x IREE alone\n")

@@ -1,4 +1,0 @@
-"""What `tilewise plan` makes of a model: times from a store, and a table.
-
-Face: `plan_text`.
-"""
