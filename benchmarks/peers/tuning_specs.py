@@ -15,13 +15,13 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from statistics import geometric_mean, median
+from statistics import geometric_mean
 from typing import Any
 
 from tilewise.bench.machine import processor
 from tilewise.kernels.mlir.iree.compiler import DATA_TILING, compile_module
 from tilewise.kernels.mlir.iree.module_text import module_text
-from tilewise.kernels.mlir.proof.child.timing import Turn
+from tilewise.kernels.mlir.proof.child.timing import time_beside
 from tilewise.kernels.mlir.tuning_spec.compiled import FLAG, check_matched
 from tilewise.kernels.oracle.operands import make_operands, poison
 from tilewise.kernels.oracle.reference import compare, reference
@@ -92,11 +92,8 @@ def measured(problem: Problem, spec: str, seconds: float) -> Row:
     runs["spec"](1)
     error, tolerance = compare(problem, operands["C"], reference(problem, operands))
     assert error <= tolerance, f"{problem}: off by {error}, {tolerance} is allowed"
-    turns = {name: Turn(run, seconds) for name, run in runs.items()}
-    while waiting := [turn for turn in turns.values() if not turn.is_over]:
-        for turn in waiting:
-            turn.sample()
-    speeds = {n: problem.flops / median(turn.samples) / 1e9 for n, turn in turns.items()}
+    times = time_beside(list(runs.values()), seconds)
+    speeds = {name: problem.flops / time / 1e9 for name, time in zip(runs, times, strict=True)}
     gain = speeds["spec"] / max(speeds["default"], speeds["data tiling"])
     return {"problem": problem.canonical, **speeds, "gain": gain, "error": error / tolerance}
 

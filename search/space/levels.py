@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, log2
 
+from tilewise.kernels.mlir.payload.function import has_epilogue
 from tilewise.kernels.mlir.tuning_spec.config import (
     AnySchedule,
     Configuration,
@@ -17,8 +18,8 @@ from tilewise.kernels.mlir.tuning_spec.config import (
     Remainders,
     TileSize,
 )
-from tilewise.kernels.mlir.tuning_spec.form import Form, Loop, form_of
-from tilewise.kernels.mlir.tuning_spec.text import STACK_BYTES, has_epilogue, outgrows_stack
+from tilewise.kernels.mlir.tuning_spec.form import Form, form_of
+from tilewise.kernels.mlir.tuning_spec.text import STACK_BYTES, outgrows_stack
 from tilewise.kernels.target.model import Target
 from tilewise.search.space.parameters import ROWS_SPAN, WIDTH_SPAN, Choice, Parameter, Size
 from tilewise.search.space.points import WHOLE, Point, TilePoint, Value
@@ -124,7 +125,7 @@ class LevelSpace(Space):
             Choice("outer", (ROWS_FIRST, COLS_FIRST)),
             Size.below("rows", SHARES, rows),
             Size.below("cols", SHARES, cols),
-            *(Size.below(lead_name(loop), LEADS, loop.extent) for loop in form.lead),
+            *(Size.below(lead_name(loop), LEADS, extent) for loop, extent in form.lead.items()),
         ]
         if form.op == "contraction":
             chosen += [
@@ -156,11 +157,14 @@ class LevelSpace(Space):
 
     def _distribution(self, point: Point) -> list[TileSize]:
         form, (high, wide) = self.form, sides(point["tile"])
-        lead = [(loop, self._wanted(point, lead_name(loop), loop.extent, 1)) for loop in form.lead]
+        lead = [
+            (loop, self._wanted(point, lead_name(loop), extent, 1))
+            for loop, extent in form.lead.items()
+        ]
         rows = self._wanted(point, "rows", form.extent(form.rows), high)
         cols = self._wanted(point, "cols", form.extent(form.cols), wide)
         pair = [(form.rows, rows), (form.cols, cols)]
-        named = [(loop.name, size) for loop, size in lead] + _ordered(pair, point["outer"])
+        named = lead + _ordered(pair, point["outer"])
         return [TileSize("distribution", name, size) for name, size in named]
 
     def _cached(self, point: Point) -> list[TileSize]:
@@ -174,7 +178,7 @@ class LevelSpace(Space):
         rows = min(share_rows, self._wanted(point, "cache_rows", share_rows, high))
         cols = min(share_cols, self._wanted(point, "cache_cols", share_cols, wide))
         if rows < share_rows or cols < share_cols:
-            named = [*((loop.name, 1) for loop in form.lead), (form.rows, rows), (form.cols, cols)]
+            named = [*((loop, 1) for loop in form.lead), (form.rows, rows), (form.cols, cols)]
             tiles += [TileSize("cache_parallel", name, size) for name, size in named]
         depth, whole = int(point["cache_depth"]), form.extent(form.depth)
         if depth != WHOLE and depth < whole:
@@ -184,9 +188,9 @@ class LevelSpace(Space):
     def _vectors(self, point: Point) -> list[TileSize]:
         form, (high, wide) = self.form, sides(point["tile"])
         pair = _ordered([(form.rows, high), (form.cols, wide)], point["inner"])
-        named = [*((loop.name, 1) for loop in form.lead), *pair]
+        named = [*((loop, 1) for loop in form.lead), *pair]
         tiles = [TileSize("vector_common_parallel", name, size) for name, size in named]
-        depths = {loop.name: 1 for loop in form.reduction} | {form.depth: int(point["depth"])}
+        depths = dict.fromkeys(form.reduction, 1) | {form.depth: int(point["depth"])}
         tiles += [TileSize("vector_reduction", name, size) for name, size in depths.items()]
         return tiles
 
@@ -199,9 +203,9 @@ class LevelSpace(Space):
         return min(extent, max(1, wanted // unit) * unit)
 
 
-def lead_name(loop: Loop) -> str:
+def lead_name(loop: str) -> str:
     """The parameter of a loop's share."""
-    return f"share_{loop.name}"
+    return f"share_{loop}"
 
 
 def _ordered(pair: list[tuple[str, int]], first: object) -> list[tuple[str, int]]:
@@ -210,7 +214,7 @@ def _ordered(pair: list[tuple[str, int]], first: object) -> list[tuple[str, int]
 
 def _remainders(form: Form, tiles: Iterable[TileSize]) -> Remainders:
     """Whether any level's tiles do not divide what the level around it gave."""
-    left = {loop.name: loop.extent for loop in form.loops}
+    left = form.loops
     is_even = True
     for tile in tiles:
         is_even = is_even and left[tile.dim] % tile.size == 0

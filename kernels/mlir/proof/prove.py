@@ -13,11 +13,13 @@ from tilewise.kernels.mlir.cpu.register_tile import vector_lanes
 from tilewise.kernels.mlir.cpu.script import emit_script, notes
 from tilewise.kernels.mlir.payload.form import form
 from tilewise.kernels.mlir.payload.function import payload as payload_of
-from tilewise.kernels.mlir.proof.proof import Proof, annotated, run_child
+from tilewise.kernels.mlir.proof.proof import Found, Proof, annotated, run_child
 from tilewise.kernels.mlir.transform.module import mlir_version, with_payload
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule, loop_nest
 
+SECONDS, MEMORY_BYTES = 60.0, 4 << 30
+"""Limits beyond which a child is killed."""
 REPEAT_SECONDS = 0.3
 
 
@@ -26,8 +28,8 @@ def prove(
     schedule: Schedule,
     *,
     seed: int = 0,
-    seconds: float = 60.0,
-    memory_bytes: int = 4 << 30,
+    seconds: float = SECONDS,
+    memory_bytes: int = MEMORY_BYTES,
 ) -> Proof:
     """Emit the script of a schedule and prove it; the proof's script has its header filled in.
 
@@ -61,13 +63,13 @@ def prove_script(
     script: str,
     *,
     seed: int = 0,
-    seconds: float = 60.0,
-    memory_bytes: int = 4 << 30,
+    seconds: float = SECONDS,
+    memory_bytes: int = MEMORY_BYTES,
     lanes: int = 0,
 ) -> Proof:
-    """Prove any script against the payload of `problem`.
+    """Prove any script against the payload of `problem`; the limits are those of `prove`.
 
-    The innermost loops have to multiply vectors of at least `lanes` columns, if any are asked for.
+    The innermost loops have to multiply vectors of at least `lanes` columns, if not 0.
     Whatever the script does (fail, hang, exhaust memory, crash the compiler or the
     process, print without end, compute something else) becomes a `Proof` with that failure.
 
@@ -88,23 +90,22 @@ def prove_script(
 
 
 def transform(
-    problem: Problem, script: str, *, seconds: float = 60.0, memory_bytes: int = 4 << 30
+    problem: Problem, script: str, *, seconds: float = SECONDS, memory_bytes: int = MEMORY_BYTES
 ) -> str:
-    """The module that `script` makes of the payload of `problem`, as text.
+    """Return the module that `script` makes of the payload of `problem`, as text.
 
     Raises:
         LimitError: a limit is not above 0, or not finite.
         ProofError: it does not apply; the message is MLIR's.
     """
-    reply = run_child(
-        {
-            "problem": problem.canonical,
-            "module": with_payload(problem, script),
-            "seconds": seconds,
-            "memory_bytes": memory_bytes,
-            "apply_only": True,
-        }
-    )
+    request = {
+        "problem": problem.canonical,
+        "module": with_payload(problem, script),
+        "seconds": seconds,
+        "memory_bytes": memory_bytes,
+        "apply_only": True,
+    }
+    reply = run_child(request)
     if reply.failure:
         raise ProofError(f"{problem}: {reply.failure}: {reply.message}")
     return reply.transformed
@@ -117,30 +118,22 @@ class Verdict:
     Attributes:
         proof: the stages that it passed, as for a script that is served; `gflops` is known
             for a problem's payload alone.
-        outline: loops, copies, buffers and vectors of the transformed module, as text.
-        transformed: the module itself; empty where the script did not apply.
-        unscripted_us: time of the payload lowered without the script, where it was measured.
-        inputs: the kind of inputs on which the error is the largest share of what is allowed;
-            empty where a problem's reference decided.
-        warnings: what MLIR warned of, each with its location.
+        found: what else was found; `transformed` is empty where the script did not apply, and
+            `inputs` where a problem's reference decided.
     """
 
     proof: Proof
-    outline: tuple[str, ...]
-    transformed: str = ""
-    unscripted_us: float | None = None
-    inputs: str = ""
-    warnings: tuple[str, ...] = ()
+    found: Found
 
     def to_json(self) -> dict[str, Any]:
-        """The proof without the script, and what else was found."""
-        told = self.proof.to_json()
-        del told["script"]
-        return told | {
-            "structure": list(self.outline),
-            "unscripted_us": self.unscripted_us,
-            "inputs": self.inputs,
-            "warnings": list(self.warnings),
+        """Return the proof without the script, and what else was found."""
+        outcome = self.proof.to_json()
+        del outcome["script"]
+        return outcome | {
+            "structure": list(self.found.outline),
+            "unscripted_us": self.found.unscripted_us,
+            "inputs": self.found.inputs,
+            "warnings": list(self.found.warnings),
         }
 
 
@@ -150,10 +143,10 @@ def verify(
     problem: Problem | None = None,
     payload: str | None = None,
     seed: int = 0,
-    seconds: float = 60.0,
-    memory_bytes: int = 4 << 30,
+    seconds: float = SECONDS,
+    memory_bytes: int = MEMORY_BYTES,
 ) -> Verdict:
-    """Put a script to the proof.
+    """Prove any script on any payload; the limits are those of `prove`.
 
     A payload is native code in the end: it runs in a child process, with this user's rights.
 
@@ -170,25 +163,14 @@ def verify(
         LimitError: a limit is not above 0, or not finite.
         UnsupportedError: the problem has no payload.
     """
-    if problem is not None:
-        payload = payload_of(problem)
-    reply = run_child(
-        {
-            "script": script,
-            "payload": payload,
-            "problem": problem.canonical if problem else None,
-            "seed": seed,
-            "seconds": seconds,
-            "memory_bytes": memory_bytes,
-            "repeat_s": REPEAT_SECONDS,
-        }
-    )
-    proof = Proof.of(reply, mlir=mlir_version(), script=script)
-    return Verdict(
-        proof,
-        reply.outline,
-        reply.transformed,
-        reply.unscripted_us,
-        reply.inputs,
-        reply.warnings,
-    )
+    request = {
+        "script": script,
+        "payload": payload if problem is None else payload_of(problem),
+        "problem": problem.canonical if problem else None,
+        "seed": seed,
+        "seconds": seconds,
+        "memory_bytes": memory_bytes,
+        "repeat_s": REPEAT_SECONDS,
+    }
+    reply = run_child(request)
+    return Verdict(Proof.of(reply, mlir=mlir_version(), script=script), reply)

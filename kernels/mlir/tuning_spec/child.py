@@ -7,27 +7,21 @@ at any moment: the parent (`tilewise.kernels.mlir.tuning_spec.prove`) turns that
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from tilewise.kernels.mlir.proof.child.stages import serve
+from tilewise.kernels.mlir.proof.child.stages import compared, serve, speed
 from tilewise.kernels.mlir.proof.proof import Found
 from tilewise.kernels.system.limited_child import stage
 
 SPEC = "spec"
 
 
-def main() -> None:
-    """Serve one request to run modules."""
-    serve(run_here)
-
-
 def run_here(request: dict[str, Any]) -> Found:
     """Run the spec's module, compare, and time it in turns with the others."""
-    from tilewise.kernels.mlir.proof.child.timing import Turn, summarise
+    from tilewise.kernels.mlir.proof.child.timing import sample_in_turns, summarise
     from tilewise.kernels.oracle.operands import make_operands, poison
-    from tilewise.kernels.oracle.reference import compare, reference
+    from tilewise.kernels.oracle.reference import reference
     from tilewise.kernels.problem import parse_problem
 
     problem = parse_problem(request["problem"])
@@ -40,40 +34,24 @@ def run_here(request: dict[str, Any]) -> Found:
     runs = {name: _bound(problem, operands, path, threads) for name, path in paths.items()}
     poison(operands["C"])
     runs[SPEC](1)
-    error, tolerance = compare(problem, operands["C"], expected)
-    found = Found(executed=True, max_error=error if isfinite(error) else None, tolerance=tolerance)
-    if not error <= tolerance:
-        off = f"the result is off by {error:g}, and {tolerance:g} is allowed"
-        return replace(found, failure="wrong", message=off)
+    found = Found(**compared(problem, operands["C"], expected))
+    if found.failure:
+        return found
     stage("time")
-    turns = {name: Turn(run, request["repeat_s"]) for name, run in runs.items()}
-    while waiting := [turn for turn in turns.values() if not turn.is_over]:
-        for turn in waiting:
-            turn.sample()
-    own = summarise(turns[SPEC].samples)
-    speeds = [problem.flops / taken / 1e9 for taken in (own.median, own.high, own.low)]
-    others = {n: statistics.median(turn.samples) for n, turn in turns.items() if n != SPEC}
-    said = [_beside(name, taken, own.median, problem.flops) for name, taken in others.items()]
-    found = replace(
-        found,
-        gflops=speeds[0],
-        interval=(speeds[1], speeds[2]),
-        time_us=own.median * 1e6,
-        outline=tuple(said),
+    sampled = sample_in_turns(list(runs.values()), request["repeat_s"])
+    samples = dict(zip(runs, sampled, strict=True))
+    own = summarise(samples.pop(SPEC))
+    others = {name: statistics.median(times) for name, times in samples.items()}
+    lines = tuple(
+        f"{problem.flops / seconds / 1e9:.1f} GFLOP/s by IREE's {name}: "
+        f"gain {seconds / own.median:.2f}"
+        for name, seconds in others.items()
     )
+    found = replace(found, **speed(problem, own), outline=lines)
     if min(others.values(), default=own.median) < own.median:
-        return replace(found, failure="slower", message=_slower(said))
+        fastest = min(lines, key=lambda line: float(line.rpartition(" ")[2]))
+        return replace(found, failure="slower", message=f"IREE alone is faster: {fastest}")
     return found
-
-
-def _slower(said: list[str]) -> str:
-    """Which mode is the fastest; of a gain below 1."""
-    return f"IREE alone is faster: {min(said, key=lambda line: float(line.rpartition(' ')[2]))}"
-
-
-def _beside(name: str, seconds: float, own_s: float, flops: int) -> str:
-    """One mode's speed, and how many times faster the spec is."""
-    return f"{flops / seconds / 1e9:.1f} GFLOP/s by IREE's {name}: gain {seconds / own_s:.2f}"
 
 
 def _bound(problem: Any, operands: Any, path: Path, threads: int) -> Callable[[int], None]:
@@ -89,4 +67,4 @@ def _bound(problem: Any, operands: Any, path: Path, threads: int) -> Callable[[i
 
 
 if __name__ == "__main__":
-    main()
+    serve(run_here)

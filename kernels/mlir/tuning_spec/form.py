@@ -1,8 +1,8 @@
 """The op that IREE's code generation sees of a problem, whose sizes a tuning spec chooses.
 
-A spec is asked after IREE has formed dispatches. A convolution of one by one is a product of
-matrices by then, with its pixels in one loop where nothing lies between them. What is said here
-of each problem is held by the proofs: a matcher that is wrong about it matches nothing.
+A spec is applied after IREE has formed dispatches. A convolution of one by one is a product of
+matrices by then, with its pixels in one loop where they are contiguous. Proofs check what this file
+says of each problem: a matcher that is wrong about it matches nothing.
 """
 
 from dataclasses import dataclass
@@ -13,16 +13,8 @@ from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
 from tilewise.kernels.target import target_kind
 
-Op = Literal["contraction", "convolution"]
-MOST_LOOPS = 7
-
-
-@dataclass(frozen=True)
-class Loop:
-    """A loop of an op: its name in steps and its extent."""
-
-    name: str
-    extent: int
+Loops = dict[str, int]
+"""Loops by their names in steps, in their order, with their extents."""
 
 
 @dataclass(frozen=True)
@@ -31,39 +23,46 @@ class Form:
 
     Attributes:
         op: what IREE's matchers call it.
-        parallel: the loops over the result, in their order.
-        reduction: those that are summed over, after them.
-        a, b, c: of each operand the subscripts, in the names of loops.
+        parallel: the loops over the result.
+        reduction: those that are summed over, inside of them.
+        a, b: of each factor the subscripts, in the names of loops.
         rows, cols: the parallel loops that a tile of vectors spans.
         depth: the reduction loop that is cut for it.
         a_type, c_type: MLIR's names of the elements of both factors and of the result.
+        stride, dilation: of a convolution.
     """
 
-    op: Op
-    parallel: tuple[Loop, ...]
-    reduction: tuple[Loop, ...]
+    op: Literal["contraction", "convolution"]
+    parallel: Loops
+    reduction: Loops
     a: tuple[str, ...]
     b: tuple[str, ...]
-    c: tuple[str, ...]
     rows: str
     cols: str
     depth: str
     a_type: str
     c_type: str
+    stride: int = 1
+    dilation: int = 1
 
     @property
-    def loops(self) -> tuple[Loop, ...]:
+    def loops(self) -> Loops:
         """All loops, in IREE's order."""
-        return self.parallel + self.reduction
+        return self.parallel | self.reduction
+
+    @property
+    def c(self) -> tuple[str, ...]:
+        """The subscripts of the result."""
+        return tuple(self.parallel)
 
     def extent(self, name: str) -> int:
-        """The extent of a loop."""
-        return next(loop.extent for loop in self.loops if loop.name == name)
+        """Return the extent of a loop."""
+        return self.loops[name]
 
     @property
-    def lead(self) -> tuple[Loop, ...]:
+    def lead(self) -> Loops:
         """The parallel loops of which a tile of vectors has one iteration."""
-        return tuple(loop for loop in self.parallel if loop.name not in (self.rows, self.cols))
+        return {name: n for name, n in self.parallel.items() if name not in (self.rows, self.cols)}
 
 
 def check_covered(problem: Problem, target: str) -> None:
@@ -81,7 +80,7 @@ def check_covered(problem: Problem, target: str) -> None:
 
 
 def form_of(problem: Problem) -> Form:
-    """What IREE makes of a problem.
+    """Return what IREE makes of a problem.
 
     Raises:
         UnsupportedError: no spec can choose its sizes; the message says why.
@@ -97,26 +96,17 @@ def form_of(problem: Problem) -> Form:
 
 @singledispatch
 def _form(problem: Problem) -> Form:
-    """`form_of` by operation."""
+    """Return the form of an operation."""
     raise UnsupportedError(f"op={problem.op} has no tuning spec; give a matmul or a conv2d")
 
 
 @_form.register
 def _matmul(problem: Matmul) -> Form:
-    lead = (Loop("batch", problem.batch),) if problem.batch > 1 else ()
-    names = tuple(loop.name for loop in lead)
-    return Form(
-        op="contraction",
-        parallel=(*lead, Loop("m", problem.m), Loop("n", problem.n)),
-        reduction=(Loop("k", problem.k),),
-        a=(*names, *(("k", "m") if problem.transpose_a else ("m", "k"))),
-        b=(*names, *(("n", "k") if problem.transpose_b else ("k", "n"))),
-        c=(*names, "m", "n"),
-        rows="m",
-        cols="n",
-        depth="k",
-        **_types(problem),
-    )
+    lead = {"batch": problem.batch} if problem.batch > 1 else {}
+    a = ("k", "m") if problem.transpose_a else ("m", "k")
+    b = ("n", "k") if problem.transpose_b else ("k", "n")
+    parallel = {**lead, "m": problem.m, "n": problem.n}
+    return _product(problem, parallel, {"k": problem.k}, (*lead, *a), (*lead, *b))
 
 
 @_form.register
@@ -146,100 +136,61 @@ def _convolution(problem: Conv2d) -> Form:
 
 
 def _pointwise(problem: Conv2d) -> Form:
-    """A filter of one by one: a product of matrices."""
-    if problem.stride > 1:
-        return _strided(problem)
-    pixels = problem.oh * problem.ow
-    lead: tuple[Loop, ...] = ()
-    if not problem.has_channels_first:
-        return _product(problem, (), Loop("pixel", problem.n * pixels), Loop("co", problem.co),
-                        a=("pixel", "ci"), b=("ci", "co"))  # fmt: skip
-    if problem.n > 1:
-        lead = (Loop("n", problem.n),)
-    names = tuple(loop.name for loop in lead)
-    return _product(problem, lead, Loop("co", problem.co), Loop("pixel", pixels),
-                    a=(*names, "ci", "pixel"), b=("co", "ci"))  # fmt: skip
+    """A filter of one by one is a product of matrices.
 
-
-def _strided(problem: Conv2d) -> Form:
-    """The pixels that are read lie apart, so rows and columns stay two loops."""
-    lead = (Loop("n", problem.n),) if problem.n > 1 else ()
-    names = tuple(loop.name for loop in lead)
-    oh, ow, co = Loop("oh", problem.oh), Loop("ow", problem.ow), Loop("co", problem.co)
-    if min(problem.oh, problem.ow) == 1:
+    With a stride, the pixels that are read are apart, and rows and columns stay two loops.
+    """
+    if problem.stride > 1 and min(problem.oh, problem.ow) == 1:
         raise UnsupportedError(
             f"{problem}: stride={problem.stride} with a single row or column of pixels has no "
             "tuning spec; flavor iree has a kernel",
             "stride",
         )
+    lead = {"n": problem.n} if problem.n > 1 else {}
+    pixels, co, ci = {"oh": problem.oh, "ow": problem.ow}, {"co": problem.co}, {"ci": problem.ci}
+    if problem.stride == 1:
+        pixels = {"pixel": problem.oh * problem.ow}
+        if not problem.has_channels_first:
+            lead, pixels = {}, {"pixel": problem.n * problem.oh * problem.ow}
     if problem.has_channels_first:
-        return _product(problem, (*lead, co), oh, ow,
-                        a=(*names, "ci", "oh", "ow"), b=("co", "ci"))  # fmt: skip
-    return _product(problem, (*lead, oh), ow, co,
-                    a=(*names, "oh", "ow", "ci"), b=("ci", "co"))  # fmt: skip
+        return _product(problem, lead | co | pixels, ci, (*lead, "ci", *pixels), ("co", "ci"))
+    return _product(problem, lead | pixels | co, ci, (*lead, *pixels, "ci"), ("ci", "co"))
 
 
 def _product(
-    problem: Conv2d,
-    lead: tuple[Loop, ...],
-    rows: Loop,
-    cols: Loop,
-    *,
+    problem: Problem,
+    parallel: Loops,
+    reduction: Loops,
     a: tuple[str, ...],
     b: tuple[str, ...],
 ) -> Form:
-    parallel = (*lead, rows, cols)
-    return Form(
-        op="contraction",
-        parallel=parallel,
-        reduction=(Loop("ci", problem.ci),),
-        a=a,
-        b=b,
-        c=tuple(loop.name for loop in parallel),
-        rows=rows.name,
-        cols=cols.name,
-        depth="ci",
-        **_types(problem),
-    )
+    """Return a contraction whose vectors span the innermost parallel loops."""
+    *_, rows, cols = parallel
+    (depth,) = reduction
+    element = problem.element
+    return Form("contraction", parallel, reduction, a, b, rows, cols, depth,
+                element.name, element.accumulator)  # fmt: skip
 
 
 def _windows(problem: Conv2d) -> Form:
-    n, oh, ow, co = (
-        Loop(name, extent)
-        for name, extent in (
-            ("n", problem.n), ("oh", problem.oh), ("ow", problem.ow), ("co", problem.co),
-        )
-    )  # fmt: skip
-    kh, kw, ci = Loop("kh", problem.kh), Loop("kw", problem.kw), Loop("ci", problem.ci)
-    row, col = _window(problem, "oh", "kh"), _window(problem, "ow", "kw")
+    n, co, ci = {"n": problem.n}, {"co": problem.co}, {"ci": problem.ci}
+    pixels, taps = {"oh": problem.oh, "ow": problem.ow}, {"kh": problem.kh, "kw": problem.kw}
+    row, col = (
+        f"{_scaled(out, problem.stride)} + {_scaled(tap, problem.dilation)}"
+        for out, tap in zip(pixels, taps, strict=True)
+    )
     if problem.has_channels_first:
-        parallel, reduction = (n, co, oh, ow), (ci, kh, kw)
+        parallel, reduction = n | co | pixels, ci | taps
         a, b = ("n", "ci", row, col), ("co", "ci", "kh", "kw")
         rows, cols = "co", "ow"
     else:
-        parallel, reduction = (n, oh, ow, co), (kh, kw, ci)
+        parallel, reduction = n | pixels | co, taps | ci
         a, b = ("n", row, col, "ci"), ("kh", "kw", "ci", "co")
         rows, cols = "ow", "co"
-    return Form(
-        op="convolution",
-        parallel=parallel,
-        reduction=reduction,
-        a=a,
-        b=b,
-        c=tuple(loop.name for loop in parallel),
-        rows=rows,
-        cols=cols,
-        depth="ci",
-        **_types(problem),
-    )
+    element = problem.element
+    return Form("convolution", parallel, reduction, a, b, rows, cols, "ci", element.name,
+                element.accumulator, problem.stride, problem.dilation)  # fmt: skip
 
 
-def _window(problem: Conv2d, out: str, tap: str) -> str:
-    """The subscript of the image along one of its sides."""
-    place = out if problem.stride == 1 else f"{out} * {problem.stride}"
-    reach = tap if problem.dilation == 1 else f"{tap} * {problem.dilation}"
-    return f"{place} + {reach}"
-
-
-def _types(problem: Problem) -> dict[str, str]:
-    return {"a_type": problem.element.name, "c_type": problem.element.accumulator}
+def _scaled(loop: str, by: int) -> str:
+    return loop if by == 1 else f"{loop} * {by}"

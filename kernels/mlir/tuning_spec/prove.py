@@ -1,4 +1,4 @@
-"""Proving a spec: compiled, seen to have matched, run, compared, and timed beside IREE's modes.
+"""Prove a spec: compile it, see that it matched, run, compare, and time it with IREE's own modes.
 
 One that is slower than the faster of these does not prove, for nobody wants it.
 """
@@ -35,7 +35,7 @@ def prove(
     seconds: float = 60.0,
     memory_bytes: int = 4 << 30,
 ) -> Proof:
-    """Make the spec of one problem and prove it; its header says what came of that.
+    """Emit the spec of one problem and prove it; the proof's script has its header filled in.
 
     Args:
         problem: what is computed.
@@ -77,15 +77,15 @@ def prove(
             "repeat_s": REPEAT_SECONDS,
         }
         found = run_child(request, CHILD)
-    # What the child says of the modes' speeds stands in `outline`, a line each.
-    proof = Proof.of(replace(found, applied=True, compile_s=known.compile_s),
-                     mlir=known.mlir, script=script)  # fmt: skip
-    told = proven_spec(problem, config, proof, found.outline, _target(threads))
-    return replace(proof, script=told)
+    found = replace(found, applied=True, compile_s=known.compile_s)
+    proof = Proof.of(found, mlir=known.mlir, script=script)
+    target = replace(detect(), kind="iree", threads=threads).canonical
+    # What the child says of the modes' speeds is in `outline`, a line each.
+    return replace(proof, script=proven_spec(problem, config, proof, found.outline, target))
 
 
 def _modes(problem: Problem, until: float) -> dict[str, bytes]:
-    """IREE's own modes, those that it compiles.
+    """Return the code of IREE's own modes, those that it compiles.
 
     Raises:
         TimeoutError: one would take too long, so that nobody knows whether the spec is faster.
@@ -109,7 +109,7 @@ def proven_spec(
     target: str,
     by: str | None = None,
 ) -> str:
-    """The spec with what was found in its header.
+    """Return the spec with what was found in its header.
 
     Args:
         problem: what is computed.
@@ -122,10 +122,11 @@ def proven_spec(
     found = found_lines(proof, modes)
     if proof.ok and proof.interval is not None:
         found.append(f"steps:    {json.dumps(config.to_json())}")
-    told = [f"problem:  {problem.canonical}", *found, f"target:   {target}",
-            f"mlir:     {proof.mlir}", *by_lines(by)]  # fmt: skip
+    told = [
+        f"problem:  {problem.canonical}",
+        *found,
+        f"target:   {target}",
+        f"mlir:     {proof.mlir}",
+        *by_lines(by),
+    ]
     return spec_text([Entry(problem, config)], told)
-
-
-def _target(threads: int) -> str:
-    return replace(detect(), kind="iree", threads=threads).canonical

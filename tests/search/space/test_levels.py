@@ -41,7 +41,7 @@ def test_every_point_means_steps_of_the_op(text: str, target) -> None:
         check_levels(form, config)
         assert Configuration.from_json(config.to_json()) == config
         for level in ("distribution", "vector_common_parallel"):
-            assert {t.dim for t in config.tiles_at(level)} == {x.name for x in form.parallel}
+            assert {t.dim for t in config.tiles_at(level)} == set(form.parallel)
         assert len(space.encode(point)) == len(space.encode(points[0]))
         assert model.log_time(point) == model.log_time(dict(point))
         assert all(space.holds(near) for near in space.neighbours(point))

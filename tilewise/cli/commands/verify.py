@@ -44,7 +44,7 @@ def verify(options: argparse.Namespace) -> None:
         script, problem=problem, payload=payload, seed=options.seed, seconds=options.seconds
     )
     if options.output:
-        write_text(options.output, verdict.transformed)
+        write_text(options.output, verdict.found.transformed)
     told = {"problem": problem.canonical if problem else None, **verdict.to_json()}
     sys.stdout.write(json.dumps(told, indent=2) + "\n" if options.json else render(told))
     if not told["ok"]:

@@ -56,36 +56,50 @@ class Compared:
     difference: Difference
 
     def fields(self) -> dict[str, Any]:
-        """What a proof says of it."""
+        """Return the fields of an outcome that it establishes."""
         found = self.difference
-        error = found.error if np.isfinite(found.error) else None
-        told: dict[str, Any] = {
-            "max_error": error,
+        is_finite = np.isfinite(found.error)
+        out: dict[str, Any] = {
+            "max_error": found.error if is_finite else None,
             "tolerance": found.allowed,
             "inputs": self.inputs,
         }
         if found.is_wrong:
-            told |= {"failure": "wrong", "message": self._message()}
-        return told
+            off = f"off by {found.error:g}, {found.allowed:g} is allowed: " if is_finite else ""
+            message = (
+                f"{self.name} is {off}{found.found} at {list(found.place)}, and the payload's own "
+                f"is {found.expected} ({self.inputs} inputs)"
+            )
+            out |= {"failure": "wrong", "message": message}
+        return out
 
-    def _message(self) -> str:
-        found = self.difference
-        off = f"off by {found.error:g}, {found.allowed:g} is allowed: "
-        return (
-            f"{self.name} is {off if np.isfinite(found.error) else ''}{found.found} at "
-            f"{list(found.place)}, and the payload's own is {found.expected} ({self.inputs} inputs)"
-        )
+
+@dataclass(frozen=True)
+class Functions:
+    """What is run on the same inputs.
+
+    Attributes:
+        scripted: what a script made of a payload.
+        reference: the payload as it was.
+        perturbed: the payload with an error in each rounding, by its last argument's seed.
+        own: what a script made, perturbed; None where the payload's roundings allow for enough.
+    """
+
+    scripted: Function
+    reference: Function
+    perturbed: Function
+    own: Function | None = None
 
 
 def apply_request(request: dict[str, Any], diagnostics: Diagnostics) -> Any:
-    """The transformed module of a request's script; StageError where it does not apply."""
+    """Return the transformed module of a request's script; StageError where it does not apply."""
     if request["payload"] is None:
         return apply_script(request["script"], diagnostics)
     return apply_to(request["payload"], request["script"], diagnostics, True)
 
 
 def examine(module: Any) -> dict[str, Any]:
-    """What can be said of a transformed module before it is run."""
+    """Return what is known of a transformed module before it is run."""
     return {
         "outline": outline(module),
         "vectorised": is_vectorised(module),
@@ -113,11 +127,7 @@ def _payload_of(request: dict[str, Any]) -> str:
 
 
 def run_payload(
-    request: dict[str, Any],
-    module: Any,
-    diagnostics: Diagnostics,
-    *,
-    is_timed: bool = True,
+    request: dict[str, Any], module: Any, diagnostics: Diagnostics, *, is_timed: bool = True
 ) -> dict[str, Any]:
     """Compile the module and its payload as it was, run both on the same inputs, compare, time.
 
@@ -135,22 +145,23 @@ def run_payload(
     begin = time.perf_counter()
     scripted = compiled(module)
     out: dict[str, Any] = {"compile_s": time.perf_counter() - begin}
-    traits: list[Traits] = []
+    found: list[Traits] = []
     reference = compiled(
-        payload_alone(text), put_parallel_innermost, lambda one: traits.append(traits_of(one))
+        payload_alone(text), put_parallel_innermost, lambda one: found.append(traits_of(one))
     )
+    (traits,) = found
     perturbed = compiled(payload_alone(text), put_parallel_innermost, perturb)
     stage("run")
     functions = Functions(scripted, reference, perturbed)
-    kinds = kinds_of(signature.arguments, traits[0])
+    kinds = kinds_of(signature.arguments, traits)
     inputs = {kind: make_inputs(kind, signature.arguments, request["seed"]) for kind in kinds}
-    if traits[0].makes_integers:
+    if traits.makes_integers:
         watching = compiled(payload_alone(text), watch_conversions)
         kinds = [kinds[0], *(kind for kind in kinds[1:] if is_defined(watching, inputs[kind]))]
 
     def compared(functions: Functions, may_spread: bool = False) -> Compared:
         found = [
-            compare_runs(kind, inputs[kind], functions, traits[0].rules(kind, may_spread))
+            compare_runs(kind, inputs[kind], functions, traits.rules(kind, may_spread))
             for kind in kinds
         ]
         return max(found, key=lambda one: one.difference.share)
@@ -158,8 +169,7 @@ def run_payload(
     worst = compared(functions)
     if worst.difference.is_inexact or (worst.difference.is_wrong and worst.inputs in NON_FINITE):
         stage("own roundings")
-        changes = partial(perturb, element=traits[0].widest)
-        own = compiled(ir.Module.parse(transformed), changes)
+        own = compiled(ir.Module.parse(transformed), partial(perturb, element=traits.widest))
         functions = replace(functions, own=own)
         spiked = make_spiked(signature.arguments, request["seed"])
         worst = compared(functions, any(is_mixed(functions, one) for one in spiked))
@@ -174,19 +184,14 @@ def run_payload(
 
 
 def is_defined(watching: Function, inputs: list[Array]) -> bool:
-    """Return whether a payload converts no float beyond the range of an integer.
-
-    Args:
-        watching: the payload with its conversions watched.
-        inputs: the arguments.
-    """
+    """Return whether a payload, with its conversions watched, converts no float out of range."""
     word = np.zeros(1, np.int64)
     watching.bind(inputs, word).call()
     return not word[0]
 
 
 def payload_alone(text: str) -> Any:
-    """The payload of a module alone."""
+    """Return the payload of a module without its script."""
     module = ir.Module.parse(text)
     for op in list(module.body.operations):
         if op.operation.name.startswith("transform."):
@@ -194,30 +199,13 @@ def payload_alone(text: str) -> Any:
     return module
 
 
-@dataclass(frozen=True)
-class Functions:
-    """What is run on the same inputs.
-
-    Attributes:
-        scripted: what a script made of a payload.
-        reference: the payload as it was.
-        perturbed: the payload with an error in each rounding, by its last argument's seed.
-        own: what a script made, perturbed; None where the payload's roundings allow for enough.
-    """
-
-    scripted: Function
-    reference: Function
-    perturbed: Function
-    own: Function | None = None
-
-
 def compare_runs(
     kind: str, inputs: list[Array], functions: Functions, rules: Rules = ORDER_IS_FREE
 ) -> Compared:
-    """Run all functions on the same inputs; the worst difference of what they leave.
+    """Run all functions on the same inputs; return the worst difference of their results.
 
     Args:
-        kind: of the inputs, as it is told.
+        kind: of the inputs, for messages.
         inputs: the arguments.
         functions: what is run.
         rules: what a right script keeps.

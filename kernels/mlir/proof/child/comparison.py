@@ -92,7 +92,7 @@ def difference(
     rules: Rules = ORDER_IS_FREE,
     own: Sequence[Array] = (),
 ) -> Difference:
-    """Compare a result with the payload's own.
+    """Compare a result with the payload's own; return the element that is furthest off.
 
     Args:
         found: the result.
@@ -139,7 +139,7 @@ def moves_further(
 
 
 def spacing(element: str) -> float:
-    """The distance of the floats of a type at 1."""
+    """Return the distance of the floats of a type at 1."""
     return 2.0**-7 if element == "bf16" else float(np.finfo(TYPES[element]).eps)
 
 
@@ -149,12 +149,12 @@ def smallest(element: str) -> float:
 
 
 def _wide(array: Array, element: str) -> Array:
-    """Floats in float64, exactly."""
+    """Return floats in float64, exactly."""
     return widened(array, "bf16") if element == "bf16" else array.astype(np.float64)
 
 
 def _exact(found: Array, expected: Array, moves: Moves) -> Difference:
-    """Integers, which may be off where perturbations move them, or move most of them."""
+    """Compare integers, which may be off where perturbations move them, or most of them."""
     error = _apart(found, expected)
     furthest = np.zeros(expected.shape)
     for moved, unmoved in moves:
@@ -164,7 +164,7 @@ def _exact(found: Array, expected: Array, moves: Moves) -> Difference:
 
 
 def _apart(one: Array, other: Array) -> Array:
-    """How far apart integers of any width are, without a detour over floats."""
+    """Return how far apart integers of any width are, without a detour over floats."""
     apart = np.maximum(one, other).astype(np.int64).view(np.uint64)
     apart -= np.minimum(one, other).astype(np.int64).view(np.uint64)
     return apart
@@ -186,7 +186,7 @@ def _close(found: Array, expected: Array, moves: Moves, element: str, rules: Rul
 
 
 def _distance(found: Array, expected: Array, rules: Rules) -> Array:
-    """How far apart each element is: infinitely where one is infinite or a NaN, and not both."""
+    """Return how far apart elements are: infinitely where one of two is infinite or a NaN."""
     distance = np.abs(found - expected)
     distance = np.where(np.isnan(distance), np.inf, distance)
     same = (found == expected) | (np.isnan(found) & np.isnan(expected))
@@ -202,7 +202,7 @@ def _distance(found: Array, expected: Array, rules: Rules) -> Array:
 
 
 def _allowed(expected: Array, moves: Moves, element: str, rules: Rules) -> Array:
-    """How far off each element may be, finite; 0 where no perturbation moved any of them."""
+    """Return how far off each element may be; 0 where no perturbation moved any of them."""
     furthest = np.zeros(expected.shape)
     for moved, unmoved in moves:
         move = np.abs(moved - unmoved)

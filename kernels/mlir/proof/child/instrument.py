@@ -1,13 +1,10 @@
-"""Operations that are added to a module: made at the insertion point, by their names.
-
-A payload whose every rounding is off by more: how far its results move is what is allowed.
+"""Operations added to a payload, and the errors of `perturb`: their effect is what is allowed.
 
 Monte Carlo arithmetic (Parker, 1997; Denis, de Oliveira Castro and Petit, Verificarlo, 2016)
 finds how much of a result is rounding by adding random errors to each operation, whatever the
 program is: chains, loops, functions that no bound is known of. Here each operation that
 rounds gets an error of one or three units in the last place of its result, that is, of some eight
 times what rounding does. The error is a hash of the value and of the run.
-
 """
 
 from math import prod
@@ -69,13 +66,34 @@ def any_of(flags: Any) -> Any:
     return make("vector.reduction", [flags], flag, kind=ir.Attribute.parse("#vector.kind<or>"))
 
 
+def i64() -> Any:
+    """Return the type of a word."""
+    return ir.IntegerType.get_signless(64)
+
+
+def load_word(words: Any, at: int = 0) -> Any:
+    """Return a word of a buffer."""
+    return make("memref.load", [words, constant(ir.IndexType.get(), at)], i64())
+
+
+def store_word(value: Any, words: Any, at: int = 0) -> None:
+    """Write a word of a buffer."""
+    made("memref.store", [value, words, constant(ir.IndexType.get(), at)])
+
+
+def store_if(flag: Any, value: int, words: Any, at: int = 0) -> None:
+    """Write a word of a buffer where a flag is set."""
+    chosen = make("arith.select", [flag, constant(i64(), value), load_word(words, at)], i64())
+    store_word(chosen, words, at)
+
+
 def like(kind: Any, element: Any) -> Any:
     """Return a type of `element` with as many lanes as `kind` has."""
     return ir.VectorType.get(kind.shape, element) if isinstance(kind, ir.VectorType) else element
 
 
 def add_argument(function: Any, kind: str) -> Any:
-    """Give a function a last argument; it is returned."""
+    """Give a function a last argument; return it."""
     argument = (
         function.regions[0].blocks[0].add_argument(ir.Type.parse(kind), ir.Location.unknown())
     )
@@ -104,7 +122,7 @@ LEAST_MOVED = 4  # units above zero, and below infinity
 
 
 def seeds(runs: int) -> list[Array]:
-    """The last arguments of so many runs: odd, and of 63 random bits, as the hash wants them."""
+    """Return the last arguments of so many runs: odd, and of 63 random bits, for the hash."""
     drawn = np.random.default_rng(0).integers(0, 1 << 62, (runs, 1), np.int64)
     return list(2 * drawn + 1)
 
@@ -128,8 +146,7 @@ def perturb(module: Any, element: str | None = None) -> None:
     with ir.Location.unknown():
         argument = add_argument(function, SEEDS)
         with ir.InsertionPoint.at_block_begin(function.regions[0].blocks[0]):
-            zero = constant(ir.IndexType.get(), 0)
-            seed = make("memref.load", [argument, zero], ir.IntegerType.get_signless(64))
+            seed = load_word(argument)
         for number, operation in enumerate(rounding):
             with ir.InsertionPoint.after(operation):
                 for result in operation.results:
@@ -149,7 +166,7 @@ def _rounds(operation: Any) -> bool:
 
 
 def _width(kind: Any) -> int:
-    """Bits of a float or of a vector's floats; 0 for anything else."""
+    """Return the bits of a float or of a vector's floats; 0 for anything else."""
     return width_of(_element(kind))
 
 
@@ -184,9 +201,8 @@ def _add_error(value: Any, seed: Any, factor: int) -> None:
 
 
 def _multiplier(seed: Any, factor: int, words: Any, width: int) -> Any:
-    """The seed times the factor, in all the lanes that `words` has."""
-    wide = ir.IntegerType.get_signless(64)
-    product = make("arith.muli", [seed, constant(wide, factor)], wide)
+    """Return the seed times the factor, in all the lanes that `words` has."""
+    product = make("arith.muli", [seed, constant(i64(), factor)], i64())
     narrow = ir.IntegerType.get_signless(width)
     if width < 64:
         product = make("arith.trunci", [product], narrow)

@@ -28,8 +28,12 @@ from tilewise.kernels.mlir.proof.child.instrument import (
     any_of,
     compare,
     constant,
+    i64,
+    load_word,
     made,
     make,
+    store_if,
+    store_word,
 )  # fmt: skip
 from tilewise.kernels.oracle.operands import Array
 
@@ -87,7 +91,7 @@ def refuse_races(
 
 
 def _watch(module: Any) -> list[str]:
-    """Add shadows and checks to a module on buffers; what is said of each access."""
+    """Add shadows and checks to a module on buffers; return a message for each access."""
     PassManager.parse(_LOOPS).run(module.operation)
     function = function_of(module)
     loops = [op for op, _ in walk(function) if op.name in PARALLEL]
@@ -101,7 +105,7 @@ def _watch(module: Any) -> list[str]:
 
 
 def _touches(operation: Any) -> bool:
-    """Whether an operation reads or writes a buffer."""
+    """Return whether an operation reads or writes a buffer."""
     if operation.name in _VIEWS | _NO_ACCESS:
         return False
     return any(isinstance(one.type, ir.MemRefType) for one in operation.operands)
@@ -149,16 +153,14 @@ def _watch_loop(loop: Any, accesses: list[Any], function: Any, words: Any, said:
 
 
 def _next(words: Any) -> Any:
-    """A new number, above all that were given."""
-    at = constant(ir.IndexType.get(), LAST)
-    i64 = ir.IntegerType.get_signless(64)
-    value = make("arith.addi", [make("memref.load", [words, at], i64), constant(i64, 1)], i64)
-    made("memref.store", [value, words, at])
+    """Return a new number, above all that were given."""
+    value = make("arith.addi", [load_word(words, LAST), constant(i64(), 1)], i64())
+    store_word(value, words, LAST)
     return value
 
 
 def _place(operation: Any) -> int:
-    """Which operand is the buffer of an access.
+    """Return which operand is the buffer of an access.
 
     Raises:
         StageError: `lower`; the operation is not known, or a mask is around it.
@@ -173,7 +175,7 @@ def _place(operation: Any) -> int:
 
 
 def _root(value: Any) -> Any:
-    """The buffer that a value is a view of.
+    """Return the buffer that a value is a view of.
 
     Raises:
         StageError: `lower`; it may be one of several.
@@ -228,31 +230,18 @@ def _check(watched: _Watched, operation: Any, access: int) -> None:
         is_own = compare(EQUAL, readers, number)
         several = make("arith.select", [is_own, number, many], number.type)
         store(read, make("arith.select", [is_first, number, several], number.type))
-    _report(watched.words, any_of(is_bad), access)
+    store_if(any_of(is_bad), access, watched.words, FOUND)
 
 
 def _is_of_another(value: Any, number: Any, many: Any) -> Any:
-    """Whether a shadow has another iteration of this run of the loop."""
+    """Return whether a shadow has another iteration of this run of the loop."""
     is_older = compare(LESS, value, many)
     is_other = compare(UNEQUAL, value, number)
-    is_no = make("arith.constant", [], is_older.type, value=_zero(is_older.type))
-    return make("arith.select", [is_older, is_no, is_other], is_other.type)
-
-
-def _zero(kind: Any) -> Any:
-    flag = ir.IntegerAttr.get(ir.IntegerType.get_signless(1), 0)
-    return ir.DenseElementsAttr.get_splat(kind, flag) if isinstance(kind, ir.VectorType) else flag
-
-
-def _report(words: Any, is_bad: Any, access: int) -> None:
-    i64, at = ir.IntegerType.get_signless(64), constant(ir.IndexType.get(), FOUND)
-    before = make("memref.load", [words, at], i64)
-    after = make("arith.select", [is_bad, constant(i64, access), before], i64)
-    made("memref.store", [after, words, at])
+    return make("arith.select", [is_older, constant(is_older.type, 0), is_other], is_other.type)
 
 
 def _vector(operation: Any) -> Any:
-    """The vector of an access that its elements in memory make, or None for a single element."""
+    """Return the vector of what an access reads or writes in memory; None for an element."""
     is_read = operation.name in _READS
     name = operation.name
     value = operation.results[0] if is_read else operation.operands[_value_at(operation)]
@@ -261,16 +250,16 @@ def _vector(operation: Any) -> Any:
     shape = list(value.type.shape)
     if name == "vector.transfer_read":
         shape = [shape[axis] for axis in _kept(operation)]
-    return ir.VectorType.get(shape, ir.IntegerType.get_signless(64)) if shape else None
+    return ir.VectorType.get(shape, i64()) if shape else None
 
 
 def _value_at(operation: Any) -> int:
-    """Which operand a write stores."""
+    """Return which operand a write stores."""
     return 0 if _WRITES[operation.name] == 1 else len(operation.operands) - 1
 
 
 def _kept(operation: Any) -> list[int]:
-    """The axes of a transfer's vector along which memory is read, and not one element again."""
+    """Return the axes of a transfer's vector along which it does not read one element again."""
     results = ir.AffineMapAttr(operation.attributes["permutation_map"]).value.results
     return [axis for axis, one in enumerate(results) if not isinstance(one, ir.AffineConstantExpr)]
 
@@ -284,7 +273,7 @@ Store = Callable[[Any, Any], object]
 
 
 def _accessors(operation: Any, kind: Any, number: Any, padding: Any) -> tuple[Load, Store]:
-    """What reads and writes a shadow where an access reads or writes its buffer."""
+    """Return what reads and writes a shadow where an access reads or writes its buffer."""
     name, place = operation.name, _place(operation)
     operands = list(operation.operands)
     if name in _WRITES:
@@ -317,7 +306,7 @@ def _accessors(operation: Any, kind: Any, number: Any, padding: Any) -> tuple[Lo
 
 
 def _transfers(operation: Any, at: list[Any], kind: Any, padding: Any) -> tuple[Load, Store]:
-    """Transfers between a shadow and a vector, without the axes of which an element is read again.
+    """Return transfers of a shadow, without axes of which one element is read again.
 
     Args:
         operation: a transfer.
@@ -350,16 +339,15 @@ def _transfers(operation: Any, at: list[Any], kind: Any, padding: Any) -> tuple[
 
 
 def _shadows(watched: _Watched, value: Any) -> tuple[Any, Any]:
-    """The shadows of a buffer or of a view of one; they are made once for each loop."""
+    """Return the shadows of a buffer or of a view of one, made once for each loop."""
     if value not in watched.shadows:
         watched.shadows[value] = _make_shadows(watched, value)
     return watched.shadows[value]
 
 
 def _make_shadows(watched: _Watched, value: Any) -> tuple[Any, Any]:
-    kind, i64 = ir.MemRefType(value.type), ir.IntegerType.get_signless(64)
-    owner = value.owner
-    shadow = ir.MemRefType.get(kind.shape, i64, kind.layout, kind.memory_space)
+    kind, owner = ir.MemRefType(value.type), value.owner
+    shadow = ir.MemRefType.get(kind.shape, i64(), kind.layout, kind.memory_space)
     around = owner.owner.operation if isinstance(owner, ir.Block) else None
     if around is not None and around.name != "func.func":
         return _shadows(watched, around.operands[2 + ir.BlockArgument(value).arg_number])

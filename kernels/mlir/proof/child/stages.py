@@ -1,19 +1,24 @@
-"""What every child that proves something shares: its limits, its stages, and its one reply.
+"""What every child that proves something shares: its stages, its reply, and a call that is checked.
 
-One compiled call: run, compared with the reference, and timed.
+MLIR and LLVM are imported in functions, within the stages and limits of a request.
 """
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tilewise.kernels.mlir.payload.function import ENTRY, argument_names
 from tilewise.kernels.mlir.proof.proof import Found
 from tilewise.kernels.oracle.operands import Array
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.system.limited_child import reply_to_request, stage
 from tilewise.kernels.system.typed_json import to_json
+
+if TYPE_CHECKING:
+    from tilewise.kernels.mlir.proof.child.timing import Timing
+    from tilewise.kernels.oracle.reference import Expected
 
 
 def serve(answer: Callable[[dict[str, Any]], Found]) -> None:
@@ -33,11 +38,11 @@ class Finding:
         self._processor = 0.0
 
     def note(self, **parts: Any) -> None:
-        """Take in attributes of `Found` that are known now."""
+        """Set attributes of `found`."""
         self.found = replace(self.found, **parts)
 
     def apply(self, applied: Callable[[], Any]) -> Any:
-        """The module that `applied` makes; that it could, and how long it took."""
+        """Return the module that `applied` makes; note that it could, and how long it took."""
         self._processor = time.process_time()
         begin = stage("apply")
         module = applied()
@@ -45,9 +50,8 @@ class Finding:
         return module
 
     def compile(self, lowered: Callable[[], Any], effort: int = 3) -> Any:
-        """The machine code of what `lowered` gives, and the scratch buffers that it takes."""
+        """Return the machine code of what `lowered` gives, and the scratch buffers it takes."""
         from tilewise.kernels.mlir.lowering.jit import compile_ir
-        from tilewise.kernels.mlir.payload.function import ENTRY
 
         begin = stage("lower")
         text, scratch = lowered()
@@ -62,7 +66,7 @@ class Finding:
 
 
 def establish(steps: Callable[[Finding, Any], None]) -> Found:
-    """Run `steps` in an MLIR context; what they found, and why they stopped if they did.
+    """Run `steps` in an MLIR context; return what they found, and why they stopped if they did.
 
     Args:
         steps: takes what is found so far and the context's `Diagnostics`.
@@ -85,23 +89,9 @@ def establish(steps: Callable[[Finding, Any], None]) -> Found:
     return finding.found
 
 
-def _names(problem: Problem) -> tuple[str, ...]:
-    from tilewise.kernels.mlir.payload.function import argument_names
-
-    return argument_names(problem)
-
-
-def _as_stored(_name: str, array: Array) -> Array:
-    return array
-
-
-def _as_returned(array: Array) -> Array:
-    return array
-
-
 @dataclass(frozen=True)
 class Passing:
-    """How a function takes a problem's operands, and gives its result back.
+    """How a function takes a problem's operands, and returns its result.
 
     Attributes:
         names: of a problem's operands, in the order in which the function takes them; C is last.
@@ -109,9 +99,9 @@ class Passing:
         result: of what the function returns the problem's C.
     """
 
-    names: Callable[[Problem], tuple[str, ...]] = _names
-    argument: Callable[[str, Array], Array] = _as_stored
-    result: Callable[[Array], Array] = _as_returned
+    names: Callable[[Problem], tuple[str, ...]] = argument_names
+    argument: Callable[[str, Array], Array] = lambda _, array: array
+    result: Callable[[Array], Array] = lambda array: array
 
 
 def run_and_time(
@@ -141,13 +131,15 @@ def run_and_time(
     if "failure" in out:
         return out
     stage("time")
-    timing = time_call(call, request["repeat_s"])
-    rates = [problem.flops / t / 1e9 for t in (timing.median, timing.high, timing.low)]
-    return out | {
-        "gflops": rates[0],
-        "interval": [rates[1], rates[2]],
-        "time_us": timing.median * 1e6,
-    }
+    return out | speed(problem, time_call(call, request["repeat_s"]))
+
+
+def speed(problem: Problem, timing: "Timing") -> dict[str, Any]:
+    """Return the fields of an outcome that the time of a call establishes."""
+    median, high, low = (
+        problem.flops / seconds / 1e9 for seconds in (timing.median, timing.high, timing.low)
+    )
+    return {"gflops": median, "interval": (high, low), "time_us": timing.median * 1e6}
 
 
 def check_call(
@@ -156,12 +148,12 @@ def check_call(
     """Call once on random operands, a poisoned result and poisoned scratch.
 
     Returns:
-        The call, to be repeated, and the fields of `Proof` that it established.
+        The call, to be repeated, and the fields of an outcome that it established.
     """
     from tilewise.kernels.mlir.lowering.functions import poisoned
     from tilewise.kernels.mlir.lowering.jit import Call
     from tilewise.kernels.oracle.operands import make_operands
-    from tilewise.kernels.oracle.reference import compare, reference
+    from tilewise.kernels.oracle.reference import reference
 
     stage("reference")
     operands = make_operands(problem, seed)
@@ -172,14 +164,22 @@ def check_call(
     stage("run")
     call = Call(compiled, [*arguments.values(), *buffers], arguments["C"])
     call()
-    error, tolerance = compare(problem, passing.result(call.returned()), expected)
-    out: dict[str, Any] = {"executed": True, "tolerance": tolerance}
-    out["max_error"] = error if isfinite(error) else None  # JSON has no infinity
+    out = compared(problem, passing.result(call.returned()), expected)
     changed = [name for name, array in before.items() if (arguments[name] != array).any()]
     if changed:
         out |= {"failure": "wrong", "message": f"operand {changed[0]} was overwritten"}
-    elif not error <= tolerance:
+    return call, out
+
+
+def compared(problem: Problem, result: Array, expected: "Expected") -> dict[str, Any]:
+    """Return the fields of an outcome that the result of a run establishes."""
+    from tilewise.kernels.oracle.reference import compare
+
+    error, tolerance = compare(problem, result, expected)
+    out: dict[str, Any] = {"executed": True, "tolerance": tolerance}
+    out["max_error"] = error if isfinite(error) else None  # JSON has no infinity
+    if not error <= tolerance:
         off = f"off by {error:g}" if isfinite(error) else "no finite number"
         message = f"the result is {off}, and {tolerance:g} is allowed"
         out |= {"failure": "wrong", "message": message}
-    return call, out
+    return out

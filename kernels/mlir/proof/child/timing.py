@@ -37,7 +37,12 @@ def time_call(call: Callable[[], object], seconds: float) -> Timing:
 
 
 def time_beside(calls: Sequence[Callable[[int], object]], seconds: float) -> list[float]:
-    """Median seconds of one run of each of several calls, measured in turns.
+    """Return the median seconds of one run of each of several calls, measured in turns."""
+    return [statistics.median(samples) for samples in sample_in_turns(calls, seconds)]
+
+
+def sample_in_turns(calls: Sequence[Callable[[int], object]], seconds: float) -> list[list[float]]:
+    """Return seconds of one run, several samples for each of several calls, measured in turns.
 
     What is short runs several times in one sample. What is slow gets fewer samples than
     `FEWEST`: no more run once `FEWEST` times `seconds` are spent on it, if with one sample.
@@ -46,19 +51,15 @@ def time_beside(calls: Sequence[Callable[[int], object]], seconds: float) -> lis
         calls: each takes how often to run.
         seconds: how long to measure each of them, about.
     """
-    turns = [Turn(call, seconds) for call in calls]
+    turns = [_Turn(call, seconds) for call in calls]
     while waiting := [turn for turn in turns if not turn.is_over]:
         for turn in waiting:
             turn.sample()
-    return [statistics.median(turn.samples) for turn in turns]
+    return [turn.samples for turn in turns]
 
 
-class Turn:
-    """One of several calls that are measured in turns; it is warm once this is made.
-
-    Attributes:
-        samples: seconds of one run.
-    """
+class _Turn:
+    """One of several calls that are measured in turns; it is warm once this is made."""
 
     def __init__(self, call: Callable[[int], object], seconds: float) -> None:
         self.samples: list[float] = []
@@ -88,7 +89,7 @@ class Turn:
 
 
 def summarise(samples: list[float]) -> Timing:
-    """The median and the order statistics that enclose it with 95% confidence."""
+    """Return the median and the order statistics that enclose it with 95% confidence."""
     ordered = sorted(samples)
     low, high = median_interval(len(ordered))
     return Timing(statistics.median(ordered), ordered[low], ordered[high])

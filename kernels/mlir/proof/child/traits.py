@@ -1,4 +1,4 @@
-"""What the operations of a payload say of the inputs and of the results that it is held to."""
+"""What the operations of a payload say of its inputs and of the results that scripts keep."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +19,8 @@ from tilewise.kernels.mlir.proof.child.instrument import (
     computed_in,
     constant,
     like,
-    made,
     make,
+    store_if,
     width_of,
 )
 
@@ -128,10 +128,4 @@ def _watch_conversion(operation: Any, word: Any) -> None:
         compare(predicate, value, constant(wide, limit), "arith.cmpf")
         for predicate, limit in limits
     )
-    is_beyond = any_of(make("arith.ori", [below, above], below.type))
-    i64, first = ir.IntegerType.get_signless(64), constant(ir.IndexType.get(), 0)
-    before = make("memref.load", [word, first], i64)
-    made(
-        "memref.store",
-        [make("arith.select", [is_beyond, constant(i64, 1), before], i64), word, first],
-    )
+    store_if(any_of(make("arith.ori", [below, above], below.type)), 1, word)

@@ -23,11 +23,11 @@ func.func @matmul(%arg0: tensor<16x1024xf32>, %arg1: tensor<1024x33xf32>,
 def test_the_proposals_tiling_has_its_loops_and_slices(golden: Callable[[str, str], None]) -> None:
     verdict = verify(tiled("[2, 3, 4]", 3), payload=PAYLOAD)
     assert verdict.proof.ok, verdict.proof.message
-    assert verdict.outline == (
+    assert verdict.found.outline == (
         "func @matmul",
         "  for 8 trips, step 2",
         "    for 11 trips, step 3",
         "      for 256 trips, step 4",
         "        linalg.matmul on tensor<2x3xf32>",
     )
-    golden("linalg_on_tensors.mlir", verdict.transformed)
+    golden("linalg_on_tensors.mlir", verdict.found.transformed)

@@ -57,20 +57,20 @@ def tiled(sizes: str, loops: int) -> str:
 def test_somebody_elses_script_on_a_payload() -> None:
     verdict = verify(tiled("[2, 0, 4]", 2), payload=PAYLOAD)
     assert verdict.proof.ok, verdict.proof.message
-    assert verdict.outline == (
+    assert verdict.found.outline == (
         "func @product",
         "  for 8 trips, step 2",
         "    for 6 trips, step 4",
         "      linalg.matmul on tensor<2x40xf32>",
     )
-    assert verdict.unscripted_us is not None and verdict.proof.time_us is not None
+    assert verdict.found.unscripted_us is not None and verdict.proof.time_us is not None
     assert verdict.proof.gflops is None, "of an unknown payload no operations are counted"
 
 
 def test_a_payload_that_writes_to_its_arguments() -> None:
     verdict = verify(tiled("[3]", 1), payload=IN_PLACE)
     assert verdict.proof.ok, verdict.proof.message
-    assert "  for 3 trips, step 3" in verdict.outline
+    assert "  for 3 trips, step 3" in verdict.found.outline
 
 
 def test_a_script_that_holds_its_payload() -> None:
@@ -82,9 +82,9 @@ def test_a_script_on_the_payload_of_a_problem_is_compared_with_the_reference() -
     verdict = verify(emit_script(MATMUL, schedule(*PACKED)), problem=MATMUL)
     assert verdict.proof.ok, verdict.proof.message
     assert verdict.proof.gflops is not None and verdict.proof.vectorised
-    assert any("vector.fma vector<16xf32>" in line for line in verdict.outline)
-    assert any("memref.alloc memref<" in line for line in verdict.outline)
-    assert verdict.unscripted_us is None
+    assert any("vector.fma vector<16xf32>" in line for line in verdict.found.outline)
+    assert any("memref.alloc memref<" in line for line in verdict.found.outline)
+    assert verdict.found.unscripted_us is None
     tiled_alone = verify(tiled("[2, 0, 4]", 2), problem=parse_problem(f"{MATMUL},init=accumulate"))
     assert tiled_alone.proof.ok and not tiled_alone.proof.vectorised
 
@@ -102,7 +102,7 @@ def test_a_script_that_is_wrong_on_special_values_is_found_on_a_problem() -> Non
     verdict = verify(NO_NAN, problem=problem)
     assert verdict.proof.failure == "wrong"
     assert "the payload's own is nan" in verdict.proof.message
-    assert verdict.inputs in ("infinite", "nan")
+    assert verdict.found.inputs in ("infinite", "nan")
     assert verify(script(), problem=problem).proof.ok
 
 
@@ -212,9 +212,9 @@ NOTHING = script()
 def test_a_script_that_changes_nothing_leaves_the_payload_and_is_timed_beside_it() -> None:
     verdict = verify(NOTHING, payload=PAYLOAD)
     with ir.Context():
-        assert verdict.transformed == str(ir.Module.parse(PAYLOAD))
+        assert verdict.found.transformed == str(ir.Module.parse(PAYLOAD))
     assert verdict.proof.max_error == 0
-    for taken in (verdict.unscripted_us, verdict.proof.time_us):
+    for taken in (verdict.found.unscripted_us, verdict.proof.time_us):
         assert taken is not None and taken > 0
 
 
@@ -326,8 +326,8 @@ SUM_OVER_K = script(
 def test_a_race_is_refused_with_the_compilers_warning(subject: dict[str, Any]) -> None:
     verdict = verify(SUM_OVER_K, **subject)
     assert verdict.proof.failure == "race" and not verdict.proof.ok
-    assert any("tiling is not thread safe at axis #2" in one for one in verdict.warnings)
-    assert verdict.to_json()["warnings"] == list(verdict.warnings)
+    assert any("tiling is not thread safe at axis #2" in one for one in verdict.found.warnings)
+    assert verdict.to_json()["warnings"] == list(verdict.found.warnings)
 
 
 CONVOLUTION = """
@@ -443,6 +443,6 @@ def test_an_error_at_an_op_of_the_payload_quotes_the_payload() -> None:
     ],
 )
 def test_a_wrong_transform_is_wrong(right: str, wrong: str) -> None:
-    made = verify(winograd("F_2_3"), payload=CONVOLUTION).transformed
+    made = verify(winograd("F_2_3"), payload=CONVOLUTION).found.transformed
     assert right in made
     assert compared(CONVOLUTION, made.replace(right, wrong, 1)).get("failure") == "wrong"

@@ -39,6 +39,8 @@ def shared(variant: bool) -> list[str]:
         sequences.lower_packs(result_moves=variant),
         sequences.bufferize("C in place.", folds_aliases=variant),
         *map(sequences.named_sequence, ALONE),
+        sequences.named_sequence("apply_op_config", mark="of.test"),
+        sequences.named_sequence("apply_around", mark="of.test"),
         sequences.hoist_accumulators(widens=variant),
         sequences.pack_panels(16, [0, 16, 0], (0, 2, 1)),
         sequences.pack_epilogue(16, [0, 16], {"bias": 0, "c": 1} if variant else {"c": 0}),

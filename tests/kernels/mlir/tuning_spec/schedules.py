@@ -11,15 +11,14 @@ def plain(problem: Problem, *more: TileSize, rows: int = 8, cols: int = 32) -> C
     high, wide = min(rows, form.extent(form.rows)), min(cols, form.extent(form.cols))
     share = {form.rows: form.extent(form.rows), form.cols: min(2 * wide, form.extent(form.cols))}
     tile = {form.rows: high, form.cols: wide}
-    tiles = [*_level("distribution", {loop.name: share.get(loop.name, 1)
-                                      for loop in form.parallel}), *more]  # fmt: skip
-    tiles += _level(
-        "vector_common_parallel", {loop.name: tile.get(loop.name, 1) for loop in form.parallel}
-    )
+    tiles = [
+        *_level("distribution", {loop: share.get(loop, 1) for loop in form.parallel}),
+        *more,
+    ]
+    tiles += _level("vector_common_parallel", {loop: tile.get(loop, 1) for loop in form.parallel})
     depth = min(4, form.extent(form.depth))
     tiles += _level(
-        "vector_reduction",
-        {loop.name: depth if loop.name == form.depth else 1 for loop in form.reduction},
+        "vector_reduction", {loop: depth if loop == form.depth else 1 for loop in form.reduction}
     )
     is_window = form.op == "convolution"
     passes = "ConvTileAndDecomposeExpert" if is_window else "DoubleTilingExpert"

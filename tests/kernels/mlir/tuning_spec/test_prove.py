@@ -12,9 +12,9 @@ from tilewise.kernels.mlir.iree.runtime import open_device
 from tilewise.kernels.mlir.proof.proof import Found, Proof
 from tilewise.kernels.mlir.tuning_spec import child
 from tilewise.kernels.mlir.tuning_spec import prove as proving
-from tilewise.kernels.mlir.tuning_spec.compiled import entry_of, joined
 from tilewise.kernels.mlir.tuning_spec.config import TileSize
 from tilewise.kernels.mlir.tuning_spec.prove import prove
+from tilewise.kernels.mlir.tuning_spec.text import entry_of, joined
 from tilewise.kernels.problem import parse_problem
 
 pytest.importorskip("iree.runtime", reason="IREE's runtime, which runs the code, is not installed")

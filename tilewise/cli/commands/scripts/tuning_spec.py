@@ -14,8 +14,7 @@ from tilewise.kernels.problem import Problem
 from tilewise.kernels.quoting import quoted
 
 if TYPE_CHECKING:
-    from tilewise.kernels.mlir.tuning_spec.compiled import LeftOut
-    from tilewise.kernels.mlir.tuning_spec.text import Entry
+    from tilewise.kernels.mlir.tuning_spec.text import Entry, LeftOut
 
 FLAVOR = "iree-spec"
 KIND = "iree:"
@@ -72,7 +71,7 @@ def _proven(
     backend: Backend, problems: Sequence[Problem], target: str
 ) -> "tuple[dict[Problem, str], list[LeftOut]]":
     """The proven spec of each problem; and those whose proof failed, a spec that is slower too."""
-    from tilewise.kernels.mlir.tuning_spec.compiled import LeftOut
+    from tilewise.kernels.mlir.tuning_spec.text import LeftOut
 
     scripts, left_out = dict[Problem, str](), []
     for problem in problems:
@@ -94,7 +93,7 @@ def _proven(
 
 def _joined(scripts: dict[Problem, str]) -> "tuple[str, list[LeftOut]]":
     """One file of all; that of a single problem is served as it was proven."""
-    from tilewise.kernels.mlir.tuning_spec.compiled import entry_of, joined
+    from tilewise.kernels.mlir.tuning_spec.text import entry_of, joined
 
     if len(scripts) == 1:
         return next(iter(scripts.values())), []
