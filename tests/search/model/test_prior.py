@@ -31,6 +31,24 @@ def test_the_prior_proposes_different_points_of_the_space(problem, target) -> No
         assert all(point[p.name] in p.values for p in space.parameters)
 
 
+class LikesOneValue:
+    """A model of a space in which one value of a parameter is all that counts."""
+
+    def __init__(self, space: Space, name: str, value: object) -> None:
+        self.space, self.name, self.value = space, name, value
+
+    def log_time(self, point: Point) -> float:
+        return float(point[self.name] != self.value)
+
+
+@pytest.mark.parametrize("name", ["outer", "unroll", "pack_a", "depth", "cols", "rows"])
+def test_the_descent_moves_each_parameter(name: str) -> None:
+    space = Space(parse_problem("matmul:m=512,n=512,k=512,dtype=f32"), WIDE)
+    for value in space.values(name):
+        first = prior_points(LikesOneValue(space, name, value), 1)[0]
+        assert first[name] == value
+
+
 @pytest.mark.parametrize("dtype", ["bf16", "i8", "f32"])
 def test_panels_packed_ahead_are_streamed_beside_all_rows_first(dtype: str) -> None:
     space = Space(parse_problem(f"matmul:m=16,n=4096,k=4096,dtype={dtype},weights=constant"), WIDE)

@@ -33,6 +33,7 @@ def test_near_is_a_matter_of_doublings() -> None:
     [
         ("matmul:m=1024,n=1024,k=1024,dtype=f64", HERE),
         ("matmul:m=1024,n=1024,k=1024,dtype=f32,transpose_b", HERE),
+        ("matmul:m=1024,n=1024,k=1024,dtype=f32,weights=constant", HERE),
         ("matmul:m=1024,n=1024,k=1024,dtype=f32", "cpu:another,threads=1"),
         ("matmul:m=1,n=1,k=1,dtype=f32", HERE),
     ],

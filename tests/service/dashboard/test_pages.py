@@ -187,7 +187,14 @@ def test_nothing_that_a_client_sets_is_markup(
             trial.message, trial.failure, trial.state = HOSTILE, "crash", "failed"
             trial.origin, trial.params = HOSTILE[:30], {HOSTILE: HOSTILE}
         session.add(models.Problem(key="f" * 64, canonical=HOSTILE))
-        session.scalars(select(models.Machine)).one().host = HOSTILE
+        machine = session.scalars(select(models.Machine)).one()
+        machine.host, machine.cpu = HOSTILE, HOSTILE[:64]
+        session.add(
+            models.Worker(
+                owner=f"{HOSTILE}:1:1", machine_id=machine.id, targets=[HOSTILE],
+                toolchain=HOSTILE, capacity=1,
+            )
+        )  # fmt: skip
     asked = [*paths(tuned, schedule_id), "/problems/" + "f" * 64]
     asked += [f"/?contains={HOSTILE}", f"/submit?problem={HOSTILE}&target={HOSTILE}",
               f"/sign-in?next={HOSTILE}", f"/jobs/{tuned}?order={HOSTILE}",

@@ -22,6 +22,7 @@ from tilewise.service.db.base import Base
 from tilewise.service.db.session import write_connection
 from tilewise.service.jobs.queue import Submitter
 from tilewise.service.plans import asked
+from tilewise.service.runs import offers
 
 OTHER = "matmul:m=8,n=8,k=8,dtype=f32"
 # Tables that revisions 0008, 0010, 0012 to 0016 and 0018 brought.
@@ -299,6 +300,18 @@ def test_of_equal_plans_an_upgrade_keeps_the_first_or_the_one_that_runs(url, pla
         row = look(number)
         assert row.state == "failed" and "same moment" in row.error and row.finished_at
         assert row.source is None
+
+
+def test_older_code_keeps_the_offers_of_leaders_and_loses_those_of_helpers(url, sessions, submit):
+    number_of_job = submit(OTHER)
+    with writing(sessions) as session:
+        job = session.get_one(models.Job, number_of_job)
+        for number, role in enumerate(("leader", "helper", "helper")):
+            assert offers.give(session, job, f"tcp://w:{number}", "a-host:1:1", role)
+    with write_connection(make_engine(url, foreign_keys=False)) as connection:
+        command.downgrade(schema.alembic_config(connection), "0013")
+        found = connection.exec_driver_sql("SELECT worker FROM offers").scalars().all()
+    assert found == ["tcp://w:0"]
 
 
 def test_a_cancelled_plan_is_a_failed_one_to_older_code(url, sessions, plan, look):

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import update
 
 from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tilewise.search.progress import Phase
 from tilewise.service.api import documents
 from tilewise.service.db import base, make_engine, models, reading, writing
 from tilewise.service.db import session as session_module
@@ -19,6 +20,7 @@ from tilewise.service.db.session import make_sessions
 from tilewise.service.errors import LeaseLostError
 from tilewise.service.host.process_identity import is_dead, me
 from tilewise.service.jobs import claims, lease, queue
+from tilewise.service.jobs.events import note_phase
 from tilewise.service.leases.table import LEASE, MOST_CRASHES
 
 ELSEWHERE = "another-host:1:1"
@@ -47,6 +49,18 @@ def age(sessions, job_id, by):
     with writing(sessions) as session:
         moment = queue.get(session, job_id).heartbeat_at - by
         session.execute(update(models.Job).values(heartbeat_at=moment, claimed_at=moment))
+
+
+def test_a_run_that_lost_its_lease_does_not_change_the_phase(claim, submit, sessions):
+    job_id = submit()
+    lost = claim(ELSEWHERE)
+    age(sessions, job_id, 2 * LEASE)
+    held = claim(me())
+    note_phase(sessions, held, Phase("proof", 1, 3))
+    for epoch, owner in ((lost.epoch, lost.owner), (lost.epoch, held.owner)):
+        note_phase(sessions, lease.Lease(job_id, owner, epoch), Phase("search", 7, 9))
+    found = row(sessions, job_id)
+    assert (found.phase, found.phase_done, found.phase_total) == ("proof", 1, 3)
 
 
 def test_the_oldest_job_goes_first_and_to_one_owner(claim, submit, sessions):

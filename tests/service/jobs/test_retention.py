@@ -89,6 +89,16 @@ def test_old_samples_are_thinned_and_nothing_else_changes(sessions, trials, stor
     assert other in {job for job, _ in after}
 
 
+def test_the_evidence_of_a_search_that_was_cut_short_stays(sessions, trials):
+    with writing(sessions) as session:
+        session.query(models.Schedule).update({"complete": False})
+    before = rows(sessions)
+    retention.prune(sessions, timedelta(days=90), 9)
+    after = rows(sessions)
+    evidence = [key for key in before if key[0] == trials[0]]
+    assert evidence and all(after[key] == before[key] for key in evidence)
+
+
 def test_twice_is_as_good_as_once(sessions, trials):
     retention.prune(sessions, timedelta(days=90), 9)
     once = rows(sessions)

@@ -235,6 +235,14 @@ def test_frozen_says_for_which_target_the_lock_is(place: Place) -> None:
     assert ran.code == 3 and "not for cpu:elsewhere,threads=1" in ran.err
 
 
+def test_frozen_tells_numbers_of_threads_apart(place: Place) -> None:
+    place.fetch()
+    (entry,) = place.entries().values()
+    wanted = entry.target.replace("threads=1", "threads=2")
+    ran = place.fetch("--frozen", "--target", wanted)
+    assert ran.code == 3 and f"not for {wanted}" in ran.err
+
+
 def test_a_fresh_checkout_is_filled_from_the_cache_folder_without_a_network(place: Place) -> None:
     place.fetch("--kernels")
     before, lock = place.files(), place.lock.read_text()

@@ -61,6 +61,25 @@ def test_an_operand_that_is_overwritten_is_seen(name: str) -> None:
     assert found["message"] == f"operand {name.upper()} was overwritten"
 
 
+def test_a_bias_that_is_overwritten_is_seen() -> None:
+    problem = parse_problem("matmul:m=13,n=17,k=11,dtype=f32,bias")
+    text = """
+func.func @kernel(%a: memref<13x11xf32>, %b: memref<11x17xf32>, %bias: memref<17xf32>,
+    %c: memref<13x17xf32>) -> memref<13x17xf32> {
+  %at = arith.constant 5 : index
+  %zero = arith.constant 0.0 : f32
+  linalg.broadcast ins(%bias : memref<17xf32>) outs(%c : memref<13x17xf32>) dimensions = [0]
+  linalg.matmul ins(%a, %b : memref<13x11xf32>, memref<11x17xf32>) outs(%c : memref<13x17xf32>)
+  memref.store %zero, %bias[%at] : memref<17xf32>
+  return %c : memref<13x17xf32>
+}"""
+    with ir.Context() as context, ir.Location.unknown():
+        lowered, scratch = lower(ir.Module.parse(text), Diagnostics(context))
+    found = check_call(problem, compile_ir(lowered, "kernel"), scratch, 0)[1]
+    assert found["max_error"] <= found["tolerance"]
+    assert (found["failure"], found["message"]) == ("wrong", "operand bias was overwritten")
+
+
 def test_a_sum_that_starts_from_scratch_memory_is_seen() -> None:
     assert checked(before=FROM_SCRATCH)["failure"] == "wrong"
 
