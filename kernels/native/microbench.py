@@ -34,8 +34,8 @@ from tilewise.kernels.native.jit.loading import Loaded
 from tilewise.kernels.native.jit.object_code import compile_module
 from tilewise.kernels.native.threads.pinning import pin, usable_processors
 from tilewise.kernels.target import detect
+from tilewise.kernels.target.machine import keep_rates
 from tilewise.kernels.target.model import Target
-from tilewise.kernels.target.rates import keep_rates
 
 CHAINS = {32: 20, 16: 12}  # by registers: covers 4 to 5 cycles of latency on two units
 PEAK_STEPS = 50_000
@@ -233,5 +233,5 @@ def _emit_read(fn: ir.Function, v: Vectors, streams: int) -> None:
     b.ret_void()
 
 
-if __name__ == "__main__":  # see `tilewise.kernels.instructions.measured`
+if __name__ == "__main__":  # see `tilewise.kernels.instructions.registry`
     measure_rates(detect())

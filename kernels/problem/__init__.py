@@ -3,8 +3,7 @@
 from tilewise.kernels.problem.base import ACCURACIES, Accuracy, Problem
 from tilewise.kernels.problem.keys import DTYPES, EPILOGUES, DType, Epilogue
 from tilewise.kernels.problem.model import Conv2d, Matmul
-from tilewise.kernels.problem.naming import stem
-from tilewise.kernels.problem.parse import parse_problem, with_accuracy
+from tilewise.kernels.problem.parse import parse_problem, stem, with_accuracy
 
 __all__ = [
     "ACCURACIES",

@@ -1,9 +1,10 @@
 """The steps of schedules, a file each: fields, JSON, the check of a nest, and its rewrite.
 
-`base.register_step` adds a step to those that schedules can have; a new one is a file here and its
+`register_step` adds a step to those that schedules can have; a new one is a file here and its
 import below, or a class of any other module that registers itself.
 """
 
+from tilewise.kernels.steps.algorithm import AlgorithmStep, check_place
 from tilewise.kernels.steps.base import (
     STEP_OF_CHOICE,
     STEPS,
@@ -11,6 +12,7 @@ from tilewise.kernels.steps.base import (
     Part,
     Phase,
     Place,
+    Retired,
     Step,
     StepJson,
     register_step,
@@ -25,18 +27,19 @@ from tilewise.kernels.steps.pack import Pack
 from tilewise.kernels.steps.parallel import Parallel
 from tilewise.kernels.steps.prefetch import Prefetch
 from tilewise.kernels.steps.register import Register
-from tilewise.kernels.steps.retired import Retired
 from tilewise.kernels.steps.split import Split
 from tilewise.kernels.steps.strassen import Strassen
 from tilewise.kernels.steps.stream import Stream
-from tilewise.kernels.steps.sweep import Sweep
+from tilewise.kernels.steps.sweep import MOST_ROWS_OF_B, Sweep
 from tilewise.kernels.steps.tile import Tile, visited_alone
 from tilewise.kernels.steps.unroll import Unroll
 from tilewise.kernels.steps.winograd import Winograd
 
 __all__ = [
+    "MOST_ROWS_OF_B",
     "STEPS",
     "STEP_OF_CHOICE",
+    "AlgorithmStep",
     "InstructionChoice",
     "Interleave",
     "Jam",
@@ -59,6 +62,7 @@ __all__ = [
     "Tile",
     "Unroll",
     "Winograd",
+    "check_place",
     "register_step",
     "registered",
     "step_from_json",

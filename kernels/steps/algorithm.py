@@ -22,7 +22,7 @@ from tilewise.kernels.nest import (
     Stage,
     Term,
 )
-from tilewise.kernels.steps.base import Phase, Place, Step
+from tilewise.kernels.steps.base import Place, Step
 
 POINT, TILES = "point", "t"
 ELEMENTS = ("f32", "f64")
@@ -34,7 +34,6 @@ class AlgorithmStep(Step):
     """A step that computes the same by fewer multiplications: what comes first in a schedule."""
 
     place: ClassVar[Place] = Place.ALGORITHM
-    phase: ClassVar[Phase] = Phase.ALGORITHM
 
     @property
     @abstractmethod

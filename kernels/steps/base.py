@@ -44,6 +44,16 @@ class Place(IntEnum):
     UNROLL = 8
     STORE = 9
 
+    @property
+    def phase(self) -> Phase:
+        """Return when steps of the place are applied."""
+        if self <= Place.ALGORITHM:
+            return Phase.ALGORITHM
+        if self is Place.LOOPS:
+            return Phase.LOOPS
+        is_of_tile = Place.REGISTER <= self <= Place.SWEEP
+        return Phase.MICRO_KERNEL if is_of_tile else Phase.FINISH
+
 
 @dataclass(frozen=True)
 class Step(ABC):
@@ -51,8 +61,7 @@ class Step(ABC):
 
     Attributes:
         name: in JSON.
-        place: where it is written in a schedule.
-        phase: when it is applied.
+        place: where it is written in a schedule, which also says when it is applied.
         words: the values that a field of text can have; other fields are sizes of at least 1, and
             `dim` is a name.
         choices: the choices of a search that the step is made of (`chosen`).
@@ -60,7 +69,6 @@ class Step(ABC):
 
     name: ClassVar[str]
     place: ClassVar[Place] = Place.LOOPS
-    phase: ClassVar[Phase] = Phase.LOOPS
     words: ClassVar[Mapping[str, Collection[str]]] = {}
     choices: ClassVar[tuple[str, ...]] = ()
 
@@ -74,6 +82,11 @@ class Step(ABC):
             part: what the steps so far have left to one thread.
         """
         return ()
+
+    @property
+    def phase(self) -> Phase:
+        """Return when it is applied."""
+        return self.place.phase
 
     def to_json(self) -> StepJson:
         """Return `{"step": name, ...fields}`."""
@@ -114,14 +127,46 @@ class Part:
     steps: list[Step] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Retired(Step):
+    """A step of an earlier version: stored schedules that have it are displayed, and never run."""
+
+    place: ClassVar[Place] = Place.ANYWHERE
+
+    def check(self, nest: Nest) -> None:
+        """Raise: no schedule that has the step is legal."""
+        self.apply(nest)
+
+    def apply(self, nest: Nest) -> Nest:
+        """Raise: no schedule that has the step is legal."""
+        raise self.refused(nest, "an earlier version had this step; search again")
+
+
+@dataclass(frozen=True)
+class SplitK(Retired):
+    """Sum blocks of the reduction apart."""
+
+    name: ClassVar[str] = "divide"
+    dim: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Alternate(Retired):
+    """Visit blocks from the end that is in the cache."""
+
+    name: ClassVar[str] = "alternate"
+    dim: str
+
+
 STEPS: dict[str, type[Step]] = {}
 """Every step by its name in JSON, in the order of registration."""
 
 STEP_OF_CHOICE: dict[str, type[Step]] = {}
 """The step that each choice of a search makes."""
 
-RETIRED: dict[str, type[Step]] = {}
-"""Steps that earlier versions had: they can be read, and are refused by every nest."""
+RETIRED: dict[str, type[Step]] = {kind.name: kind for kind in (SplitK, Alternate)}
+"""Steps of earlier versions: they can be read, and are refused for every nest."""
 
 
 def register_step(kind: type[Step]) -> type[Step]:
@@ -176,17 +221,17 @@ def step_from_json(source: object) -> Step:
     if set(values) != set(names):
         raise ScheduleError(f"step {source!r}: {kind.name} has the fields {sorted(names)}")
     for name in names:
-        _check_field(source, kind, name, values[name])
+        why = _why_not(kind, name, values[name])
+        if why is not None:
+            raise ScheduleError(f"step {source!r}: {name} {why}")
     return kind(**values)
 
 
-def _check_field(source: object, kind: type[Step], name: str, value: object) -> None:
-    words = tuple(kind.words.get(name, ()))
-    if words:
-        if value not in words:
-            raise ScheduleError(f"step {source!r}: {name} is one of {words}")
-    elif name == "dim":
-        if not isinstance(value, str):
-            raise ScheduleError(f"step {source!r}: dim is a name")
-    elif isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ScheduleError(f"step {source!r}: {name} is a whole number of at least 1")
+def _why_not(kind: type[Step], name: str, value: object) -> str | None:
+    """Why a field cannot have a value; None where it can."""
+    if words := tuple(kind.words.get(name, ())):
+        return None if value in words else f"is one of {words}"
+    if name == "dim":
+        return None if isinstance(value, str) else "is a name"
+    is_size = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    return None if is_size else "is a whole number of at least 1"

@@ -1,12 +1,12 @@
 """`instruction`: multiply and add by one of several instructions."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tilewise.kernels.instructions import NAMES, WITH_CHOICE, known
 from tilewise.kernels.nest import Compute, Nest
-from tilewise.kernels.steps.base import Part, Phase, Place, Step, register_step
+from tilewise.kernels.steps.base import Part, Place, Step, register_step
 
 
 @register_step
@@ -29,7 +29,6 @@ class InstructionChoice(Step):
 
     name: ClassVar[str] = "instruction"
     place: ClassVar[Place] = Place.INSTRUCTION
-    phase: ClassVar[Phase] = Phase.FINISH
     words: ClassVar[Mapping[str, Collection[str]]] = {"op": NAMES}
     choices: ClassVar[tuple[str, ...]] = ("instruction",)
     op: str
@@ -51,6 +50,4 @@ class InstructionChoice(Step):
 
     def apply(self, nest: Nest) -> Nest:
         """Name the instruction of the micro-kernel."""
-        return nest.mapped(
-            lambda n: replace(n, instruction=self.op) if isinstance(n, Compute) else n
-        )
+        return nest.with_fields(Compute, instruction=self.op)

@@ -1,19 +1,19 @@
-"""`interleave`: take the rows of a k-block from several parts of the reduction."""
+"""`interleave`: take the rows of a k-block from several k-streams."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tilewise.kernels.nest import Loop, LoopKind, Nest
-from tilewise.kernels.steps.base import Part, Phase, Place, Step, register_step
+from tilewise.kernels.nest import LoopKind, Nest
+from tilewise.kernels.steps.base import Part, Place, Step, register_step
 
 
 @register_step
 @dataclass(frozen=True)
 class Interleave(Step):
-    """Split the reduction in `streams` equal parts and reorder the parts inwards.
+    """Read the reduction as `streams` interleaved k-streams: equal parts, a row of each in turn.
 
-    Halide and TVM split of the reduction in parts, reordered inwards and unrolled.
+    Halide and TVM split of the reduction, the outer loop reordered inwards and unrolled.
 
         stream dim=k depth=8; register rows=1 cols=32; sweep dim=n; interleave dim=k streams=4
     before                          after
@@ -21,14 +21,13 @@ class Interleave(Step):
             for n step 32:                  for n step 32:
                 C += A * B                      C += A * B
 
-    With one row from each part in a k-block, a part of B is read from its first byte to its last,
+    With one row of each stream in a k-block, a stream of B is read from its first byte to its last,
     which prefetchers follow best. What whole k-blocks leave of the reduction is at its end. The
     native lowering alone: loops and trips are the same, and a script says it in a comment.
     """
 
     name: ClassVar[str] = "interleave"
     place: ClassVar[Place] = Place.INTERLEAVE
-    phase: ClassVar[Phase] = Phase.FINISH
     choices: ClassVar[tuple[str, ...]] = ("streams",)
     dim: str
     streams: int
@@ -39,7 +38,7 @@ class Interleave(Step):
         return [cls(part.nest.k, value)] if value > 1 else []
 
     def check(self, nest: Nest) -> None:
-        """Raise unless each stream has the same number of rows of a sweep's k-block."""
+        """Raise unless each stream has as many rows of a skinny GEMM's k-block."""
         if not nest.is_skinny or not nest.k_block:
             raise self.refused(nest, "only the k-blocks of a skinny GEMM are interleaved")
         if self.dim != nest.k:
@@ -51,10 +50,4 @@ class Interleave(Step):
 
     def apply(self, nest: Nest) -> Nest:
         """Set the streams of the k-block loop."""
-        return nest.mapped(
-            lambda n: (
-                replace(n, streams=self.streams)
-                if isinstance(n, Loop) and n.kind is LoopKind.K_BLOCK
-                else n
-            )
-        )
+        return nest.with_fields(LoopKind.K_BLOCK, streams=self.streams)

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from tilewise.kernels.nest import Compute, Loop, LoopKind, Nest, Node
-from tilewise.kernels.steps.base import Part, Phase, Place, Step, register_step
+from tilewise.kernels.nest import Compute, Loop, Nest, Node
+from tilewise.kernels.steps.base import Part, Place, Step, register_step
 
 
 @register_step
@@ -28,7 +28,6 @@ class Jam(Step):
 
     name: ClassVar[str] = "jam"
     place: ClassVar[Place] = Place.JAM
-    phase: ClassVar[Phase] = Phase.MICRO_KERNEL
     choices: ClassVar[tuple[str, ...]] = ("lines",)
     dim: str
     factor: int
@@ -45,18 +44,17 @@ class Jam(Step):
         if nest.row == "oh" or self.dim != "oh":
             why = "lines outside of the rows of a register tile are jammed alone"
             raise self.refused(nest, why)
-        lines = nest.dim("oh").extent
+        lines = nest.extent("oh")
         if not 2 <= self.factor <= lines:
             raise self.refused(nest, f"oh is {lines}; give factor=2 to {lines}")
 
     def apply(self, nest: Nest) -> Nest:
         """Widen the loop over lines, and the tile."""
 
-        def jammed(node: Node) -> Node:
-            if isinstance(node, Loop) and node.dim == self.dim and node.kind is LoopKind.MICRO:
+        def widened(node: Node) -> Node:
+            if isinstance(node, Loop) and node.dim == self.dim:
                 return replace(node, step=self.factor)
-            if isinstance(node, Compute) and node.tile is not None:
-                return replace(node, tile=replace(node.tile, lines=self.factor))
             return node
 
-        return nest.mapped(jammed)
+        tile = replace(nest.tile, lines=self.factor)
+        return nest.mapped(widened).with_fields(Compute, tile=tile)

@@ -1,11 +1,11 @@
 """`nontemporal`: write the result past the caches."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from tilewise.kernels.nest import Nest, Store
-from tilewise.kernels.steps.base import Part, Phase, Place, Step, register_step
+from tilewise.kernels.steps.base import Part, Place, Step, register_step
 
 
 @register_step
@@ -26,7 +26,6 @@ class Nontemporal(Step):
 
     name: ClassVar[str] = "nontemporal"
     place: ClassVar[Place] = Place.STORE
-    phase: ClassVar[Phase] = Phase.FINISH
     words: ClassVar[dict[str, tuple[str, ...]]] = {"operand": ("C",)}
     choices: ClassVar[tuple[str, ...]] = ("nontemporal",)
     operand: Literal["C"] = "C"
@@ -51,4 +50,4 @@ class Nontemporal(Step):
 
     def apply(self, nest: Nest) -> Nest:
         """Set the kind of store."""
-        return nest.mapped(lambda n: replace(n, is_nontemporal=True) if isinstance(n, Store) else n)
+        return nest.with_fields(Store, is_nontemporal=True)

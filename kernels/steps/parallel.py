@@ -59,13 +59,13 @@ class Parallel(Step):
         check_dim_of_result(self, nest, self.dim)
         if any(loop.dim == self.dim for loop in nest.loops_of(LoopKind.PARALLEL)):
             raise self.refused(nest, f"{self.dim} is divided once")
-        tiles = -(-nest.dim(self.dim).extent // nest.unit(self.dim))
+        tiles = -(-nest.extent(self.dim) // nest.unit(self.dim))
         if not 2 <= self.parts <= tiles:
             raise self.refused(nest, f"{self.dim} has {tiles} register tiles; give 2 to {tiles}")
 
     def apply(self, nest: Nest) -> Nest:
         """Put a parallel loop around the macro-kernel."""
-        size = part_size(nest.dim(self.dim).extent, self.parts, nest.unit(self.dim))
+        size = part_size(nest.extent(self.dim), self.parts, nest.unit(self.dim))
         return nest.around(Loop(self.dim, size, LoopKind.PARALLEL))
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from tilewise.kernels.nest import Loop, LoopKind, MicroTile, Nest, Node
-from tilewise.kernels.steps.base import Part, Phase, Place, Step, register_step
+from tilewise.kernels.steps.base import Part, Place, Step, register_step
 
 
 @register_step
@@ -29,7 +29,6 @@ class Register(Step):
 
     name: ClassVar[str] = "register"
     place: ClassVar[Place] = Place.REGISTER
-    phase: ClassVar[Phase] = Phase.MICRO_KERNEL
     words: ClassVar[dict[str, tuple[str, ...]]] = {"outer": ("rows", "cols")}
     choices: ClassVar[tuple[str, ...]] = ("register",)
     rows: int
@@ -47,8 +46,8 @@ class Register(Step):
             raise self.refused(nest, f"with {nest.algorithm.name} give outer=cols")
         if not nest.group:
             return
-        if self.rows > nest.dim(nest.row).extent:
-            raise self.refused(nest, f"{nest.row} is only {nest.dim(nest.row).extent}")
+        if self.rows > nest.extent(nest.row):
+            raise self.refused(nest, f"{nest.row} is only {nest.extent(nest.row)}")
         if nest.col == "co" and self.cols % nest.group:
             raise self.refused(nest, f"cols is no multiple of a group's {nest.group} channels")
 

@@ -1,11 +1,11 @@
 """`split`: sum the reduction in partial sums."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tilewise.kernels.nest import Compute, Nest
-from tilewise.kernels.steps.base import Part, Phase, Place, Step, register_step
+from tilewise.kernels.steps.base import Part, Place, Step, register_step
 
 MOST_LANES = 256
 
@@ -28,7 +28,6 @@ class Split(Step):
 
     name: ClassVar[str] = "split"
     place: ClassVar[Place] = Place.SPLIT
-    phase: ClassVar[Phase] = Phase.MICRO_KERNEL
     choices: ClassVar[tuple[str, ...]] = ("lanes",)
     dim: str
     lanes: int
@@ -48,10 +47,10 @@ class Split(Step):
             raise self.refused(nest, f"split takes the reduction {nest.k}")
         if not 2 <= self.lanes <= MOST_LANES:
             raise self.refused(nest, f"give lanes=2 to {MOST_LANES}")
-        if nest.dim(nest.row).extent > 1 and not nest.operand("A").is_contiguous(nest.k):
+        if nest.extent(nest.row) > 1 and not nest.operand("A").is_contiguous(nest.k):
             why = "it needs contiguous rows of A, and those of a transposed A are not, even packed"
             raise self.refused(nest, f"{why}; drop the step")
 
     def apply(self, nest: Nest) -> Nest:
         """Set the partial sums of the micro-kernel."""
-        return nest.mapped(lambda n: replace(n, lanes=self.lanes) if isinstance(n, Compute) else n)
+        return nest.with_fields(Compute, lanes=self.lanes)

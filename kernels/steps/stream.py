@@ -45,8 +45,8 @@ class Stream(Step):
             raise self.refused(nest, "the reduction is streamed on one level")
         if any(nest.nodes(Stage)):
             raise self.refused(nest, "an operand is already packed; stream before packing")
-        if self.depth > nest.dim(self.dim).extent:
-            raise self.refused(nest, f"the reduction is only {nest.dim(self.dim).extent} deep")
+        if self.depth > nest.extent(self.dim):
+            raise self.refused(nest, f"the reduction is only {nest.extent(self.dim)} deep")
         if nest.is_skinny and self.depth > MOST_ROWS_OF_B:
             raise self.refused(nest, f"a skinny GEMM streams {nest.k} by at most {MOST_ROWS_OF_B}")
         check_fetched_block(self, nest, self.dim)

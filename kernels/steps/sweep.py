@@ -1,11 +1,11 @@
 """`sweep`: visit all columns of a k-block inside the micro-kernel (skinny GEMM)."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tilewise.kernels.nest import Loop, LoopKind, Nest
-from tilewise.kernels.steps.base import Part, Phase, Place, Step, register_step
+from tilewise.kernels.nest import LoopKind, Nest
+from tilewise.kernels.steps.base import Part, Place, Step, register_step
 
 MOST_ROWS_OF_B = 64  # side by side; the code has a pointer for each
 
@@ -29,7 +29,6 @@ class Sweep(Step):
 
     name: ClassVar[str] = "sweep"
     place: ClassVar[Place] = Place.SWEEP
-    phase: ClassVar[Phase] = Phase.MICRO_KERNEL
     choices: ClassVar[tuple[str, ...]] = ("sweep",)
     dim: str
 
@@ -40,7 +39,7 @@ class Sweep(Step):
 
     def check(self, nest: Nest) -> None:
         """Raise unless rows of B can be read side by side, for one tile of rows after another."""
-        b, rows = nest.operand("B"), nest.dim(nest.row).extent
+        b, rows = nest.operand("B"), nest.extent(nest.row)
         if nest.image or nest.algorithm or not b.is_contiguous(nest.col):
             raise self.refused(nest, "only rows of a matrix B that lie along n are swept")
         if nest.compute.lanes > 1:
@@ -58,10 +57,4 @@ class Sweep(Step):
 
     def apply(self, nest: Nest) -> Nest:
         """Give the loops over register tiles to the micro-kernel."""
-        return nest.mapped(
-            lambda n: (
-                replace(n, in_kernel=True)
-                if isinstance(n, Loop) and n.kind is LoopKind.MICRO
-                else n
-            )
-        )
+        return nest.with_fields(LoopKind.MICRO, in_kernel=True)

@@ -1,11 +1,11 @@
 """`unroll`: unroll the micro-kernel's reduction loop."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tilewise.kernels.nest import Compute, Nest
-from tilewise.kernels.steps.base import Part, Phase, Place, Step, register_step
+from tilewise.kernels.steps.base import Part, Place, Step, register_step
 
 MOST = 16
 
@@ -22,7 +22,6 @@ class Unroll(Step):
 
     name: ClassVar[str] = "unroll"
     place: ClassVar[Place] = Place.UNROLL
-    phase: ClassVar[Phase] = Phase.FINISH
     choices: ClassVar[tuple[str, ...]] = ("unroll",)
     factor: int
 
@@ -42,6 +41,4 @@ class Unroll(Step):
 
     def apply(self, nest: Nest) -> Nest:
         """Set the factor."""
-        return nest.mapped(
-            lambda n: replace(n, unroll=self.factor) if isinstance(n, Compute) else n
-        )
+        return nest.with_fields(Compute, unroll=self.factor)

@@ -19,6 +19,7 @@ from typing import IO, Any
 from tilewise.kernels.errors import LimitError
 from tilewise.kernels.system.children import (
     ONE_THREAD,
+    Patience,
     child_command,
     child_environment,
     end_group,
@@ -27,7 +28,6 @@ from tilewise.kernels.system.children import (
     resident_bytes,
     signal_name,
 )
-from tilewise.kernels.system.patience import Patience
 
 STAGE = "stage: "
 MOST_SECONDS = 7 * 24 * 3600.0

@@ -12,6 +12,7 @@ of `vdpbf16ps` are measured, on Emerald Rapids and Zen 5; for `costs`, `transfor
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from tilewise.kernels.problem.keys import DTYPES
 from tilewise.kernels.target.costs import (
     CASCADE_LAKE,
     GOLDEN_COVE_MESH,
@@ -115,3 +116,24 @@ of 6x4 of i32 by four.
 def core_of(cpu: str) -> tuple[Core, bool]:
     """The core of a processor, and whether it is in the table (else it is `DEFAULT`)."""
     return _CORES.get(cpu, DEFAULT), cpu in _CORES
+
+
+CLOCK_GHZ = 5.5
+"""Above the sustained clock of every processor in the table of cores."""
+
+DEPTH = {"bf16": 2, "f16": 2, "i8": 4}
+"""Elements that the widest dot-product instruction sums into a lane; 1 for other types."""
+
+
+def ceiling_gflops(cpu: str, dtype: str, threads: int) -> float:
+    """Return the multiply-adds of vector instructions in GFLOP/s (two operations each)."""
+    core, _ = core_of(cpu)
+    lanes = core.multiply_adds * core.multiply_add_bytes / DTYPES[dtype].accumulator_bytes
+    return 2 * lanes * DEPTH.get(dtype, 1) * CLOCK_GHZ * threads
+
+
+def tile_ceiling_gflops(cpu: str, dtype: str, threads: int) -> float:
+    """Return the ceiling of other libraries, which may use matrix instructions."""
+    core, _ = core_of(cpu)
+    tiles = 2 * core.matrix_lanes * DEPTH.get(dtype, 0) * CLOCK_GHZ * threads
+    return max(ceiling_gflops(cpu, dtype, threads), tiles)

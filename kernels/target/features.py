@@ -115,3 +115,34 @@ def read_differences(target: str, cpu: str, text: str) -> tuple[str, ...]:
     has = with_differences(cpu, [sign + name for name, sign in found.items()])
     wanted = implied(cpu)
     return tuple(("+" if name in has else "-") + name for name in sorted(has ^ wanted))
+
+
+def vector_unit(features: frozenset[str]) -> tuple[int, int]:
+    """Return the width in bytes and the number of vector registers that a feature set gives."""
+    if "avx512f" in features:
+        return 64, 32
+    if "avx2" in features:
+        return 32, 16
+    if features & {"neon", "fp-armv8"}:
+        return 16, 32
+    return 16, 16
+
+
+def can_run(kernels_of: Collection[str], on: Collection[str]) -> bool:
+    """Whether a processor runs the kernels that were generated for another, as they are.
+
+    Their vector registers have to be the same in width and number, since schedules are made of
+    both, and each extension that is used has to be there.
+
+    Args:
+        kernels_of: the features of the processor that kernels were generated for.
+        on: those of the processor that is to run them.
+    """
+    same_vectors = vector_unit(frozenset(kernels_of)) == vector_unit(frozenset(on))
+    return same_vectors and EXTENSIONS & set(kernels_of) <= EXTENSIONS & set(on)
+
+
+def likeness(first: Collection[str], second: Collection[str]) -> float:
+    """How much two processors have in common: shared features over all of them, 0 to 1."""
+    either = set(first) | set(second)
+    return len(set(first) & set(second)) / len(either) if either else 1.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.system.cache_folder import require_cache_dir
+from tilewise.kernels.system.files import require_cache_dir
 from tilewise.kernels.target.model import Target
 from tilewise.search.engine.exploration import Exploration, attempt
 from tilewise.search.helpers import Candidate, Exchanged, Helpers, Leader

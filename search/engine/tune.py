@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from optuna.samplers import BaseSampler
 
-from tilewise.kernels.instructions.measured import with_rates
+from tilewise.kernels.instructions.registry import with_rates
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.system.cache_folder import require_cache_dir
+from tilewise.kernels.system.files import require_cache_dir
 from tilewise.kernels.target.model import Target
 from tilewise.search.budget import Budget
 from tilewise.search.engine.distributed import Together

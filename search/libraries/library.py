@@ -8,9 +8,9 @@ from typing import Any
 from tilewise.kernels.dispatches.executable import Entry, compiled
 from tilewise.kernels.dispatches.library import Cuts, text_of
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
-from tilewise.kernels.durations import duration
 from tilewise.kernels.errors import CompilerAbsentError, ProofError
 from tilewise.kernels.problem import Problem
+from tilewise.kernels.quoting import duration
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import resolve
 from tilewise.search.libraries.gain import BUDGET_S, Gain, measured, measured_as_found

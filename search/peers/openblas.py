@@ -18,7 +18,7 @@ import numpy as np
 
 from tilewise.kernels.oracle.operands import Array, Operands
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
-from tilewise.kernels.system.cache_folder import cache_dir
+from tilewise.kernels.system.files import cache_dir
 from tilewise.kernels.target import Target, detect
 from tilewise.search.peers.variant import PeerAbsentError, Variant
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tilewise.kernels.system.children import (
+    Patience,
     child_command,
     child_environment,
     end_group,
@@ -19,7 +20,6 @@ from tilewise.kernels.system.children import (
     resident_bytes,
     signal_name,
 )
-from tilewise.kernels.system.patience import Patience
 from tilewise.kernels.system.typed_json import from_json
 from tilewise.search.errors import RunnerError
 from tilewise.search.runner.protocol import (

@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 
 from tilewise.kernels.errors import CacheError
-from tilewise.kernels.system.cache_folder import require_cache_dir, write_whole
+from tilewise.kernels.system.files import require_cache_dir, write_whole
 from tilewise.service.errors import NotFoundError
 from tilewise.service.plots.style import COLOURS, VEGA_LITE, config
 from tilewise.service.results.child import answer_of

@@ -15,7 +15,7 @@ from tilewise.kernels.mlir.tuning_spec.config import read_steps
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import parse_target
-from tilewise.kernels.target.facts import facts_text
+from tilewise.kernels.target.machine import facts_text
 from tilewise.search.final_benchmark.quality import Quality
 from tilewise.search.records import TrialState
 from tilewise.service.api.documents import job_json, moment

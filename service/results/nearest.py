@@ -14,8 +14,7 @@ from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import TargetError
 from tilewise.kernels.target import TargetName, parse_target
-from tilewise.kernels.target.compatible import can_run, likeness
-from tilewise.kernels.target.features import implied
+from tilewise.kernels.target.features import can_run, implied, likeness
 from tilewise.schema.base import Match, MatchKind
 from tilewise.search.records import CacheMode
 from tilewise.service.db import models

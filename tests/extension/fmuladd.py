@@ -1,7 +1,7 @@
 """An instruction: LLVM's `fmuladd`, which becomes a fused multiply-add where there is one."""
 
 from tilewise.kernels.instructions import Form, Instruction
-from tilewise.kernels.instructions.meanings import fused
+from tilewise.kernels.instructions.declaration import fused
 
 FMULADDS = tuple(
     Instruction(

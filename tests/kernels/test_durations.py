@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewise.kernels.durations import duration
+from tilewise.kernels.quoting import duration
 
 ROOT = Path(__file__).parents[2]
 

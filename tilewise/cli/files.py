@@ -9,7 +9,7 @@ from stat import S_ISCHR, S_ISDIR
 
 from tilewise.errors import BadInputError, TilewiseError
 from tilewise.kernels.quoting import one_line
-from tilewise.kernels.system.regular_file import read_regular
+from tilewise.kernels.system.files import read_regular
 
 # What is wrong with a path itself, and not with the disk that it is on.
 _OF_THE_PATH = frozenset(

@@ -1,10 +1,10 @@
 """Results as text for people."""
 
 from tilewise.formats.trials import Json, steps_text
-from tilewise.kernels.durations import duration
+from tilewise.kernels.quoting import duration
 from tilewise.kernels.schedule import fast_algorithm
 from tilewise.kernels.target import parse_target
-from tilewise.kernels.target.facts import facts_text
+from tilewise.kernels.target.machine import facts_text
 
 LABEL = 10
 

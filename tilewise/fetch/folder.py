@@ -15,8 +15,7 @@ from stat import S_ISREG
 from tilewise.errors import BadInputError, TilewiseError
 from tilewise.kernels.errors import CacheError
 from tilewise.kernels.quoting import one_line
-from tilewise.kernels.system.cache_folder import require_cache_dir
-from tilewise.kernels.system.regular_file import read_regular
+from tilewise.kernels.system.files import read_regular, require_cache_dir
 
 PREFIX, SUFFIX = ".tilewise-", ".tmp"
 FILLING = ".tilewise-filling"

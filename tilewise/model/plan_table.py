@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from tilewise.kernels.durations import duration
+from tilewise.kernels.quoting import duration
 from tilewise.search.networks.plan import Plan, PlannedNode, PlannedPass, PlannedUse
 
 _HEAD = ("node", "problem", "algorithm", "reads", "makes", "time", "share")

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any
 
-from tilewise.kernels.durations import duration
 from tilewise.kernels.mlir.frontend.graph import Skipped
 from tilewise.kernels.problem import Accuracy, Problem
+from tilewise.kernels.quoting import duration
 from tilewise.model.measuring import Form, Measured
 
 SAFETY = 3.2

@@ -7,7 +7,7 @@ from pathlib import Path
 from tilewise.kernels.errors import CompilerAbsentError, CompilerError
 from tilewise.kernels.system.children import child_command, child_environment, signal_name
 from tilewise.kernels.target.cores import core_of
-from tilewise.kernels.target.processor import Processor, this_processor
+from tilewise.kernels.target.machine import Processor, this_processor
 
 CPU = "--iree-llvmcpu-target-cpu="
 FLAGS = (

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from tilewise.kernels.durations import duration
 from tilewise.kernels.mlir.transform.module import HEADER_END
+from tilewise.kernels.quoting import duration
 from tilewise.kernels.system.limited_child import run_limited
 from tilewise.kernels.system.typed_json import from_json
 from tilewise.kernels.target import detect

@@ -16,8 +16,7 @@ from tilewise.kernels.mlir.iree.module_text import module_text
 from tilewise.kernels.mlir.tuning_spec.config import Configuration
 from tilewise.kernels.mlir.tuning_spec.text import Entry, marks_in, spec_text
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.system.cache_folder import cache_dir, write_whole
-from tilewise.kernels.system.regular_file import read_regular
+from tilewise.kernels.system.files import cache_dir, read_regular, write_whole
 from tilewise.kernels.system.toolchain import identity
 from tilewise.kernels.target.model import Target
 

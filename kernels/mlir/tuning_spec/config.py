@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from tilewise.kernels.errors import ScheduleError
-from tilewise.kernels.schedule.model import Schedule, steps_hash
+from tilewise.kernels.schedule import Schedule, steps_hash
 from tilewise.kernels.steps import StepJson
 from tilewise.kernels.system import typed_json
 

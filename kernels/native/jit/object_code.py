@@ -20,8 +20,7 @@ from typing import Any, Literal
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from tilewise.kernels.system.cache_folder import cache_dir
-from tilewise.kernels.system.regular_file import read_regular
+from tilewise.kernels.system.files import cache_dir, read_regular
 from tilewise.kernels.system.toolchain import identity
 
 MOST_BYTES = 256 << 20  # of kept objects; the ones used longest ago go first

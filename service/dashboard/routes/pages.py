@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.schedule import fast_algorithm
-from tilewise.kernels.target.facts import facts_text
+from tilewise.kernels.target.machine import facts_text
 from tilewise.schema.base import JobState
 from tilewise.search.records import TrialState
 from tilewise.service.api.documents import best_json, job_json, result_json

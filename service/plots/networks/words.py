@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from functools import singledispatch
 
-from tilewise.kernels.durations import duration
 from tilewise.kernels.mlir.frontend.graph import Size
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.quoting import duration
 
 FUSED = {
     "addition": "residual",

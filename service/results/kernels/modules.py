@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewise.kernels.errors import CacheError
-from tilewise.kernels.system.cache_folder import require_cache_dir, write_whole
-from tilewise.kernels.system.regular_file import read_regular
+from tilewise.kernels.system.files import read_regular, require_cache_dir, write_whole
 from tilewise.service.results.child import answer_of
 
 MOST_KEPT = 1000  # modules, of about 50 kB

@@ -12,7 +12,7 @@ from tilewise.kernels.mlir.tuning_spec.text import check_levels
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule, loop_nest
 from tilewise.kernels.target import TargetName, parse_target
-from tilewise.kernels.target.ceiling import ceiling_gflops, tile_ceiling_gflops
+from tilewise.kernels.target.cores import ceiling_gflops, tile_ceiling_gflops
 from tilewise.service.db import models
 from tilewise.service.errors import RefusedError
 from tilewise.service.runs.wire.base import MeasurementWire

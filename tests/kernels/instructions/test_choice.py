@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tilewise.kernels.instructions import WITH_CHOICE, Form, chosen, known, lacks_rates, usable
-from tilewise.kernels.instructions.measured import with_rates
+from tilewise.kernels.instructions.registry import with_rates
 from tilewise.kernels.target import Target, detect
-from tilewise.kernels.target.rates import keep_rates, kept_rates
+from tilewise.kernels.target.machine import keep_rates, kept_rates
 
 FMA, PRODUCT = "x86.avx512.fma.f32", "x86.avx512.mul.i32"
 VDPBF16PS, VPDPBUSD = "x86.avx512.vdpbf16ps", "x86.avx512.vpdpbusd"

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from tests.kernels.native_case import TARGETS
 from tilewise.kernels import steps
 from tilewise.kernels.instructions import Form, Instruction, instructions
-from tilewise.kernels.instructions.declared import DECLARED
+from tilewise.kernels.instructions.declaration import DECLARED
 from tilewise.kernels.native import lower
 from tilewise.kernels.oracle.operands import NUMPY_TYPES, make_operands
 from tilewise.kernels.problem import DTYPES, parse_problem

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tilewise.kernels.system import cache_folder
-from tilewise.kernels.system.regular_file import read_regular
+from tilewise.kernels.system import files
+from tilewise.kernels.system.files import read_regular
 
 
 def test_a_regular_file_is_read(tmp_path: Path):
@@ -52,12 +52,12 @@ def test_a_temporary_cache_of_somebody_else_is_not_used(
     named = tmp_path / f"tilewise-{os.getuid()}"
     named.mkdir()
     named.chmod(0o777)  # what anybody can write
-    cache_folder._temporary.cache_clear()
+    files._temporary.cache_clear()
     try:
-        found = cache_folder.cache_dir()
+        found = files.cache_dir()
         assert found != named and found.stat().st_mode & 0o777 == 0o700
         named.rmdir()
-        cache_folder._temporary.cache_clear()
-        assert cache_folder.cache_dir() == named and named.stat().st_mode & 0o777 == 0o700
+        files._temporary.cache_clear()
+        assert files.cache_dir() == named and named.stat().st_mode & 0o777 == 0o700
     finally:
-        cache_folder._temporary.cache_clear()
+        files._temporary.cache_clear()

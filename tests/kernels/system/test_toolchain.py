@@ -12,8 +12,14 @@ import pytest
 
 from tilewise.kernels.system import toolchain
 from tilewise.kernels.system.children import ROOT
-from tilewise.kernels.system.sources import FOLLOWED, NEUTRAL, sources
-from tilewise.kernels.system.toolchain import COMPILERS, generator_hash, identity
+from tilewise.kernels.system.toolchain import (
+    COMPILERS,
+    FOLLOWED,
+    NEUTRAL,
+    generator_hash,
+    identity,
+    sources,
+)
 
 SOURCES = ROOT / "tilewise"
 GENERATOR = [
@@ -29,18 +35,17 @@ GENERATOR = [
     "kernels/mlir/transform/named_sequences/fragments/sink_casts.mlir",
     "kernels/nest/nest.py",
     "kernels/steps/pack.py",
-    "kernels/schedule/apply.py",
+    "kernels/schedule.py",
     "kernels/oracle/accuracy.py",
     "kernels/oracle/operands.py",
     "kernels/oracle/reference.py",
-    "kernels/oracle/reference.py",
     "kernels/arithmetic.py",
-    "kernels/instructions/declared.py",
+    "kernels/instructions/declaration.py",
     "kernels/fast_algorithms.py",
-    "kernels/problem/dtypes.py",
+    "kernels/problem/keys.py",
     "kernels/problem/parse.py",
     "kernels/target/cores.py",
-    "kernels/target/detect.py",
+    "kernels/target/machine.py",
     "search/runner/child/accuracy.py",
 ]
 ENTRY_POINTS = "import " + ", ".join(

@@ -8,8 +8,7 @@ import pytest
 
 import tilewise.kernels
 import tilewise.search
-from tilewise.kernels.target.ceiling import ceiling_gflops, tile_ceiling_gflops
-from tilewise.kernels.target.cores import DEFAULT, core_of
+from tilewise.kernels.target.cores import DEFAULT, ceiling_gflops, core_of, tile_ceiling_gflops
 from tilewise.kernels.target.costs import CASCADE_LAKE, ZEN5
 
 ROOTS = [Path(package.__path__[0]) for package in (tilewise.kernels, tilewise.search)]

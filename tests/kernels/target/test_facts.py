@@ -1,6 +1,6 @@
 """The facts of a machine on one line."""
 
-from tilewise.kernels.target.facts import facts_text
+from tilewise.kernels.target.machine import facts_text
 
 WHOLE = {
     "cpu": "emeraldrapids",

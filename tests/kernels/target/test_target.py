@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tilewise.kernels.target.detect import vector_unit
+from tilewise.kernels.target.machine import vector_unit
 
-module = importlib.import_module("tilewise.kernels.target.detect")
+module = importlib.import_module("tilewise.kernels.target.machine")
 
 
 def cache(root: Path, index: int, kind: str, level: str, size: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tilewise.kernels.errors import TargetError
-from tilewise.kernels.instructions.declared import DECLARED
+from tilewise.kernels.instructions.declaration import DECLARED
 from tilewise.kernels.mlir.iree.compiler import compiled_text
 from tilewise.kernels.native.objects.features import CHECKED
 from tilewise.kernels.target import Target, TargetName, parse_target

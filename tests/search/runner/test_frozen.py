@@ -10,8 +10,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tilewise.kernels.system.children import child_command, child_environment
-from tilewise.kernels.system.patience import MOST_STEP_S, Patience, is_stopped
+from tilewise.kernels.system.children import (
+    MOST_STEP_S,
+    Patience,
+    child_command,
+    child_environment,
+    is_stopped,
+)
 from tilewise.search.runner.child_process import ChildProcess
 from tilewise.search.runner.protocol import CandidateFailureError, Ready
 

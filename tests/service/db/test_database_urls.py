@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewise.kernels.system.cache_folder import cache_dir
+from tilewise.kernels.system.files import cache_dir
 from tilewise.service.db import schema
 from tilewise.service.db.session import make_engine
 from tilewise.service.default_database import default_database

@@ -8,7 +8,7 @@ from sqlalchemy import update
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import parse_target
-from tilewise.kernels.target.compatible import can_run, likeness
+from tilewise.kernels.target.features import can_run, likeness
 from tilewise.service.db import models, writing
 from tilewise.service.results import integrity, nearest
 from tilewise.service.results.stored import Work

@@ -11,7 +11,7 @@ from tilewise.cli.options import add_server
 from tilewise.cli.output import print_mapping
 from tilewise.kernels.problem import DTYPES
 from tilewise.kernels.quoting import without_password
-from tilewise.kernels.system.cache_folder import cache_dir
+from tilewise.kernels.system.files import cache_dir
 from tilewise.kernels.system.toolchain import identity
 from tilewise.requirements import BASE, lacking
 from tilewise.service.default_database import default_file

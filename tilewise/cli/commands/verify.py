@@ -10,9 +10,9 @@ from tilewise.cli.command import Command
 from tilewise.cli.files import read_text, write_text
 from tilewise.cli.options import add_server
 from tilewise.errors import BadInputError, TilewiseError
-from tilewise.kernels.durations import duration
 from tilewise.kernels.footprint import check_memory
 from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.quoting import duration
 from tilewise.requirements import require
 
 Json = dict[str, Any]

@@ -7,7 +7,7 @@ import pytest
 from tilewise.kernels.errors import CompilerError
 from tilewise.kernels.mlir.iree import compiler
 from tilewise.kernels.mlir.iree.compiler import compile_module, compiled_text
-from tilewise.kernels.target.processor import Processor
+from tilewise.kernels.target.machine import Processor
 
 
 def test_a_text_that_iree_refuses_is_an_error_with_its_message() -> None:

@@ -17,7 +17,7 @@ from tilewise.kernels.mlir.proof.prove import prove_script, transform
 from tilewise.kernels.mlir.transform.module import with_payload
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.system import limited_child
-from tilewise.kernels.system.patience import Patience
+from tilewise.kernels.system.children import Patience
 
 SQUARE = parse_problem("matmul:m=16,n=16,k=16,dtype=f32")
 MATCHED = "in %root : (!transform.any_op) -> !transform.any_op\n"

@@ -7,7 +7,7 @@ import llvmlite.binding as llvm
 import pytest
 
 from tilewise.kernels.arithmetic import arithmetic_of
-from tilewise.kernels.instructions.declared import DECLARED
+from tilewise.kernels.instructions.declaration import DECLARED
 from tilewise.kernels.native.assembly.bound import bound
 from tilewise.kernels.native.assembly.inner_loop import hottest_loop, inner_loop, render
 from tilewise.kernels.native.assembly.instructions import count_other, count_x86, parse

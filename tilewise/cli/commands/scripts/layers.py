@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewise.cli.files import file_errors, write_text
 from tilewise.errors import BadInputError
-from tilewise.kernels.durations import duration
-from tilewise.kernels.quoting import quoted
+from tilewise.kernels.quoting import duration, quoted
 from tilewise.kernels.target import detect
 
 if TYPE_CHECKING:  # they load MLIR's child processes
