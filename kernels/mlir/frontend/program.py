@@ -188,7 +188,6 @@ def _neighbours(counts: list[int], step: int) -> list[tuple[int, int]]:
 
 
 WindowKind = Literal["max", "sum"]
-Elementwise = Literal["add", "clamp", "multiply", "divide", "narrow", "widen"]
 
 WEIGHT_TYPES: dict[str, type[Any]] = {
     "f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": np.uint16, "i8": np.int8,
@@ -238,27 +237,10 @@ class Sum:
 
 
 @dataclass(frozen=True)
-class Elements:
-    """What is done to each element.
-
-    Attributes:
-        kind: `add` of two tensors; `clamp` does no more than relu and ceiling do; `narrow` is f32
-            to bf16.
-        number: that is multiplied with, or divided by.
-        has_relu, has_ceiling: whether the result is cut off below 0, and above 6.
-    """
-
-    kind: Elementwise
-    number: float = 1.0
-    has_relu: bool = False
-    has_ceiling: bool = False
-
-
-@dataclass(frozen=True)
 class Action:
     """What a node that is no contraction does: one of these, or why it is none.
 
-    Sums and what is done to each element are `loops`, too: so are they fused with their neighbours.
+    What is done to each element is `loops`. Sums are that as well, to be fused with neighbours.
 
     Attributes:
         refused: why nobody here runs it; empty for contractions, and where one of the others is.
@@ -267,7 +249,6 @@ class Action:
     pad: Pad | None = None
     window: Window | None = None
     sum: Sum | None = None
-    elements: Elements | None = None
     loops: Loops | None = None
     refused: str = ""
 

@@ -137,6 +137,18 @@ def blocks_pass(size: int) -> Any:
     return run
 
 
+def copy_pass() -> Any:
+    """Words of four bytes as they are: source, target, first, end."""
+
+    @cfunc("void(int64)")
+    def run(at: int) -> None:
+        source, target = part(at, 0, np.uint32), part(at, 1, np.uint32)
+        for i in range(len(target)):
+            target[i] = source[i]
+
+    return run
+
+
 def fill_pass() -> Any:
     """One f32 everywhere: nothing, target, first, end, the number as f64."""
 
@@ -146,98 +158,6 @@ def fill_pass() -> Any:
         target = part(at, 1, np.float32)
         for i in range(len(target)):
             target[i] = number
-
-    return run
-
-
-HALF = 16
-
-
-@njit(nogil=True)
-def cut(value: Any, low: Any, high: Any) -> Any:
-    """A number between two others; what is not a number stays."""
-    value = low if value < low else value
-    return high if value > high else value
-
-
-def add_pass() -> Any:
-    """X + y, cut off: source, target, first, end, low and high as f64, the other source."""
-
-    @cfunc("void(int64)")
-    def run(at: int) -> None:
-        numbers = elements(at, 6, np.float64)
-        low, high = np.float32(numbers[4]), np.float32(numbers[5])
-        x, y = part(at, 0, np.float32), part(at, 6, np.float32)
-        target = part(at, 1, np.float32)
-        for i in range(len(target)):
-            target[i] = cut(x[i] + y[i], low, high)
-
-    return run
-
-
-def clamp_pass() -> Any:
-    """X, cut off: source, target, first, end, low and high as f64."""
-
-    @cfunc("void(int64)")
-    def run(at: int) -> None:
-        numbers = elements(at, 6, np.float64)
-        low, high = np.float32(numbers[4]), np.float32(numbers[5])
-        x, target = part(at, 0, np.float32), part(at, 1, np.float32)
-        for i in range(len(target)):
-            target[i] = cut(x[i], low, high)
-
-    return run
-
-
-def multiply_pass() -> Any:
-    """X times a number: source, target, first, end, the number as f64."""
-
-    @cfunc("void(int64)")
-    def run(at: int) -> None:
-        number = np.float32(elements(at, 5, np.float64)[4])
-        x, target = part(at, 0, np.float32), part(at, 1, np.float32)
-        for i in range(len(target)):
-            target[i] = x[i] * number
-
-    return run
-
-
-def divide_pass() -> Any:
-    """X over a number: source, target, first, end, the number as f64."""
-
-    @cfunc("void(int64)", error_model="numpy")
-    def run(at: int) -> None:
-        number = np.float32(elements(at, 5, np.float64)[4])
-        x, target = part(at, 0, np.float32), part(at, 1, np.float32)
-        for i in range(len(target)):
-            target[i] = x[i] / number
-
-    return run
-
-
-def narrow_pass() -> Any:
-    """F32 to the nearest bf16, ties to even: source, target, first, end."""
-
-    @cfunc("void(int64)")
-    def run(at: int) -> None:
-        x, target = part(at, 0, np.uint32), part(at, 1, np.uint16)
-        for i in range(len(target)):
-            bits = x[i]
-            rounded = (bits + np.uint32(0x7FFF) + ((bits >> HALF) & np.uint32(1))) >> HALF
-            is_number = (bits & np.uint32(0x7FFFFFFF)) <= np.uint32(0x7F800000)
-            target[i] = rounded if is_number else (bits >> HALF) | np.uint32(0x40)
-
-    return run
-
-
-def widen_pass() -> Any:
-    """Bf16 to f32: source, target, first, end."""
-
-    @cfunc("void(int64)")
-    def run(at: int) -> None:
-        x, target = part(at, 0, np.uint16), part(at, 1, np.uint32)
-        for i in range(len(target)):
-            target[i] = np.uint32(x[i]) << np.uint32(HALF)
 
     return run
 
@@ -432,12 +352,7 @@ _MAKERS: dict[str, Callable[[], Any]] = {
     "max": lambda: window_pass(larger, -inf),
     "window sum": lambda: window_pass(added, 0.0),
     "sum": sum_pass,
-    "add": add_pass,
-    "clamp": clamp_pass,
-    "multiply": multiply_pass,
-    "divide": divide_pass,
-    "narrow": narrow_pass,
-    "widen": widen_pass,
+    "copy": copy_pass,
     "fill": fill_pass,
     "barrier": barrier_pass,
     "nothing": nothing_pass,
@@ -461,9 +376,6 @@ class Pass:
 
 @functools.cache
 def pass_of(name: str) -> Pass:
-    """A pass: `max`, `window sum`, `sum`, `add`, `clamp`, `multiply`, `divide`, `narrow`, `widen`.
-
-    Besides, `fill`, `barrier`, `nothing`; `rows SIZE` and `blocks SIZE` by bytes of an element.
-    """
+    """Return a pass by its name in `_MAKERS`; `rows` and `blocks` have the bytes of an element."""
     made = _MAKERS[name]()
     return Pass(made.address, made)

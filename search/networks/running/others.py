@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, prod
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from tilewise.kernels.mlir.frontend.program import Action, Elements, Loops, Pad, Program, Window
+from tilewise.kernels.mlir.frontend.program import Action, Loops, Pad, Program, Window
 from tilewise.kernels.native.conversion import Conversion, Moves, moves_of
 from tilewise.search.errors import NetworkError
 from tilewise.search.networks.costs import conversion_of
@@ -63,8 +63,6 @@ class Others:
             NetworkError: nobody runs it here.
         """
         node, action = self.plan.nodes[number], self.program.outline.actions[number]
-        if action.elements is not None:
-            return self._elementwise(number, action.elements)
         read, made = self._one_of_each(node)
         if action.loops is not None and action.sum is None:
             return self._turned(number, action.loops)
@@ -104,27 +102,6 @@ class Others:
         node = self.plan.nodes[number]
         reads = tuple(self.buffers.of(use.tensor, use.layout) for use in node.reads)
         return reads, self.buffers.of(node.makes[0].tensor, node.makes[0].layout)
-
-    def _elementwise(self, number: int, action: Elements) -> Work:
-        node = self.plan.nodes[number]
-        shapes = {_sizes(use) for use in (*node.reads, *node.makes)}
-        layouts = {use.layout for use in (*node.reads, *node.makes)}
-        lacking = len(node.reads) != (2 if action.kind == "add" else 1) or len(node.makes) != 1
-        if lacking or len({prod(shape) for shape in shapes}) != 1:
-            raise refused(node, "repeats an operand, or has a constant one")
-        if len(layouts) != 1 and not all(one.is_plain for one in layouts):
-            raise refused(node, "has operands in several layouts")
-        reads, made = self._uses(number)
-        count, limits = prod(shapes.pop()), _limits(action)
-
-        def calls(memory: Memory) -> list[Call]:
-            first, *others = map(memory.address, reads)
-            more = [action.number] if action.kind in ("multiply", "divide") else limits
-            more = [] if action.kind in ("narrow", "widen") else more
-            ends = first, memory.address(made)
-            return [rows_call(action.kind, memory, ends, count, (*more, *others))]
-
-        return Work(f"{action.kind} {node.op}", number, reads, (made,), calls)
 
     def _turned(self, number: int, loops: Loops) -> Work:
         """A copy of a tensor with its axes in another order."""
@@ -270,10 +247,6 @@ def _sizes(use: PlannedUse) -> Shape:
     if len(known) != len(use.shape):
         raise NetworkError(f"tensor {use.tensor} has a dynamic shape; give the model static ones")
     return known
-
-
-def _limits(action: Elements) -> tuple[float, float]:
-    return (0.0 if action.has_relu else -inf), (6.0 if action.has_ceiling else inf)
 
 
 def _geometry(

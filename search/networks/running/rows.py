@@ -90,7 +90,7 @@ def _ended(grown: "_Growing | None", program: Program) -> Iterator[Group]:
     group = grown.chosen()
     (first, *others) = group.members
     action = program.outline.actions[first.number]
-    if others or not (action.elements or action.sum):
+    if others or not action.sum:
         yield group
 
 

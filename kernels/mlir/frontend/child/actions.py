@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import inf, isfinite, prod
+from math import isfinite, prod
 from typing import Any
 
 from numpy.typing import NDArray
@@ -12,20 +12,17 @@ from tilewise.kernels.mlir.frontend.child.bodies import (
     Expr,
     applied,
     body_of,
-    steps_on,
 )
 from tilewise.kernels.mlir.frontend.child.constants import Constants
 from tilewise.kernels.mlir.frontend.child.dataflow import (
     OF_A_PLACE,
     Tensors,
     kind_of,
-    reads_in_place,
 )
 from tilewise.kernels.mlir.frontend.child.values import (
     Structured,
     element,
     integers,
-    is_constant,
     rank,
     splat,
     static_shape,
@@ -37,7 +34,6 @@ from tilewise.kernels.mlir.frontend.program import (
     Access,
     Action,
     Combine,
-    Elements,
     Loops,
     Pad,
     ScalarOp,
@@ -278,7 +274,6 @@ def _without_repeats(values: Array) -> Array:
 _OF_BODY: dict[str, WindowKind] = {
     "arith.maximumf": "max", "arith.maxnumf": "max", "arith.addf": "sum",
 }  # fmt: skip
-_NUMBERS = {"arith.mulf": "multiply", "arith.divf": "divide"}
 
 
 def action_of(op: Any) -> Action:
@@ -292,10 +287,8 @@ def action_of(op: Any) -> Action:
 def _action(op: Any) -> Action:
     if op.name == "tensor.pad":
         return Action(pad=_pad(op))
-    if kind_of(op) == "elementwise":
-        return Action(elements=_elements(op))
     seen = structured(op)
-    if seen is None:
+    if seen is None or kind_of(op) == "elementwise":
         raise RefusedError("is no op that is run here")
     for view in seen.body.operations:
         if view.operation.name in OF_A_PLACE:
@@ -386,32 +379,6 @@ def _check_start(op: Structured, kind: WindowKind) -> None:
         raise RefusedError(f"starts the {kind} of a window from {start}")
 
 
-def _elements(op: Any) -> Elements:
-    static_shape(op.results[0])
-    if not all(_is_read_in_place(op, i) for i in range(len(op.operands))):
-        raise RefusedError("repeats an operand, or has a constant one")
-    body, wide = expression(op), element(op.results[0])
-    inputs = [value for value in op.operands if rank(value) and splat(value) is None]
-    cast = {"arith.truncf": ("f32", "bf16"), "arith.extf": ("bf16", "f32")}.get(body.name)
-    if cast == (element(inputs[0]), wide):
-        return Elements("narrow" if wide == "bf16" else "widen")
-    for value in (*inputs, op.results[0]):
-        _check_f32(value)
-    if body.name in _NUMBERS:
-        return _by_number(body)
-    return _by_steps(body)
-
-
-def _is_read_in_place(op: Any, number: int) -> bool:
-    """Whether an operand is a number, or an activation that is read where is written."""
-    seen, value = structured(op), op.operands[number]
-    if seen is not None and number == len(seen.inputs):
-        return True
-    if not rank(value) or splat(value) is not None:
-        return splat(value) is not None
-    return reads_in_place(op, number) and not is_constant(value)
-
-
 def expression(op: Any) -> Expr:
     """What an elementwise op computes of its operands."""
     seen = structured(op)
@@ -422,32 +389,6 @@ def expression(op: Any) -> Expr:
         Expr("arg", (), i) if number is None else Expr("const", (), number)
         for i, number in enumerate(numbers)
     ))  # fmt: skip
-
-
-def _by_number(body: Expr) -> Elements:
-    first, second = body.of
-    if first.name == "const" and body.name == "arith.mulf":
-        first, second = second, first
-    if first.name != "arg" or second.name != "const" or abs(second.value) in (0, inf):
-        raise RefusedError("multiplies tensors, or divides by one")
-    return Elements("multiply" if body.name == "arith.mulf" else "divide", float(second.value))
-
-
-def _by_steps(body: Expr) -> Elements:
-    for this in (0, 1):
-        steps = steps_on(body, this)
-        if steps is not None:
-            break
-    else:
-        raise RefusedError("computes more than a sum, relu or a product with a number")
-    names = [step.name for step in steps]
-    added = [step for step in steps if step.name == "add"]
-    if any(step.argument is None for step in added):
-        raise RefusedError("adds a number")
-    if names not in (["add"], ["add", "relu"], ["add", "relu", "ceiling"], ["relu"],
-                     ["relu", "ceiling"]):  # fmt: skip
-        raise RefusedError("computes more than a sum, relu or a product with a number")
-    return Elements("add" if added else "clamp", 1.0, "relu" in names, "ceiling" in names)
 
 
 def _check_f32(value: Any) -> None:

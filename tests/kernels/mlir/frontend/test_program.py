@@ -7,7 +7,7 @@ from examples.models import MODELS
 from examples.models.graph import Array, Graph
 from examples.models.spellings import spelled
 from tilewise.kernels.errors import ModuleError
-from tilewise.kernels.mlir.frontend.program import Elements, Pad, Program, Sum, Window
+from tilewise.kernels.mlir.frontend.program import Pad, Program, Sum, Window
 from tilewise.kernels.mlir.frontend.read import read_program
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
@@ -97,7 +97,9 @@ def test_what_other_ops_do() -> None:
     assert pad.pad == Pad((0, 0, 1, 1), (0, 0, 1, 1), float("-inf"))
     assert window.window == Window("max", (1, 1, 3, 3), (1, 1, 2, 2), (1, 1, 1, 1))
     assert sums.sum == Sum((2, 3))
-    assert mean.elements == Elements("divide", 16.0)
+    assert mean.loops is not None
+    assert [one.name for one in mean.loops.body] == ["read", "number", "divide"]
+    assert mean.loops.body[1].number == 16.0
     assert [one.shape for one in outline.results] == [(1, 24)]
 
 

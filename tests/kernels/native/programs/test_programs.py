@@ -1,7 +1,6 @@
 """A program's library computes what its steps say, and shows its own functions alone."""
 
 import ctypes
-from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.objects.elf import Elf
+from tilewise.kernels.native.passes.rows.program import Operation, RowProgram, Source, Target
 from tilewise.kernels.native.programs import compile as compiling
 from tilewise.kernels.native.programs.compile import OF_C, compiled_program, shared_library
 from tilewise.kernels.native.programs.steps import At, Pass, Program, Row, Step, Table
@@ -21,8 +21,12 @@ COUNT = ROWS * LENGTH
 NAME = "tilewise_test"
 
 
-def bits(number: float) -> int:
-    return int(np.float64(number).view(np.int64))
+RELU = RowProgram(
+    LENGTH,
+    (Source("f32", is_wide=True, row=LENGTH),),
+    (Operation("read"), Operation("number", (), 0.0), Operation("max", (0, 1))),
+    (Target("f32", 2, is_wide=True),),
+)
 
 
 def steps() -> tuple[Step, ...]:
@@ -31,8 +35,9 @@ def steps() -> tuple[Step, ...]:
     tos = Table(tuple(LENGTH * row for row in range(ROWS)))
     copy: Row = (At("weights", 0), At("activations", 0), 0, ROWS, froms, tos, LENGTH, COUNT, COUNT)
     ends = At("activations", 0), At("activations", 4 * COUNT)
-    cuts = tuple((*ends, *part, bits(0.0), bits(inf)) for part in ((0, 13), (13, COUNT)))
-    return Step(Pass("rows 4"), (copy,)), Step(Pass("clamp"), cuts)
+    source, target = ends
+    cuts = tuple((0, 0, *part, source, 0, target) for part in ((0, 2), (2, ROWS)))
+    return Step(Pass("rows 4"), (copy,)), Step(RELU, cuts)
 
 
 def test_a_program_runs_from_a_library(tmp_path: Path) -> None:
