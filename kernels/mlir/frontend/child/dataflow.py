@@ -10,8 +10,8 @@ from typing import Any
 from iree.compiler import ir
 
 from tilewise.kernels.mlir.frontend.child.fusion import Ending
-from tilewise.kernels.mlir.frontend.child.operations import FUNCTIONS, operations, where, why_left
-from tilewise.kernels.mlir.frontend.child.recognise import recognised
+from tilewise.kernels.mlir.frontend.child.operations import FUNCTIONS, operations, where
+from tilewise.kernels.mlir.frontend.child.recognise import candidates
 from tilewise.kernels.mlir.frontend.child.values import (
     MOST_STEPS,
     RESHAPES,
@@ -35,7 +35,6 @@ from tilewise.kernels.mlir.frontend.graph import (
     Tensor,
     Use,
 )
-from tilewise.kernels.mlir.frontend.nest import RefusedError
 
 VIEWS = (*RESHAPES, "tensor.cast")
 
@@ -327,19 +326,13 @@ def _keep_arguments(function: Any, tensors: Tensors) -> None:
 def _contractions(module: Any) -> _Found:
     """Every op that is a problem, with what is around it."""
     found = _Found()
-    for op, function, number in operations(module.operation):
-        try:
-            seen = structured(op)
-            both = None if seen is None else recognised(seen, where(op, function, number))
-        except RefusedError as refusal:
-            found.reasons[function, number] = str(refusal)
+    for one in candidates(module):
+        if one.seen is None or one.found is None:
+            found.reasons[one.at] = one.reason
             continue
-        if seen is None and (reason := why_left(op)):
-            found.reasons[function, number] = reason
-        if seen is not None and both is not None:
-            around = surroundings(seen, *both)
-            found.by_result[around.result] = around
-            found.inside |= around.inside
+        around = surroundings(one.seen, *one.found)
+        found.by_result[around.result] = around
+        found.inside |= around.inside
     return found
 
 

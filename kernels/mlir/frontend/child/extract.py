@@ -6,8 +6,8 @@ from typing import Any
 from iree.compiler import ir
 
 from tilewise.kernels.mlir.frontend.child.bodies import FUSED, body_of, first_factor
-from tilewise.kernels.mlir.frontend.child.operations import operations, where
-from tilewise.kernels.mlir.frontend.child.recognise import recognise
+from tilewise.kernels.mlir.frontend.child.operations import operations
+from tilewise.kernels.mlir.frontend.child.recognise import candidates, recognise
 from tilewise.kernels.mlir.frontend.child.values import (
     Structured,
     element,
@@ -56,16 +56,9 @@ def extract(module: Any, place: str) -> LoneOp:
 
 def _problems(module: Any) -> Iterator[tuple[Structured, Occurrence]]:
     """The ops of a module that are problems, in order."""
-    for op, function, number in operations(module.operation):
-        seen = structured(op)
-        if seen is None:
-            continue
-        try:
-            found = recognise(seen, where(op, function, number))
-        except RefusedError:
-            continue
-        if found is not None:
-            yield seen, found
+    for one in candidates(module):
+        if one.seen is not None and one.found is not None:
+            yield one.seen, one.found[0]
 
 
 def _at(found: list[tuple[Structured, Occurrence]], place: str) -> tuple[Structured, Occurrence]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from tilewise.kernels.mlir.frontend.child.onnx import OnnxError, bytecode_of
-from tilewise.kernels.mlir.frontend.child.operations import operations, where, why_left
 from tilewise.kernels.mlir.frontend.graph import Imported, Occurrence, Skipped
 from tilewise.kernels.mlir.frontend.read import is_bytecode, is_onnx, without_weights
 from tilewise.kernels.system.limited_child import reply_to_request, stage
@@ -146,25 +145,14 @@ def _one(module: Any, place: str) -> dict[str, Any]:
 
 def read(module: Any) -> Imported:
     """The problems of a module on linalg."""
-    from tilewise.kernels.mlir.frontend.child.recognise import recognise
-    from tilewise.kernels.mlir.frontend.child.values import structured
-    from tilewise.kernels.mlir.frontend.nest import RefusedError
+    from tilewise.kernels.mlir.frontend.child.recognise import candidates
 
     occurrences, skipped = list[Occurrence](), list[Skipped]()
-    for op, function, number in operations(module.operation):
-        place = ""
-        try:
-            seen = structured(op)
-            if seen is None:
-                if reason := why_left(op):
-                    skipped.append(Skipped(op.name, reason, where(op, function, number)))
-                continue
-            place = where(op, function, number)
-            found = recognise(seen, place)
-            if found is not None:
-                occurrences.append(found)
-        except RefusedError as refusal:
-            skipped.append(Skipped(op.name, str(refusal), place))
+    for one in candidates(module):
+        if one.found is not None:
+            occurrences.append(one.found[0])
+        else:
+            skipped.append(Skipped(one.op.name, one.reason, one.where))
     return Imported(tuple(occurrences), tuple(skipped))
 
 

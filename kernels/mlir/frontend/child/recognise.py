@@ -28,7 +28,7 @@ from tilewise.kernels.mlir.frontend.child.fusion import (
     transposed_source,
     zeros_around,
 )
-from tilewise.kernels.mlir.frontend.child.operations import CHOSEN
+from tilewise.kernels.mlir.frontend.child.operations import CHOSEN, operations, where, why_left
 from tilewise.kernels.mlir.frontend.child.values import (
     Axes,
     Structured,
@@ -40,6 +40,7 @@ from tilewise.kernels.mlir.frontend.child.values import (
     owner,
     rank,
     splat,
+    structured,
 )
 from tilewise.kernels.mlir.frontend.graph import Arrangement, Occurrence
 from tilewise.kernels.mlir.frontend.nest import (
@@ -78,6 +79,48 @@ class _Seen:
     has_bias: bool
     accumulates: bool
     repeats: tuple[bool, bool] = (False, False)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An op that is a problem, or that multiplies, convolves or pools and is none.
+
+    Attributes:
+        op: the operation.
+        at: its function, and its number there.
+        seen: the op, of a problem.
+        found: the problem with what follows the op and belongs to it.
+        reason: why it is none; empty for a problem.
+    """
+
+    op: Any
+    at: tuple[str, int]
+    seen: Structured | None = None
+    found: tuple[Occurrence, Ending] | None = None
+    reason: str = ""
+
+    @property
+    def where(self) -> str:
+        """Its place."""
+        return where(self.op, *self.at)
+
+
+def candidates(module: Any) -> Iterator[Candidate]:
+    """Read every op of a module on linalg that is a problem, or should have been one, in order."""
+    for op, function, number in operations(module.operation):
+        at = function, number
+        seen = structured(op)
+        if seen is None:
+            if reason := why_left(op):
+                yield Candidate(op, at, reason=reason)
+            continue
+        try:
+            found = recognised(seen, where(op, *at))
+        except RefusedError as refusal:
+            yield Candidate(op, at, reason=str(refusal))
+            continue
+        if found is not None:
+            yield Candidate(op, at, seen, found)
 
 
 def recognise(op: Structured, where: str) -> Occurrence | None:
