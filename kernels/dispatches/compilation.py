@@ -26,7 +26,6 @@ class Replaced:
     """A module's code with a library.
 
     Attributes:
-        code: the module, compiled.
         kernels: the names of the kernels that it calls, one for each place.
     """
 

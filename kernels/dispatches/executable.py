@@ -37,8 +37,6 @@ class Entry:
     """What a library has a kernel for.
 
     Attributes:
-        problem: what is computed.
-        schedule: how.
         found: the problem of the ops that it stands for, which may differ in the axes of images and
             in zeros around them; None where it is `problem`.
     """
@@ -53,7 +51,6 @@ class Compiled:
     """An entry with its code.
 
     Attributes:
-        problem: what is computed.
         made: the kernel as bitcode, and the interface that IREE calls.
         stands_for: the problem of the ops that it stands for; None where it is `problem`.
     """
@@ -192,11 +189,7 @@ def call_text(kernel: Compiled, name: str, pattern: Pattern, *, copies: bool = F
 
 
 def aliases_text(codes: Mapping[str, bytes]) -> str:
-    """The names of targets and of code that the executables use.
-
-    Args:
-        codes: bitcode by name.
-    """
+    """The names of targets and of code that the executables use."""
     lines = [
         f'#tilewise_{_alias(key)} = #hal.executable.target<"llvm-cpu", "{key}">' for key in FORMATS
     ]

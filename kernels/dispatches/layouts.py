@@ -16,14 +16,7 @@ from tilewise.kernels.problem import Problem
 
 
 def copy_lines(source: str, target: str, shape: Sequence[int | str], element: str) -> list[str]:
-    """Return the lines that make `target` as max(x, min(x, 1)) of `source`: no pass folds it to x.
-
-    Args:
-        source: a value.
-        target: the copy's name.
-        shape: of both; the sizes.
-        element: their type.
-    """
+    """Return lines that make `target` as max(x, min(x, 1)) of `source`: no pass folds it to x."""
     tensor = f"tensor<{'x'.join(map(str, (*shape, element)))}>"
     dims = ", ".join(f"d{i}" for i in range(len(shape)))
     same, loops = f"affine_map<({dims}) -> ({dims})>", ", ".join(['"parallel"'] * len(shape))
@@ -136,14 +129,7 @@ def check_layouts(found: Problem, problem: Problem) -> None:
 def laid(
     found: Problem, problem: Problem, names: tuple[str, ...], types: Mapping[str, str]
 ) -> Laid:
-    """The operands of an op as its kernel wants them.
-
-    Args:
-        found: the op's problem.
-        problem: the kernel's.
-        names: of the operands, which are the op's values `%A`, `%B`, ...
-        types: of the op's operands and of C.
-    """
+    """The operands of an op as its kernel wants them."""
     made = Laid({name: f"%{name}" for name in names}, dict(types))
     if found == problem:
         return made

@@ -181,15 +181,7 @@ def inner_text(inner: Inner) -> str:
 
 
 def scalar_text(name: str, signature: str, body: str, result: str, element: str) -> str:
-    """A function of scalars, and what puts a call of it in the place of its ops.
-
-    Args:
-        name: of the function.
-        signature: its arguments with their types.
-        body: its ops.
-        result: what the last of them makes.
-        element: the type of that.
-    """
+    """A function of scalars, and what puts a call of it in the place of its ops."""
     return f"""
   util.func private @{name}({signature}) -> {element} {{
 {indent(body, "    ")}
@@ -394,9 +386,7 @@ class _Use:
     """A pattern, and which of its kernel's functions is called where it is found.
 
     Attributes:
-        kernel: that computes it.
         name: what its functions and sequences begin with.
-        pattern: that is looked for.
         number: of the pattern among those of the name.
         suffix: of the function that is called.
     """
@@ -492,12 +482,7 @@ def prelude_text() -> str:
 
 
 def _before(names: Sequence[str], *, has_pads: bool) -> tuple[str, str]:
-    """The handle of the module at first, and the steps that make its ops easier to find.
-
-    Args:
-        names: of functions of scalars that ops of bodies become.
-        has_pads: whether padding is looked for.
-    """
+    """The handle of the module at first, and the steps that make its ops easier to find."""
     steps = (_PADS if has_pads else "") + _CSE
     if not names:
         return "%module", steps

@@ -74,13 +74,6 @@ def measured(
 ) -> Gain:
     """Compile, compare and time one kernel inside IREE.
 
-    Args:
-        problem: what it computes.
-        steps: of its schedule.
-        target: canonical; this machine.
-        budget_s: about how long the rounds take.
-        seed: of the random operands.
-
     Raises:
         RunnerError: the child could not be started.
     """
@@ -126,12 +119,6 @@ class Timed:
 
 def measured_as_found(entry: Entry, pattern: Pattern, target: str, budget_s: float) -> Gain:
     """Compile, compare and time the kernel of an entry for a pattern of its problem.
-
-    Args:
-        entry: the problem with its schedule.
-        pattern: cut from a module.
-        target: canonical; this machine.
-        budget_s: about how long the rounds take.
 
     Raises:
         KernelsError: the schedule cannot be compiled.

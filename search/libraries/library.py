@@ -23,8 +23,6 @@ class Wanted:
     """A problem and what was found for it.
 
     Attributes:
-        problem: what is computed.
-        steps: of its schedule.
         found: the problem of the ops that the kernel stands for, which may differ in the axes of
             images and in zeros around them; None where it is `problem`.
     """
@@ -45,7 +43,6 @@ class Row:
 
     Attributes:
         problem: that the kernel computes.
-        gain: what it is worth.
         found: as of `Wanted`.
     """
 
@@ -110,12 +107,6 @@ def judged(
     These are ops whose operands lie in another order, and all ops if IREE alone is faster on the
     problem's own module: IREE may be slower on the form that the model has.
 
-    Args:
-        wanted: the problem and its schedule.
-        patterns: of a model's own ops.
-        target: canonical; this machine.
-        budget_s: about how long the rounds of each take.
-
     Raises:
         RunnerError: no child could be started.
         KernelsError: the schedule cannot be compiled.
@@ -156,7 +147,6 @@ class ProvenLibrary:
     """A library, and what was found of every problem.
 
     Attributes:
-        text: the file.
         rows: of every problem, served or not.
         names: the kernel's name of each problem that is served.
         reasons: why ops are left to IREE in the form that a model has, by problem.
@@ -175,12 +165,6 @@ def proven_library(
     cuts: Cuts = MappingProxyType({}),
 ) -> ProvenLibrary:
     """Prove each kernel inside IREE, and write the library of those that are served.
-
-    Args:
-        wanted: problems and schedules.
-        target: canonical; this machine.
-        on_row: told of each problem as soon as it was measured.
-        cuts: patterns of a model's own.
 
     Raises:
         NotServedError: no kernel is; the message says why of the first.

@@ -51,7 +51,6 @@ class Retimed:
 
     Attributes:
         costs: whose schedules are timed again; there may be several of one algorithm.
-        target: this machine.
         weights_bytes: of the whole network.
     """
 

@@ -25,7 +25,6 @@ class Timed:
 
     Attributes:
         algorithm: `direct`, `winograd F4` by the outputs of a tile, or `strassen` by its levels.
-        hash: of the schedule.
         steps: of the schedule, as JSON.
         time_us: of one run, the median.
     """
@@ -40,11 +39,7 @@ class Costs(Protocol):
     """Times of layers and of conversions."""
 
     def schedules(self, problem: str) -> tuple[Timed, ...]:
-        """The fastest known schedule of each algorithm, the fastest first; none if none is known.
-
-        Args:
-            problem: canonical.
-        """
+        """Return the fastest known schedule of each algorithm, the fastest first."""
         ...
 
     def conversion_us(
@@ -100,14 +95,7 @@ class CopyTimes:
 
 
 def conversion_us(shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout) -> float:
-    """Microseconds of a copy on one thread, hot; infinity where there is none for such elements.
-
-    Args:
-        shape: of the tensor.
-        dtype: of its elements, as MLIR writes it.
-        made: the layout that is read, without a halo.
-        wanted: another one.
-    """
+    """Microseconds of a copy on one thread, hot; infinity where there is none for such elements."""
     found = conversion_of(shape, dtype, made, wanted)
     if found is None:
         return float("inf")

@@ -32,12 +32,7 @@ Steps = tuple[Step | None, ...]
 
 @dataclass
 class PassTimes:
-    """Times of passes on this machine; each is taken once.
-
-    Attributes:
-        outline: of the module.
-        target: of the plans.
-    """
+    """Times of passes on this machine; each is taken once."""
 
     outline: Outline
     target: Target

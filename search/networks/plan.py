@@ -22,7 +22,6 @@ class PlannedUse:
     """A tensor as a node reads or makes it.
 
     Attributes:
-        tensor: its number.
         shape: in which the node has it.
         role: as of `tilewise.kernels.mlir.frontend.graph.Use`.
         layout: in which it has to lie, in terms of the tensor's own axes.
@@ -39,8 +38,6 @@ class PlannedNode:
     """A node and what computes it.
 
     Attributes:
-        kind, op, where: as of the graph.
-        reads, makes: its tensors.
         found: the problem as the model has it, and what it takes in; None for other ops.
         place: of a contraction, its number among the problems of the module, from 1.
         problem: that computes it: of `found`, or one that differs in layout and padding alone.
@@ -65,7 +62,6 @@ class PlannedTensor:
     """A tensor between nodes.
 
     Attributes:
-        shape, dtype, is_given, is_result: as of the graph.
         layout: in which it is made.
     """
 
@@ -78,13 +74,7 @@ class PlannedTensor:
 
 @dataclass(frozen=True)
 class PlannedConversion:
-    """A copy of a tensor in another layout, for all nodes that want it.
-
-    Attributes:
-        tensor: its number.
-        layout: of the copy.
-        time_us: of the copy.
-    """
+    """A copy of a tensor in another layout, for all nodes that want it."""
 
     tensor: int
     layout: Layout
@@ -97,8 +87,6 @@ class PlannedPass:
 
     Attributes:
         nodes: their numbers; what they hand each other alone is in no memory.
-        label: what is done.
-        time_us: of the pass.
     """
 
     nodes: tuple[int, ...]
@@ -127,16 +115,11 @@ class Plan:
     """A network as it is to run.
 
     Attributes:
-        schema: `SCHEMA`.
-        model: the file's name.
-        target: canonical.
         cache: hot or cold: how the layers were timed.
         is_exact: whether nothing that was offered is faster; else the choice was too wide, and the
             model's own layouts were taken.
         nodes: in an order in which they can run.
-        tensors: by number.
         conversions: copies that are needed.
-        totals: what it comes to.
         passes: what is timed besides, in order; none where nobody has timed passes.
         accuracy: of all its problems.
     """

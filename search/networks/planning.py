@@ -121,8 +121,6 @@ class Named:
     """What a plan is of.
 
     Attributes:
-        model: the file's name.
-        target: canonical.
         cache: hot or cold.
         accuracy: of the graph's problems.
     """
@@ -152,7 +150,6 @@ class _Choice:
 
     Attributes:
         graph, named: as of `planned`.
-        ways: of each node.
         passes: None where nobody times them.
     """
 
@@ -237,11 +234,7 @@ def _ways(node: Node, graph: Graph, costs: Costs, layouts: Layouts) -> Iterator[
 
 
 def _with_times(choice: _Choice, own: list[int]) -> tuple[PlannedPass, ...]:
-    """Give the ways of passes their times: in each order as where all that can have it do.
-
-    Returns:
-        The passes in the model's layouts.
-    """
+    """Give the ways of passes their times: in each order as where all that can have it do."""
     ways, nothing = choice.ways, lambda _tensor, _made, _wanted: 0.0
     found = choice.plan(own, nothing).passes
     known = {number for one in found for number in one.nodes}

@@ -41,12 +41,7 @@ class Layout:
 
 
 def ordered(axes: Sequence[int], shape: Sequence[Size]) -> Layout:
-    """The layout of a tensor whose axes are stored in an order; those of one element are nowhere.
-
-    Args:
-        axes: all of them, or those that matter.
-        shape: of the tensor.
-    """
+    """Return the layout of a tensor whose axes are stored in an order, without those of one."""
     return Layout(tuple(axis for axis in axes if shape[axis] != 1))
 
 

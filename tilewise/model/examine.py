@@ -107,8 +107,6 @@ class Model:
     """What is examined.
 
     Attributes:
-        source: its MLIR.
-        imported: what was found in it.
         cuts: its ops in the form that they have where IREE's compiler looks for patterns.
         folder: where the files go; it exists.
         target: as it was given.
@@ -131,11 +129,6 @@ class Model:
 
 def examine(model: Model, backend: Backend, tell: Callable[[str], None]) -> Report:
     """Make the library and all forms, and measure them.
-
-    Args:
-        model: whose problems are tuned; one that is not is left to IREE.
-        backend: where the schedules are.
-        tell: of each step.
 
     Raises:
         TilewiseError: it does not compile, or does not run.

@@ -94,8 +94,6 @@ class Model:
     """A module of a user.
 
     Attributes:
-        path: of its file.
-        module: its text or bytecode.
         cuts: its ops that are problems.
     """
 
@@ -114,9 +112,6 @@ class Replaced:
     """What a library does to a model.
 
     Attributes:
-        path: of the model.
-        ops: that are problems.
-        calls: places that call a kernel.
         left: problems with the number of ops that stay, and why where that is known.
     """
 
@@ -155,12 +150,7 @@ def read_model(path: str, module: bytes, accuracy: Accuracy = "standard") -> Mod
 
 
 def replaced_by(made: "ProvenLibrary", models: Sequence[Model]) -> list[Replaced]:
-    """What a library does to each model.
-
-    Args:
-        made: the library.
-        models: what it was made for.
-    """
+    """What a library does to each model."""
     from tilewise.kernels.dispatches.compilation import replaced_in
 
     return [
@@ -187,12 +177,6 @@ def make_library(
 ) -> "ProvenLibrary":
     """Prove each problem's kernel inside IREE; the library of those that make it faster.
 
-    Args:
-        backend: where the schedules are.
-        problems: those of models are added to them.
-        target: this machine.
-        models: whose ops are found in whatever form they have.
-
     Raises:
         MissingError: a problem has no schedule, or no kernel is served.
         TilewiseError: IREE is not installed, or a kernel cannot be made here.
@@ -206,13 +190,7 @@ def make_library(
 def library_of(
     wanted: Sequence["Wanted"], canonical: str, models: Sequence[Model]
 ) -> "ProvenLibrary":
-    """The library of schedules that are known; the errors of `make_library`.
-
-    Args:
-        wanted: problems and schedules.
-        canonical: the target, this machine.
-        models: as of `make_library`.
-    """
+    """The library of schedules that are known; the errors of `make_library`."""
     from tilewise.kernels.dispatches.extraction.extract import patterns_of
     from tilewise.search.libraries.library import proven_library
 

@@ -38,13 +38,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Measured:
-    """What came of all forms.
-
-    Attributes:
-        entry: the function that ran.
-        arguments, results: its types.
-        forms: by name.
-    """
+    """What came of all forms."""
 
     entry: str
     arguments: tuple[str, ...]
@@ -79,14 +73,6 @@ def measure(
     reference: Path | None = None,
 ) -> Measured:
     """Run and time each compiled form.
-
-    Args:
-        codes: a compiled module's file by the form's name.
-        entry: the function; None for `main`, or the only one there is.
-        threads: of IREE's runtime.
-        limits: what it may cost.
-        declarations: of its functions.
-        reference: the compiled module that all are compared with; None for the first of `codes`.
 
     Raises:
         TilewiseError: a form does not load or run, or there is no such function.

@@ -80,11 +80,6 @@ class Ran:
 def check_runs(name: str, module: bytes, *, beside_iree: bool) -> None:
     """Refuse a model whose network does not run here, before anything is tuned for it.
 
-    Args:
-        name: of the model's file.
-        module: text or bytecode, or an ONNX model.
-        beside_iree: whether IREE's own code of it is to run, too.
-
     Raises:
         BadInputError: an op, a weight, or a type of its function is none that runs here.
     """
@@ -99,10 +94,6 @@ def check_runs(name: str, module: bytes, *, beside_iree: bool) -> None:
 
 def ran(plans: Sequence[Plan], source: Path) -> Ran:
     """Load plans of a module, run them on random arguments, compare and time.
-
-    Args:
-        plans: of the module, one or two.
-        source: its file.
 
     Raises:
         BadInputError: an op of the model is none that is run here.
@@ -170,11 +161,6 @@ class Beside:
 def folder_files(plan: Plan, module: bytes, name: str) -> dict[str, bytes]:
     """The files of a plan's network.
 
-    Args:
-        plan: of the module.
-        module: text or bytecode.
-        name: of its file, for errors.
-
     Raises:
         BadInputError: an op of the model is none that is run here.
     """
@@ -188,10 +174,6 @@ def folder_files(plan: Plan, module: bytes, name: str) -> dict[str, bytes]:
 
 def beside(folder: Path, source: Path) -> Beside:
     """Run a written folder beside the network of the plan in it.
-
-    Args:
-        folder: as `folder_files` has it.
-        source: the module's file.
 
     Raises:
         TilewiseError: it does not run, or computes something else.
@@ -224,12 +206,7 @@ _PART_HEAD = ("node", "part", "time", "share")
 
 
 def run_text(run: Ran, allowed: float) -> str:
-    """Each part, the whole beside IREE's own code, memory, and how far the results are apart.
-
-    Args:
-        run: what was measured.
-        allowed: the deviation that is.
-    """
+    """Each part, the whole beside IREE's own code, memory, and how far the results are apart."""
     lines = [*_parts(run), "", *_whole(run, allowed)]
     return "".join(f"{line.rstrip()}\n" for line in lines)
 

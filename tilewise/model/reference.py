@@ -28,12 +28,6 @@ _VALUE = "!transform.any_value"
 def compile_reference(source: Path, code: Path, module: str, seconds: float) -> bool:
     """Write a model's code with all arguments copied; False if no argument is a tensor.
 
-    Args:
-        source: the model's file.
-        code: the file to write.
-        module: the model as IREE's compiler has it before it makes dispatches.
-        seconds: that the compiler may take.
-
     Raises:
         CompilerAbsentError: IREE's compiler is not installed.
         CompilerError: it failed, or took too long.

@@ -56,9 +56,7 @@ class Op:
     """One problem of the model.
 
     Attributes:
-        problem: canonical.
         count: places of the model that are it.
-        where: the places.
         schedule: hash of ours; None where there is none.
         alone_us: IREE's times on this problem alone, in microseconds, by `DEFAULT`, `DATA_TILING`.
         library_us: IREE's time with our kernel; None where that was not measured.
@@ -95,12 +93,9 @@ class Report:
     """A model compiled with and without our kernels.
 
     Attributes:
-        model: the file's name.
-        target: canonical.
         machine: the processor's name and the versions of those that took part.
         ops: its problems, in its order.
         skipped: what could have been a problem.
-        measured: the compiled forms.
         tolerance: the deviation that two right results may have.
         refused: why forms, or the reference, are missing that do not compile, by their names.
         accuracy: of all its problems.

@@ -77,9 +77,6 @@ def declarations_in(module: str) -> dict[str, str]:
     IREE's own has no tensors for a function of torch's tensors or of buffer views: their types are
     those of the imports and exports in its body, or in that of the asynchronous function of its
     name.
-
-    Args:
-        module: as IREE's compiler has it before it makes dispatches.
     """
     functions = {plain_name(found[1]): (found[2], found[3]) for found in _FUNCTION.finditer(module)}
     made: dict[str, str] = {}

@@ -23,10 +23,7 @@ class Cut:
     """One op of a module that is a problem.
 
     Attributes:
-        problem: canonical.
-        where: function and op.
         pattern: what stands there; None where no pattern can.
-        reason: why, then.
         whole: the problem with all that is around the op, where no pattern has that; else empty.
     """
 
@@ -53,11 +50,6 @@ def cut_module(
     module: bytes, seconds: float = 120.0, memory_bytes: int = 4 << 30
 ) -> tuple[Cut, ...]:
     """The problems of a module with their patterns, in the form in which IREE looks for these.
-
-    Args:
-        module: text or bytecode, in any dialect that `iree-compile` takes.
-        seconds: for which the compiler, and then the child that cuts, may run.
-        memory_bytes: that the child may hold.
 
     Raises:
         ModuleError: it could not be read.

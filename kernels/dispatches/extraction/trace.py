@@ -53,10 +53,6 @@ def printed(root: Any, operands: Sequence[Any]) -> tuple[str, int, tuple[Inner, 
 
     Operands are `%arg0`, `%arg1`, ... in their order.
 
-    Args:
-        root: the last op.
-        operands: what the pattern reads.
-
     Raises:
         UnseenError: an op is of another kind, or reads a value that its operands do not lead to.
     """
@@ -97,11 +93,7 @@ def _body(function: Any) -> str:
 
 
 def _between(root: Any, operands: Sequence[Any]) -> list[Any]:
-    """The ops that `root` depends on, and it, each after what it reads.
-
-    Raises:
-        UnseenError: an op is of another kind, or there are too many.
-    """
+    """The ops that `root` depends on, and it, each after what it reads."""
     found: dict[Any, Any] = {}
     leaves = set(operands)
 
@@ -259,11 +251,7 @@ def _part(name: str) -> str:
 
 
 def _cut(op: Structured, where: str, found: tuple[Occurrence, Ending]) -> Cut:
-    """An op with its pattern.
-
-    Raises:
-        UnseenError: it has none.
-    """
+    """An op with its pattern."""
     occurrence, ending = found
     problem = parse_problem(occurrence.problem)
     traced = _traced(op, occurrence, problem, ending)
@@ -299,11 +287,7 @@ def _pattern(
 def _turns(
     op: Structured, occurrence: Occurrence, traced: _Traced, problem: Problem
 ) -> tuple[tuple[int, ...], ...]:
-    """The axes of each operand, and of the result, in the problem's order; empty where they lie so.
-
-    Raises:
-        UnseenError: what follows the op lies in an order of its own, too.
-    """
+    """The axes of each operand and of the result in the problem's order; empty where they lie so."""
     if occurrence.is_plain:
         return ()
     result = traced.users[-1].results[0]
@@ -329,11 +313,7 @@ def _number(problem: Problem, ending: Ending) -> str:
 
 
 def _traced(op: Structured, occurrence: Occurrence, problem: Problem, ending: Ending) -> _Traced:
-    """What a pattern reads and where it ends.
-
-    Raises:
-        UnseenError: an operand cannot be found.
-    """
+    """What a pattern reads and where it ends."""
     at_a, at_b = (1, 0) if occurrence.is_swapped else (0, 1)
     before_a = {"pad", "broadcast_a", "transpose_a"} & set(occurrence.fused)
     a, steps_to_a = _source(op.inputs[at_a], before_a)

@@ -212,16 +212,7 @@ def finished(
     bias: Value | None,
     addition: Addition | None = None,
 ) -> Value:
-    """The result of the problem.
-
-    Args:
-        graph: to which ops are added.
-        spelling: how they are said.
-        problem: what is computed.
-        sums: the contraction's result.
-        bias: what is still to be added.
-        addition: the tensor that is added after it.
-    """
+    """The result of the problem."""
     assert sums.shape is not None
     whole = identity_map(len(sums.shape))
     lines: list[str] = []

@@ -186,11 +186,8 @@ class Inner:
     of the pattern. So a library puts a call of a function in the op's place, and inlines that.
 
     Attributes:
-        name: the function's symbol.
         arguments: its types, by names.
         text: the constants, then the op.
-        result: what the op makes.
-        type: of that.
     """
 
     name: str

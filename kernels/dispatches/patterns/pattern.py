@@ -184,12 +184,7 @@ def function_of(pattern: Pattern, arguments: Sequence[tuple[str, str]], before: 
 
 
 def module_of_contraction(pattern: Pattern, *, has_constant_weights: bool) -> str:
-    """A module of a pattern of a matmul or a convolution.
-
-    Args:
-        pattern: whose second operand is B.
-        has_constant_weights: whether B is a parameter of the module, as a model's weights are.
-    """
+    """A module of a pattern of a matmul or a convolution."""
     arguments = [(value.name, value.type) for value in pattern.operands]
     if not has_constant_weights:
         return function_of(pattern, arguments)

@@ -14,7 +14,6 @@ class Spelling:
     """How one compiler says a problem, as IREE has it before it begins to optimise.
 
     Attributes:
-        name: whose it is.
         attributes: the type of the lists of strides and dilations.
         transposes: how a matrix is transposed: by the product's maps, by `linalg.transpose`, or by
             a `linalg.generic` that copies. The last one also gives convolutions the layout

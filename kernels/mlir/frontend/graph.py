@@ -37,9 +37,8 @@ class Occurrence:
     """One op that is a problem.
 
     Attributes:
-        problem: canonical.
-        op: its name, such as `linalg.matmul`.
         where: function, location and op.
+        op: its name, such as `linalg.matmul`.
         a, b, c: how the operands become the problem's.
         is_swapped: whether the op's second input is the problem's A (or image).
         fused: what around the op the problem takes in: `pad`, `broadcast_a`, `broadcast_b` (an
@@ -71,9 +70,7 @@ class Skipped:
     """An op that multiplies or convolves, and that is no problem.
 
     Attributes:
-        op: its name.
         reason: why, for its author.
-        where: function, location and op.
     """
 
     op: str
@@ -83,13 +80,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Found:
-    """A problem of a module.
-
-    Attributes:
-        problem: canonical.
-        count: ops that are it.
-        where: their places.
-    """
+    """A problem of a module."""
 
     problem: str
     count: int
@@ -168,7 +159,6 @@ class Use:
     """A tensor as a node has it: an operand that is read, or a result that is made.
 
     Attributes:
-        tensor: its number.
         shape: in which the node has it; views between may give it another than the tensor's.
         role: `A`, `B`, `C` (what the sums start from, or what they make) of a contraction; empty
             for what an elementwise op has axis by axis; `whole` for anything else.
@@ -184,12 +174,8 @@ class Node:
     """One op with what it takes in, or one that is left as it is.
 
     Attributes:
-        kind: what it does.
         op: its name, such as `linalg.conv_2d_nhwc_hwcf`.
-        where: function, location and op.
         reads: tensors that are no constants, in the op's order; of a contraction A, B, C.
-        makes: its results.
-        found: the problem, of a contraction.
         place: of a contraction, its number among the problems of the module, from 1, as
             `read_op` takes it.
         reason: why an op that multiplies, convolves or pools is no problem; else empty.
@@ -210,7 +196,6 @@ class Tensor:
     """What lies in memory between nodes; views of it are the same tensor.
 
     Attributes:
-        shape: as it was made.
         dtype: of its elements, as MLIR writes it.
         is_given: whether the caller has made it.
         is_result: whether somebody besides the nodes has it in the end.
@@ -285,7 +270,6 @@ class LoneOp:
     result. The op is the module's: its name, maps, body, attributes and types.
 
     Attributes:
-        payload: that function.
         nest: the op's loops and accesses.
         found: the problem that the op is, by itself.
         within: the problem that it is with what the module has around it.

@@ -27,7 +27,6 @@ class Operand:
 
     Attributes:
         axes: for each axis where it is read; no term where that is 0.
-        shape: of the tensor.
     """
 
     axes: tuple[Axis, ...]
@@ -45,13 +44,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Nest:
-    """A nest of loops around one multiplication and one addition.
-
-    Attributes:
-        extents: of the loops.
-        a, b: what is multiplied.
-        c: what is added to.
-    """
+    """A nest of loops around one multiplication and one addition."""
 
     extents: tuple[int, ...]
     a: Operand
@@ -300,10 +293,6 @@ def convolution_layout(nest: Nest, costs: tuple[int, int, int] = (1, 1, 1)) -> L
     """The conv2d that a nest with windows is, with as few elements moved as there may be.
 
     The image's size is that of what the op reads, padded or not.
-
-    Args:
-        nest: with windows.
-        costs: of moving an element of A, B and C; 0 for a constant.
 
     Raises:
         RefusedError: it is none.

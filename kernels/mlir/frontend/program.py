@@ -58,10 +58,7 @@ class Loops:
     """A nest around a body, which writes its result in the order of the loops.
 
     Attributes:
-        extents: of the loops.
         reduced: how many of the last loops reduce.
-        combine: how.
-        accesses: what is read.
         body: instructions; the last of them is the result, or what is reduced.
         dtype: of the result's elements.
         start: the finite number that a maximum or a minimum starts from: of rows of infinities it
@@ -202,7 +199,6 @@ class Pad:
 
     Attributes:
         low, high: how many before and behind it, along each axis.
-        value: theirs.
     """
 
     low: tuple[int, ...]
@@ -215,7 +211,6 @@ class Window:
     """The maximum or the sum of a window that moves over a tensor.
 
     Attributes:
-        kind: which of them.
         size, strides, dilations: along each axis; 1 where it does not move over more than one.
     """
 
@@ -258,7 +253,6 @@ class Constant:
     """A value that a node reads and that the module holds.
 
     Attributes:
-        node: its number.
         role: of a contraction A, B, bias, or C where its sums start from a constant, as the problem
             has it; else as of the node's loops.
         dtype, shape: of the problem's operand, or of what the loops read.
@@ -279,7 +273,6 @@ class Leaving:
     """A result of the program.
 
     Attributes:
-        tensor: its number.
         shape: in which the caller has it.
     """
 
@@ -292,11 +285,7 @@ class Outline:
     """A program without the values of its weights.
 
     Attributes:
-        graph: of the module.
-        actions: of each node.
-        constants: of all nodes.
         arguments: numbers of the tensors that the caller gives, in order.
-        results: in order.
     """
 
     graph: Graph
@@ -315,7 +304,6 @@ class Program:
     """A module with one function, to run.
 
     Attributes:
-        outline: what it does.
         weights: constant operands, by node and role, in the shapes of the node's problem; bf16 as
             its bits.
     """

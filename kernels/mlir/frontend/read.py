@@ -131,14 +131,7 @@ def read_op(module: bytes, place: str | None = None, limits: Limits = Limits()) 
 def ask_of_module(
     module: bytes, limits: Limits, more: dict[str, Any] | None = None, child: str = CHILD
 ) -> dict[str, Any]:
-    """What a child says of a module; errors as of `read_module`.
-
-    Args:
-        module: its text or bytecode, which the child finds as a file.
-        limits: of the child.
-        more: what else it is asked.
-        child: the module that the child runs.
-    """
+    """What a child says of a module; errors as of `read_module`."""
     with on_disk(module) as path:
         return ask_of_file(path, limits, more or {}, child)
 

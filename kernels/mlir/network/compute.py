@@ -59,10 +59,6 @@ def tile_of(shape: LayerShape, target: Target) -> Tile:
     Each step loads a number of every row and a vector of every block, two in the time of two
     multiply-adds. The first cache holds a line of each row at once, which are as many of one set
     as it has ways.
-
-    Args:
-        shape: of the layer.
-        target: whose registers and first cache they are.
     """
     if shape.is_by_channel:
         return _of_windows(shape)
@@ -108,14 +104,7 @@ def iterators(shape: LayerShape) -> str:
 
 
 def take_apart(w: Writer, shape: LayerShape, tiled: str, rows: int) -> None:
-    """Leave single taps of single rows; the first axes of large windows stay loops.
-
-    Args:
-        w: takes the lines.
-        shape: of windows.
-        tiled: the op in its tile.
-        rows: of the tile.
-    """
+    """Leave single taps of single rows; the first axes of large windows stay loops."""
     around, taps = [dim for dim in shape.reductions if shape.extents[dim] > 1], list[int]()
     products = rows
     while around and (more := products * shape.extents[around[-1]]) <= MOST_PRODUCTS:
@@ -143,12 +132,7 @@ MOST_RANK = 4
 
 
 def emit_layer(layer: Layer, tile: Tile) -> str:
-    """The transform module that computes a layer in tiles.
-
-    Args:
-        layer: of floats.
-        tile: rows, lines and blocks that divide the layer's.
-    """
+    """The transform module that computes a layer in tiles."""
     shape, w = layer.shape, Writer()
     w.line(f"%contraction = {_found(shape)} in %func : ({ANY}) -> {ANY}")
     tiled, apart = _tiles(w, layer, tile), _is_apart(shape, tile)
@@ -248,12 +232,7 @@ def _loops(w: Writer, shape: LayerShape, tiled: str, tile: Tile, *, is_apart: bo
 
 
 def _vectors(w: Writer, *, has_more: bool) -> None:
-    """Vectors of everything in a tile, sums in registers.
-
-    Args:
-        w: takes the lines.
-        has_more: whether there is more than products: what is done to single elements.
-    """
+    """Vectors of everything in a tile, sums in registers."""
     w.line("// vectors, and sums that stay in registers")
     w.vectorize_fills()
     w.line(f"transform.structured.vectorize {w.collect('contraction')} : {ANY}")

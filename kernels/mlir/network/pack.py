@@ -24,11 +24,6 @@ def pack_module(
 ) -> PackPlan:
     """The script that packs the ops of a module and cancels packs along its edges, applied.
 
-    Args:
-        module: text or bytecode, of any dialect that `read_module` reads.
-        blocks: how long the blocks are.
-        limits: of the child.
-
     Raises:
         ModuleError: it is no MLIR that can be lowered to one function, or it takes too long.
         PlaceError: blocks that are wished for an op do not fit it, or there is no such op.
@@ -80,7 +75,6 @@ class ProvenLayer:
     """A layer whose script was put to the proof.
 
     Attributes:
-        layer: the layer.
         tile: in which it is computed.
         proof: what became of the script, which it has.
     """
@@ -110,12 +104,6 @@ def prove_layers(
     layers: Iterable[Layer], target: Target, *, seed: int = 0, limits: Limits = USUAL_LIMITS
 ) -> Iterator[ProvenLayer]:
     """Emit and prove the script of each layer; a proof's script has its header filled in.
-
-    Args:
-        layers: of a packed network.
-        target: whose registers the tiles fill.
-        seed: of the inputs.
-        limits: of each proof's child.
 
     Raises:
         LimitError: a limit cannot be one.

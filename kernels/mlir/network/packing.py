@@ -61,7 +61,6 @@ class OpShape:
     Attributes:
         name: such as `linalg.matmul`.
         number: among all ops of its name in the module, from 0.
-        where: function, location and op.
         extents: of its loops.
         inputs: the first two operands.
         result: what it makes.
@@ -108,7 +107,6 @@ class PackedOp:
     """How an op is packed.
 
     Attributes:
-        op: the op.
         sizes: for each of its loops the elements of a block, 0 for none.
         orders: of its two inputs and its result.
     """

@@ -13,7 +13,6 @@ class LayerShape:
     """The loops of a contraction over blocks, or of windows of single channels.
 
     Attributes:
-        extents: of the loops.
         result: the loops of the result's axes, in order; the last is the columns of a block.
         row: the loop of which neighbours share a block of weights; None where there is none.
         line: another one, around it.
@@ -118,11 +117,8 @@ class Layer:
     """A layer that occurs in a packed network.
 
     Attributes:
-        payload: its function.
-        shape: of its contraction.
         has_start: whether it makes itself what its sums start from.
         ends: ops on the contraction's result that it takes in.
-        where: its places in the module.
     """
 
     payload: str
@@ -138,8 +134,6 @@ class Packed:
 
     Attributes:
         number: among the module's ops that may be packed, from 1.
-        op: its name.
-        where: function, location and op.
         blocks: elements of a block along each of its loops, 0 for none.
     """
 
@@ -154,9 +148,6 @@ class Left:
     """An op that stays as it is.
 
     Attributes:
-        op: its name.
-        where: function, location and op.
-        reason: why.
         number: among the module's ops that may be packed, from 1; 0 where it may not.
     """
 

@@ -30,10 +30,6 @@ def emit_packs(ops: Sequence[PackedOp], counts: Mapping[str, int]) -> str:
 
     An op is found by its place among all ops of its name. In a module that has another number of
     them the script fails.
-
-    Args:
-        ops: those that are packed.
-        counts: of ops of each name in the module.
     """
     w = Writer()
     names = {how: f"pack_{i}" for i, how in enumerate(dict.fromkeys(map(_how, ops)))}

@@ -25,12 +25,7 @@ Shape = tuple[int, ...]
 
 
 def passing_of(found: Occurrence, shapes: tuple[Shape, Shape, Shape]) -> Passing:
-    """What turns a problem's operands into an op's, and its result into C.
-
-    Args:
-        found: the op as a problem.
-        shapes: of the op's two inputs and of its result.
-    """
+    """What turns a problem's operands into an op's, and its result into C."""
     inputs = ("B", "A") if found.is_swapped else ("A", "B")
     names = (*inputs, "C")
     arrangements = {"A": found.a, "B": found.b, "C": found.c}

@@ -28,8 +28,6 @@ class ProvenOp:
 
     Attributes:
         problem: canonical; that the op is by itself, whose schedule it has.
-        place: the op's.
-        schedule: that was proven.
         proof: with the script.
     """
 
@@ -76,11 +74,6 @@ def fitting(lone: LoneOp, problem: Problem, schedule: Schedule) -> Schedule:
     """Return what an op can use of a schedule: all of it, or the register tile if loops differ.
 
     Loops that are visited one step at a time, as those over groups, are around it.
-
-    Args:
-        lone: the op.
-        problem: one of `problems_of`.
-        schedule: of the problem.
     """
     own = schedulable(lone)
     if _has_loops(problem, own):

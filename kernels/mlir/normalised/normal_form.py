@@ -54,13 +54,6 @@ def op_nest(
     loop over the reduction there is nothing to split, and nothing is read often enough to be
     packed; without columns B has no panels. A B without neighbouring columns has panels in any
     case, made before the first loop over rows.
-
-    Args:
-        problem: that the schedule is legal for.
-        schedule: whose steps over other dims are left out.
-        extents: of the op's loops.
-        parts: the op's loops by what they do.
-        packed: the operands.
     """
     nest, dims = _before_steps(problem, extents, parts), parts.names_of(packed.order)
     steps = [step for step in schedule.steps if getattr(step, "dim", nest.k) in nest.extents]

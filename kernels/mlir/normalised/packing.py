@@ -32,7 +32,6 @@ class Parts:
         rows: what A and C have: images and pixels of a convolution.
         cols: what B and C have.
         sums: what A and B have: channels and taps of a convolution.
-        names: of the dims.
         fixed: the loops that stay where they are when operands are packed: images, and those that
             an image is read at sums of.
     """
@@ -89,12 +88,7 @@ class Parts:
 
 
 def product_parts(nest: Nest, found: Occurrence) -> Parts:
-    """The parts of a product of matrices, in the order of the problem's operands.
-
-    Args:
-        nest: with the problem's A and B as its inputs.
-        found: the problem.
-    """
+    """The parts of a product of matrices, in the order of the problem's operands."""
     lead, rows, cols, sums = contraction_roles(nest)
     in_a, in_c = _arranged(nest.a, found.a), _arranged(nest.c, found.c)
     parts = (
@@ -113,12 +107,7 @@ def product_parts(nest: Nest, found: Occurrence) -> Parts:
 
 
 def convolution_parts(nest: Nest, found: Occurrence) -> Parts:
-    """The parts of a convolution, as those of a product of pixels and filters.
-
-    Args:
-        nest: with the image and the filters as its inputs.
-        found: the problem.
-    """
+    """The parts of a convolution, as those of a product of pixels and filters."""
     windows, roles = convolution_roles(nest)
     place = {axis: i for i, axis in enumerate(found.a.axes)}
     down, across = sorted(windows, key=lambda one: -1 if one.axis is None else place[one.axis])
@@ -267,13 +256,7 @@ class Packing:
 
 
 def packing(nest: Nest, parts: Parts, reading: Reading) -> Packing:
-    """How operands are packed, if they are.
-
-    Args:
-        nest: of the op, with the problem's A and B as its inputs.
-        parts: its loops.
-        reading: how the schedule's register tile reads them.
-    """
+    """How operands are packed, if they are."""
     operands = nest.a, nest.b, nest.c
     lies = [axes_of(nest, operand) for operand in operands]
     wanted = [

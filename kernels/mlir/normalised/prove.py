@@ -29,10 +29,6 @@ from tilewise.kernels.system.typed_json import to_json
 def emit_normalised(normal: NormalForm, schedule: Schedule) -> str:
     """The transform module that makes a schedule's loops of an op as its author wrote it.
 
-    Args:
-        normal: the op, for this schedule.
-        schedule: that one.
-
     Raises:
         ScheduleError: the schedule cannot be applied to the problem.
         LoweringError: it can, but not to this op.
@@ -94,14 +90,7 @@ def _packed_lines(normal: NormalForm, writer: Writer, handle: str) -> str:
 
 
 def _turned_lines(writer: Writer, packed: str, operand: int | None, order: Dims) -> str:
-    """Lines that put a packed operand's dims in another order; a handle on the op.
-
-    Args:
-        writer: of the script.
-        packed: a handle on the op.
-        operand: number of an input; None for the result.
-        order: of what is packed, by the order that it has.
-    """
+    """Lines that put a packed operand's dims in another order; a handle on the op."""
     w = writer
     pack, turned, again, none = (w.name(n) for n in ("pack", "turned", "turned_pack", "turned_out"))
     if operand is None:

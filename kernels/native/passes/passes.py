@@ -367,7 +367,6 @@ class Pass:
 
     Attributes:
         entry: its address, which holds while this object lives.
-        owner: of the code.
     """
 
     entry: int

@@ -38,13 +38,7 @@ def {name}(board, generation):
 def functions_text(
     program: Program, symbols: Mapping[Kernel | Parametric, str], features: tuple[str, ...]
 ) -> str:
-    """The module's IR.
-
-    Args:
-        program: whose functions they are.
-        symbols: of its kernels and passes.
-        features: of the processor that their code uses, which `NAME_supported` looks for.
-    """
+    """The module's IR."""
     module = ir.Module(program.name)
     writer = _Writer(module, program, symbols)
     threads = list(range(program.threads))

@@ -23,7 +23,6 @@ class At:
     """A place in a memory.
 
     Attributes:
-        area: which memory.
         offset: in bytes.
     """
 
@@ -74,7 +73,6 @@ class Step:
     """One call.
 
     Attributes:
-        does: what is called.
         rows: what each thread calls it with; a thread without a row does nothing.
     """
 

@@ -45,10 +45,7 @@ class Layers:
     """Makes the works of contractions.
 
     Attributes:
-        plan: of the network.
-        target: where it runs.
         weights: constant operands by node and role.
-        buffers: of the network.
     """
 
     plan: Plan
@@ -166,7 +163,6 @@ class _Layer:
     """A contraction that only lacks memory.
 
     Attributes:
-        executable: its code.
         constants: its weights, by role.
         buffers: of its other operands, by role.
         scratch: buffers of panels, by the operand that is packed.

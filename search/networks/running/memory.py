@@ -88,12 +88,7 @@ _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MA
 
 
 class Arena:
-    """Zeroed memory, of which parts are arrays; a process that is forked off has a copy.
-
-    Args:
-        size: in bytes.
-        has_huge_pages: whether the system is asked for them, where it knows how.
-    """
+    """Zeroed memory, of which parts are arrays; a process that is forked off has a copy."""
 
     def __init__(self, size: int, *, has_huge_pages: bool = True) -> None:
         self._map = mmap.mmap(-1, max(size, 1), **_PRIVATE)
@@ -135,7 +130,6 @@ class Buffers:
     """Numbers of buffers, by what lies in them.
 
     Attributes:
-        plan: of the network.
         sizes: of each buffer, in bytes.
         halos: buffers with zeros that nobody writes.
     """

@@ -98,9 +98,7 @@ class LayerTime:
     """How long a part of a network takes.
 
     Attributes:
-        label: of it.
         node: of the plan; None for a copy of an argument.
-        time_us: the median.
     """
 
     label: str
@@ -288,12 +286,7 @@ def _placed(works: Sequence[Work], buffers: Buffers, results: Sequence[int]) -> 
 
 
 class Chains:
-    """The calls of a network as tables, one for each thread, and the ways to run them.
-
-    Args:
-        works: in order.
-        memory: theirs.
-    """
+    """The calls of a network as tables, one for each thread, and the ways to run them."""
 
     def __init__(self, works: Sequence[Work], memory: Memory) -> None:
         self._threads = memory.threads

@@ -47,9 +47,7 @@ class Others:
     """Makes the works of all that is no contraction.
 
     Attributes:
-        plan: of the network.
         program: what its nodes do.
-        buffers: of the network.
     """
 
     plan: Plan

@@ -49,7 +49,6 @@ class Member:
     """A node of a group.
 
     Attributes:
-        number: of the node.
         lines: of each of its accesses.
         is_wide: whether its result has an element for each column.
     """
@@ -212,9 +211,7 @@ class RowWorks:
     """Makes the works of groups.
 
     Attributes:
-        plan: of the network.
         program: what its nodes do, and their constants.
-        buffers: of the network.
     """
 
     plan: Plan

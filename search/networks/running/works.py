@@ -69,7 +69,6 @@ class Memory:
         activations: whose parts are the buffers.
         placed: where those are.
         weights: for what stays.
-        threads: that run it.
     """
 
     activations: Arena

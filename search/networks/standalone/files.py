@@ -36,10 +36,6 @@ _MOVED = (pinning.__name__, ".pinning"), (crew.__name__, ".crew")
 def runner_files(plan: Plan, module: bytes) -> dict[str, bytes]:
     """A folder that is a Python package and needs NumPy alone: `load().run(*arrays)`.
 
-    Args:
-        plan: made on this machine's kind of processor.
-        module: that was planned, as text or bytecode.
-
     Returns:
         The content of each file by its name.
 

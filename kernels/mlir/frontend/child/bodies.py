@@ -63,12 +63,7 @@ OTHER = Expr("other")
 
 
 def body_of(op: Structured, *, knows_tensors: bool = True) -> Expr:
-    """What is yielded; arguments that are one number everywhere are that number.
-
-    Args:
-        op: whose body it is.
-        knows_tensors: whether that holds for tensors, too, and not for scalars alone.
-    """
+    """Return what is yielded; scalars that are known, and tensors if asked for, are numbers."""
     known: dict[Any, Expr] = {}
     block = op.body
     for i, argument in enumerate(block.arguments):
@@ -190,12 +185,7 @@ def formula(body: Expr, out: int, depth: int = DEEPEST) -> str:
 
 
 def is_multiply_add(body: Expr, out: int) -> bool:
-    """Whether a body adds the product of the first two inputs to the result.
-
-    Args:
-        body: the expression.
-        out: number of the argument that is the result so far.
-    """
+    """Whether a body adds the product of the first two inputs to the result."""
     factors = _factors(body, Expr("arg", (), out))
     return factors is not None and {_factor(one) for one in factors} == {0, 1}
 
@@ -281,14 +271,7 @@ def _last_step(body: Expr, this: int) -> tuple[Expr | None, Step | None]:
 def _limited(
     body: Expr, limit: Number, named: tuple[str, ...], *, keeps_greater: bool
 ) -> Expr | None:
-    """What is cut off at a limit, if that is what the body does: by a named op or by a choice.
-
-    Args:
-        body: the expression.
-        limit: the number that takes the place of what lies beyond it.
-        named: the ops that do that.
-        keeps_greater: whether what is greater than the limit stays.
-    """
+    """What is cut off at a limit, if that is what the body does: by a named op or by a choice."""
     if body.name in named:
         first, second = body.of
         return first if second.is_constant(limit) else second if first.is_constant(limit) else None

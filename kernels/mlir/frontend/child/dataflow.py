@@ -159,7 +159,6 @@ class Surroundings:
 
     Attributes:
         op: that multiplies.
-        found: the problem.
         reads: its operands outside of what is taken in, by role: A and B of the problem, C where
             the sums start from a tensor, and a bias.
         result: the value after all that is taken in, before views of it.
@@ -253,7 +252,6 @@ class Traced:
     """A graph with what it was read from.
 
     Attributes:
-        graph: of the module.
         tensors: the numbers of its values.
         sources: of each node the op that it is, or a contraction's surroundings.
         left: the values that functions return, in their order.

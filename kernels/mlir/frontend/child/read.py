@@ -44,12 +44,6 @@ def looked_at(
     """What `look` says of a file's module, lowered to linalg; or MLIR's first error.
 
     The module's context is entered.
-
-    Args:
-        path: of the file.
-        look: is asked about the module.
-        keeps_weights: whether values of weights stay; else they are cut out.
-        keeps_functions: as `to_linalg` takes it.
     """
     stage("cutting out weights")
     source = path.read_bytes()

@@ -86,7 +86,6 @@ class Candidate:
     """An op that is a problem, or that multiplies, convolves or pools and is none.
 
     Attributes:
-        op: the operation.
         at: its function, and its number there.
         seen: the op, of a problem.
         found: the problem with what follows the op and belongs to it.

@@ -22,7 +22,6 @@ class Structured:
     """A linalg op with one result.
 
     Attributes:
-        op: the operation.
         inputs: its values that are only read.
         init: what the result starts from.
         maps: the axes of each input and of the result; None where they are no sums of dims.

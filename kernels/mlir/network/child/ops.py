@@ -49,12 +49,7 @@ class Seen:
 
 
 def read(module: Any, origins: Origins) -> Seen:
-    """The ops of a module.
-
-    Args:
-        module: on linalg.
-        origins: of its values.
-    """
+    """The ops of a module."""
     seen = Seen()
     for op, function, number in operations(module.operation):
         name, place = op.name, where(op, function, number)
@@ -83,11 +78,7 @@ def _depth(op: OpShape) -> int:
 
 
 def _shape(op: Any, number: int, place: str, origins: Origins) -> OpShape | None:
-    """An op that multiplies or pools; None for one that packs pass, or do not.
-
-    Raises:
-        RefusedError: it does, and cannot be packed.
-    """
+    """An op that multiplies or pools; None for one that packs pass, or do not."""
     seen = structured(op)
     if seen is None or len(seen.inputs) < INPUTS:
         return None
@@ -125,11 +116,7 @@ def pools(op: Structured) -> bool:
 
 
 def _multiplies(op: Structured) -> bool:
-    """Whether an op sums products of two inputs, in whatever types.
-
-    Raises:
-        RefusedError: its shapes are not static.
-    """
+    """Whether an op sums products of two inputs, in whatever types."""
     first, second, result = op.maps[0], op.maps[1], op.maps[-1]
     if first is None or second is None or result is None:
         return False

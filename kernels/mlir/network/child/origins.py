@@ -166,10 +166,6 @@ _PER_ARGUMENT = "arg_attrs"
 def to_arguments(module: Any, function: Any) -> list[int]:
     """Make arguments of a function's constant tensors, behind those that it has.
 
-    Args:
-        module: around it.
-        function: a `func.func`; it is changed.
-
     Returns:
         The numbers of the new arguments.
     """

@@ -60,12 +60,7 @@ def _results(function: Any) -> int:
 
 
 def _plan(module: Any, function: Any, blocks: Blocks) -> PackPlan:
-    """The plan of a module's only function.
-
-    Raises:
-        RefusedError: blocks that are wished for do not fit.
-        StageError: the script does not apply.
-    """
+    """The plan of a module's only function."""
     from iree.compiler import ir
 
     from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_to
@@ -101,11 +96,7 @@ def _plan(module: Any, function: Any, blocks: Blocks) -> PackPlan:
 
 
 def _chosen(seen: list[OpShape], blocks: Blocks) -> tuple[list[tuple[int, PackedOp]], list[Left]]:
-    """The ops that are packed, with their numbers, and those that stay plain.
-
-    Raises:
-        RefusedError: blocks that are wished for do not fit their op, or there is no such op.
-    """
+    """The ops that are packed, with their numbers, and those that stay plain."""
     if strange := sorted(set(blocks.of_ops) - set(range(1, len(seen) + 1))):
         raise RefusedError(f"no op has the number {strange[0]}; {len(seen)} may be packed")
     ops, left = list[tuple[int, PackedOp]](), list[Left]()

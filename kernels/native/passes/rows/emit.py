@@ -31,13 +31,7 @@ _HALF = 16
 
 
 class Accesses:
-    """Writes loads and stores of the current row.
-
-    Args:
-        program: whose.
-        vectors: of f32.
-        at: the address of the parameters.
-    """
+    """Writes loads and stores of the current row."""
 
     def __init__(self, program: RowProgram, vectors: Vectors, at: Value) -> None:
         self._program, self._v, self._b, self._at = program, vectors, vectors.builder, at

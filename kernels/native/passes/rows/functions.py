@@ -29,11 +29,7 @@ _HALF = 16
 
 
 class Floats:
-    """Writes operations on vectors of f32.
-
-    Args:
-        vectors: of f32.
-    """
+    """Writes operations on vectors of f32."""
 
     def __init__(self, vectors: Vectors) -> None:
         self.v, self.b = vectors, vectors.builder

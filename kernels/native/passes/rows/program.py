@@ -70,10 +70,7 @@ class RowProgram:
     address, and that of its table; of each target the address.
 
     Attributes:
-        columns: of a row.
-        sources: that are read.
         operations: in an order in which they can be computed.
-        targets: that are written.
     """
 
     columns: int
@@ -89,7 +86,6 @@ class Phases:
     Attributes:
         is_wide: of each operation, whether it has a value for each column.
         phase: of each wide operation, and of each reduction the phase in which it is summed up.
-        count: of phases.
         kept: wide operations that a later phase reads again.
     """
 
