@@ -287,7 +287,7 @@ def _pattern(
 def _turns(
     op: Structured, occurrence: Occurrence, traced: _Traced, problem: Problem
 ) -> tuple[tuple[int, ...], ...]:
-    """The axes of each operand and of the result in the problem's order; empty where they lie so."""
+    """The axes of operands and result in the problem's order; empty for those that lie so."""
     if occurrence.is_plain:
         return ()
     result = traced.users[-1].results[0]
