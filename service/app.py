@@ -16,8 +16,7 @@ from tilewise.service.api.access.gate import Gate, Rules
 from tilewise.service.api.access.stored import run_token_book, token_book
 from tilewise.service.api.answer_cache import AnswerCache
 from tilewise.service.api.events.feeds import Feeds
-from tilewise.service.api.events.plans import PlanNewsReader
-from tilewise.service.api.events.reading import NewsReader
+from tilewise.service.api.events.news import NewsReader
 from tilewise.service.api.flights import Flights
 from tilewise.service.api.lanes import PATIENCE_S, Lane
 from tilewise.service.api.middleware import BodyLimit, HeadAsGet
@@ -28,6 +27,7 @@ from tilewise.service.api.routes import (
     lookup,
     modules,
     networks,
+    plans,
     runs,
     schedules,
     status,
@@ -36,9 +36,6 @@ from tilewise.service.api.routes import (
     trials,
 )
 from tilewise.service.api.routes import metrics as metrics_route
-from tilewise.service.api.routes.plans import asking as plans
-from tilewise.service.api.routes.plans import events as plan_events
-from tilewise.service.api.routes.plans import texts as plan_texts
 from tilewise.service.api.routes.spread import exchange, helping
 from tilewise.service.api.services import OTHERS, READERS, WRITERS, Lanes, Services, Workers
 from tilewise.service.cluster.driver_process import DriverProcess
@@ -81,7 +78,6 @@ class Wanted:
     workers: int
     toolchain: str
     arguments: Sequence[str]
-    plan_arguments: Sequence[str]
     measures_peaks: bool
 
     def work(self, here: MachineInfo) -> Work:
@@ -91,7 +87,6 @@ class Wanted:
             self.toolchain,
             self.workers,
             self.arguments,
-            self.plan_arguments,
             here,
             self.measures_peaks,
         )
@@ -104,7 +99,6 @@ def create_app(
     machine: MachineInfo | None = None,
     toolchain: str | None = None,
     worker_arguments: Sequence[str] = (),
-    plan_arguments: Sequence[str] = (),
     measures_peaks: bool = False,
 ) -> FastAPI:
     """The service as an ASGI application; nothing is opened before it starts.
@@ -117,7 +111,6 @@ def create_app(
         machine: this machine; None examines it.
         toolchain: identity of the compilers; None asks `tilewise.kernels.system.toolchain`.
         worker_arguments: further arguments of `python -m tilewise.service.workers`.
-        plan_arguments: further arguments of `python -m tilewise.service.plans`.
         measures_peaks: whether idle workers measure this machine, for `/v1/targets`.
     """
     present = toolchain or identity()
@@ -129,7 +122,7 @@ def create_app(
             _open,
             settings,
             machine or examine(),
-            Wanted(workers, present, worker_arguments, plan_arguments, measures_peaks),
+            Wanted(workers, present, worker_arguments, measures_peaks),
             metrics,
         )
         app.state.services = services
@@ -169,11 +162,10 @@ def _overviews(services: Services, settings: Settings) -> live.Overviews:
 
 def _build(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing | None) -> None:
     """Put routes, errors and what stands before them in place; the last is the outermost."""
-    for part in (
-        *(jobs, events, trials, schedules, lookup, modules, networks),
-        *(plans, plan_texts, plan_events),
-        *(suites, tokens, status, runs, exchange, helping, metrics_route),
-    ):
+    for part in (jobs, events, trials, schedules, lookup, modules, networks, plans):
+        app.include_router(part.router)
+    app.include_router(events.plans)
+    for part in (suites, tokens, status, runs, exchange, helping, metrics_route):
         app.include_router(part.router)
     for seen in (pages, code, forms, plots, live_route, files, suite_pages, plan_pages):
         app.include_router(seen.router)
@@ -207,7 +199,6 @@ def stop_waiting(app: FastAPI) -> None:
         app.state.overviews.close()
         services.endings.close()
         services.feeds.close()
-        services.plan_feeds.close()
         services.kernels.let_go()
         services.proofs.let_go()
         services.modules.let_go()
@@ -257,13 +248,6 @@ def _open(settings: Settings, here: MachineInfo, wanted: Wanted, metrics: Metric
             longest_s=settings.stream_seconds,
             most_streams=most_streams(),
         ),
-        plan_feeds=Feeds(
-            PlanNewsReader(lanes.reads, sessions),
-            changes.number,
-            longest_s=settings.stream_seconds,
-            most_streams=most_streams(),
-            of="plan",
-        ),
         changes=changes,
         tokens=token_book(lanes.reads, lanes.writes, sessions),
         run_tokens=run_token_book(lanes.reads, sessions),
@@ -282,7 +266,6 @@ def _workers(settings: Settings, sessions: Sessions, here: MachineInfo, wanted: 
 async def _close(services: Services) -> None:
     services.endings.close()
     services.feeds.close()
-    services.plan_feeds.close()
     for flights in (services.kernels, services.proofs, services.modules):
         await flights.close()
     if services.pool is not None:

@@ -69,7 +69,7 @@ class Services:
         lanes: where requests run.
         kernels, proofs, modules: what is made for them, or read, in seconds.
         endings: tells them of the ends of jobs.
-        feeds, plan_feeds: tell them of what happens in jobs and in plans.
+        feeds: tell them of what happens in jobs and plans.
         changes: tells whether what was answered still holds.
         tokens: tells who shows which token.
         run_tokens: tells which tokens belong to offers.
@@ -91,7 +91,6 @@ class Services:
     modules: Flights
     endings: Endings
     feeds: Feeds
-    plan_feeds: Feeds
     changes: Changes
     tokens: TokenBook
     run_tokens: TokenBook

@@ -63,10 +63,11 @@ def _require_anything(session: Session, selection: Selection) -> None:
     ).limit(1)
     found = session.scalar(job) or session.scalar(schedule)
     if found is None and not selection.names_problems:
-        for model in (models.SuiteReport, models.Network):
-            found = found or session.scalar(
-                select(model.id).where(*selection.of_place(model.target, model.created_at)).limit(1)
-            )
+        suite, of = models.SuiteReport, models.Job
+        reports = select(suite.id).where(*selection.of_place(suite.target, suite.created_at))
+        networks = select(models.Network.id).join(models.Network.job)
+        networks = networks.where(*selection.of_place(of.target, of.created_at))
+        found = session.scalar(reports.limit(1)) or session.scalar(networks.limit(1))
     if found is None:
         asked = " ".join(f"--{k} {' '.join(values)}" for k, values in selection.told().items())
         raise NotFoundError(f"nothing is stored that {asked} selects; no archive was written")
@@ -137,8 +138,10 @@ class _Export:
             for result in (models.Schedule, models.PastSchedule)
         ]
         names: set[str] = set()
-        wanted = or_(models.Job.id.in_(chosen), *map(models.Job.id.in_, finders))
-        for row in self._all(models.Job, [] if self.selection.is_whole else [wanted]):
+        wanted = [models.Job.kind == "tune"]
+        if not self.selection.is_whole:
+            wanted.append(or_(models.Job.id.in_(chosen), *map(models.Job.id.in_, finders)))
+        for row in self._all(models.Job, wanted):
             line = rows.job_line(row)
             if not isinstance(line, Refused):
                 if line.job in names:
@@ -193,8 +196,9 @@ class _Export:
     def _models(self) -> Iterator[Line | Refused]:
         model = models.Network
         if not self.selection.names_problems:
-            wanted = self.selection.of_place(model.target, model.created_at)
-            yield from map(rows.model_line, self._all(model, wanted))
+            of_place = self.selection.of_place(models.Job.target, models.Job.created_at)
+            wanted = model.job_id.in_(select(models.Job.id).where(*of_place))
+            yield from map(rows.model_line, self._all(model, [wanted]))
 
     def _problems(self) -> Iterator[Line | Refused]:
         for row in self._all(models.Problem, []):

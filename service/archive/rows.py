@@ -171,11 +171,13 @@ def suite_line(row: models.SuiteReport) -> SuiteLine | Refused:
 
 def model_line(row: models.Network) -> ModelLine | Refused:
     """A model as a line."""
-    toolchain = toolchain_line(row.toolchain)
+    toolchain = toolchain_line(row.job.toolchain)
     if isinstance(toolchain, Refused):
         return toolchain
-    values = {name: getattr(row, name) for name in _own(ModelLine) if name != "toolchain"}
-    return made(ModelLine, {**values, "toolchain": row.toolchain.identity})
+    own = {name: getattr(row, name) for name in ("sha256", "problems", "skipped")}
+    of_job = ("target", "trials", "cache", "created_at")
+    values = own | {name: getattr(row.job, name) for name in of_job}
+    return made(ModelLine, {**values, "toolchain": row.job.toolchain.identity})
 
 
 _WORK = ("problem", "toolchain")

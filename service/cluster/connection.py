@@ -8,9 +8,8 @@ from typing import Any, Literal, Protocol
 
 from tilewise.service.cluster.configuration import UNUSABLE, configure
 from tilewise.service.cluster.facts import TIMING, Facts, facts_in
-from tilewise.service.cluster.plans.giving import PlanTask
-from tilewise.service.cluster.plans.task import make_plan
-from tilewise.service.cluster.task import run_offer
+from tilewise.service.cluster.planning import PlanTask
+from tilewise.service.cluster.task import make_plan, run_offer
 from tilewise.service.errors import PlanError, UnreachableError
 from tilewise.service.runs.offers import Offer
 

@@ -15,16 +15,16 @@ from datetime import timedelta
 
 from tilewise.service.cluster.connection import Cluster, Task
 from tilewise.service.cluster.facts import Facts
-from tilewise.service.cluster.plans.giving import PAUSE_S, PlanGiving
+from tilewise.service.cluster.planning import PAUSE_S, PlanGiving
 from tilewise.service.cluster.recalling import Kind, kind_of, recall_for_waiting
 from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.db.tokens import digest
 from tilewise.service.errors import PASSING
 from tilewise.service.faults import Faults
 from tilewise.service.host.process_identity import me
-from tilewise.service.jobs import lease, registry
-from tilewise.service.leases.table import GRACE
-from tilewise.service.plans import lease as plan_lease
+from tilewise.service.jobs import claims, registry
+from tilewise.service.jobs.lease import GRACE
+from tilewise.service.jobs.model_jobs import planning
 from tilewise.service.runs import helping, offers
 from tilewise.service.runs.offers import Offer
 from tilewise.service.workers.retiming import Retiming
@@ -196,7 +196,7 @@ class Driver:
     def _give(self, workers: dict[str, Facts]) -> None:
         """Give each free worker the oldest job that it can run, else one that it can help."""
         with reading(self._sessions) as session:
-            taken, makers = offers.taken(session), plan_lease.makers(session).values()
+            taken, makers = offers.taken(session), planning(session).values()
         idle: set[Kind] = set()  # that nothing waits for
         spare: dict[str, Facts] = {}
         for address, facts in workers.items():
@@ -257,7 +257,6 @@ class Driver:
         with writing(self._sessions) as session:
             live = registry.live(session)
             served = {(target, worker.toolchain) for worker in live for target in worker.targets}
-            failed = lease.note_unserved(session, served, self._unserved)
-            failed += plan_lease.note_unserved(session, served, self._unserved)
+            failed = claims.note_unserved(session, served, self._unserved)
         if failed:
-            log.warning("%d jobs and plans failed, since nobody has served their targets", failed)
+            log.warning("%d jobs failed, since nobody has served their targets", failed)

@@ -8,7 +8,7 @@ from functools import partial
 
 from fastapi.sse import format_sse_event
 
-from tilewise.service.api.events.encoding import HEARTBEAT, RETRY
+from tilewise.service.api.events.news import HEARTBEAT, RETRY
 from tilewise.service.api.lanes import Lane
 from tilewise.service.dashboard import stored
 from tilewise.service.dashboard.rendering import speed

@@ -24,8 +24,7 @@ from tilewise.service.db import models
 from tilewise.service.db.base import Garbled, is_sound
 from tilewise.service.errors import NotFoundError
 from tilewise.service.host.process_identity import Owner
-from tilewise.service.jobs import queue, registry
-from tilewise.service.plans import lease
+from tilewise.service.jobs import model_jobs, queue, registry
 from tilewise.service.results import history
 
 Json = dict[str, Any]
@@ -154,7 +153,7 @@ def live(session: Session) -> Json:
     running = queue.list_jobs(session, state="running", limit=MOST_LIVE)
     queued = queue.list_jobs(session, state="queued", limit=MOST_LIVE)
     jobs = [job_json(session, job) for job in (*running, *queued) if is_sound(job)]
-    makers = lease.makers(session)
+    planning = model_jobs.planning(session)
     machines = [
         {
             "owner": worker.owner,
@@ -163,7 +162,7 @@ def live(session: Session) -> Json:
             "targets": ", ".join(map(str, worker.targets)),
             "capacity": worker.capacity,
             "jobs": [job.id for job in running if _host(job.owner) == worker.machine.host],
-            "plans": [plan for plan, one in makers.items() if _host(one) == worker.machine.host],
+            "plans": [plan for plan, one in planning.items() if _host(one) == worker.machine.host],
         }
         for worker in registry.live(session)
     ]

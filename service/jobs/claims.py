@@ -1,13 +1,22 @@
-"""Claims: which job a process that is free takes next."""
+"""Claims: which job a free process takes next, and jobs that nobody can take any more."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from datetime import timedelta
 
+from sqlalchemy import Select, and_, or_, select, text
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.orm import Session
 
+from tilewise.service.db.base import now
+from tilewise.service.db.models import ACTIVE, Job, JobKind, Toolchain
 from tilewise.service.errors import ClaimError
-from tilewise.service.jobs import lease
-from tilewise.service.jobs.lease import JOBS, Lease
+from tilewise.service.host.process_identity import is_dead
+from tilewise.service.jobs.lease import LEASE, Lease, fail, fault_of, is_free, take
+from tilewise.service.jobs.parts import is_tuned
+
+ANY: tuple[JobKind, ...] = ("model", "tune")
+"""In the order in which they are taken: planning a model takes less time than a search, and its
+user has waited for all searches of the model already."""
 
 
 def claim(
@@ -16,21 +25,27 @@ def claim(
     targets: Sequence[str],
     toolchain: str,
     *,
+    kinds: Sequence[JobKind] = ANY,
     but: Collection[int] = (),
     spares_late: bool = False,
+    worker: str | None = None,
 ) -> Lease | None:
     """Take the oldest job that these targets and toolchain can run and that nobody runs.
 
-    A job whose row is damaged fails with a message that says so.
+    A job of kind `model` is taken once its problems are tuned. A job whose row is damaged fails
+    with a message that says so.
 
     Args:
         session: a transaction that writes.
         owner: who takes it, from `tilewise.service.host.process_identity.me`.
         targets: the canonical targets that this machine serves.
         toolchain: `tilewise.kernels.system.toolchain.identity()`.
-        but: jobs that are not taken, such as those that the owner has already.
+        kinds: of the jobs; all of an earlier kind come before those of a later one.
+        but: jobs that are not taken, such as those that the owner has already. Their heartbeat may
+            be late though their process lives: after a SIGSTOP or a suspend.
         spares_late: whether those whose owner is silent are left to it, as for `GRACE` after an
             outage of the database.
+        worker: the process of a cluster that does the work for the owner, as its facts name it.
 
     Returns:
         The lease of the job, now running and owned; None when there is nothing to do.
@@ -38,13 +53,137 @@ def claim(
     Raises:
         ClaimError: something unforeseen about one job, which the error names.
     """
-    for job in JOBS.free(session, targets, toolchain, but=but, spares_late=spares_late):
-        try:
-            taken = lease.claim_read(session, job, owner)
-        except (OperationalError, InterfaceError):
-            raise  # the database, not the job
-        except Exception as error:
-            raise ClaimError(job.id, f"it cannot be claimed: {error!r}") from error
-        if taken is not None:
-            return taken
+    for kind in kinds:
+        found = _waiting(session, kind, targets, toolchain, but=but, spares_late=spares_late)
+        for job in _each_locked(session, found):
+            try:
+                taken = take(session, job, owner, worker) if _is_ready(session, job) else None
+            except (OperationalError, InterfaceError):
+                raise  # the database, not the job
+            except Exception as error:
+                raise ClaimError(job.id, f"it cannot be claimed: {error!r}") from error
+            if taken is not None:
+                return taken
     return None
+
+
+def may_claim(
+    session: Session,
+    targets: Sequence[str],
+    toolchain: str,
+    *,
+    kinds: Sequence[JobKind] = ANY,
+    but: Collection[int] = (),
+) -> bool:
+    """Whether `claim` may find a job; a look before a transaction that writes."""
+    return any(
+        _is_ready(session, job)
+        for kind in kinds
+        for job in session.scalars(_waiting(session, kind, targets, toolchain, but=but))
+    )
+
+
+def _is_ready(session: Session, job: Job) -> bool:
+    """Whether a job waits for no other one; also one whose row is damaged, which is to fail."""
+    if job.kind != "model" or fault_of(job) is not None:
+        return True
+    return job.plan is not None and is_tuned(session, job.plan)
+
+
+def _each_locked(session: Session, found: Select[Job]) -> Iterator[Job]:
+    """Yield jobs by number, those that cannot be read among them.
+
+    On a server each is locked as it is found, and those that another process looks at are passed
+    over: of many that claim at once each finds a job of its own, and none waits for another.
+    """
+    one = found.limit(1).with_for_update(of=Job, skip_locked=True)
+    after = 0
+    while (job := session.scalar(one.where(Job.id > after))) is not None:
+        after = job.id
+        yield job
+
+
+def _waiting(
+    session: Session,
+    kind: JobKind,
+    targets: Sequence[str],
+    toolchain: str,
+    *,
+    but: Collection[int] = (),
+    spares_late: bool = False,
+) -> Select[Job]:
+    """Return the query for the jobs that could be taken, without locks."""
+    # As text, for an index of the active rows alone serves only who asks in its own words.
+    of_these = Job.target.in_(targets), text(f"jobs.{ACTIVE}"), Job.kind == kind
+    running = session.scalars(select(Job).where(*of_these, Job.state == "running"))
+    orphans = [job.id for job in running if fault_of(job) or (job.owner and is_dead(job.owner))]
+    can_be_had = or_(Job.state == "queued", Job.id.in_(orphans))
+    if not spares_late:
+        is_late = or_(Job.heartbeat_at.is_(None), Job.heartbeat_at < now() - LEASE)
+        can_be_had = or_(can_be_had, and_(Job.state == "running", is_late))
+    return (
+        select(Job)
+        .join(Job.toolchain)
+        .where(*of_these, Toolchain.identity == toolchain, can_be_had, Job.id.not_in(but))
+        .order_by(Job.id)
+    )
+
+
+def retire(session: Session, targets: Sequence[str], toolchain: str) -> int:
+    """Fail the jobs that wait for other toolchains, which nothing here can run any more.
+
+    Their trials were timed by code that is gone, so they are not continued by another.
+
+    Returns:
+        How many there were.
+    """
+    query = (
+        select(Job)
+        .join(Job.toolchain)
+        .where(Job.target.in_(targets), Toolchain.identity != toolchain)
+        .where(Job.state.in_(("queued", "running")))
+        .with_for_update(of=Job)
+    )
+    jobs = [job for job in session.scalars(query) if fault_of(job) or is_free(job)]
+    for job in jobs:
+        former = job.toolchain.identity
+        fail(session, job, f"it was for the toolchain {former}, which changed; ask again")
+    return len(jobs)
+
+
+def note_unserved(session: Session, served: Collection[tuple[str, str]], most: timedelta) -> int:
+    """Note since when jobs wait for a worker that could run them; those that did for long fail.
+
+    A model whose problems are being tuned waits for them alone.
+
+    Args:
+        session: a transaction that writes.
+        served: each target that a live worker serves, with the toolchain of that worker.
+        most: for which a job waits so.
+
+    Returns:
+        How many failed.
+    """
+    waiting = or_(Job.state == "queued", Job.unserved_since.is_not(None))
+    query = select(Job).where(waiting, Job.state.in_(("queued", "running")))
+    failed = 0
+    # One that somebody claims at this moment is locked, and waits no more.
+    for job in session.scalars(query.with_for_update(of=Job, skip_locked=True)):
+        if fault_of(job) is not None:
+            continue
+        place = job.target, job.toolchain.identity
+        if job.state != "queued" or place in served or not _is_ready(session, job):
+            job.unserved_since = None
+        elif job.unserved_since is None:
+            job.unserved_since = now()
+        elif job.unserved_since < now() - most:
+            failed += 1
+            fail(session, job, _unserved(*place, most))
+    return failed
+
+
+def _unserved(target: str, toolchain: str, most: timedelta) -> str:
+    return (
+        f"no live worker has served {target} with {toolchain} for "
+        f"{most.total_seconds():.0f} s; start one, or ask for a target of GET /v1/targets"
+    )

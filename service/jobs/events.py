@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from tilewise.search.progress import Phase
@@ -61,12 +61,7 @@ def last_number(session: Session, job_id: int) -> int:
 def note_phase(sessions: Sessions, held: Lease, phase: Phase) -> None:
     """Store what a run does now; a database that fails is no reason to end the run."""
     statement = (
-        update(models.Job)
-        .where(
-            models.Job.id == held.job_id,
-            models.Job.owner == held.owner,
-            models.Job.epoch == held.epoch,
-        )
+        held.of_run()
         .values(phase=phase.name, phase_done=phase.done, phase_total=phase.total)
         .execution_options(synchronize_session=False)
     )
@@ -79,5 +74,5 @@ def note_phase(sessions: Sessions, held: Lease, phase: Phase) -> None:
 
 def _is_over(job: models.Job) -> bool:
     if job.state != "cancelled" or job.owner is None:
-        return job.state in queue.ENDED
+        return job.state in models.ENDED
     return job.finished_at is None or now() - job.finished_at > LATE_TRIAL

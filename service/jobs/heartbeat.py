@@ -1,37 +1,19 @@
-"""A thread that keeps a lease alive while what it is of computes."""
+"""A thread that keeps a lease alive while its run computes."""
 
 import logging
 import threading
 from types import TracebackType
-from typing import Protocol
-
-from sqlalchemy.orm import Session
 
 from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.errors import PASSING, DatabaseError, LeaseLostError
 from tilewise.service.faults import tell_once
+from tilewise.service.jobs import lease
+from tilewise.service.jobs.lease import Lease
 
 PERIOD_S = 15.0
 AGAIN_S = 1.0  # after a beat that failed: whoever finds the lease late may take it
 
 log = logging.getLogger(__name__)
-
-
-class Held(Protocol):
-    """A run of something, as its lease names it."""
-
-    @property
-    def name(self) -> str:
-        """What is run, for the log: `job 3`."""
-        ...
-
-    def beat(self, session: Session) -> None:
-        """Show that the run goes on; LeaseLostError where it is another's."""
-        ...
-
-    def holds(self, session: Session) -> bool:
-        """Whether this is the run that goes on."""
-        ...
 
 
 class Heartbeat:
@@ -40,7 +22,7 @@ class Heartbeat:
     A long compile ends no trial, so the trials alone cannot keep the lease.
     """
 
-    def __init__(self, sessions: Sessions, held: Held, period_s: float = PERIOD_S) -> None:
+    def __init__(self, sessions: Sessions, held: Lease, period_s: float = PERIOD_S) -> None:
         self._sessions = sessions
         self._held = held
         self._period_s = period_s
@@ -61,14 +43,14 @@ class Heartbeat:
         self._thread.join()
 
     def should_stop(self) -> bool:
-        """Whether the run was called off or taken over; asked between trials.
+        """Whether the run was cancelled or taken over; checked between trials.
 
         Where the database is away for now nobody can tell: the run goes on to its next write,
         which is refused if it has to be.
         """
         try:
             with reading(self._sessions) as session:
-                return not self._held.holds(session)
+                return not lease.holds(session, self._held)
         except PASSING as error:
             tell_once(log, f"{self._held.name}: going on meanwhile: {error}")
             return False
@@ -86,7 +68,7 @@ class Heartbeat:
         """Extend the lease; whether it is extended. A failure is logged where it is news."""
         try:
             with writing(self._sessions) as session:
-                self._held.beat(session)
+                lease.beat(session, self._held)
         except LeaseLostError:
             raise
         except DatabaseError as error:

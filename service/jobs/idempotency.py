@@ -48,22 +48,11 @@ def answered(session: Session, given: RequestKey) -> models.Job | None:
     Raises:
         KeyReusedError: the key belongs to another request.
     """
-    row = _answered(session, given)
-    return None if row is None or row.job_id is None else session.get(models.Job, row.job_id)
-
-
-def answered_plan(session: Session, given: RequestKey) -> models.Plan | None:
-    """The plan that answered the request of this key; None where none did.
-
-    Raises:
-        KeyReusedError: the key belongs to another request.
-    """
-    row = _answered(session, given)
-    return None if row is None or row.plan_id is None else session.get(models.Plan, row.plan_id)
-
-
-def _answered(session: Session, given: RequestKey) -> models.IdempotencyKey | None:
-    row = _find(session, given)
+    row = session.scalar(
+        select(models.IdempotencyKey).where(
+            models.IdempotencyKey.subject == given.subject, models.IdempotencyKey.key == given.key
+        )
+    )
     if row is None or row.created_at < now() - KEPT:
         return None
     if row.request != given.request:
@@ -71,12 +60,10 @@ def _answered(session: Session, given: RequestKey) -> models.IdempotencyKey | No
             f"the key belongs to another request of the last {KEPT.total_seconds() / 3600:.0f} h; "
             "give each request a key of its own"
         )
-    return row
+    return None if row.job_id is None else session.get(models.Job, row.job_id)
 
 
-def remember(
-    session: Session, given: RequestKey, job: models.Job | None, plan: models.Plan | None = None
-) -> bool:
+def remember(session: Session, given: RequestKey, job: models.Job | None) -> bool:
     """Store what answered the request of a key, and forget the keys that are too old.
 
     Returns:
@@ -90,7 +77,6 @@ def remember(
         key=given.key,
         request=given.request,
         job_id=None if job is None else job.id,
-        plan_id=None if plan is None else plan.id,
     )
     try:
         with session.begin_nested():
@@ -99,11 +85,3 @@ def remember(
         session.expire_all()
         return False
     return True
-
-
-def _find(session: Session, given: RequestKey) -> models.IdempotencyKey | None:
-    return session.scalar(
-        select(models.IdempotencyKey).where(
-            models.IdempotencyKey.subject == given.subject, models.IdempotencyKey.key == given.key
-        )
-    )

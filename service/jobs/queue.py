@@ -1,4 +1,4 @@
-"""Jobs: asking for a search, looking at it, calling it off."""
+"""Jobs of kind `tune`: asking for a search, looking at it; and what cancels jobs of any kind."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,20 +10,20 @@ from sqlalchemy.orm import Session
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.search.records import MOST_TRIALS, TuneRequest
 from tilewise.service.db import models
-from tilewise.service.db.base import damage, is_sound
+from tilewise.service.db.base import is_sound
+from tilewise.service.db.models import ENDED, JobKind
 from tilewise.service.db.rows import problem_row, toolchain_row
 from tilewise.service.errors import (
+    ConflictError,
     DamagedError,
+    ForbiddenError,
     NotFoundError,
     TooManyJobsError,
 )
 from tilewise.service.jobs import lease
-from tilewise.service.leases.calling_off import is_to_call_off
 from tilewise.service.results import history, integrity
 from tilewise.service.results.schedules import find_fresh
 from tilewise.service.results.stored import shown_proofs
-
-ENDED = ("done", "failed", "cancelled")
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def create_or_join(
     if running is not None:
         _widen(running, request)
         return Submission(job=running)
-    _require_room(session, by or Submitter())
+    require_room(session, by or Submitter(), "tune")
     job = _queued(problem_id, target, toolchain_id, request, by or Submitter())
     try:
         with session.begin_nested():
@@ -107,17 +107,21 @@ def create_or_join(
     return Submission(job=job)
 
 
-def _require_room(session: Session, by: Submitter) -> None:
-    """Raise TooManyJobsError where a token has as many jobs in flight as it may."""
+def require_room(session: Session, by: Submitter, kind: JobKind) -> None:
+    """Raise TooManyJobsError where a token has as many jobs of a kind in flight as it may."""
     if by.token_id is None or not by.most_in_flight:
         return
     query = select(func.count()).where(
-        models.Job.token_id == by.token_id, models.Job.state.in_(("queued", "running"))
+        models.Job.token_id == by.token_id,
+        models.Job.kind == kind,
+        models.Job.state.in_(("queued", "running")),
     )
     if (session.scalar(query) or 0) >= by.most_in_flight:
+        what = "jobs of this token wait or run" if kind == "tune" else (
+            "plans of this token wait or are made"
+        )  # fmt: skip
         raise TooManyJobsError(
-            f"{by.most_in_flight} jobs of this token wait or run, the most that may; "
-            "ask again when one has ended"
+            f"{by.most_in_flight} {what}, the most that may; ask again when one has ended"
         )
 
 
@@ -222,11 +226,11 @@ def get(session: Session, job_id: int, *, lock: bool = False) -> models.Job:
         NotFoundError: there is none of this number.
         DamagedError: its row cannot be read.
     """
-    query = select(models.Job).where(models.Job.id == job_id)
+    query = select(models.Job).where(models.Job.id == job_id, models.Job.kind == "tune")
     job = session.scalar(query.with_for_update(of=models.Job) if lock else query)
     if job is None:
         raise NotFoundError(f"there is no job {job_id}")
-    broken = damage(job)
+    broken = lease.fault_of(job)
     if broken is not None:
         raise DamagedError(f"the row of job {job_id} in the database is damaged: {broken}")
     return job
@@ -236,7 +240,8 @@ def list_jobs(
     session: Session, *, state: str | None = None, before: int | None = None, limit: int = 100
 ) -> list[models.Job]:
     """Jobs, newest first; `before` continues after the last one of the page before."""
-    query = select(models.Job).order_by(models.Job.id.desc()).limit(limit)
+    query = select(models.Job).where(models.Job.kind == "tune")
+    query = query.order_by(models.Job.id.desc()).limit(limit)
     if state is not None:
         query = query.where(models.Job.state == state)
     if before is not None:
@@ -245,7 +250,7 @@ def list_jobs(
 
 
 def cancel(session: Session, job_id: int, only_of: int | None = None) -> models.Job:
-    """Call a job off; its owner sees it after the present trial. Twice is as good as once.
+    """Cancel a job; its owner sees it after the present trial.
 
     Args:
         session: a transaction that writes.
@@ -258,9 +263,32 @@ def cancel(session: Session, job_id: int, only_of: int | None = None) -> models.
         ConflictError: it has ended.
     """
     job = get(session, job_id, lock=True)
-    if is_to_call_off("job", job, only_of):
-        lease.call_off(job)
+    call_off(session, job, f"job {job_id}", only_of)
     return job
+
+
+def call_off(session: Session, job: models.Job, name: str, only_of: int | None) -> None:
+    """Cancel a job of any kind; one that was cancelled before stays as it is.
+
+    Args:
+        session: the transaction that has read the job, and locked it.
+        job: the job.
+        name: of the job, for messages: `plan 3`.
+        only_of: the token that must have asked for it first; None for whoever.
+
+    Raises:
+        ForbiddenError: another token has asked for it.
+        ConflictError: it has ended.
+    """
+    if only_of is not None and job.token_id != only_of:
+        raise ForbiddenError(
+            f"{name} was asked for with another token; that one, or one of scope admin, "
+            "may cancel it"
+        )
+    if job.state in ("done", "failed"):
+        raise ConflictError(f"{name} is {job.state} and cannot be cancelled")
+    if job.state != "cancelled":
+        lease.call_off(session, job)
 
 
 def counts(session: Session, job_id: int) -> dict[str, int]:

@@ -76,9 +76,9 @@ def prune(sessions: Sessions, older_than: timedelta, keep: int, *, dry_run: bool
             break
         last = rows[-1][0]
     keys, workers = _forget(sessions, dry_run=dry_run)
-    plan, past = models.Plan, models.PastSchedule
-    is_over = plan.state.in_(("failed", "cancelled"))
-    plans = _forget_rows(sessions, plan, is_over, plan.finished_at < before, dry_run=dry_run)
+    job, past = models.Job, models.PastSchedule
+    is_over = (job.kind == "model") & job.state.in_(("failed", "cancelled"))
+    plans = _forget_rows(sessions, job, is_over, job.finished_at < before, dry_run=dry_run)
     unkept = _forget_rows(sessions, past, ~past.was_best, past.ended_at < before, dry_run=dry_run)
     return Pruned(trials, dropped, dropped * BYTES, keys, workers, plans, unkept)
 
@@ -157,7 +157,7 @@ def _forget(sessions: Sessions, *, dry_run: bool) -> tuple[int, int]:
 
 def _forget_rows(
     sessions: Sessions,
-    model: type[models.Plan] | type[models.PastSchedule],
+    model: type[models.Job] | type[models.PastSchedule],
     *old: ColumnElement[bool],
     dry_run: bool,
 ) -> int:

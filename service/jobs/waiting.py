@@ -9,7 +9,6 @@ from sqlalchemy.orm import Session
 
 from tilewise.service.db import models
 from tilewise.service.errors import PASSING, DatabaseError
-from tilewise.service.jobs.queue import ENDED
 
 POLL_S = 0.5
 
@@ -17,7 +16,7 @@ POLL_S = 0.5
 def ended_jobs(session: Session, job_ids: Collection[int]) -> set[int]:
     """Those of the jobs that have ended, or are not there."""
     going_on = select(models.Job.id).where(
-        models.Job.id.in_(job_ids), models.Job.state.not_in(ENDED)
+        models.Job.id.in_(job_ids), models.Job.state.not_in(models.ENDED)
     )
     return set(job_ids) - set(session.scalars(going_on))
 

@@ -17,7 +17,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from tilewise.service.db import models
-from tilewise.service.db.base import damage, is_sound, now
+from tilewise.service.db.base import is_sound, now
 from tilewise.service.db.models import Candidate, Job, OfferRole, Toolchain
 from tilewise.service.db.tokens import RANDOM_BYTES, digest
 from tilewise.service.errors import LeaseLostError, UnknownTokenError
@@ -99,7 +99,7 @@ def has_job(session: Session, targets: Sequence[str], toolchain: str) -> bool:
 def waiting(session: Session, targets: Sequence[str], toolchain: str) -> int:
     """How many jobs `make` may find."""
     jobs = session.scalars(_open_jobs(targets, toolchain))
-    return sum(damage(job) is not None or lease.is_free(job) for job in jobs)
+    return sum(lease.fault_of(job) is not None or lease.is_free(job) for job in jobs)
 
 
 def _open_jobs(targets: Sequence[str], toolchain: str) -> Select[Job]:
@@ -108,7 +108,8 @@ def _open_jobs(targets: Sequence[str], toolchain: str) -> Select[Job]:
         .join(Job.toolchain)
         .outerjoin(models.Offer, and_(models.Offer.job_id == Job.id, models.Offer.role == "leader"))
         .where(Job.target.in_(targets), Toolchain.identity == toolchain)
-        .where(Job.state.in_(("queued", "running")), models.Offer.id.is_(None))
+        .where(Job.kind == "tune", Job.state.in_(("queued", "running")))
+        .where(models.Offer.id.is_(None))
         .order_by(Job.id)
     )
 

@@ -1,4 +1,4 @@
-"""The frame of a process that makes one claimed thing and ends: its options, its exit code."""
+"""The frame of a process that runs one claimed job and ends: its options, its exit code."""
 
 import argparse
 import logging
@@ -18,18 +18,12 @@ UNREACHABLE = 75  # EX_TEMPFAIL of sysexits.h: the service could not be asked, o
 log = logging.getLogger(__name__)
 
 
-def parser_of(module: str, about: str | None, what: str) -> argparse.ArgumentParser:
-    """A parser with the options of every such process.
-
-    Args:
-        module: that is run.
-        about: its docstring.
-        what: it is given: `job`.
-    """
+def parser_of(module: str, about: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the options of a module that runs a claimed job, and its docstring."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=about)
     parser.add_argument("--db", help="database URL; default TILEWISE_DB")
-    parser.add_argument(f"--{what}", type=int, required=True, help=f"the {what}'s number")
-    parser.add_argument("--owner", default="", help=f"holder of the {what}'s lease in the database")
+    parser.add_argument("--job", type=int, required=True, help="the job's number")
+    parser.add_argument("--owner", default="", help="holder of the job's lease in the database")
     parser.add_argument("--epoch", type=int, default=0, help="number of this run, likewise")
     parser.add_argument("--parent", type=int, help="pid of the process to end with")
     return parser

@@ -53,10 +53,11 @@ class StoredMetrics(Collector):
     def look(self, session: Session) -> None:
         """Bring everything up to date; what it costs depends on what is new alone."""
         with self.lock:
-            counts = select(models.Job.state, func.count()).group_by(models.Job.state)
+            job, is_search = models.Job, models.Job.kind == "tune"
+            counts = select(job.state, func.count()).where(is_search).group_by(job.state)
             self.jobs = {str(state): number for state, number in session.execute(counts)}
             oldest = session.scalar(
-                select(func.min(models.Job.created_at)).where(models.Job.state == "queued")
+                select(func.min(job.created_at)).where(is_search, job.state == "queued")
             )
             self.queue_age_s = 0.0 if oldest is None else (now() - oldest).total_seconds()
             self.workers = len(registry.live(session))

@@ -1,7 +1,7 @@
 """The worker process: run one claimed job and end (`python -m tilewise.service.workers --job ID`).
 
 All compiling and timing happens here, so that the service stays small and outlives it. The job is
-kept in the database, or at a service (`--service URL`), whose token for it stands on stdin.
+kept in the database, or at a service (`--service URL`), whose token for it is read from stdin.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from tilewise.kernels.system.toolchain import identity
 from tilewise.kernels.target import resolve
 from tilewise.search.errors import SearchError
 from tilewise.service.db import schema
-from tilewise.service.db.session import STATEMENT_S, make_engine, make_sessions
+from tilewise.service.db.session import STATEMENT_S, Sessions, make_engine, make_sessions
 from tilewise.service.errors import WorkerError
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs.lease import Lease
@@ -31,7 +31,7 @@ from tilewise.service.runs.sql import SqlKeeper
 from tilewise.service.settings import Settings
 from tilewise.service.telemetry.logs import bind
 from tilewise.service.telemetry.traces import start_tracing
-from tilewise.service.workers.entry_points import HELPER, PROVER, TUNER, Helper
+from tilewise.service.workers.entry_points import HELPER, PLANNER, PROVER, TUNER, Helper
 from tilewise.service.workers.job_run import run_job
 
 CONNECTIONS = 4  # the search, the heartbeat, the prover, and one to spare
@@ -46,8 +46,16 @@ def main(arguments: list[str] | None = None) -> int:
         As `tilewise.service.runs.process.run_process`.
     """
     options = _parser().parse_args(arguments)
-    work = _help if options.helps else _run
+    work = _help if options.helps else _plan if options.kind == "model" else _run
     return run_process(options, partial(work, options), job=options.job)
+
+
+def _plan(options: argparse.Namespace, settings: Settings) -> None:
+    """Make the plan of a model; the planner is loaded here, for it loads compilers."""
+    from tilewise.service.workers.planning import run_claimed
+
+    with _database(options, settings.db) as (sessions, held):
+        run_claimed(sessions, held, load(options.planner))
 
 
 def _run(options: argparse.Namespace, settings: Settings) -> None:
@@ -74,12 +82,19 @@ def _help(options: argparse.Namespace, _settings: Settings) -> None:
 
 @contextmanager
 def _in_database(options: argparse.Namespace, url: str) -> Iterator[Keeper]:
-    """The job in the database, for the run that has claimed it."""
+    """The search in the database, for the run that has claimed it."""
+    with _database(options, url) as (sessions, held):
+        yield SqlKeeper(sessions, held)
+
+
+@contextmanager
+def _database(options: argparse.Namespace, url: str) -> Iterator[tuple[Sessions, Lease]]:
+    """The database, and the lease of the run that has claimed the job."""
     engine = make_engine(url, connections=CONNECTIONS, statement_s=STATEMENT_S)
+    held = Lease(options.job, options.owner, options.epoch)
     try:
-        patiently(lambda _: schema.check(engine), f"job {options.job}")
-        held = Lease(options.job, options.owner, options.epoch)
-        yield SqlKeeper(make_sessions(engine), held)
+        patiently(lambda _: schema.check(engine), held.name)
+        yield make_sessions(engine), held
     finally:
         engine.dispose()
 
@@ -97,7 +112,7 @@ def _at_service(options: argparse.Namespace) -> Iterator[Keeper]:
 
 
 def _calls(options: argparse.Namespace) -> RunCalls:
-    """To the service, with the token that stands on stdin."""
+    """To the service, with the token on stdin."""
     return RunCalls(options.service, options.job, sys.stdin.readline().strip())
 
 
@@ -116,11 +131,13 @@ def _traced(job_id: int, keeper: Keeper) -> Iterator[None]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("tilewise.service.workers", __doc__, "job")
+    parser = parser_of("tilewise.service.workers", __doc__)
+    parser.add_argument("--kind", choices=("tune", "model"), default="tune", help="of the job")
     parser.add_argument("--service", help="URL of a service that keeps the job")
     parser.add_argument("--toolchain", help="identity of the compilers; default: it is asked for")
     parser.add_argument("--tuner", default=TUNER, help="module:function that searches")
     parser.add_argument("--prover", default=PROVER, help="module:function that proves a script")
+    parser.add_argument("--planner", default=PLANNER, help="module:function that makes a plan")
     parser.add_argument("--helps", action="store_true", help="help a run at the service")
     parser.add_argument("--helper", default=HELPER, help="module:function that helps")
     return parser

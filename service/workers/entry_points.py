@@ -19,6 +19,7 @@ EMITTER = "tilewise.kernels.mlir.cpu.script:emit_script"
 TUNER = "tilewise.search.engine.tune:tune"
 PROVER = "tilewise.service.workers.prover:prove"
 HELPER = "tilewise.search.engine.distributed:help_out"
+PLANNER = "tilewise.service.workers.planning:make"
 
 
 class Tuner(Protocol):

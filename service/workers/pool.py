@@ -1,4 +1,4 @@
-"""The embedded workers: a thread that keeps claimed jobs and plans running in child processes."""
+"""The embedded workers: a thread that keeps claimed jobs running in child processes."""
 
 import logging
 import os
@@ -9,18 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewise.kernels.system.children import ONE_THREAD, child_command, child_environment
-from tilewise.service.db.models import Job, Plan
+from tilewise.service.db.models import Job
 from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.errors import PASSING, ClaimError, WorkerError
 from tilewise.service.faults import Faults
 from tilewise.service.host.machine import MachineInfo
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import claims, lease
-from tilewise.service.jobs.lease import Lease
+from tilewise.service.jobs.lease import GRACE, Lease
 from tilewise.service.jobs.registry import Entry
-from tilewise.service.leases.table import GRACE
-from tilewise.service.plans import lease as plans
-from tilewise.service.plans.lease import PlanLease
 from tilewise.service.runs.process import UNREACHABLE
 from tilewise.service.workers.endings import end, reason_of, sweep
 from tilewise.service.workers.presence import Presence
@@ -39,7 +36,6 @@ class Work:
         targets, toolchain: what the workers can time.
         workers: most jobs at once; 0 takes none.
         arguments: further arguments of `tilewise.service.workers`.
-        plan_arguments: further arguments of `tilewise.service.plans`.
         machine: where they are; None enters nobody in the list of live workers.
         measures_peaks: whether to measure the machine while there is nothing else to do.
     """
@@ -48,7 +44,6 @@ class Work:
     toolchain: str
     workers: int
     arguments: Sequence[str] = ()
-    plan_arguments: Sequence[str] = ()
     machine: MachineInfo | None = None
     measures_peaks: bool = False
 
@@ -58,13 +53,8 @@ class Work:
         return [(self.targets, self.toolchain)] if self.workers else []
 
 
-Claimed = Lease | PlanLease
-
-
 class Pool:
-    """Claims jobs and plans, and runs each in a child process that ends with this one.
-
-    A plan whose jobs have ended comes before jobs: it takes less time, and somebody waits for it.
+    """Claims jobs, and runs each in a child process that ends with this one.
 
     Between `start` and `stop` one thread looks after the children: the kernel ends a
     child with the thread that started it, so that thread has to last. Whatever one job or the
@@ -77,7 +67,7 @@ class Pool:
         self._work = work
         self._poll_s = poll_s
         self._owner = me()
-        self._children: dict[Claimed, subprocess.Popen[bytes]] = {}
+        self._children: dict[Lease, subprocess.Popen[bytes]] = {}
         self._faults = Faults(log)
         self._presence = self._make_presence()
         self._has_retired = False
@@ -136,7 +126,7 @@ class Pool:
             with self._faults.kept_from("the list of live workers"):
                 self._presence.tick(is_idle=not self._children)
 
-    def _look_after(self, held: Claimed, child: subprocess.Popen[bytes]) -> None:
+    def _look_after(self, held: Lease, child: subprocess.Popen[bytes]) -> None:
         """Count a child that died; end one whose job was cancelled or taken over.
 
         A child that lives keeps its job, however late its heartbeat is. One that ended for want
@@ -146,7 +136,7 @@ class Pool:
         code = child.poll()
         if code is None:
             with reading(self._sessions) as session:
-                is_ours = held.holds(session)
+                is_ours = lease.holds(session, held)
             if not is_ours:
                 end(child)
                 del self._children[held]
@@ -155,17 +145,16 @@ class Pool:
             sweep(child)
         with writing(self._sessions) as session:
             if code == UNREACHABLE:
-                held.release(session)
+                lease.release(session, held)
             else:
-                held.crash(session, reason_of(code))
+                lease.crash(session, held, reason_of(code))
         del self._children[held]
 
     def _retire(self) -> None:
         """Fail what waits for another toolchain; once, since its own service may start later."""
         if not self._has_retired:
             with writing(self._sessions) as session:
-                lease.retire(session, self._work.targets, self._work.toolchain)
-                plans.retire(session, self._work.targets, self._work.toolchain)
+                claims.retire(session, self._work.targets, self._work.toolchain)
             self._has_retired = True
 
     def _start_more(self) -> None:
@@ -180,49 +169,25 @@ class Pool:
                 refused.add(error.job_id)
 
     def _start_next(self, refused: set[int]) -> bool:
-        running = {held.job_id for held in self._children if isinstance(held, Lease)}
         try:
-            claimed = self._plan_first(refused | running)
+            claimed = self._claim(refused | {held.job_id for held in self._children})
         except PASSING:
             self._spares_until_s = time.monotonic() + GRACE.total_seconds()
             raise
         if claimed is None:
             return False
-        held, what = claimed
+        held, job = claimed
         try:
-            self._children[held] = self._spawn(held)
+            self._children[held] = self._spawn(held, job)
         except Exception as error:  # no memory, no processes left: later, perhaps
             self._give_back(held)
             raise WorkerError(f"{held.name}: no worker could be started: {error}") from error
+        what = job.problem.canonical if job.plan is None else f"the plan of {job.plan.name}"
         log.info("%s, run %d: %s", held.name, held.epoch, what)
         return True
 
-    def _plan_first(self, but: set[int]) -> tuple[Claimed, str] | None:
-        """What is done next; what is wrong with plans alone keeps no job."""
-        with self._faults.kept_from("plans that wait"):
-            try:
-                found = self._claim_plan()
-            except PASSING:
-                self._spares_until_s = time.monotonic() + GRACE.total_seconds()
-                raise
-            if found is not None:
-                return found
-        return self._claim(but)
-
-    def _claim_plan(self) -> tuple[PlanLease, str] | None:
-        """The lease of the next plan whose jobs have ended, and its model's name."""
-        mine = {held.plan_id for held in self._children if isinstance(held, PlanLease)}
-        work = self._work.targets, self._work.toolchain
-        with reading(self._sessions) as session:
-            if not plans.may_claim(session, *work, but=mine):
-                return None
-        spares_late = time.monotonic() < self._spares_until_s
-        with writing(self._sessions) as session:
-            held = plans.claim(session, self._owner, *work, but=mine, spares_late=spares_late)
-            return None if held is None else (held, session.get_one(Plan, held.plan_id).name)
-
-    def _claim(self, but: set[int]) -> tuple[Lease, str] | None:
-        """The lease of the next job and its problem; None where there is nothing to do."""
+    def _claim(self, but: set[int]) -> tuple[Lease, Job] | None:
+        """The lease of the next job, and the job; None where there is nothing to do."""
         with writing(self._sessions) as session:
             held = claims.claim(
                 session,
@@ -234,13 +199,18 @@ class Pool:
             )
             if held is None:
                 return None
-            return held, session.get_one(Job, held.job_id).problem.canonical
+            job = session.get_one(Job, held.job_id)
+            _ = job.plan  # loaded while the session is open
+            return held, job
 
-    def _spawn(self, held: Claimed) -> subprocess.Popen[bytes]:
+    def _spawn(self, held: Lease, job: Job) -> subprocess.Popen[bytes]:
         # The URL may hold a password, and a command line is public.
         return subprocess.Popen(
             child_command(
-                *_process(held, self._work),
+                "tilewise.service.workers",
+                f"--job={held.job_id}",
+                f"--kind={job.kind}",
+                *self._work.arguments,
                 f"--owner={held.owner}",
                 f"--epoch={held.epoch}",
                 f"--parent={os.getpid()}",
@@ -258,13 +228,6 @@ class Pool:
                 self._give_back(held)
         self._children.clear()
 
-    def _give_back(self, held: Claimed) -> None:
+    def _give_back(self, held: Lease) -> None:
         with writing(self._sessions) as session:
-            held.release(session)
-
-
-def _process(held: Claimed, work: Work) -> list[str]:
-    """The module that runs what was claimed, and what it is told."""
-    if isinstance(held, PlanLease):
-        return ["tilewise.service.plans", f"--plan={held.plan_id}", *work.plan_arguments]
-    return ["tilewise.service.workers", f"--job={held.job_id}", *work.arguments]
+            lease.release(session, held)

@@ -19,9 +19,8 @@ from tilewise.service.db import Sessions, make_engine, models, reading, session,
 from tilewise.service.db.session import make_sessions
 from tilewise.service.host.machine import MachineInfo, examine_here
 from tilewise.service.host.process_identity import me
-from tilewise.service.jobs import lease, queue
+from tilewise.service.jobs import lease, model_jobs, queue
 from tilewise.service.jobs.queue import Submitter
-from tilewise.service.plans import asked, rows
 from tilewise.service.runs.sql import SqlKeeper
 from tilewise.service.settings import Settings
 from tilewise.service.workers.job_run import JobOutcome, run_job
@@ -183,21 +182,36 @@ def plan(sessions: Sessions, machine: MachineInfo) -> Callable[..., int]:
     def make(toolchain: str = TOOLCHAIN, name: str = "one.mlir") -> int:
         named = replace(wanted(machine.target), name=name)
         with writing(sessions) as session:
-            return asked.ask(session, named, toolchain, Submitter()).id
+            return model_jobs.ask_to_plan(session, named, toolchain, Submitter()).id
 
     return make
 
 
+class PlanAsItIs:
+    """A plan that was read, with the columns of its job beside its own."""
+
+    def __init__(self, plan: models.Plan) -> None:
+        self.plan_row, self._job = plan, plan.job
+
+    @property
+    def phase(self) -> str | None:
+        """What its run does; None where none does."""
+        return self._job.phase if self._job.state == "running" else None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.plan_row if hasattr(self.plan_row, name) else self._job, name)
+
+
 @pytest.fixture
-def look(sessions: Sessions) -> Callable[[int], models.Plan]:
+def look(sessions: Sessions) -> Callable[[int], "PlanAsItIs"]:
     """Reads a plan as it is now, its plan and what it is made of too."""
 
-    def read(number: int) -> models.Plan:
+    def read(number: int) -> PlanAsItIs:
         of_run = models.Plan.plan, models.Plan.script
         with reading(sessions) as session:
-            found = rows.get(session, number, *of_run)
+            found = model_jobs.get_plan(session, number, *of_run)
             assert found.source is None or found.source.module
-            return found
+            return PlanAsItIs(found)
 
     return read
 

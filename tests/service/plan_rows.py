@@ -3,8 +3,7 @@
 from tilewise.kernels.mlir.frontend.graph import Arrangement, Graph, Node, Occurrence, Tensor, Use
 from tilewise.kernels.problem import Accuracy
 from tilewise.search.records import TuneRequest
-from tilewise.service.plans import asked
-from tilewise.service.plans.asked import Wanted
+from tilewise.service.jobs.model_jobs import Wanted, compressed
 
 PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
 WHOLE = tuple(Arrangement((0, 1), shape, False) for shape in ((64, 32), (32, 48), (64, 48)))
@@ -25,6 +24,6 @@ GRAPH = Graph(
 
 def wanted(target: str, accuracy: Accuracy = "standard") -> Wanted:
     """The plan, for a target."""
-    module, graph = asked.compressed(b"module {}"), GRAPH.with_accuracy(accuracy)
+    module, graph = compressed(b"module {}"), GRAPH.with_accuracy(accuracy)
     request = TuneRequest(trials=4)
     return Wanted("ab" * 32, "one.mlir", module, graph, "all", target, request, accuracy)

@@ -167,11 +167,12 @@ def store(searched: Callable[..., Path], database: str) -> Stored:
 @contextlib.contextmanager
 def serving(database: str, workers: int) -> Iterator[str]:
     """A service on a database, with workers that fake their searches; its URL."""
-    arguments = ("--tuner=tests.service.fakes:tune", "--prover=tests.service.fakes:prove")
-    of_plans = ("--maker=tests.service.plans.makers:make",)
-    app = create_app(
-        Settings(db=database), workers, worker_arguments=arguments, plan_arguments=of_plans
+    arguments = (
+        "--tuner=tests.service.fakes:tune",
+        "--prover=tests.service.fakes:prove",
+        "--planner=tests.service.plans.makers:make",
     )
+    app = create_app(Settings(db=database), workers, worker_arguments=arguments)
     server = Server(app, log_level="warning")
     (listening,) = listen("127.0.0.1", 0)
     with listening:

@@ -94,7 +94,7 @@ class LocalSearch:
         """Whether another process has ended a job; tells what it does, if not."""
         with reading(self.sessions) as session:
             job = queue.get(session, job_id)
-            if job.state in queue.ENDED:
+            if job.state in models.ENDED:
                 _require_done(_outcome(job))
                 return True
             phase = phase_json(session, job)

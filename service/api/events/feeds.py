@@ -1,4 +1,4 @@
-"""Feeds: each job that somebody watches is read by one poller, however many watch it.
+"""Feeds: each job and plan that somebody watches is read by one poller, however many watch it.
 
 The database is what all processes share, and is asked in the lane of reads. A watcher that comes
 late, or again after a loss, reads what it lacks in pages and goes on with the others.
@@ -11,8 +11,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilewise.service.api.events.encoding import HEARTBEAT, RETRY, Told
-from tilewise.service.api.events.reading import NewsReader
+from tilewise.service.api.events.news import HEARTBEAT, RETRY, News, NewsReader, Source
 from tilewise.service.api.lanes import SharedReads
 from tilewise.service.errors import PASSING, BusyError, ServiceError
 from tilewise.service.listening import MOST_STREAMS
@@ -28,12 +27,12 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class _Feed:
-    """The newest events of one job.
+    """The newest events of one job or plan.
 
     Attributes:
-        base: number of the trial before the kept ones; None before the first poll.
-        numbers, events: of the trials after it.
-        last: number of the last trial that was looked at.
+        base: number of the part before the kept ones; None before the first poll.
+        numbers, events: of the parts after it: trials, or problems of a plan.
+        last: number of the last part that was looked at.
         is_settled: whether only a change of the database can bring more.
         error: what stopped the polls.
         changed: set, and replaced, with every poll that brought something.
@@ -50,54 +49,53 @@ class _Feed:
     error: ServiceError | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def take(self, name: str, told: Told | ServiceError) -> None:
+    def take(self, name: str, news: News | ServiceError) -> None:
         """Keep what a poll brought; an error ends the streams."""
-        if isinstance(told, Told):
-            self._add(told)
+        if isinstance(news, News):
+            self._add(news)
             return
-        log.warning("events of %s: %s", name, told)
-        self.error = told
-        self.tell()
+        log.warning("events of %s: %s", name, news)
+        self.error = news
+        self.wake()
 
-    def _add(self, told: Told) -> None:
-        is_news = self.base is None or told.trials or told.end or told.phase != self.phase
+    def _add(self, news: News) -> None:
+        is_new = self.base is None or news.parts or news.end or news.phase != self.phase
         if self.base is None:
-            self.base = told.last
-        self.last, self.phase, self.end = told.last, told.phase, told.end
-        self.is_settled = told.is_settled
-        for number, event in told.trials:
+            self.base = news.last
+        self.last, self.phase, self.end = news.last, news.phase, news.end
+        self.is_settled = news.is_settled
+        for number, event in news.parts:
             self.numbers.append(number)
             self.events.append(event)
         if len(self.numbers) > MOST_KEPT:
             half = len(self.numbers) // 2
             self.base = self.numbers[half - 1]
             del self.numbers[:half], self.events[:half]
-        if is_news:
-            self.tell()
+        if is_new:
+            self.wake()
 
-    def tell(self) -> None:
+    def wake(self) -> None:
         """Wake all watchers."""
         self.changed.set()
         self.changed = asyncio.Event()
 
     def after(self, number: int) -> list[tuple[int, bytes]]:
-        """The kept events of later trials."""
+        """The kept events of later parts."""
         start = bisect_right(self.numbers, number)
         return list(zip(self.numbers[start:], self.events[start:], strict=True))
 
 
 class Feeds:
-    """Streams of the events of jobs; used on one event loop.
+    """Streams of the events of jobs and plans; used on one event loop.
 
     Args:
-        reader: of what jobs have to tell.
+        reader: of the events.
         state: a number that differs after every change of the database; None if nobody can tell.
         poll_s: between two questions.
         heartbeat_s: after which a comment shows that the stream lives.
         longest_s: after which a stream ends, once it has told what there is; its client opens
             another. A database that is busy or away ends no stream.
         most_streams: open at once; further ones are refused.
-        of: what is followed, for the log.
     """
 
     def __init__(
@@ -109,13 +107,11 @@ class Feeds:
         heartbeat_s: float = HEARTBEAT_S,
         longest_s: float = LONGEST_S,
         most_streams: int = MOST_STREAMS,
-        of: str = "job",
     ) -> None:
         self._reader, self._state = reader, state
         self._poll_s, self._heartbeat_s, self._longest_s = poll_s, heartbeat_s, longest_s
         self._most_streams = most_streams
-        self._of = of
-        self._feeds: dict[int, _Feed] = {}
+        self._feeds: dict[Source, _Feed] = {}
         self._poller: asyncio.Task[None] | None = None
         self._checks = SharedReads()
         self._is_closing = False
@@ -134,49 +130,49 @@ class Feeds:
         if self._is_closing or self.streams >= self._most_streams:
             raise BusyError(f"{self.streams} streams of events are open; try again")
 
-    async def require(self, job_id: int, check: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Raise what `check` raises for a job that does not exist; once for all who come at once.
+    async def require(self, source: Source, check: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Raise what `check` raises for one that does not exist; once for all who come at once.
 
-        A job whose stream is open exists.
+        What has an open stream exists.
         """
-        feed = self._feeds.get(job_id)
+        feed = self._feeds.get(source)
         if feed is None or feed.base is None or feed.error is not None:
-            await self._checks.get(job_id, check)
+            await self._checks.get(source, check)
 
-    async def follow(self, job_id: int, after: int) -> AsyncIterator[bytes]:
-        """The events of a job from the trial after number `after` to its end, as bytes."""
+    async def follow(self, source: Source, after: int) -> AsyncIterator[bytes]:
+        """Yield the events after number `after` to the end, as bytes."""
         yield RETRY
-        feed = self._feeds.setdefault(job_id, _Feed())
+        feed = self._feeds.setdefault(source, _Feed())
         feed.watchers += 1
         try:
-            async for event in self._follow(job_id, feed, after):
+            async for event in self._follow(source, feed, after):
                 yield event
         finally:
             feed.watchers -= 1
             if not feed.watchers:
-                self._feeds.pop(job_id, None)
+                self._feeds.pop(source, None)
 
-    async def _follow(self, job_id: int, feed: _Feed, after: int) -> AsyncIterator[bytes]:
+    async def _follow(self, source: Source, feed: _Feed, after: int) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
         cursor, phase = after, None
         ends_at, silent_since = loop.time() + self._longest_s, loop.time()
         while not self._is_closing and feed.error is None:
             changed = feed.changed
             if feed.base is not None and cursor < feed.base:
-                base, told = feed.base, await self._missed(job_id, cursor)
-                if told is not None:
-                    for _, event in told.trials:
+                base, news = feed.base, await self._missed(source, cursor)
+                if news is not None:
+                    for _, event in news.parts:
                         yield event
                     # A trial that cannot be shown is passed over as well.
-                    cursor = told.last if told.last > cursor else base
+                    cursor = news.last if news.last > cursor else base
                     continue
             else:
-                told_phase, events = feed.phase, feed.after(cursor)
+                new_phase, events = feed.phase, feed.after(cursor)
                 for number, event in events:
                     yield event
                     cursor = number
-                if told_phase is not None and told_phase != phase:
-                    phase = told_phase
+                if new_phase is not None and new_phase != phase:
+                    phase = new_phase
                     yield phase
                 if feed.end is not None and not feed.after(cursor):
                     yield feed.end
@@ -192,10 +188,10 @@ class Feeds:
                 silent_since = loop.time()
                 yield HEARTBEAT
 
-    async def _missed(self, job_id: int, after: int) -> Told | None:
+    async def _missed(self, source: Source, after: int) -> News | None:
         """What the feed does not keep any more; None while the database is busy or away."""
         try:
-            return await self._reader.one(job_id, after)
+            return await self._reader.one(source, after)
         except PASSING as error:
             log.debug("events: %s", error)
             return None
@@ -205,7 +201,7 @@ class Feeds:
             self._poller = asyncio.create_task(self._poll())
 
     async def _poll(self) -> None:
-        seen: tuple[int | None, frozenset[int]] | None = None
+        seen: tuple[int | None, frozenset[Source]] | None = None
         while self._feeds and not self._is_closing:
             now = self._state(), frozenset(self._feeds)
             if now != seen or now[0] is None or not self._is_settled():
@@ -218,20 +214,20 @@ class Feeds:
         return all(feed.is_settled for feed in self._feeds.values())
 
     async def _poll_once(self) -> None:
-        asked = {job: None if feed.base is None else feed.last for job, feed in self._feeds.items()}
-        answers: dict[int, Told | ServiceError]
+        known = {one: None if feed.base is None else feed.last for one, feed in self._feeds.items()}
+        answers: dict[Source, News | ServiceError]
         try:
-            answers = await self._reader.every(asked)
+            answers = await self._reader.every(known)
         except PASSING as error:
             log.debug("events: %s", error)
             for feed in self._feeds.values():
                 feed.is_settled = False
             return
         except ServiceError as error:
-            answers = dict.fromkeys(asked, error)
-        for job_id, told in answers.items():
-            if job_id in self._feeds:
-                self._feeds[job_id].take(f"{self._of} {job_id}", told)
+            answers = dict.fromkeys(known, error)
+        for source, news in answers.items():
+            if source in self._feeds:
+                self._feeds[source].take("{} {}".format(*source), news)
 
 
 async def _is_set(event: asyncio.Event, timeout_s: float) -> bool:

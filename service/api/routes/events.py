@@ -1,50 +1,64 @@
-"""`/v1/jobs/{id}/events`: a job's progress, pushed."""
+"""`/v1/jobs/{id}/events` and `/v1/plans/{id}/events`: progress, pushed."""
 
+from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.sse import EventSourceResponse
+from sqlalchemy.orm import Session
 
+from tilewise.service.api.events.news import Source
+from tilewise.service.api.model_documents import PLANS
 from tilewise.service.api.problem_details import responses
 from tilewise.service.api.routes.jobs import LARGEST_ID, JobId
+from tilewise.service.api.routes.plans import PlanId
 from tilewise.service.api.services import Services, ServicesDep
-from tilewise.service.jobs import queue
+from tilewise.service.jobs import model_jobs, queue
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+plans = APIRouter(prefix=PLANS, tags=["plans"])
 
-EVENT = {
-    "type": "object",
-    "description": "`data` is JSON: a phase, a trial or a job, as the routes of jobs give them",
-    "properties": {
-        "event": {"enum": ["phase", "trial", "end"]},
-        "data": {"type": "string"},
-        "id": {"type": "string", "description": "the trial's number"},
-        "retry": {"type": "integer", "description": "milliseconds"},
-    },
-}
-STREAM: dict[int | str, dict[str, Any]] = {
-    HTTPStatus.OK.value: {
-        "content": {EventSourceResponse.media_type: {"schema": EVENT}},
-        "description": "Events `phase`, `trial` (its id is the trial's number) and `end`",
-    }
-}
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
-TrialNumber = Annotated[int | None, Query(ge=-1, le=LARGEST_ID)]
+Number = Annotated[int | None, Query(ge=-1, le=LARGEST_ID)]
 LastEventId = Annotated[int | None, Header(ge=-1, le=LARGEST_ID)]
+
+
+def _described(part: str, data: str, number: str, summary: str) -> dict[int | str, dict[str, Any]]:
+    """Return the responses of a stream of events `phase`, `end` and one for each part."""
+    event = {
+        "type": "object",
+        "description": f"`data` is JSON: {data}",
+        "properties": {
+            "event": {"enum": ["phase", part, "end"]},
+            "data": {"type": "string"},
+            "id": {"type": "string", "description": number},
+            "retry": {"type": "integer", "description": "milliseconds"},
+        },
+    }
+    stream = {"content": {EventSourceResponse.media_type: {"schema": event}}}
+    return {
+        HTTPStatus.OK.value: {**stream, "description": summary},
+        **responses(HTTPStatus.NOT_FOUND),
+    }
 
 
 @router.get(
     "/{job_id}/events",
     response_class=Response,
-    responses={**STREAM, **responses(HTTPStatus.NOT_FOUND)},
+    responses=_described(
+        "trial",
+        "a phase, a trial or a job, as the routes of jobs give them",
+        "the trial's number",
+        "Events `phase`, `trial` (its id is the trial's number) and `end`",
+    ),
 )
 async def get_events(
     job_id: JobId,
     services: ServicesDep,
-    after: TrialNumber = None,
+    after: Number = None,
     last_event_id: LastEventId = None,
 ) -> Response:
     """Server-sent events of a job: every trial once and in order, its phases, and its end.
@@ -53,13 +67,50 @@ async def get_events(
     where there is no such header. After `end` the stream closes. A stream is closed after an
     hour, and when the service stops: whoever has seen no `end` opens another.
     """
+    return await _stream(services, ("job", job_id), queue.get, last_event_id, after)
+
+
+@plans.get(
+    "/{plan_id}/events",
+    name="get_events",
+    response_class=Response,
+    responses=_described(
+        "part",
+        "a phase, a problem with how many have ended, or the plan without its problems",
+        "the problem's number among those that have ended",
+        "Events `phase`, `part` and `end`",
+    ),
+)
+async def get_events_of_plan(
+    plan_id: PlanId,
+    services: ServicesDep,
+    after: Number = None,
+    last_event_id: LastEventId = None,
+) -> Response:
+    """Server-sent events of a plan: each problem once its job has ended, phases, and its end.
+
+    Problems come in one order for all who follow, whatever clocks say.
+
+    A stream that is broken off goes on after the problem that `Last-Event-ID` names, or `after`
+    where there is no such header. After `end` the stream closes. A stream is closed after an
+    hour, and when the service stops: whoever has seen no `end` opens another.
+    """
+    return await _stream(services, ("plan", plan_id), model_jobs.get_plan, last_event_id, after)
+
+
+async def _stream(
+    services: Services,
+    source: Source,
+    get: Callable[[Session, int], object],
+    *cursors: int | None,
+) -> Response:
+    """Stream the events after the first cursor that is given, of what `get` finds."""
+
+    def require() -> None:
+        with services.reading() as session:
+            get(session, source[1])
+
     services.feeds.require_room()
-    exists = partial(services.lanes.reads.run, partial(_require_job, services, job_id))
-    await services.feeds.require(job_id, exists)
-    known = next((one for one in (last_event_id, after) if one is not None), -1)
-    return EventSourceResponse(services.feeds.follow(job_id, known), headers=HEADERS)
-
-
-def _require_job(services: Services, job_id: int) -> None:
-    with services.reading() as session:
-        queue.get(session, job_id)
+    await services.feeds.require(source, partial(services.lanes.reads.run, require))
+    known = next((one for one in cursors if one is not None), -1)
+    return EventSourceResponse(services.feeds.follow(source, known), headers=HEADERS)

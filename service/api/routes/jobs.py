@@ -83,7 +83,7 @@ def list_jobs(
         more = page[-1].id if len(found) > limit else None
         return {
             **listed("jobs", page, lambda job: job_json(session, job), JobView),
-            "next": _next("/v1/jobs", more, limit, state),
+            "next": next_page("/v1/jobs", more, limit, state),
         }
 
 
@@ -130,7 +130,7 @@ def list_trials(
         more = page[-1].number if len(found) > limit else None
         return {
             **listed("trials", page, trial_json, TrialView),
-            "next": _next(f"/v1/jobs/{job_id}/trials", more, limit, state),
+            "next": next_page(f"/v1/jobs/{job_id}/trials", more, limit, state),
         }
 
 
@@ -202,7 +202,8 @@ def _ending(services: Services, job_id: int) -> JSONResponse:
         return JSONResponse(result_json(session, stored, services.toolchain, in_full=True))
 
 
-def _next(path: str, cursor: int | None, limit: int, state: str | None) -> str | None:
+def next_page(path: str, cursor: int | None, limit: int, state: str | None) -> str | None:
+    """Return the path of the page after a row; None where there is none."""
     if cursor is None:
         return None
     query = {"cursor": cursor, "limit": limit, **({"state": state} if state else {})}

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import JSONResponse
-from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import ModuleError, UnsupportedError
 from tilewise.kernels.mlir.frontend.graph import Imported, why_none
@@ -15,20 +14,17 @@ from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.search.records import TuneRequest
 from tilewise.service.api.access import caller_of, request_id_of
 from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.model_documents import MODELS, model_json
 from tilewise.service.api.problem_details import responses
 from tilewise.service.api.requests import Tuning
 from tilewise.service.api.routes.jobs import LARGEST_ID
 from tilewise.service.api.routes.modules import BODY, given, imported_of
 from tilewise.service.api.schemas import NetworkView, UnfinishedView
 from tilewise.service.api.services import Services, ServicesDep
-from tilewise.service.db import models
-from tilewise.service.jobs import networks
-from tilewise.service.jobs.networks import Part
+from tilewise.service.jobs import model_jobs
 from tilewise.service.jobs.queue import Submitter
 
-PATH = "/v1/models"
-
-router = APIRouter(prefix=PATH, tags=["models"])
+router = APIRouter(prefix=MODELS, tags=["models"])
 
 ModelId = Annotated[int, Path(ge=1, le=LARGEST_ID)]
 
@@ -74,7 +70,7 @@ async def post_model(
 def get_model(model_id: ModelId, services: ServicesDep) -> dict[str, Any]:
     """A model, with the state of each of its problems."""
     with services.reading() as session:
-        return _described(session, networks.get(session, model_id))
+        return model_json(session, model_jobs.get_model(session, model_id))
 
 
 def _ask(
@@ -94,8 +90,8 @@ def _ask(
         services.check_memory(problem)
         _check_covered(problem, canonical)
     with services.writing() as session:
-        made = networks.ask(session, module, canonical, request, services.toolchain, by)
-        answer = _described(session, made)
+        made = model_jobs.ask_to_tune(session, module, canonical, request, services.toolchain, by)
+        answer = model_json(session, made)
     view = NetworkView.model_validate(answer).model_dump(mode="json")
     return JSONResponse(view, HTTPStatus.ACCEPTED, headers={"Location": answer["links"]["self"]})
 
@@ -106,41 +102,3 @@ def _check_covered(problem: Problem, target: str) -> None:
         check_covered(problem, target)
     except UnsupportedError as error:
         raise ModuleError(f"{error}; a target cpu:NAME tunes all of the module") from error
-
-
-def _described(session: Session, network: models.Network) -> dict[str, Any]:
-    parts = networks.parts(session, network)
-    return {
-        "id": network.id,
-        "state": networks.state_of(parts),
-        "sha256": network.sha256,
-        "target": network.target,
-        "toolchain": network.toolchain.identity,
-        "cache": network.cache,
-        "accuracy": networks.accuracy_of(network),
-        "trials": network.trials,
-        "problems": [_part(part) for part in parts],
-        "skipped": network.skipped,
-        "time_us": _time_us(parts),
-        "created": network.created_at,
-        "links": {"self": f"{PATH}/{network.id}"},
-    }
-
-
-def _part(part: Part) -> dict[str, Any]:
-    return {
-        **part.found,
-        "key": parse_problem(part.found["problem"]).key,
-        "state": part.state,
-        "job": part.job,
-        "time_us": None if part.schedule is None else part.schedule.time_us,
-    }
-
-
-def _time_us(parts: list[Part]) -> float | None:
-    total = 0.0
-    for part in parts:
-        if part.schedule is None:
-            return None
-        total += int(part.found["count"]) * part.schedule.time_us
-    return total

@@ -4,6 +4,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.problem import parse_problem
+from tilewise.search.records import TuneRequest
 from tilewise.service.archive.lines import (
     MachineLine,
     ModelLine,
@@ -14,6 +15,8 @@ from tilewise.service.archive.lines import (
 from tilewise.service.archive.merging.merged import Merged, Numbers
 from tilewise.service.db import models
 from tilewise.service.db.rows import problem_row, toolchain_row
+from tilewise.service.jobs.model_jobs import end_at_once, model_job
+from tilewise.service.jobs.queue import Submitter
 from tilewise.service.results import suites
 
 _FACTS = (
@@ -71,14 +74,21 @@ def add_suite(session: Session, line: SuiteLine, merged: Merged, target: str) ->
 
 def add_model(session: Session, line: ModelLine, numbers: Numbers, merged: Merged) -> None:
     """Take in a model, which its module and the moment name."""
-    known = select(models.Network.id).where(
-        models.Network.sha256 == line.sha256,
-        models.Network.target == line.target,
-        models.Network.created_at == line.created_at,
+    known = (
+        select(models.Network.id)
+        .join(models.Network.job)
+        .where(
+            models.Network.sha256 == line.sha256,
+            models.Job.target == line.target,
+            models.Job.created_at == line.created_at,
+        )
     )
     is_new = session.scalar(known.limit(1)) is None
     if is_new:
-        values = line.model_dump(exclude={"toolchain"})
-        toolchain_id = numbers.toolchains[line.toolchain]
-        session.add(models.Network(**values, toolchain_id=toolchain_id))
+        request, toolchain_id = TuneRequest(cache=line.cache), numbers.toolchains[line.toolchain]
+        job = model_job(request, line.target, toolchain_id, Submitter())
+        job.trials = line.trials
+        end_at_once(job, line.created_at)
+        own = {"sha256": line.sha256, "problems": line.problems, "skipped": line.skipped}
+        session.add(models.Network(job=job, **own))
     merged.count("models", is_new=is_new)

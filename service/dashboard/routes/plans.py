@@ -9,16 +9,17 @@ from fastapi.responses import RedirectResponse
 from tilewise.schema.modules import ModelPart, PlanVariant
 from tilewise.service.api.access import caller_of
 from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.model_documents import plan_head_json, plan_json
 from tilewise.service.api.routes.jobs import LARGEST_ID
-from tilewise.service.api.routes.plans.asking import PlanId
+from tilewise.service.api.routes.plans import PlanId
 from tilewise.service.api.schemas import PlanHeadView
 from tilewise.service.api.services import ServicesDep
 from tilewise.service.dashboard import plans, stored
 from tilewise.service.dashboard.rendering import PageRoute, page
 from tilewise.service.dashboard.routes.forms import SEE_OTHER
-from tilewise.service.db import models
-from tilewise.service.plans import asked, endings, rows
-from tilewise.service.plans.documents import head_json, plan_json
+from tilewise.service.db.models import Plan
+from tilewise.service.jobs import model_jobs
+from tilewise.service.jobs.plans import check
 from tilewise.service.results.readable import listed
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -33,9 +34,9 @@ def every_plan(
 ) -> Response:
     """Plans, newest first."""
     with services.reading() as session:
-        found = rows.newest(session, before=before, limit=stored.PAGE + 1)
+        found = model_jobs.newest_plans(session, before=before, limit=stored.PAGE + 1)
         page_of = found[: stored.PAGE]
-        shown = listed("plans", page_of, partial(head_json, session), PlanHeadView)
+        shown = listed("plans", page_of, partial(plan_head_json, session), PlanHeadView)
         more = page_of[-1].id if len(found) > stored.PAGE else None
     return page(request, "plans.html", **shown, more=more)
 
@@ -45,9 +46,9 @@ def every_plan(
 def one_plan(plan_id: PlanId, request: Request, services: ServicesDep) -> Response:
     """A plan: how far its problems are, then its times, its graph and its nodes."""
     with services.reading() as session:
-        row = rows.get(session, plan_id, models.Plan.plan, models.Plan.script)
-        if row.state == "done":
-            endings.check(row)
+        row = model_jobs.get_plan(session, plan_id, Plan.plan, Plan.script)
+        if row.job.state == "done":
+            check(row)
         found = plans.sound(plan_json(session, row))
         plan = None if found.plan is None else plans.plan_of(found.plan)
         hrefs = {} if plan is None else plans.schedule_pages(session, plan)
@@ -68,6 +69,6 @@ def one_plan(plan_id: PlanId, request: Request, services: ServicesDep) -> Respon
 def cancel(plan_id: PlanId, request: Request, services: ServicesDep) -> Response:
     """Call a plan off, as `DELETE /v1/plans/{id}` does."""
     with services.writing() as session:
-        asked.cancel(session, plan_id, caller_of(request).only_of)
+        model_jobs.cancel_plan(session, plan_id, caller_of(request).only_of)
     services.wake()
     return RedirectResponse(f"/plans/{plan_id}", SEE_OTHER)

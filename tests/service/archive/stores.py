@@ -22,12 +22,14 @@ from tilewise.service.archive.merging.merged import Merged
 from tilewise.service.archive.restore import restore
 from tilewise.service.archive.selection import Selection
 from tilewise.service.db import Sessions, make_engine, models, reading, tokens, writing
-from tilewise.service.db.base import Base
+from tilewise.service.db.base import Base, now
 from tilewise.service.db.rows import toolchain_row
 from tilewise.service.db.session import make_sessions
 from tilewise.service.host.machine import MachineInfo, examine_here
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease, queue
+from tilewise.service.jobs.model_jobs import end_at_once, model_job
+from tilewise.service.jobs.queue import Submitter
 from tilewise.service.results import history, suites
 from tilewise.service.runs.sql import SqlKeeper
 from tilewise.service.workers.job_run import run_job
@@ -203,13 +205,17 @@ def keep_secrets(sessions: Sessions) -> None:
         )
 
 
+def _model_job(session: Any) -> models.Job:
+    toolchain = toolchain_row(session, TOOLCHAIN)
+    return model_job(TuneRequest(trials=4), here().target, toolchain.id, Submitter())
+
+
 def _model(session: Any) -> models.Network:
+    job = _model_job(session)
+    end_at_once(job, now())
     return models.Network(
+        job=job,
         sha256="ab" * 32,
-        target=here().target,
-        toolchain=toolchain_row(session, TOOLCHAIN),
-        trials=4,
-        cache="hot",
         problems=[{"problem": PROBLEM, "count": 2, "where": ["main"]}],
         skipped=[{"op": "linalg.softmax", "reason": "no problem", "where": "main"}],
     )
@@ -217,13 +223,9 @@ def _model(session: Any) -> models.Network:
 
 def _plan(session: Any, job: int) -> models.Plan:
     return models.Plan(
+        job=_model_job(session),
         sha256="cd" * 32,
         name="model.mlir",
-        target=here().target,
-        toolchain=toolchain_row(session, TOOLCHAIN),
-        trials=4,
-        seed=0,
-        cache="hot",
         layouts="all",
         problems=[{"problem": PROBLEM, "count": 2, "where": ["main"], "job": job}],
         variants=[],

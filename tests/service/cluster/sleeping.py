@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from tilewise.service.plans.child import ORDER
+from tilewise.service.cluster.task import ORDER
 
 if __name__ == "__main__":
     Path((Path(sys.argv[1]) / ORDER).read_text()).write_text(str(os.getpid()))

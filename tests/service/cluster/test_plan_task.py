@@ -4,7 +4,7 @@ import psutil
 from distributed import Client
 
 from tests.service.processes import wait_until
-from tilewise.service.cluster.plans.task import make_plan
+from tilewise.service.cluster.task import make_plan
 
 
 def test_a_plan_that_is_cancelled_is_not_made_any_further(tmp_path):

@@ -24,15 +24,14 @@ from tilewise.search.networks.plan import (
     Totals,
 )
 from tilewise.search.networks.variants import plain
-from tilewise.service.cluster.plans import giving
-from tilewise.service.cluster.plans.giving import MOST_MISSED
+from tilewise.service.cluster import planning
+from tilewise.service.cluster.planning import MOST_MISSED
 from tilewise.service.db import models, reading, writing
 from tilewise.service.db.base import now
 from tilewise.service.errors import UnreachableError
-from tilewise.service.leases.table import LEASE
-from tilewise.service.plans import asked, lease, orders
-from tilewise.service.plans.making import Made, Packed
-from tilewise.service.plans.orders import Order
+from tilewise.service.jobs import claims, model_jobs, plans
+from tilewise.service.jobs.lease import LEASE
+from tilewise.service.jobs.plans import Made, Order, Packed
 
 
 def planned():
@@ -168,14 +167,14 @@ def test_what_cannot_be_planned_fails_and_deaths_are_counted(driver, cluster, re
 def test_a_plan_that_cannot_be_given_fails_and_holds_up_no_other(
     driver, cluster, ready, plan, look, monkeypatch
 ):
-    second, read = plan(name="other.mlir"), orders.read
+    second, read = plan(name="other.mlir"), plans.read_order
 
     def refuse(session, number):
         if number == ready:
             raise ScheduleError("step 1 cannot be read")
         return read(session, number)
 
-    monkeypatch.setattr(orders, "read", refuse)
+    monkeypatch.setattr(plans, "read_order", refuse)
     made = driver()
     cluster.join(FIRST)
     made.tick()
@@ -219,12 +218,12 @@ def test_a_worker_that_leaves_and_a_driver_that_stops_give_plans_back(
 def test_a_plan_that_is_cancelled_is_taken_from_its_worker(
     driver, cluster, ready, sessions, look, monkeypatch
 ):
-    monkeypatch.setattr(giving, "BEAT_S", 0.0)
+    monkeypatch.setattr(planning, "BEAT_S", 0.0)
     made = driver()
     cluster.join(FIRST)
     made.tick()
     with writing(sessions) as session:
-        asked.cancel(session, ready)
+        model_jobs.cancel_plan(session, ready)
     made.tick()
     (task,) = cluster.plans
     assert task.is_cancelled and not made._plans.busy
@@ -239,7 +238,7 @@ def test_of_two_drivers_one_makes_a_plan(driver, cluster, ready, sessions, look)
     second.tick()
     assert len(cluster.plans) == 1
     with writing(sessions) as session:
-        session.get_one(models.Plan, ready).heartbeat_at = now() - 2 * LEASE
+        session.get_one(models.Plan, ready).job.heartbeat_at = now() - 2 * LEASE
     second.tick()
     assert len(cluster.plans) == 2, "the first has been silent for long"
     cluster.plans[0].end(to_json(Made(PLAN, Packed(error="late"))))
@@ -258,14 +257,14 @@ def test_a_worker_that_makes_a_plan_gets_nothing_from_another_driver(
     first.tick()
     (task,) = cluster.plans
     with reading(sessions) as session:
-        assert lease.makers(session) == {ready: cluster.present[FIRST].owner}
+        assert model_jobs.planning(session) == {ready: cluster.present[FIRST].owner}
     submit(f"{PROBLEM},batch=2")
     second.tick()
     assert not cluster.tasks
     task.end(MADE)
     first._plans.settle()
     with reading(sessions) as session:
-        assert lease.makers(session) == {}
+        assert model_jobs.planning(session) == {}
     second.tick()
     assert [one.offer.worker for one in cluster.tasks] == [FIRST]
 
@@ -275,18 +274,18 @@ def test_a_plan_that_nobody_can_make_fails_in_the_end(plan, submit, run, session
 
     def note(*served):
         with writing(sessions) as session:
-            return lease.note_unserved(session, served, hour)
+            return claims.note_unserved(session, served, hour)
 
     assert note() == 0 and look(number).unserved_since is None, "its job waits"
     run(submit())
     with writing(sessions) as session:  # as where the service was stopped for long
-        session.execute(text("UPDATE plans SET created_at = '2020-01-01 00:00:00'"))
+        session.execute(text("UPDATE jobs SET created_at = '2020-01-01 00:00:00'"))
         session.execute(text("UPDATE jobs SET finished_at = '2020-01-01 00:00:00'"))
     assert note() == 0 and look(number).unserved_since is not None
     assert note((machine.target, TOOLCHAIN)) == 0 and look(number).unserved_since is None
     assert note() == 0
     with writing(sessions) as session:
-        session.get_one(models.Plan, number).unserved_since = now() - 2 * hour
+        session.get_one(models.Plan, number).job.unserved_since = now() - 2 * hour
     assert note() == 1
     row = look(number)
     assert (row.state, row.error) == (
@@ -298,7 +297,7 @@ def test_a_plan_that_nobody_can_make_fails_in_the_end(plan, submit, run, session
 
 def test_a_plan_that_is_taken_waits_for_no_worker_any_more(driver, cluster, ready, sessions, look):
     with writing(sessions) as session:
-        session.get_one(models.Plan, ready).unserved_since = now() - timedelta(days=1)
+        session.get_one(models.Plan, ready).job.unserved_since = now() - timedelta(days=1)
     cluster.join(FIRST)
     driver().tick()
     assert (look(ready).state, look(ready).unserved_since) == ("running", None)

@@ -6,9 +6,12 @@ from typing import Any
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.plots.networks.made import attention, block
 from tilewise.search.networks.plan import Plan
+from tilewise.search.records import TuneRequest
 from tilewise.service.db import Sessions, models, writing
 from tilewise.service.db.rows import toolchain_row
-from tilewise.service.plans.digests import digest
+from tilewise.service.jobs.model_jobs import model_job
+from tilewise.service.jobs.plans import digest
+from tilewise.service.jobs.queue import Submitter
 
 PROOF = {"max_error": 1e-6, "tolerance": 1e-5, "mlir": "iree-base-compiler 3.13.0",
          "packs": 0, "unpacks": 1, "reshapes": 1, "weights": 3}  # fmt: skip
@@ -28,13 +31,18 @@ def store_plan(
         "totals": plan.to_json()["totals"], "proof": PROOF, "script": "// a script",
     }  # fmt: skip
     now = datetime.now(UTC)
+    values = {
+        "sha256": "0" * 64, "name": "model.mlir", "target": "cpu:znver5,threads=1", "cache": "hot",
+        "layouts": "all", "problems": unique, "variants": [], "skipped": [], "state": "done",
+        "created_at": now - timedelta(minutes=9), "finished_at": now, **told, **columns,
+    }  # fmt: skip
+    of_job = models.Job.__table__.columns.keys()
     with writing(sessions) as session:
-        made = models.Plan(**{
-            "sha256": "0" * 64, "name": "model.mlir", "target": "cpu:znver5,threads=1",
-            "toolchain": toolchain_row(session, toolchain), "trials": 8, "seed": 0, "cache": "hot",
-            "layouts": "all", "problems": unique, "variants": [], "skipped": [], "state": "done",
-            "created_at": now - timedelta(minutes=9), "finished_at": now, **told, **columns,
-        })  # fmt: skip
+        toolchain_id = toolchain_row(session, toolchain).id
+        job = model_job(TuneRequest(trials=8), values["target"], toolchain_id, Submitter())
+        made = models.Plan(job=job)
+        for name, value in values.items():
+            setattr(job if name in of_job else made, name, value)
         session.add(made)
         session.flush()
         made.digest = digest(made, made.plan, made.script)

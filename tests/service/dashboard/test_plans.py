@@ -222,13 +222,20 @@ DAMAGES = [
 ]
 
 
+def damage_of(number: int, damage: str) -> str:
+    """Return a statement that damages a plan, or its job where the column is the job's."""
+    if damage.startswith("created_at"):
+        return f"UPDATE jobs SET {damage} WHERE id = (SELECT job_id FROM plans WHERE id = {number})"
+    return f"UPDATE plans SET {damage} WHERE id = {number}"
+
+
 def test_a_damaged_row_costs_no_more_than_itself(client: TestClient, sessions: Sessions) -> None:
     running = {"state": "running", "phase": "proving", "owner": "host/1/1"}
     numbers = [store_plan(sessions, block(f"{i}.mlir"), **running) for i in range(len(DAMAGES))]
     sound = store_plan(sessions, block())
     for number, damage in zip(numbers, DAMAGES, strict=True):
         with writing(sessions) as session:
-            session.connection().exec_driver_sql(f"UPDATE plans SET {damage} WHERE id = {number}")
+            session.connection().exec_driver_sql(damage_of(number, damage))
         answer = client.get(f"/plans/{number}")
         assert answer.status_code == 500 and "damaged" in answer.text, damage
         assert "the service failed" not in answer.text, damage

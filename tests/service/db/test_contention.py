@@ -14,8 +14,7 @@ from tilewise.service.db import make_engine, models, reading, writing
 from tilewise.service.db.session import make_sessions
 from tilewise.service.errors import BusyError, UndoneError
 from tilewise.service.host.process_identity import me
-from tilewise.service.jobs import claims, queue
-from tilewise.service.plans import asked
+from tilewise.service.jobs import claims, model_jobs, queue
 
 
 @pytest.fixture
@@ -150,7 +149,7 @@ def test_options_of_the_url_win(url):
 
 def test_two_requests_of_one_key_are_one_plan(client, sessions, monkeypatch):
     """Both have found nothing by the key when they begin to ask."""
-    meet_at(monkeypatch, asked, "ask")
+    meet_at(monkeypatch, model_jobs, "ask_to_plan")
     assert_one_plan(client, sessions, {"Idempotency-Key": "one"})
     with reading(sessions) as session:
         assert session.query(models.IdempotencyKey).count() == 1

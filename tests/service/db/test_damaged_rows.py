@@ -13,8 +13,8 @@ from tilewise.service import faults
 from tilewise.service.db import make_engine, models, reading, writing
 from tilewise.service.host.process_identity import is_dead, me
 from tilewise.service.jobs import claims, lease, queue
+from tilewise.service.jobs.lease import LEASE
 from tilewise.service.jobs.trial_store import SqlTrialStore
-from tilewise.service.leases.table import LEASE
 from tilewise.service.results.schedules import find_schedule
 
 OTHER = PROBLEM + ",bias"

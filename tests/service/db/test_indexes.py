@@ -12,7 +12,7 @@ from benchmarks.serving.populated import TARGET, TOOLCHAINS, Sizes, populate, pr
 from tests.service import statements
 from tilewise.search.records import TuneRequest
 from tilewise.service.api import documents, files
-from tilewise.service.api.events.encoding import read_news
+from tilewise.service.api.events.news import read_news
 from tilewise.service.db import make_engine, schema, tokens
 from tilewise.service.db.base import Base
 from tilewise.service.db.session import make_sessions, write_connection
@@ -77,10 +77,11 @@ ASKED = {
         lambda s: lease.holds(s, Lease(1, "elsewhere:1:1", 1)),
         "jobs USING INTEGER PRIMARY KEY"),
     "jobs of other toolchains": (
-        lambda s: lease.retire(s, (TARGET,), "another"),
+        lambda s: claims.retire(s, (TARGET,), "another"),
         "jobs USING INDEX ix_jobs_state"),
     "events": (
-        lambda s: read_news(s, 1, None), "trials USING COVERING INDEX sqlite_autoindex_trials"),
+        lambda s: read_news(s, ("job", 1), None),
+        "trials USING COVERING INDEX sqlite_autoindex_trials"),
     "a token": (lambda s: tokens.find(s, "x"), "tokens USING INDEX sqlite_autoindex_tokens"),
     "a look-up with files": (
         lambda s: files.look_up(

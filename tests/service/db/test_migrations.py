@@ -13,6 +13,7 @@ from sqlalchemy import CheckConstraint, String, inspect, select
 
 from tests.service import fakes
 from tests.service.conftest import TOOLCHAIN
+from tests.service.db.released import dumps
 from tests.service.db.test_database import file_of
 from tests.service.plan_rows import wanted
 from tilewise.migrations.views import v0018
@@ -20,8 +21,8 @@ from tilewise.migrations.views.replacing import replaced
 from tilewise.service.db import make_engine, models, reading, schema, writing
 from tilewise.service.db.base import Base
 from tilewise.service.db.session import write_connection
+from tilewise.service.jobs import model_jobs
 from tilewise.service.jobs.queue import Submitter
-from tilewise.service.plans import asked
 from tilewise.service.runs import offers
 
 OTHER = "matmul:m=8,n=8,k=8,dtype=f32"
@@ -180,6 +181,9 @@ def ids(rows):
 def kept(rows, below, revision):
     """Of `rows` what the step below `revision` can hold."""
     found = without_cold(rows) if revision == "0003" else rows
+    if revision == "0021":
+        keys = [{"plan_id": None, **row} for row in found["idempotency_keys"]]
+        found = {**found, "idempotency_keys": keys}
     return {
         table: [{name: row[name] for name in below[table][0]} for row in found[table]]
         for table in below
@@ -276,6 +280,54 @@ def test_a_database_of_0010_gets_views_with_the_seconds_of_their_moments(url, tu
         assert set(found.all()) == {(1769860800, 1769864399.999653)}
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_going_down_from_0021_and_up_again_keeps_models_and_plans(kind, request, tmp_path):
+    """A store with plans in each state, a model, and a key whose request was answered by a plan."""
+    url = f"sqlite:///{tmp_path / 'new.db'}"
+    if kind == "postgresql":
+        url = request.getfixturevalue("new_postgresql")()
+    dumps.load(url, "0020")
+    fill_plans(url)
+    before = dumps.tables_of(url)
+    for _twice in range(2):
+        dumps.migrate(url, command.upgrade, "0021")
+        above = dumps.tables_of(url)
+        models_of = {row["id"]: row for row in above["jobs"] if row["kind"] == "model"}
+        assert len(models_of) == len(before["plans"]) + len(before["networks"])
+        for table in ("plans", "networks"):
+            for old, new in zip(before[table], above[table], strict=True):
+                job = models_of[new["job_id"]]
+                assert {name: {**job, **new}[name] for name in old} == old
+        (done,) = (row for row in above["plans"] if row["script"])
+        assert [row["job_id"] for row in above["idempotency_keys"]] == [None, done["job_id"]]
+        dumps.migrate(url, command.downgrade, "0020")
+        assert dumps.tables_of(url) == before
+
+
+def fill_plans(url):
+    """Add plans in other states beside the one that waits, one of them with a result."""
+    engine = make_engine(url)
+    with engine.begin() as connection:
+        names = [column["name"] for column in inspect(connection).get_columns("plans")]
+        same = ", ".join(name for name in names if name not in ("id", "state", "owner", "name"))
+        for state in ("running", "done", "failed", "cancelled"):
+            connection.exec_driver_sql(
+                f"INSERT INTO plans ({same}, state, owner, name) SELECT {same}, '{state}', "
+                f"'host:1:1', '{state}.mlir' FROM plans WHERE state = 'queued'"
+            )
+        connection.exec_driver_sql(
+            "UPDATE plans SET script = 'module {}', script_error = 'none', error = 'x', worker = "
+            "'host:2:2', epoch = 3, crashes = 2, phase = 'proving', heartbeat_at = created_at, "
+            "started_at = created_at, finished_at = created_at WHERE state = 'done'"
+        )
+        connection.exec_driver_sql(
+            "INSERT INTO idempotency_keys (subject, key, request, plan_id, created_at) "
+            "SELECT subject, 'of a plan', request, (SELECT id FROM plans WHERE state = 'done'), "
+            "created_at FROM idempotency_keys"
+        )
+    engine.dispose()
+
+
 @pytest.mark.parametrize("running", [None, 5])
 def test_of_equal_plans_an_upgrade_keeps_the_first_or_the_one_that_runs(url, plan, look, running):
     """A server made two where two asked at one moment, before 0016."""
@@ -317,7 +369,7 @@ def test_older_code_keeps_the_offers_of_leaders_and_loses_those_of_helpers(url, 
 def test_a_cancelled_plan_is_a_failed_one_to_older_code(url, sessions, plan, look):
     number = plan()
     with writing(sessions) as session:
-        asked.cancel(session, number)
+        model_jobs.cancel_plan(session, number)
     with write_connection(make_engine(url, foreign_keys=False)) as connection:
         command.downgrade(schema.alembic_config(connection), "0015")
     schema.upgrade(url)
@@ -327,7 +379,9 @@ def test_a_cancelled_plan_is_a_failed_one_to_older_code(url, sessions, plan, loo
 def test_older_code_is_not_left_a_plan_that_must_be_strict(url, sessions, machine, plan, look):
     first = plan()
     with writing(sessions) as session:
-        strict = asked.ask(session, wanted(machine.target, "strict"), TOOLCHAIN, Submitter()).id
+        strict = model_jobs.ask_to_plan(
+            session, wanted(machine.target, "strict"), TOOLCHAIN, Submitter()
+        ).id
     with write_connection(make_engine(url, foreign_keys=False)) as connection:
         command.downgrade(schema.alembic_config(connection), "0016")
     schema.upgrade(url)

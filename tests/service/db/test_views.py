@@ -11,7 +11,7 @@ from tilewise.service.db import make_engine, schema
 from tilewise.service.db.session import write_connection
 from tilewise.service.db.views import VIEWS, View
 from tilewise.service.jobs import registry
-from tilewise.service.leases.table import MOST_CRASHES
+from tilewise.service.jobs.lease import MOST_CRASHES
 
 NOW_OF = {"age_s", "seen_age_s", "heartbeat_age_s", "elapsed_s", "waited_s"}  # may pass meanwhile
 SQLITE = {"text": str, "integer": int, "number": float, "boolean": int, "moment": str}

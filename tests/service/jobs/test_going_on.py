@@ -8,8 +8,8 @@ from tilewise.service.api.documents import job_json
 from tilewise.service.db import models, reading, writing
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease, queue
+from tilewise.service.jobs.lease import LEASE
 from tilewise.service.jobs.trial_store import SqlTrialStore
-from tilewise.service.leases.table import LEASE
 
 
 def job(sessions, job_id):

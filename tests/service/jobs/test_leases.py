@@ -21,7 +21,7 @@ from tilewise.service.errors import LeaseLostError
 from tilewise.service.host.process_identity import is_dead, me
 from tilewise.service.jobs import claims, lease, queue
 from tilewise.service.jobs.events import note_phase
-from tilewise.service.leases.table import LEASE, MOST_CRASHES
+from tilewise.service.jobs.lease import LEASE, MOST_CRASHES
 
 ELSEWHERE = "another-host:1:1"
 
@@ -117,7 +117,7 @@ def test_what_changed_after_it_was_read_is_not_claimed(sessions, submit, change,
         change(session, job_id)
     with writing(sessions) as session:
         session.add(seen)
-        assert not lease._take(session, seen, me())
+        assert not lease.take(session, seen, me())
     assert row(sessions, job_id).owner == owner
 
 
@@ -153,7 +153,7 @@ def test_a_job_whose_owner_has_shown_itself_meanwhile_is_not_claimed(sessions, s
         lease.beat(session, held)
     with writing(sessions) as session:
         session.add(seen)
-        assert lease._take(session, seen, me()) is None
+        assert lease.take(session, seen, me()) is None
         assert lease.holds(session, held)
 
 
@@ -167,7 +167,7 @@ def test_a_job_of_a_dead_owner_goes_to_one_heir(sessions, submit):
         assert lease.claim_one(session, job_id, "a-third-host:1:1")
     with writing(sessions) as session:
         session.add(seen)
-        assert not lease._take(session, seen, me())
+        assert not lease.take(session, seen, me())
     assert row(sessions, job_id).owner == "a-third-host:1:1"
 
 
@@ -419,7 +419,7 @@ def test_time_after_the_last_sign_of_an_owner_is_not_counted(claim, submit, sess
 def test_jobs_of_a_former_toolchain_are_retired(sessions, submit, machine):
     old, new = submit(toolchain="former"), submit()
     with writing(sessions) as session:
-        assert lease.retire(session, machine.targets, TOOLCHAIN) == 1
+        assert claims.retire(session, machine.targets, TOOLCHAIN) == 1
     assert (row(sessions, old).state, row(sessions, old).complete) == ("failed", False)
     assert "toolchain former, which changed; ask again" in row(sessions, old).error
     assert row(sessions, new).state == "queued"
@@ -430,5 +430,5 @@ def test_a_job_of_a_former_toolchain_that_somebody_runs_is_not_retired(sessions,
     with writing(sessions) as session:
         assert lease.claim_one(session, old, me())
     with writing(sessions) as session:
-        assert lease.retire(session, machine.targets, TOOLCHAIN) == 0
+        assert claims.retire(session, machine.targets, TOOLCHAIN) == 0
     assert row(sessions, old).state == "running"

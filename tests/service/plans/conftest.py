@@ -26,9 +26,12 @@ def start(
     started: list[Pool] = []
 
     def make(maker: str = "make", workers: int = 1) -> Pool:
-        arguments = ("--tuner=tests.service.fakes:tune", "--prover=tests.service.fakes:prove")
-        of_plans = (f"--maker=tests.service.plans.makers:{maker}",)
-        work = Work(machine.targets, TOOLCHAIN, workers, arguments, of_plans)
+        arguments = (
+            "--tuner=tests.service.fakes:tune",
+            "--prover=tests.service.fakes:prove",
+            f"--planner=tests.service.plans.makers:{maker}",
+        )
+        work = Work(machine.targets, TOOLCHAIN, workers, arguments)
         started.append(Pool(sessions, url, work, poll_s=0.05))
         started[-1].start()
         return started[-1]

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from tilewise.service.errors import PlanError
-from tilewise.service.plans.making import CHOOSING, PROVING, Made, Packed
+from tilewise.service.jobs.plans import CHOOSING, PROVING, Made, Packed
 
 LOG = "TEST_PLANS_LOG"
 PLAN = {

@@ -8,14 +8,13 @@ from datetime import timedelta
 import pytest
 
 from tests.service.conftest import PROBLEM
-from tilewise.service.api.events.encoding import Told
-from tilewise.service.api.events.plans import PlanNewsReader
+from tilewise.service.api.events.news import News, NewsReader
 from tilewise.service.api.lanes import Lane
 from tilewise.service.db import models, reading, writing
 from tilewise.service.db.base import now
 from tilewise.service.errors import DamagedError
-from tilewise.service.plans import asked, numbering, rows
-from tilewise.service.plans.parts import parts_of
+from tilewise.service.jobs import model_jobs, parts
+from tilewise.service.jobs.parts import parts_of
 
 OTHERS = [f"matmul:m={m},n=48,k=32,dtype=f32" for m in (65, 66, 67)]
 YEAR = timedelta(days=365)
@@ -23,7 +22,7 @@ YEAR = timedelta(days=365)
 
 @pytest.fixture
 def wide(plan, submit, sessions) -> int:
-    """The number of a plan of four problems, whose jobs are 1 to 4."""
+    """The number of a plan of four problems, whose jobs are 1 and 3 to 5."""
     number = plan()
     jobs = {problem: submit(problem) for problem in OTHERS}
     with writing(sessions) as session:
@@ -49,14 +48,14 @@ def told(sessions):
     """The problems that a plan tells after a number, each with its number; of a new process."""
 
     def of(number, after=-1):
-        reader = PlanNewsReader(Lane("reads", 1), sessions)
-        (news,) = asyncio.run(reader.every({number: after})).values()
-        assert isinstance(news, Told) and news.is_settled
-        found = [json.loads(re.findall(rb"data: (.*)", event)[0]) for _, event in news.trials]
-        assert [one["done"] - 1 for one in found] == [number for number, _ in news.trials]
+        reader = NewsReader(Lane("reads", 1), sessions)
+        (news,) = asyncio.run(reader.every({("plan", number): after})).values()
+        assert isinstance(news, News) and news.is_settled
+        found = [json.loads(re.findall(rb"data: (.*)", event)[0]) for _, event in news.parts]
+        assert [one["done"] - 1 for one in found] == [number for number, _ in news.parts]
         assert all(one["total"] == 4 for one in found)
         return [
-            (number, one["problem"]) for (number, _), one in zip(news.trials, found, strict=True)
+            (number, one["problem"]) for (number, _), one in zip(news.parts, found, strict=True)
         ]
 
     return of
@@ -64,23 +63,23 @@ def told(sessions):
 
 def test_what_ends_later_has_a_later_number_whatever_its_clock_says(wide, end, told):
     assert told(wide) == []
-    end(3, YEAR)
+    end(4, YEAR)
     assert told(wide) == [(0, OTHERS[1])]
-    end(2, -YEAR)
+    end(3, -YEAR)
     first = [(0, OTHERS[1]), (1, OTHERS[0])]
     assert told(wide) == first
-    end(4, -2 * YEAR)
+    end(5, -2 * YEAR)
     end(1)
     assert told(wide, 1) == [(2, PROBLEM), (3, OTHERS[2])], "told at once: in the plan's order"
     assert told(wide) == [*first, (2, PROBLEM), (3, OTHERS[2])]
 
 
 def test_numbers_outlive_a_cancellation_and_go_with_their_plan(wide, end, told, sessions):
-    end(4)
+    end(5)
     with writing(sessions) as session:
-        asked.cancel(session, wide)
+        model_jobs.cancel_plan(session, wide)
     assert told(wide) == [(0, OTHERS[2])]
-    end(2)
+    end(3)
     assert told(wide) == [(0, OTHERS[2]), (1, OTHERS[0])]
     with writing(sessions) as session:
         session.delete(session.get_one(models.Plan, wide))
@@ -89,14 +88,14 @@ def test_numbers_outlive_a_cancellation_and_go_with_their_plan(wide, end, told, 
 
 
 def test_of_two_processes_one_numbers(wide, end, told, sessions, monkeypatch):
-    end(2)
-    with writing(sessions) as session:
-        numbering.number(session, wide)
     end(3)
+    with writing(sessions) as session:
+        parts.number_ended(session, session.get_one(models.Plan, wide))
+    end(4)
     with monkeypatch.context() as patch:  # a process that has not seen the other's number
-        patch.setattr(numbering, "_places", lambda *_: {})
+        patch.setattr(parts, "_places", lambda *_: {})
         with writing(sessions) as session:
-            numbering.number(session, wide)
+            parts.number_ended(session, session.get_one(models.Plan, wide))
     assert told(wide) == [(0, OTHERS[0]), (1, OTHERS[1])]
 
 
@@ -104,6 +103,6 @@ def test_numbers_that_name_nothing_are_damage(wide, sessions):
     with writing(sessions) as session:
         session.add(models.PlanEnding(plan_id=wide, number=0, part=4))
     with reading(sessions) as session:
-        parts = parts_of(session, rows.get(session, wide))
+        found = parts_of(session, model_jobs.get_plan(session, wide))
         with pytest.raises(DamagedError, match="plan 1"):
-            numbering.numbered(session, wide, parts)
+            parts.numbered(session, wide, found)

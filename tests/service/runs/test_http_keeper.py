@@ -16,8 +16,8 @@ from tilewise.service.db import reading, writing
 from tilewise.service.errors import LeaseLostError, ServiceError, UnreachableError
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import queue
+from tilewise.service.jobs.lease import LEASE
 from tilewise.service.jobs.trial_store import SqlTrialStore
-from tilewise.service.leases.table import LEASE
 from tilewise.service.results.schedules import find_schedule
 from tilewise.service.runs import offers
 from tilewise.service.runs.calls import RunCalls

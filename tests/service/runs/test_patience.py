@@ -139,7 +139,7 @@ def test_who_was_cancelled_meanwhile_is_not_done(sessions, submit, run, monkeypa
         with writing(given) as session:
             if not tries:
                 tries.append(1)
-                lease.call_off(session.get_one(models.Job, job_id))
+                lease.call_off(session, session.get_one(models.Job, job_id))
                 session.commit()
                 raise AWAY
             yield session

@@ -15,8 +15,8 @@ from tilewise.service.api.documents import trial_json
 from tilewise.service.db import models, reading, writing
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import heartbeat, lease, queue
+from tilewise.service.jobs.lease import LEASE
 from tilewise.service.jobs.trial_store import SqlTrialStore
-from tilewise.service.leases.table import LEASE
 from tilewise.service.results.schedules import find_schedule
 from tilewise.service.results.scripts import find_script
 from tilewise.service.results.trials import find_trials

@@ -14,9 +14,8 @@ from tests.service.processes import wait_until
 from tilewise.service.db import make_engine, models, reading, writing
 from tilewise.service.errors import DatabaseError, OutageError
 from tilewise.service.jobs import claims, lease, queue
+from tilewise.service.jobs.lease import LEASE
 from tilewise.service.jobs.trial_store import SqlTrialStore
-from tilewise.service.leases.table import LEASE
-from tilewise.service.plans import lease as plans
 from tilewise.service.workers.endings import reason_of
 from tilewise.service.workers.pool import Pool, Work
 
@@ -100,11 +99,11 @@ def test_a_worker_that_cannot_be_started_is_tried_again(start, submit, job, monk
     job_id, failures = submit(), []
     spawn = Pool._spawn
 
-    def fail_once(pool, held):
+    def fail_once(pool, held, claimed):
         if not failures:
             failures.append(held.job_id)
             raise OSError("no memory")
-        return spawn(pool, held)
+        return spawn(pool, held, claimed)
 
     monkeypatch.setattr(Pool, "_spawn", fail_once)
     start("tune")
@@ -194,15 +193,15 @@ def test_what_nobody_foresaw_is_told_once_and_the_other_jobs_run(
     start, submit, job, monkeypatch, caplog
 ):
     bad, good = submit(), submit(PROBLEM + ",bias")
-    take, tries = lease._take, []
+    take, tries = lease.take, []
 
-    def fail(session, row, owner):
+    def fail(session, row, *owner):
         if row.id == bad:
             tries.append(row.id)
             raise RuntimeError("a cosmic ray")
-        return take(session, row, owner)
+        return take(session, row, *owner)
 
-    monkeypatch.setattr(lease, "_take", fail)
+    monkeypatch.setattr(claims, "take", fail)
     pool = start("tune")
     wait_until(lambda: job(good).state == "done")
     wait_until(lambda: len(tries) > 5)
@@ -244,7 +243,7 @@ def test_jobs_of_another_toolchain_are_retired_when_the_pool_starts(start, submi
 
 def test_a_busy_database_at_the_start_does_not_spare_them(start, submit, job, monkeypatch):
     old, calls = submit(toolchain="former"), []
-    retire = lease.retire
+    retire = claims.retire
 
     def busy_once(*arguments):
         calls.append(arguments)
@@ -252,7 +251,7 @@ def test_a_busy_database_at_the_start_does_not_spare_them(start, submit, job, mo
             raise DatabaseError("the database is locked")
         return retire(*arguments)
 
-    monkeypatch.setattr(lease, "retire", busy_once)
+    monkeypatch.setattr(claims, "retire", busy_once)
     start("tune")
     wait_until(lambda: job(old).state == "failed")
     assert len(calls) == 2
@@ -262,7 +261,7 @@ def test_jobs_start_though_others_cannot_be_retired(start, submit, job, monkeypa
     def fail(*_arguments):
         raise RuntimeError("a cosmic ray")
 
-    monkeypatch.setattr(lease, "retire", fail)
+    monkeypatch.setattr(claims, "retire", fail)
     job_id = submit()
     start("tune")
     wait_until(lambda: job(job_id).state == "done")
@@ -286,15 +285,17 @@ def test_a_pool_that_saw_an_outage_spares_the_silent_for_a_while(start, submit, 
     assert given[:4] == [False, False, True, True]
 
 
-def test_what_is_wrong_with_plans_keeps_no_job(start, submit, job, monkeypatch, caplog):
-    def refuse(*_arguments, **_options):
-        raise DatabaseError("no such table: plans")
+def test_what_is_wrong_with_a_plan_keeps_no_other_job(
+    start, plan, submit, job, monkeypatch, caplog
+):
+    def refuse(*_arguments):
+        raise RuntimeError("a cosmic ray")
 
-    monkeypatch.setattr(plans, "may_claim", refuse)
-    job_id = submit()
+    monkeypatch.setattr(claims, "is_tuned", refuse)
+    plan(), submit()
     start("tune")
-    wait_until(lambda: job(job_id).state == "done")
-    assert caplog.text.count("plans that wait: no such table") == 1
+    wait_until(lambda: job(1).state == "done")
+    assert caplog.text.count("job 2: it cannot be claimed: RuntimeError('a cosmic ray')") == 1
 
 
 def test_a_worker_that_has_lost_its_database_has_not_crashed(start, submit, job):

@@ -5,16 +5,15 @@ import json
 import random
 import threading
 import time
-from dataclasses import replace
 
 import pytest
 from sqlalchemy import event as sql_event
 
 from tests.service import fakes
-from tilewise.service.api.events import encoding
 from tilewise.service.api.events import feeds as module
+from tilewise.service.api.events import news
 from tilewise.service.api.events.feeds import Feeds
-from tilewise.service.api.events.reading import NewsReader
+from tilewise.service.api.events.news import NewsReader
 from tilewise.service.api.lanes import Lane
 from tilewise.service.db import models, reading, writing
 from tilewise.service.db.changes import Changes
@@ -30,7 +29,7 @@ class Stream:
     """One client's stream, parsed as it comes."""
 
     def __init__(self, feeds, job_id, after=-1):
-        self._source = feeds.follow(job_id, after)
+        self._source = feeds.follow(("job", job_id), after)
         self.last = after
 
     async def __aiter__(self):
@@ -105,7 +104,7 @@ async def watch(feeds, job_id, tears, rng):
 @pytest.mark.parametrize("kept", [4, 1024])
 def test_each_client_sees_every_trial_once_in_order(feeds_of, sessions, started, monkeypatch, kept):
     monkeypatch.setattr(module, "MOST_KEPT", kept)
-    monkeypatch.setattr(encoding, "PAGE", 7)
+    monkeypatch.setattr(news, "PAGE", 7)
     job_id, held = started
 
     async def steps():
@@ -177,11 +176,11 @@ def test_phases_are_told_as_they_change(feeds_of, sessions, started):
 def test_a_stream_shows_that_it_lives_and_ends_in_time(feeds_of, started):
     async def steps():
         feeds = feeds_of(heartbeat_s=0.02, longest_s=0.5)
-        return [raw async for raw in feeds.follow(started[0], -1)]
+        return [raw async for raw in feeds.follow(("job", started[0]), -1)]
 
     seen = asyncio.run(steps())
-    assert seen[0] == encoding.RETRY
-    assert seen.count(encoding.HEARTBEAT) >= 2
+    assert seen[0] == news.RETRY
+    assert seen.count(news.HEARTBEAT) >= 2
     assert not any(b"event: end" in raw for raw in seen), "the client opens another"
 
 
@@ -266,23 +265,22 @@ def test_a_job_whose_row_is_damaged_ends_its_own_streams_alone(feeds_of, session
     asyncio.run(steps())
 
 
-def test_a_thousand_new_streams_cost_one_read_of_what_they_missed(feeds_of, tuned):
+def test_a_thousand_new_streams_cost_one_read_of_what_they_missed(feeds_of, tuned, monkeypatch):
     """Each read takes a thread of the lane: a thousand of them starved all other requests."""
-    pages = []
+    pages, read_news = [], news.read_news
 
-    def counting(reader):
-        def read(session, job_id, after):
-            if after == -1:
-                pages.append(job_id)
-            return encoding.read_news(session, job_id, after)
+    def counting(session, source, after):
+        if after == -1:
+            pages.append(source)
+        return read_news(session, source, after)
 
-        return replace(reader, read=read)
+    monkeypatch.setattr(news, "read_news", counting)
 
     async def steps():
-        feeds = feeds_of(counting)
+        feeds = feeds_of()
 
         async def all_of_one():
-            await feeds.require(tuned, nothing)
+            await feeds.require(("job", tuned), nothing)
             return [name async for name, _ in Stream(feeds, tuned)]
 
         async def nothing():
@@ -299,7 +297,7 @@ def test_there_is_a_most_of_streams(feeds_of, started):
     async def steps():
         feeds = feeds_of(most_streams=1)
         feeds.require_room()
-        stream = feeds.follow(started[0], -1)
+        stream = feeds.follow(("job", started[0]), -1)
         await anext(stream)
         reading_on = asyncio.create_task(anext(stream))
         await asyncio.sleep(0.05)

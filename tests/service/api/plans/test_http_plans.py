@@ -20,8 +20,8 @@ from tilewise.service.app import create_app
 from tilewise.service.db import Sessions, tokens, writing
 from tilewise.service.host.machine import MachineInfo
 from tilewise.service.host.process_identity import me
-from tilewise.service.plans import endings, lease
-from tilewise.service.plans.making import Made, Packed
+from tilewise.service.jobs import claims, lease, plans
+from tilewise.service.jobs.plans import Made, Packed
 
 ADDRESS = "/v1/plans"
 
@@ -169,7 +169,7 @@ def test_a_plan_that_has_ended_cannot_be_called_off(
     client: TestClient, sessions: Sessions, ready: int
 ) -> None:
     with writing(sessions) as session:
-        session.execute(text("UPDATE plans SET state = 'failed'"))
+        session.execute(text("UPDATE jobs SET state = 'failed' WHERE kind = 'model'"))
     refused = client.delete(f"{ADDRESS}/{ready}")
     assert refused.status_code == 409
     assert refused.json()["detail"] == f"plan {ready} is failed and cannot be cancelled"
@@ -240,9 +240,9 @@ def test_texts_and_events_of_plans_that_have_ended(
     client: TestClient, sessions: Sessions, machine: MachineInfo, ready: int, plan: Any
 ) -> None:
     with writing(sessions) as session:
-        held = lease.claim(session, me(), machine.targets, TOOLCHAIN)
+        held = claims.claim(session, me(), machine.targets, TOOLCHAIN)
         assert held is not None
-        assert endings.done(session, held, Made(PLAN, Packed(error="nothing packs")))
+        assert plans.done(session, held, Made(PLAN, Packed(error="nothing packs")))
     refused = client.get(f"{ADDRESS}/{ready}/script")
     assert refused.status_code == 404
     assert refused.json()["detail"] == f"plan {ready} has no script: nothing packs"
@@ -258,8 +258,8 @@ def test_texts_and_events_of_plans_that_have_ended(
 
     failing = plan()
     with writing(sessions) as session:
-        held = lease.claim(session, me(), machine.targets, TOOLCHAIN)
-        assert held is not None and endings.failed(session, held, "no layer")
+        held = claims.claim(session, me(), machine.targets, TOOLCHAIN)
+        assert held is not None and lease.end(session, held, state="failed", error="no layer")
     for what in ("script", "runner"):
         gone = client.get(f"{ADDRESS}/{failing}/{what}")
         assert gone.status_code == 404 and gone.json()["detail"].endswith("it failed: no layer")

@@ -1,62 +1,98 @@
-"""Making a plan on a machine of its target: times taken, all chosen, the pack script proven.
+"""Make a plan on a machine of its target: take times, choose, prove the pack script.
 
-It loads compilers, and MLIR in children of its own; so it runs in a child of a worker.
+It loads compilers, and MLIR in children of its own, so it runs in a child of a worker: the process
+that has claimed the job (`run_claimed`), or where there is no database
+`python -m tilewise.service.workers.planning FOLDER`. Such a folder has the order as `order.json`
+and the module as `module.mlir`; `made.json` comes to it.
 """
 
+import argparse
+import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilewise.kernels.errors import CompilerAbsentError, ModuleError, ProofError
+from tilewise.kernels.errors import CompilerAbsentError, KernelsError, ModuleError, ProofError
 from tilewise.kernels.mlir.frontend.read import Limits
 from tilewise.kernels.quoting import one_line
+from tilewise.kernels.system.typed_json import from_json, to_json
 from tilewise.kernels.target import resolve
+from tilewise.search.errors import SearchError
 from tilewise.search.networks.costs import Timed
 from tilewise.search.networks.variants import Layout
-from tilewise.service.errors import PlanError
-from tilewise.service.plans.orders import Order
+from tilewise.service.db.session import Sessions, reading, writing
+from tilewise.service.errors import DamagedError, PlanError
+from tilewise.service.jobs import lease, plans
+from tilewise.service.jobs.heartbeat import Heartbeat
+from tilewise.service.jobs.lease import Lease
+from tilewise.service.jobs.plans import CHOOSING, PROVING, Made, Order, Packed
+from tilewise.service.runs.patience import patiently
 
 if TYPE_CHECKING:
     from tilewise.search.networks.costs import CopyTimes
     from tilewise.search.networks.pass_times import PassTimes
 
-log = logging.getLogger(__name__)
 Json = dict[str, Any]
 LIMITS = Limits(seconds=600.0, memory_bytes=8 << 30)
 """Of the child that packs a module, and of the one that runs it."""
 LONGEST = 1000  # characters of why there is no script
 
-CHOOSING, PROVING = "choosing", "proving"
-Tell = Callable[[str, Json | None], None]
-"""Told of a phase, and of the plan once it is chosen."""
+Note = Callable[[str, Json | None], None]
+"""Takes a phase that begins, and the plan once it is chosen."""
+
+log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Packed:
-    """What became of the pack script of a module.
+def run_claimed(
+    sessions: Sessions, held: Lease, make: Callable[[Order, bytes, Note], Made]
+) -> None:
+    """Make the plan of a claimed job and store it; a run that is interrupted gives the job back.
 
-    Attributes:
-        script: with its proof in its header; None where there is none.
-        proof: as the row of a plan has it.
-        error: why there is no script; None where there is one.
+    Args:
+        sessions: of the database.
+        held: the run's lease.
+        make: `make`, or what a test puts in its place.
+
+    Raises:
+        LeaseLostError: another run has the job.
+        DatabaseError: it is away for long.
     """
 
-    script: str | None = None
-    proof: Json | None = None
-    error: str | None = None
+    def read(_is_repeated: bool) -> tuple[Order, bytes]:
+        with reading(sessions) as session:
+            return plans.read_order(session, plans.of_job(session, held.job_id).id)
+
+    def note(phase: str, plan: Json | None) -> None:
+        plans.note(sessions, held, phase, plan)
+
+    def end(is_repeated: bool) -> bool:
+        with writing(sessions) as session:
+            if is_repeated and lease.has_left(session, held, state):
+                return True  # the answer alone was lost
+            if made is None:
+                return lease.end(session, held, state="failed", error=message)
+            return plans.done(session, held, made)
+
+    made: Made | None = None
+    message = ""
+    try:
+        with Heartbeat(sessions, held):
+            made = make(*patiently(read, held.name), note)
+    except (KernelsError, SearchError, PlanError, DamagedError) as error:
+        message = str(error)
+    except (KeyboardInterrupt, SystemExit):
+        with writing(sessions) as session:
+            lease.release(session, held)
+        raise
+    state = "failed" if made is None else "done"
+    is_ours = patiently(end, f"{held.name}, {state}")
+    log.info("%s", state if is_ours else "it was cancelled or taken over meanwhile")
 
 
-@dataclass(frozen=True)
-class Made:
-    """A plan that was made: `tilewise/plan/1`, and the script that packs its module."""
-
-    plan: Json
-    packed: Packed
-
-
-def make(order: Order, module: bytes, tell: Tell) -> Made:
+def make(order: Order, module: bytes, note: Note) -> Made:
     """Choose the plan of an order, unless an earlier run has, and prove its pack script.
 
     Raises:
@@ -67,10 +103,10 @@ def make(order: Order, module: bytes, tell: Tell) -> Made:
 
     plan = order.plan
     if plan is None:
-        tell(CHOOSING, None)
+        note(CHOOSING, None)
         with timing_alone(order.target):
             plan = chosen(order, module)
-    tell(PROVING, plan)
+    note(PROVING, plan)
     return Made(plan, packed(order.target, module))
 
 
@@ -157,3 +193,23 @@ class _Costs:
     ) -> float:
         """Measured when it is asked for first."""
         return self.copies.of(shape, dtype, made, wanted)
+
+
+def make_in(folder: Path) -> None:
+    """Make the plan of a folder's order; `refused` says in its place why there can be none."""
+    order = from_json(Order, json.loads((folder / "order.json").read_text(encoding="utf-8")))
+    try:
+        made = to_json(
+            make(order, (folder / "module.mlir").read_bytes(), lambda _phase, _plan: None)
+        )
+    except (KernelsError, SearchError, PlanError) as error:
+        made = {"refused": str(error)}
+    (folder / "made.json").write_text(json.dumps(made), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        prog="python -m tilewise.service.workers.planning", description=__doc__
+    )
+    parser.add_argument("folder", type=Path)
+    make_in(parser.parse_args().folder)

@@ -1,4 +1,4 @@
-"""The driver's side of plans: it claims those whose jobs have ended, and has workers make them.
+"""Plans on a cluster: the driver claims those whose problems are tuned, and workers make them.
 
 The driver holds the lease and writes what comes of it; a worker sees neither database nor service.
 A driver that dies takes its leases with it, and another makes the plan again.
@@ -14,7 +14,8 @@ from typing import Protocol
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.system.typed_json import from_json, to_json
 from tilewise.service.cluster.facts import Facts
-from tilewise.service.cluster.plans.checks import check_made
+from tilewise.service.cluster.plan_checks import check_made
+from tilewise.service.db.models import JobKind
 from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.errors import (
     DatabaseError,
@@ -24,12 +25,13 @@ from tilewise.service.errors import (
     UnreachableError,
 )
 from tilewise.service.faults import Faults
-from tilewise.service.plans import endings, lease, orders
-from tilewise.service.plans.lease import PlanLease
-from tilewise.service.plans.making import CHOOSING, Made
-from tilewise.service.plans.orders import Order
+from tilewise.service.jobs import claims, lease, plans
+from tilewise.service.jobs.lease import Lease
+from tilewise.service.jobs.model_jobs import planning
+from tilewise.service.jobs.plans import CHOOSING, Made, Order
 from tilewise.service.runs import offers
 
+KINDS: tuple[JobKind, ...] = ("model",)
 BEAT_S = 3.0
 MOST_MISSED = 2  # times that a worker may be missing from the scheduler's list
 PAUSE_S = 5.0  # for a worker that has died, or could not even begin
@@ -71,7 +73,7 @@ class Givers(Protocol):
 class _Given:
     """A plan that a worker makes."""
 
-    held: PlanLease
+    held: Lease
     worker: str
     host: str
     order: Order
@@ -129,7 +131,7 @@ class PlanGiving:
         Plans come before jobs: somebody waits for them, and not for long.
         """
         with reading(self._sessions) as session:
-            taken, makers = offers.taken(session), lease.makers(session).values()
+            taken, makers = offers.taken(session), planning(session).values()
         for address, facts in workers.items():
             is_paused = time.monotonic() < self._paused.get(address, 0.0)
             is_busy = address in self._given or address in taken or facts.owner in makers
@@ -144,28 +146,34 @@ class PlanGiving:
                 self._give_back(given)
 
     def _give(self, address: str, facts: Facts, *, spares_late: bool) -> None:
-        mine = {given.held.plan_id for given in self._given.values()}
+        mine = {given.held.job_id for given in self._given.values()}
         work = facts.targets, facts.toolchain
         with reading(self._sessions) as session:
-            if not lease.may_claim(session, *work, but=mine):
+            if not claims.may_claim(session, *work, kinds=KINDS, but=mine):
                 return
         with writing(self._sessions) as session:
-            held = lease.claim(
-                session, self._owner, *work, but=mine, spares_late=spares_late, worker=facts.owner
+            held = claims.claim(
+                session,
+                self._owner,
+                *work,
+                kinds=KINDS,
+                but=mine,
+                spares_late=spares_late,
+                worker=facts.owner,
             )
         if held is None:
             return
         try:
             with reading(self._sessions) as session:
-                order, module = orders.read(session, held.plan_id)
-            endings.note(self._sessions, held, CHOOSING, None)
+                order, module = plans.read_order(session, plans.of_job(session, held.job_id).id)
+            plans.note(self._sessions, held, CHOOSING, None)
             task = self._submitted(address, order, module)
             self._given[address] = _Given(held, address, facts.machine.host, order, task)
         except BaseException as error:
             is_of_plan = isinstance(error, OF_PLAN) and not isinstance(error, NOT_OF_PLAN)
             with writing(self._sessions) as session:
                 if is_of_plan:
-                    endings.failed(session, held, str(error))
+                    lease.end(session, held, state="failed", error=str(error))
                 else:
                     lease.release(session, held)
             if is_of_plan:
@@ -202,9 +210,9 @@ class PlanGiving:
         else:
             with writing(self._sessions) as session:
                 if isinstance(made, Made):
-                    endings.done(session, held, made)
+                    plans.done(session, held, made)
                 else:
-                    endings.failed(session, held, made)
+                    lease.end(session, held, state="failed", error=made)
         del self._given[given.worker]
         log.info("%s: its task on %s is over", held.name, given.worker)
 

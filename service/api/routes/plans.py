@@ -1,12 +1,12 @@
 """`/v1/plans`: algorithms and layouts of a whole model, chosen by a worker of the target."""
 
+import hashlib
 from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any
-from urllib.parse import urlencode
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Header, Path, Query, Request
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import AfterValidator
 from sqlalchemy.orm import Session
@@ -14,28 +14,30 @@ from sqlalchemy.orm import Session
 from tilewise.kernels.errors import ModuleError, TargetError
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import target_kind
-from tilewise.schema.base import PlanLayouts, PlanState
+from tilewise.schema.base import JobState, PlanLayouts
+from tilewise.search.networks.plan import runner_text
 from tilewise.service.api.access import caller_of, request_id_of
+from tilewise.service.api.answer_cache import matches
 from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.model_documents import PLANS, plan_head_json, plan_json
 from tilewise.service.api.problem_details import responses
 from tilewise.service.api.requests import Tuning
-from tilewise.service.api.routes.jobs import KEY, LARGEST_ID, LONGEST_KEY, Cursor, Limit
+from tilewise.service.api.routes.jobs import KEY, LARGEST_ID, LONGEST_KEY, Cursor, Limit, next_page
 from tilewise.service.api.routes.modules import BODY, given, graph_of
 from tilewise.service.api.schemas import PlanHeadView, PlanPage, PlanView, UnfinishedView
 from tilewise.service.api.services import Services, ServicesDep
-from tilewise.service.db import models
-from tilewise.service.errors import UndoneError
-from tilewise.service.jobs import idempotency
+from tilewise.service.db.models import Plan
+from tilewise.service.errors import ConflictError, NotFoundError, UndoneError
+from tilewise.service.jobs import idempotency, model_jobs, plans
 from tilewise.service.jobs.idempotency import RequestKey
+from tilewise.service.jobs.model_jobs import Wanted
 from tilewise.service.jobs.queue import Submitter
-from tilewise.service.plans import asked, endings, rows
-from tilewise.service.plans.asked import Wanted
-from tilewise.service.plans.documents import PATH, head_json, plan_json
 from tilewise.service.results.readable import listed
 
 LONGEST_NAME = 200
+MLIR, PYTHON = "text/x-mlir", "text/x-python"
 
-router = APIRouter(prefix=PATH, tags=["plans"])
+router = APIRouter(prefix=PLANS, tags=["plans"])
 
 
 def _printable(text: str) -> str:
@@ -88,7 +90,7 @@ async def post_plan(
     sha256, module = await services.lanes.reads.run(partial(given, body, kind))
     found = await graph_of(services, sha256, module)
     graph = await services.lanes.reads.run(partial(found.with_accuracy, tuning.accuracy))
-    kept = await services.lanes.reads.run(partial(asked.compressed, module))
+    kept = await services.lanes.reads.run(partial(model_jobs.compressed, module))
     caller = caller_of(request)
     shown = name or f"model-{sha256[:8]}.mlir"
     wanted = Wanted(
@@ -105,7 +107,7 @@ async def post_plan(
 @in_lane("reads")
 def list_plans(
     services: ServicesDep,
-    state: PlanState | None = None,
+    state: JobState | None = None,
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> dict[str, Any]:
@@ -114,12 +116,12 @@ def list_plans(
     A plan whose jobs run is `queued` to this filter: no worker has it yet.
     """
     with services.reading() as session:
-        found = rows.newest(session, state=state, before=cursor, limit=limit + 1)
+        found = model_jobs.newest_plans(session, state=state, before=cursor, limit=limit + 1)
         page = found[:limit]
         more = page[-1].id if len(found) > limit else None
         return {
-            **listed("plans", page, partial(head_json, session), PlanHeadView),
-            "next": None if more is None else _next(more, limit, state),
+            **listed("plans", page, partial(plan_head_json, session), PlanHeadView),
+            "next": next_page(PLANS, more, limit, state),
         }
 
 
@@ -128,9 +130,9 @@ def list_plans(
 def get_plan(plan_id: PlanId, services: ServicesDep) -> dict[str, Any]:
     """A plan: its state, that of each of its problems, and what was chosen."""
     with services.reading() as session:
-        row = rows.get(session, plan_id, models.Plan.plan, models.Plan.script)
-        if row.state == "done":
-            endings.check(row)
+        row = model_jobs.get_plan(session, plan_id, Plan.plan, Plan.script)
+        if row.job.state == "done":
+            plans.check(row)
         return plan_json(session, row)
 
 
@@ -147,9 +149,49 @@ def cancel_plan(plan_id: PlanId, request: Request, services: ServicesDep) -> dic
     """
     only_of = caller_of(request).only_of
     with services.writing() as session:
-        answer = plan_json(session, asked.cancel(session, plan_id, only_of))
+        answer = plan_json(session, model_jobs.cancel_plan(session, plan_id, only_of))
     services.wake()
     return answer
+
+
+def _texts(media_type: str) -> dict[int | str, dict[str, Any]]:
+    return {
+        HTTPStatus.OK.value: {
+            "content": {media_type: {"schema": {"type": "string"}}},
+            "description": "The text",
+        },
+        HTTPStatus.NOT_MODIFIED.value: {"description": "The client has this text"},
+        **responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+    }
+
+
+@router.get("/{plan_id}/script", response_class=Response, responses=_texts(MLIR))
+async def get_script(
+    plan_id: PlanId, services: ServicesDep, if_none_match: Annotated[str | None, Header()] = None
+) -> Response:
+    """The transform script that packs the whole module, with its proof in its header.
+
+    409 while the plan is not done; 404 where it has failed or was cancelled, or the module cannot
+    be packed: the detail says why.
+    """
+    text = await services.lanes.reads.run(partial(_script, services, plan_id))
+    return _answer(text, MLIR, if_none_match)
+
+
+@router.get("/{plan_id}/runner", response_class=Response, responses=_texts(PYTHON))
+async def get_runner(
+    plan_id: PlanId,
+    services: ServicesDep,
+    form: Annotated[Literal["module"], Query(alias="format")] = "module",
+    if_none_match: Annotated[str | None, Header()] = None,
+) -> Response:
+    """A Python module whose `load` gives the planned network of the module that was planned.
+
+    It needs Tilewise where it is imported, on a machine of the plan's target. 409 while the plan
+    is not done; 404 where it has failed or was cancelled.
+    """
+    text = await services.lanes.reads.run(partial(_runner, services, plan_id))
+    return _answer(text, PYTHON, if_none_match)
 
 
 @dataclass(frozen=True)
@@ -166,9 +208,9 @@ def _ask(services: Services, wanted: Wanted, sender: _Sender) -> JSONResponse:
     with services.writing() as session:
         plan = _answered(session, wanted, sender)
         if plan is None:
-            plan = asked.ask(session, wanted, services.toolchain, sender.by)
+            plan = model_jobs.ask_to_plan(session, wanted, services.toolchain, sender.by)
             key = _key(wanted, sender)
-            if key is not None and not idempotency.remember(session, key, None, plan):
+            if key is not None and not idempotency.remember(session, key, plan.job):
                 # Nothing of this plan is kept: the lane asks again, and finds the first one.
                 raise UndoneError("another request with the same key was first")
         answer = plan_json(session, plan)
@@ -197,11 +239,13 @@ def _checked(services: Services, wanted: Wanted) -> Wanted:
     return replace(wanted, target=target)
 
 
-def _answered(session: Session, wanted: Wanted, sender: _Sender) -> models.Plan | None:
+def _answered(session: Session, wanted: Wanted, sender: _Sender) -> Plan | None:
     """The plan that answered this request before."""
     key = _key(wanted, sender)
-    found = None if key is None else idempotency.answered_plan(session, key)
-    return None if found is None else rows.get(session, found.id, models.Plan.plan)
+    job = None if key is None else idempotency.answered(session, key)
+    if job is None or job.plan is None:
+        return None
+    return model_jobs.get_plan(session, job.plan.id, Plan.plan)
 
 
 def _key(wanted: Wanted, sender: _Sender) -> RequestKey | None:
@@ -210,6 +254,42 @@ def _key(wanted: Wanted, sender: _Sender) -> RequestKey | None:
     return RequestKey(sender.subject, sender.key, wanted.digest)
 
 
-def _next(cursor: int, limit: int, state: str | None) -> str:
-    query = {"cursor": cursor, "limit": limit, **({"state": state} if state else {})}
-    return f"{PATH}?{urlencode(query)}"
+def _script(services: Services, plan_id: int) -> str:
+    row = _done(services, plan_id, "script")
+    if row.script is None:
+        raise NotFoundError(f"plan {plan_id} has no script: {row.script_error}")
+    return row.script
+
+
+def _runner(services: Services, plan_id: int) -> str:
+    row = _done(services, plan_id, "runner")
+    assert row.plan is not None, "its digest is that of a plan"
+    return runner_text(row.plan, row.sha256)
+
+
+def _done(services: Services, plan_id: int, what: str) -> Plan:
+    """A plan that is done, as it was stored.
+
+    Raises:
+        NotFoundError: there is no such plan, or it has failed or was cancelled.
+        ConflictError: it goes on.
+        TamperedError: it is not what was stored.
+    """
+    with services.reading() as session:
+        row = model_jobs.get_plan(session, plan_id, Plan.plan, Plan.script)
+        if row.job.state == "failed":
+            raise NotFoundError(f"plan {plan_id} has no {what}, since it failed: {row.job.error}")
+        if row.job.state == "cancelled":
+            raise NotFoundError(f"plan {plan_id} has no {what}, since it was cancelled")
+        if row.job.state != "done":
+            raise ConflictError(f"plan {plan_id} is not done; its {what} is there once it is")
+        plans.check(row)
+        return row
+
+
+def _answer(text: str, media_type: str, if_none_match: str | None) -> Response:
+    tag = f'"{hashlib.sha256(text.encode()).hexdigest()}"'
+    headers = {"ETag": tag, "Cache-Control": "no-cache"}
+    if if_none_match is not None and matches(if_none_match, tag):
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    return Response(text, media_type=media_type, headers=headers)

@@ -13,8 +13,7 @@ from tilewise.kernels.schedule import Schedule, check_legal
 from tilewise.search.networks.costs import Timed
 from tilewise.search.networks.plan import Plan, PlannedNode
 from tilewise.search.networks.variants import problems_of
-from tilewise.service.plans.making import Made, Packed
-from tilewise.service.plans.orders import Order
+from tilewise.service.jobs.plans import Made, Order, Packed
 
 LONGEST_SCRIPT = 64 << 20
 LONGEST_LABEL = 1000

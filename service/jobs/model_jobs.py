@@ -1,0 +1,309 @@
+"""Whole models: a job for each problem that the store does not answer, and a plan if wanted.
+
+A model is a job of kind `model` itself, and so is a plan: `networks` and `plans` have what is their
+own, each with its number.
+"""
+
+import hashlib
+import json
+import zlib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session, undefer
+
+from tilewise.kernels.mlir.frontend.graph import Graph, Imported
+from tilewise.kernels.problem import Accuracy, parse_problem
+from tilewise.kernels.system.typed_json import to_json
+from tilewise.schema.base import JobState, PlanLayouts
+from tilewise.search.networks.variants import problems_of
+from tilewise.search.records import TuneRequest
+from tilewise.service.db.base import damage, now
+from tilewise.service.db.models import (
+    ENDED,
+    Job,
+    Network,
+    Plan,
+    PlanSource,
+)
+from tilewise.service.db.rows import toolchain_row
+from tilewise.service.errors import DamagedError, NotFoundError, UndoneError
+from tilewise.service.jobs import lease, queue
+from tilewise.service.jobs.queue import Submitter
+
+LEVEL = 1  # of zlib: dense weights in hex shrink to about half at any level
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A plan to make.
+
+    Attributes:
+        sha256: of the module, hex.
+        name: what the model is called.
+        module: compressed, by `compressed`.
+        graph: of the module.
+        layouts: which are offered.
+        target: canonical.
+        request: how hard to search for each problem.
+        accuracy: of the graph's problems.
+    """
+
+    sha256: str
+    name: str
+    module: bytes
+    graph: Graph
+    layouts: PlanLayouts
+    target: str
+    request: TuneRequest
+    accuracy: Accuracy
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the request, hex."""
+        asked = ["plan", self.sha256, self.name, self.layouts, self.target, asdict(self.request)]
+        if self.accuracy != "standard":  # requests had no accuracy before it could be strict
+            asked.append(self.accuracy)
+        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def work(self) -> str:
+        """What tells the plan from others for the same target and toolchain."""
+        request = self.request
+        return (
+            f"{self.sha256} {self.layouts} {self.accuracy} {request.trials} {request.seed} "
+            f"{request.cache} {self.name}"
+        )
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Every problem that is tuned for it: the model's, then those in other layouts."""
+        own = (found.problem for found in self.graph.layers)
+        return tuple(dict.fromkeys((*own, *problems_of(self.graph, self.layouts))))
+
+
+def compressed(module: bytes) -> bytes:
+    """Return a module as its row keeps it."""
+    return zlib.compress(module, LEVEL)
+
+
+def ask_to_plan(session: Session, wanted: Wanted, toolchain: str, by: Submitter) -> Plan:
+    """Join the active plan of the same, or queue what the store does not answer and make a plan.
+
+    Args:
+        session: a transaction that writes.
+        wanted: the plan.
+        toolchain: the present one.
+        by: who asks; a plan that is joined stays with whoever asked first.
+
+    Raises:
+        TooManyJobsError: a token has as many plans or jobs in flight as it may.
+    """
+    toolchain_id = toolchain_row(session, toolchain).id
+    active = select(Job).where(
+        Job.work == wanted.work,
+        Job.target == wanted.target,
+        Job.toolchain_id == toolchain_id,
+        Job.state.not_in(ENDED),
+    )
+    # Locked on a server, where its end could come between.
+    same = session.scalar(active.with_for_update(of=Job))
+    if same is not None and not lease.fail_damaged(session, same):
+        return _planned(session, same)
+    queue.require_room(session, by, "model")
+    jobs = _ask_to_tune(session, wanted.problems, wanted.target, wanted.request, toolchain, by)
+    own = [asdict(found) for found in wanted.graph.layers]
+    known = {found["problem"] for found in own}
+    job = model_job(wanted.request, wanted.target, toolchain_id, by)
+    job.work = wanted.work
+    made = Plan(
+        job=job,
+        sha256=wanted.sha256,
+        name=wanted.name,
+        layouts=wanted.layouts,
+        accuracy=wanted.accuracy,
+        problems=[{**found, "job": jobs[found["problem"]]} for found in own],
+        variants=[
+            {"problem": problem, "job": number}
+            for problem, number in jobs.items()
+            if problem not in known
+        ],
+        skipped=[asdict(one) for one in wanted.graph.skipped],
+        source=PlanSource(graph=to_json(wanted.graph), module=wanted.module),
+    )
+    try:
+        with session.begin_nested():
+            session.add(made)
+    except IntegrityError:  # another request for the same plan was first
+        first = session.scalars(active).one_or_none()
+        if first is None:  # and has ended since
+            raise UndoneError("another request for the same plan was first, and ended") from None
+        return _planned(session, first)
+    return made
+
+
+def ask_to_tune(
+    session: Session,
+    module: tuple[str, Imported],
+    target: str,
+    request: TuneRequest,
+    toolchain: str,
+    by: Submitter,
+) -> Network:
+    """Queue what the store does not answer, and remember the model.
+
+    Args:
+        session: a transaction that writes.
+        module: SHA-256 of the text, hex, and what was found in it.
+        target: canonical.
+        request: how hard to search, for each problem.
+        toolchain: the present one.
+        by: who asks.
+    """
+    sha256, imported = module
+    found = [asdict(one) for one in imported.problems]
+    _ask_to_tune(session, (one["problem"] for one in found), target, request, toolchain, by)
+    job = model_job(request, target, toolchain_row(session, toolchain).id, by)
+    end_at_once(job, now())
+    skipped = [asdict(one) for one in imported.skipped]
+    made = Network(job=job, sha256=sha256, problems=found, skipped=skipped)
+    session.add(made)
+    session.flush()
+    return made
+
+
+def _ask_to_tune(
+    session: Session,
+    problems: Iterable[str],
+    target: str,
+    request: TuneRequest,
+    toolchain: str,
+    by: Submitter,
+) -> dict[str, int | None]:
+    """Return the number of the job of each problem; None where a stored schedule answers."""
+    jobs = {}
+    for problem in problems:
+        submitted = queue.create_or_join(
+            session, parse_problem(problem), target, request, toolchain, by
+        )
+        jobs[problem] = None if submitted.job is None else submitted.job.id
+    return jobs
+
+
+def model_job(request: TuneRequest, target: str, toolchain_id: int, by: Submitter) -> Job:
+    """Return a job of kind `model` that waits, and is not part of a session yet."""
+    return Job(
+        kind="model",
+        target=target,
+        toolchain_id=toolchain_id,
+        **asdict(request),
+        state="queued",
+        token_id=by.token_id,
+        request_id=by.request_id,
+    )
+
+
+def end_at_once(job: Job, moment: datetime) -> None:
+    """Make a new job one with nothing to do of its own, since no plan is wanted."""
+    job.state, job.created_at, job.finished_at = "done", moment, moment
+
+
+def _planned(session: Session, job: Job) -> Plan:
+    """Return the plan of a job, with what was chosen."""
+    query = select(Plan).where(Plan.job_id == job.id).options(undefer(Plan.plan))
+    return session.scalars(query).one()
+
+
+def get_plan(session: Session, number: int, *columns: Any) -> Plan:
+    """Return a plan by its number, with deferred columns if asked.
+
+    Raises:
+        NotFoundError: there is none.
+        DamagedError: its row cannot be read.
+    """
+    options = [undefer(column) for column in columns]
+    found = session.get(Plan, number, options=options, populate_existing=True)
+    if found is None:
+        raise NotFoundError(f"there is no plan {number}")
+    broken = damage(found.job) or lease.fault_of_plan(found)
+    if broken is not None:
+        raise DamagedError(f"the row of plan {number} in the database is damaged: {broken}")
+    return found
+
+
+def get_model(session: Session, number: int) -> Network:
+    """Return a model by its number.
+
+    Raises:
+        NotFoundError: there is none.
+        DamagedError: its row cannot be read.
+    """
+    found = session.get(Network, number)
+    if found is None:
+        raise NotFoundError(f"there is no model {number}")
+    broken = damage(found.job) or damage(found)
+    if broken is not None:
+        raise DamagedError(f"the row of model {number} in the database is damaged: {broken}")
+    return found
+
+
+def newest_plans(
+    session: Session, *, state: JobState | None = None, before: int | None = None, limit: int = 100
+) -> list[Plan]:
+    """Return plans, newest first.
+
+    Args:
+        session: an open session.
+        state: only those in it, as their jobs have it.
+        before: only those of a smaller number.
+        limit: most of them.
+    """
+    query = select(Plan).order_by(Plan.id.desc()).limit(limit)
+    if state is not None:
+        query = query.join(Plan.job).where(Job.state == state)
+    if before is not None:
+        query = query.where(Plan.id < before)
+    return list(session.scalars(query))
+
+
+def planning(session: Session) -> dict[int, str]:
+    """Return the process that makes each plan now.
+
+    That is a worker of a cluster, whichever driver has given it the plan, or a service.
+    """
+    query = (
+        select(Plan.id, Job.worker, Job.owner)
+        .join(Plan.job)
+        .where(Job.state == "running", Job.heartbeat_at > now() - lease.LEASE)
+    )
+    named = ((row.id, row.worker or row.owner) for row in session.execute(query))
+    return {number: process for number, process in named if isinstance(process, str)}
+
+
+def cancel_plan(session: Session, number: int, only_of: int | None = None) -> Plan:
+    """Cancel a plan; who makes it sees that and stops. Its jobs go on: others may have joined them.
+
+    Args:
+        session: a transaction that writes.
+        number: the plan's.
+        only_of: the token that must have asked for it first; None for whoever.
+
+    Raises:
+        NotFoundError, DamagedError: as `get_plan`.
+        ForbiddenError: another token has asked for it.
+        ConflictError: it has ended.
+    """
+    plan = get_plan(session, number, Plan.plan)
+    session.refresh(plan.job, with_for_update={"of": Job})
+    queue.call_off(session, plan.job, f"plan {number}", only_of)
+    return plan
+
+
+def accuracy_of(network: Network) -> Accuracy:
+    """Return the accuracy of the model's problems, each of which says it."""
+    are_strict = all(parse_problem(found["problem"]).is_strict for found in network.problems)
+    return "strict" if are_strict else "standard"

@@ -1,0 +1,219 @@
+"""The problems of a whole model: the state of each, and the order in which those of a plan ended.
+
+Whoever is to report that a problem has ended gives it the next number, and the database keeps it.
+So the order is the same for all who follow, and does not depend on the clocks of the hosts that
+tune.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from tilewise.schema.base import JobState
+from tilewise.service.db.models import (
+    ENDED,
+    Job,
+    Network,
+    Plan,
+    PlanEnding,
+    Problem,
+    Schedule,
+)
+from tilewise.service.errors import DamagedError
+from tilewise.service.results.schedules import find_schedules
+
+Json = dict[str, Any]
+
+TUNING, WAITING = "tuning", "waiting"
+"""Phases of a plan that no worker has taken: its problems are tuned, or it could be taken."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One problem of a model, as it is now.
+
+    Attributes:
+        found: the problem, and as the model's also its count and its places, as the row has them.
+        key: of the problem.
+        state: of its job; done where a schedule is stored.
+        job: its number; None where a stored schedule needed none.
+        time_us: of the stored schedule; None before.
+    """
+
+    found: Mapping[str, Any]
+    key: str
+    state: JobState
+    job: int | None
+    time_us: float | None
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The problems of a plan: those of the model, and those that differ from them in layout."""
+
+    problems: tuple[Part, ...]
+    variants: tuple[Part, ...]
+
+    @property
+    def every(self) -> tuple[Part, ...]:
+        """Both."""
+        return (*self.problems, *self.variants)
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether all jobs have ended."""
+        return all(part.state in ENDED for part in self.every)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether any job has been more than queued."""
+        return any(part.state != "queued" for part in self.every)
+
+
+NO_PARTS = Parts((), ())
+
+
+def parts_of(session: Session, plan: Plan) -> Parts:
+    """Return the problems of a plan as they are now, in its order."""
+    found = (*plan.problems, *plan.variants)
+    jobs = {job.id: job for job in session.scalars(select(Job).where(Job.id.in_(_jobs(plan))))}
+    stored = _stored(session, plan.job, found)
+    parts = []
+    for one in found:
+        key, job = key_of(one["problem"]), jobs.get(one["job"])
+        time_us = stored[key].time_us if key in stored else None
+        is_active = job is not None and job.state not in ENDED
+        parts.append(_part(one, key, job, None if is_active else time_us))
+    count = len(plan.problems)
+    return Parts(tuple(parts[:count]), tuple(parts[count:]))
+
+
+def parts_of_model(session: Session, network: Network) -> list[Part]:
+    """Return the problems of a model as they are now, in its order, each with its newest job."""
+    job = network.job
+    keys = [key_of(found["problem"]) for found in network.problems]
+    newest = (
+        select(func.max(Job.id))
+        .join(Job.problem)
+        .where(
+            Problem.key.in_(keys),
+            Job.target == job.target,
+            Job.toolchain_id == job.toolchain_id,
+            Job.cache == job.cache,
+        )
+        .group_by(Job.problem_id)
+    )
+    jobs = {one.problem.key: one for one in session.scalars(select(Job).where(Job.id.in_(newest)))}
+    stored = _stored(session, job, network.problems)
+    return [
+        _part(found, key, jobs.get(key), stored[key].time_us if key in stored else None)
+        for found, key in zip(network.problems, keys, strict=True)
+    ]
+
+
+def _stored(session: Session, job: Job, found: Sequence[Json]) -> dict[str, Schedule]:
+    """Return the schedules of the toolchain of a model's job, by key."""
+    toolchain = job.toolchain.identity
+    keys = [key_of(one["problem"]) for one in found]
+    stored = find_schedules(session, keys, job.target, toolchain, job.cache)
+    return {key: row for key, row in stored.items() if row.toolchain.identity == toolchain}
+
+
+def _part(found: Json, key: str, job: Job | None, time_us: float | None) -> Part:
+    number = None if job is None else job.id
+    if job is not None and job.state not in ENDED:
+        return Part(found, key, job.state, number, time_us)
+    if time_us is not None:
+        return Part(found, key, "done", number, time_us)
+    # The schedule of a job that is done may be gone.
+    state: JobState = "failed" if job is None or job.state == "done" else job.state
+    return Part(found, key, state, number, None)
+
+
+def is_tuned(session: Session, plan: Plan) -> bool:
+    """Whether all jobs of a plan have ended."""
+    query = select(Job.id).where(Job.id.in_(_jobs(plan)), Job.state.not_in(ENDED))
+    return session.scalar(query.limit(1)) is None
+
+
+def phase_of(plan: Plan, parts: Parts) -> str | None:
+    """Return what is done for a plan now; None once it has ended."""
+    if plan.job.state == "queued":
+        return WAITING if parts.is_tuned else TUNING
+    return plan.job.phase if plan.job.state == "running" else None
+
+
+def state_of(plan: Plan, parts: Parts) -> JobState:
+    """Return the state of a plan as its user sees it: running once any job has begun."""
+    if plan.job.state == "queued" and parts.has_begun:
+        return "running"
+    return plan.job.state
+
+
+def state_of_model(parts: Sequence[Part]) -> JobState:
+    """Return one state of all problems: running once any has begun, failed if any failed."""
+    states = {part.state for part in parts}
+    if states == {"queued"}:
+        return "queued"
+    if states & {"queued", "running"}:
+        return "running"
+    return next(state for state in ("failed", "cancelled", "done") if state in states)
+
+
+def key_of(problem: str) -> str:
+    """Return the key of a canonical problem, without a look at what it says."""
+    return hashlib.sha256(problem.encode()).hexdigest()
+
+
+def _jobs(plan: Plan) -> set[int]:
+    found = (one["job"] for one in (*plan.problems, *plan.variants))
+    return {number for number in found if number is not None}
+
+
+def numbered(session: Session, plan_id: int, parts: Parts) -> dict[int, Part]:
+    """Return the problems of a plan that have a number, in the order of these.
+
+    Raises:
+        DamagedError: one that has a number is none of the plan's.
+    """
+    every, found = parts.every, _places(session, plan_id)
+    if not all(0 <= place < len(every) for place in found.values()):
+        raise DamagedError(f"the numbers of plan {plan_id} name problems that it does not have")
+    return {number: every[place] for number, place in found.items()}
+
+
+def number_ended(session: Session, plan: Plan) -> None:
+    """Number the problems that have ended and have no number yet; another process may be first.
+
+    Args:
+        session: a transaction that writes.
+        plan: the plan.
+    """
+    known = _places(session, plan.id)
+    every = parts_of(session, plan).every
+    ended = (place for place, part in enumerate(every) if part.state in ENDED)
+    new = (place for place in ended if place not in known.values())
+    made = [
+        PlanEnding(plan_id=plan.id, number=following, part=place)
+        for following, place in enumerate(new, max(known, default=-1) + 1)
+    ]
+    try:
+        with session.begin_nested():
+            session.add_all(made)
+    except IntegrityError:  # the other's numbers hold
+        return
+
+
+def _places(session: Session, plan_id: int) -> dict[int, int]:
+    """Return the place among all problems of each that has a number, by that number."""
+    query = (
+        select(PlanEnding.number, PlanEnding.part)
+        .where(PlanEnding.plan_id == plan_id)
+        .order_by(PlanEnding.number)
+    )
+    return {row.number: row.part for row in session.execute(query)}

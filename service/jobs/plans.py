@@ -1,0 +1,204 @@
+"""What a run that makes a plan starts from, and how it stores its phase, the plan and its end.
+
+What is served of a plan carries a digest, so that a row that was changed is refused.
+"""
+
+import hashlib
+import json
+import logging
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from tilewise.kernels.mlir.frontend.graph import Graph
+from tilewise.kernels.problem import Accuracy
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.system.typed_json import from_json
+from tilewise.schema.base import PlanLayouts
+from tilewise.search.networks.costs import RETIMED, Timed, algorithm_of, fastest_of_each
+from tilewise.service.db.models import Job, Plan, PlanSource
+from tilewise.service.db.session import Sessions, writing
+from tilewise.service.errors import PASSING, DamagedError, TamperedError
+from tilewise.service.jobs import lease
+from tilewise.service.jobs.lease import Lease
+from tilewise.service.jobs.model_jobs import get_plan
+from tilewise.service.jobs.parts import key_of
+from tilewise.service.results import integrity
+from tilewise.service.results.schedules import find_fresh
+from tilewise.service.results.trials import trials_beside
+
+Json = dict[str, Any]
+CHOOSING, PROVING = "choosing", "proving"
+PLAN_AGAIN = "ask for the plan again (POST /v1/plans)"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Order:
+    """A plan to make.
+
+    Attributes:
+        plan_id: its number.
+        name: what the model is called.
+        target, cache: canonical, and how layers were timed.
+        layouts: which are offered.
+        accuracy: of the graph's problems.
+        graph: of the module.
+        schedules: of each problem the fastest of each algorithm, `RETIMED` of them, the fastest
+            first; no entry where none is stored.
+        plan: what an earlier run has chosen; None where none has.
+    """
+
+    plan_id: int
+    name: str
+    target: str
+    cache: str
+    layouts: PlanLayouts
+    accuracy: Accuracy
+    graph: Graph
+    schedules: dict[str, tuple[Timed, ...]]
+    plan: Json | None
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What became of the pack script of a module.
+
+    Attributes:
+        script: with its proof in its header; None where there is none.
+        proof: as the row of a plan has it.
+        error: why there is no script; None where there is one.
+    """
+
+    script: str | None = None
+    proof: Json | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Made:
+    """A plan that was made: `tilewise/plan/1`, and the script that packs its module."""
+
+    plan: Json
+    packed: Packed
+
+
+def read_order(session: Session, number: int) -> tuple[Order, bytes]:
+    """Return what a plan is made from, read in one look, and its module.
+
+    Raises:
+        NotFoundError: there is no such plan.
+        DamagedError: its row, its graph or its module cannot be read.
+    """
+    row = get_plan(session, number, Plan.plan)
+    graph, module = _source(row)
+    found = {one["problem"]: _stored(session, row.job, one["problem"])
+             for one in (*row.problems, *row.variants)}  # fmt: skip
+    schedules = {problem: timed for problem, timed in found.items() if timed}
+    order = Order(
+        number, row.name, row.job.target, row.job.cache, row.layouts, row.accuracy, graph,
+        schedules, _chosen(row),
+    )  # fmt: skip
+    return order, module
+
+
+def _source(row: Plan) -> tuple[Graph, bytes]:
+    """Return the graph and the module of a plan.
+
+    Raises:
+        DamagedError: there are none, or they cannot be read.
+    """
+    source = row.source or PlanSource()
+    try:
+        graph = from_json(Graph, source.graph)
+        if not isinstance(source.module, bytes):  # SQLite keeps any value in any column
+            raise ValueError(f"the module is of type {type(source.module).__name__}")
+        return graph, zlib.decompress(source.module)
+    except (ValueError, zlib.error) as error:
+        raise DamagedError(f"graph or module of plan {row.id} cannot be read: {error}") from error
+
+
+def _chosen(row: Plan) -> Json | None:
+    """Return what an earlier run has chosen; None where that was changed since."""
+    if row.plan is None or row.digest == digest(row, row.plan, None):
+        return row.plan
+    log.warning("plan %d: what was chosen is not what was stored; it is chosen anew", row.id)
+    return None
+
+
+def _stored(session: Session, job: Job, problem: str) -> tuple[Timed, ...]:
+    """Return the stored best of a problem, and the fastest trials of each algorithm."""
+    best = find_fresh(session, key_of(problem), job.target, job.toolchain.identity, job.cache)
+    if best is None:
+        return ()
+    try:
+        integrity.check_schedule(best)
+    except TamperedError:  # it was logged; nothing is planned on it
+        return ()
+    first = _timed(best.hash, Schedule.from_json(best.steps), best.time_us)
+    # Those count, too, whose timing was cut short because others were faster: they are timed again.
+    others = trials_beside(session, best, ("timed", "pruned"))
+    more = (_timed(one.hash, one.schedule, one.time_us) for one in others)
+    return fastest_of_each(first, more, RETIMED)
+
+
+def _timed(hashed: str, schedule: Schedule, time_us: float) -> Timed:
+    return Timed(algorithm_of(schedule), hashed, tuple(schedule.to_json()), time_us)
+
+
+def digest(row: Plan, plan: Json | None, script: str | None) -> str:
+    """Return SHA-256 of a plan and its script, of this module, target and toolchain, hex."""
+    told = [row.sha256, row.job.target, row.job.toolchain.identity, plan, script]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def check(row: Plan) -> None:
+    """Raise unless the plan and the script of a row that is done are those that were stored.
+
+    Raises:
+        TamperedError: they are not.
+    """
+    if row.digest != digest(row, row.plan, row.script):
+        raise integrity.refusal("plans", row.id, "the plan or its script", PLAN_AGAIN)
+
+
+def note(sessions: Sessions, held: Lease, phase: str, plan: Json | None) -> None:
+    """Store what a run does now, and the plan once it is chosen.
+
+    A database that is away for now is no reason to end the run.
+
+    Raises:
+        LeaseLostError: another run has the job.
+    """
+    try:
+        with writing(sessions) as session:
+            lease.beat(session, held)
+            session.execute(held.of_run().values(phase=phase))
+            if plan is not None:
+                row = of_job(session, held.job_id)
+                row.plan, row.totals = plan, plan["totals"]
+                row.digest = digest(row, plan, None)
+    except PASSING as error:
+        log.warning("%s: phase %s is not stored: %s", held.name, phase, error)
+
+
+def done(session: Session, held: Lease, made: Made) -> bool:
+    """End a plan with what was made; False when it was cancelled or taken over meanwhile."""
+    if not lease.end(session, held, state="done", complete=True, error=None):
+        return False
+    row, packed = of_job(session, held.job_id), made.packed
+    row.plan, row.totals = made.plan, made.plan["totals"]
+    row.script, row.proof, row.script_error = packed.script, packed.proof, packed.error
+    row.digest = digest(row, made.plan, packed.script)
+    return True
+
+
+def of_job(session: Session, job_id: int) -> Plan:
+    """Return the plan that a job of kind `model` makes; DamagedError where there is none."""
+    found = session.query(Plan).filter_by(job_id=job_id).one_or_none()
+    if found is None:
+        raise DamagedError(f"the row of the plan of job {job_id} is not in the database")
+    return found
