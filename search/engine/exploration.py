@@ -12,7 +12,7 @@ from optuna.study import Study
 
 from tilewise.search.engine.study import Proposal, SearchStudy
 from tilewise.search.helpers import Candidate, Helped
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import TimeModel
 from tilewise.search.records import TrialRecord, TuneRequest, rescaled, time_us
 from tilewise.search.runner.interface import TrialRunner
 from tilewise.search.runner.protocol import CandidateFailureError, TrialReply
@@ -82,7 +82,7 @@ class Exploration:
         out: what other machines try, by the number of the candidate.
     """
 
-    model: Model
+    model: TimeModel
     request: TuneRequest
     store: TrialStore
     starts: list[Point]

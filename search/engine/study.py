@@ -20,7 +20,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from tilewise.search.errors import UsedUpError
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import Model, TimeModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.records import TrialRecord, TuneRequest
 from tilewise.search.samplers.base import PACE, SCHEDULE, distributions, params_of, point_of
@@ -76,7 +76,7 @@ class SearchStudy:
 
     def __init__(
         self,
-        model: Model,
+        model: TimeModel,
         request: TuneRequest,
         stored: Sequence[TrialRecord] = (),
         starts: Iterable[Point] = (),
@@ -107,8 +107,10 @@ class SearchStudy:
         starts = list(starts)
         if starts:
             most -= GIVES_WAY
-        first = prior_points(model, most) if prior is None else prior[:most]
-        self._enqueue(_beginning(first, starts), request.trials - len(stored))
+        if prior is None:
+            assert isinstance(model, Model), "other models come with their prior"
+            prior = prior_points(model, most)
+        self._enqueue(_beginning(prior[:most], starts), request.trials - len(stored))
 
     def _enqueue(self, offered: Iterator[tuple[Point, str]], most: int) -> None:
         """Put points before the sampler's: those that are legal and new, `most` at most."""

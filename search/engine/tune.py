@@ -16,13 +16,12 @@ from tilewise.search.engine.distributed import Together
 from tilewise.search.engine.exploration import Exploration
 from tilewise.search.final_benchmark.benchmark import Finals
 from tilewise.search.helpers import Helpers
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import Model, TimeModel
 from tilewise.search.model.levels import LevelModel, level_starts
 from tilewise.search.progress import OnPhase
 from tilewise.search.records import TrialRecord, TuneRequest, TuneResult
 from tilewise.search.runner.interface import CandidateRunner
 from tilewise.search.runner.runner import RunnerFactory, local_runner
-from tilewise.search.space.levels import LevelSpace
 from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
 from tilewise.search.store import TrialStore
@@ -42,7 +41,7 @@ class Beginning:
         prior: what the model offers; None where the study asks it itself.
     """
 
-    model: Model
+    model: TimeModel
     starts: list[Point]
     prior: Sequence[Point] | None = None
 
@@ -54,7 +53,7 @@ def beginning(problem: Problem, target: Target, store: TrialStore) -> Beginning:
         UnsupportedError: no tuning spec covers the problem, for a target of IREE's.
     """
     if target.kind == "iree":
-        model = LevelModel.of(LevelSpace(problem, target))
+        model = LevelModel(Space(problem, target))
         return Beginning(model, near_levels(model.space, store), level_starts(model, PRIOR))
     space = Space(problem, with_rates(target, problem.element.name))
     return Beginning(*warmed(Model.shipped(space), store))

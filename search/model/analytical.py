@@ -13,6 +13,7 @@ weights.
 from dataclasses import dataclass
 from math import ceil, log, prod
 from operator import itemgetter, mul
+from typing import Protocol
 
 from tilewise.kernels.nest import Role
 from tilewise.kernels.target.cores import LINE_BYTES
@@ -42,6 +43,19 @@ JOINS_ALONE = 3  # instructions that join another row to a single vector of word
 
 _unhidden = itemgetter(*map(AMOUNTS.index, UNHIDDEN))
 _reads = itemgetter(*map(AMOUNTS.index, READS))
+
+
+class TimeModel(Protocol):
+    """How long the schedules of a space should take."""
+
+    @property
+    def space(self) -> Space:
+        """The space whose points the model judges."""
+        ...
+
+    def log_time(self, point: Point) -> float:
+        """Logarithm of the modelled time of a point, up to a constant."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from tilewise.search.errors import BudgetError
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import TimeModel
 from tilewise.search.samplers.base import FreeSampler, Told, distributions, point_of
 from tilewise.search.samplers.simple import GridSampler, LocalSampler
 from tilewise.search.samplers.surrogate import SurrogateSampler
@@ -88,7 +88,7 @@ STARTUP = 8  # trials that TPE wants before it models
 
 def make_sampler(
     name: str,
-    model: Model,
+    model: TimeModel,
     seed: int,
     trials: int,
     refused: Iterable[str] = (),
@@ -175,7 +175,7 @@ def _quietly(make: Callable[[], BaseSampler]) -> BaseSampler:
         return make()
 
 
-def _loaded(name: str, model: Model, seed: int, trials: int) -> BaseSampler:
+def _loaded(name: str, model: TimeModel, seed: int, trials: int) -> BaseSampler:
     """The sampler that `module:Class` names, made with what its constructor takes."""
     module, _, path = name.partition(":")
     try:

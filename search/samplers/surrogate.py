@@ -39,7 +39,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import Model, TimeModel
 from tilewise.search.samplers.base import SpaceSampler, Told
 from tilewise.search.samplers.gaussian_process import GaussianProcess, expected_improvement
 from tilewise.search.space.points import Point, Value
@@ -53,7 +53,7 @@ MOST_POINTS = 4096  # points that are kept; beyond that they are looked at anew
 class Features:
     """The encoding of points, and the analytical model's estimate of their time."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: TimeModel) -> None:
         self._model, self._space = model, model.space
         self._rows: dict[object, int] = {}
         width = sum(len(p.encode(p.values[0])) for p in self._space.parameters)
@@ -141,7 +141,7 @@ class SurrogateSampler(SpaceSampler):
         refused: Iterable[str] = (),
         *,
         trials: int = TRIALS,
-        model: Model | None = None,
+        model: TimeModel | None = None,
     ) -> None:
         super().__init__(space, seed, refused)
         self._settles_at = trials - int(SETTLE * trials)

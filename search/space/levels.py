@@ -1,4 +1,4 @@
-"""The space of a tuning spec: the sizes at each level of IREE's code generation.
+"""The parameters of a tuning spec: the sizes at each level of IREE's code generation.
 
 A point asks for tiles of about some size. Its configuration has tiles of whole vector tiles, so
 that what a workgroup gets, and what a cache holds, cuts no vector tile. Where tiles leave a
@@ -20,10 +20,10 @@ from tilewise.kernels.mlir.tuning_spec.config import (
 )
 from tilewise.kernels.mlir.tuning_spec.form import Form, form_of
 from tilewise.kernels.mlir.tuning_spec.text import STACK_BYTES, outgrows_stack
+from tilewise.kernels.problem import Problem
 from tilewise.kernels.target.model import Target
 from tilewise.search.space.parameters import ROWS_SPAN, WIDTH_SPAN, Choice, Parameter, Size
 from tilewise.search.space.points import WHOLE, Point, TilePoint, Value
-from tilewise.search.space.space import Space
 
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 VECTORS = (1, 2, 3, 4, 6, 8)
@@ -93,19 +93,19 @@ ROWS_FIRST, COLS_FIRST = "rows", "cols"
 
 
 @dataclass(frozen=True)
-class LevelSpace(Space):
-    """Every configuration that a search through IREE may try.
+class LevelGenerator:
+    """The configurations that a search through IREE may try."""
 
-    Raises:
-        UnsupportedError: on construction, where no spec can choose the problem's sizes.
-    """
-
-    def __post_init__(self) -> None:
-        assert self.form  # refuses at once
+    problem: Problem
+    target: Target
 
     @cached_property
     def form(self) -> Form:
-        """The op whose sizes are chosen."""
+        """The op whose sizes are chosen.
+
+        Raises:
+            UnsupportedError: no spec can choose the problem's sizes.
+        """
         return form_of(self.problem)
 
     @property
@@ -145,12 +145,12 @@ class LevelSpace(Space):
         is_window = self.form.op == "convolution"
         return "ConvTileAndDecomposeExpert" if is_window else "DoubleTilingExpert"
 
-    def why_illegal(self, schedule: AnySchedule, operand: str = "") -> str | None:
+    def why_illegal(self, schedule: AnySchedule, operand: str) -> str | None:
         """Why IREE's stack cannot take the sums of a cut reduction with an epilogue behind them.
 
         Without one they lie in the result. What else IREE cannot do its compiler refuses.
         """
-        assert isinstance(schedule, Configuration), "this space made it"
+        assert isinstance(schedule, Configuration), "this generator made it"
         if has_epilogue(self.problem) and outgrows_stack(self.form, schedule):
             return f"the sums between chunks of the reduction take more than {STACK_BYTES} bytes"
         return None

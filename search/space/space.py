@@ -10,74 +10,65 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from math import ceil, prod
+from math import prod
 from operator import itemgetter
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
-from tilewise.kernels.nest import Nest, Stage, shape_of
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.schedule import Schedule, loop_nest
-from tilewise.kernels.target.model import KIB, Target
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target.model import Target
 from tilewise.search.space.algorithms import ALGORITHM
+from tilewise.search.space.levels import LevelGenerator
 from tilewise.search.space.parameters import Parameter, Size, step_aside
 from tilewise.search.space.points import Point, Value
 from tilewise.search.space.registry import added_parameters, changed
-from tilewise.search.space.schedules import part_of, schedule_of
+from tilewise.search.space.schedules import part_of, schedule_of, why_too_large
 from tilewise.search.space.workload import Workload
 from tilewise.search.space.workload_parameters import parameters_of
 
-MIN_SCRATCH_BYTES = 32 * KIB * KIB  # a packed block may take as much, however small the last cache
-SHALLOW_DEPTH = 128  # elements; a reduction that is cut this short is not cut any shorter
-
-
-def why_too_large(
-    problem: Problem, target: Target, schedule: Schedule, operand: str = ""
-) -> str | None:
-    """Return why the target's caches cannot take a legal schedule; None when they can.
-
-    A packed block has to fit the last cache, because each block of the other operand reads it
-    again. A panel of B that several tiles of rows read has to fit the second cache, unless the
-    reduction is cut short already.
-
-    Args:
-        problem: what is computed.
-        target: whose caches.
-        schedule: legal on the problem.
-        operand: look at what is held of this one alone; both if empty.
-    """
-    nest = loop_nest(problem, schedule)
-    limit = max(target.l3_bytes, MIN_SCRATCH_BYTES)
-    for here in nest.visit():
-        stage = here.node
-        if not isinstance(stage, Stage) or stage.is_ahead:
-            continue  # a model's weights are packed whole, and stay
-        size = prod(shape_of(nest, here)) * problem.element.bytes
-        if size > limit and operand in ("", stage.operand):
-            return (
-                f"the packed block of {stage.operand} takes {size >> 20} MiB, "
-                f"more than the {limit >> 20} MiB of the last cache"
-            )
-    return None if operand == "A" else _why_panel_too_large(target, nest)
-
-
-def _why_panel_too_large(target: Target, nest: Nest) -> str | None:
-    depth, tile = nest.depth, nest.tile
-    if depth <= SHALLOW_DEPTH or nest.compute.lanes > 1:
-        return None
-    panel = tile.cols * depth * nest.taps * nest.problem.element.bytes
-    row_tiles = ceil(nest.extent(nest.row) / tile.rows)
-    if panel <= target.l2_bytes or row_tiles == 1:
-        return None
-    return (
-        f"a panel of B takes {panel >> 10} KiB, more than the {target.l2_bytes >> 10} KiB "
-        f"of the second cache; stream a reduction of less than {depth}"
-    )
-
-
 MAX_KEPT_HASHES = 8192  # points whose schedule's hash is kept
 MAX_STEPS_ASIDE = 400  # a walk of so many steps without a free point means that none is left
+
+
+class SpaceGenerator(Protocol):
+    """The parameters of a problem on a target, and what their values mean."""
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The parameters, in their order."""
+        ...
+
+    def schedule(self, point: Point) -> AnySchedule:
+        """The schedule that a point means."""
+        ...
+
+    def why_illegal(self, schedule: AnySchedule, operand: str) -> str | None:
+        """As `Space.why_illegal`."""
+        ...
+
+
+@dataclass(frozen=True)
+class NativeGenerator:
+    """Schedules of our own kernels, those of extensions included."""
+
+    workload: Workload
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The parameters, in their order."""
+        own = parameters_of(self.workload)
+        return (*own, *added_parameters(self.workload, own))
+
+    def schedule(self, point: Point) -> Schedule:
+        """The schedule that a point means."""
+        return changed(self.workload, point, schedule_of(self.workload, point))
+
+    def why_illegal(self, schedule: AnySchedule, operand: str) -> str | None:
+        """Why the caches cannot take a schedule."""
+        assert isinstance(schedule, Schedule), "this generator made it"
+        return why_too_large(self.workload.problem, self.workload.target, schedule, operand)
 
 
 @dataclass(frozen=True)
@@ -93,10 +84,20 @@ class Space:
         return Workload(self.problem, self.target)
 
     @cached_property
+    def generator(self) -> SpaceGenerator:
+        """What the parameters are, and what their values mean, by whose code the target runs.
+
+        Raises:
+            UnsupportedError: no tuning spec covers the problem, for a target of IREE's.
+        """
+        if self.target.kind == "iree":
+            return LevelGenerator(self.problem, self.target)
+        return NativeGenerator(self.workload)
+
+    @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         """The parameters, in their order."""
-        own = parameters_of(self.workload)
-        return (*own, *added_parameters(self.workload, own))
+        return self.generator.parameters
 
     def parameter(self, name: str) -> Parameter | None:
         """The parameter called `name`, if this space has it."""
@@ -148,7 +149,7 @@ class Space:
 
     def schedule(self, point: Point) -> AnySchedule:
         """The schedule that a point means; steps without effect are left out."""
-        return changed(self.workload, point, schedule_of(self.workload, point))
+        return self.generator.schedule(point)
 
     def legal_hash(self, point: Point) -> str | None:
         """The hash of the schedule that a point means; None where the caches cannot take it.
@@ -195,11 +196,10 @@ class Space:
         return {}
 
     def why_illegal(self, schedule: AnySchedule, operand: str = "") -> str | None:
-        """Why the caches cannot take a schedule that the problem can; None when they can.
+        """Why the target cannot take a schedule that the problem can; None when it can.
 
         Args:
             schedule: one that this space made.
             operand: look at the pack of this one alone.
         """
-        assert isinstance(schedule, Schedule), "this space made it"
-        return why_too_large(self.problem, self.target, schedule, operand)
+        return self.generator.why_illegal(schedule, operand)

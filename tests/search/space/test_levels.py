@@ -13,8 +13,8 @@ from tilewise.kernels.mlir.tuning_spec.text import check_levels, outgrows_stack
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.model.levels import LevelModel, level_starts
 from tilewise.search.records import Solved
-from tilewise.search.space.levels import LevelSpace
 from tilewise.search.space.points import TilePoint
+from tilewise.search.space.space import Space
 from tilewise.search.store import MemoryStore
 from tilewise.search.transfer.starting_points import near_levels
 
@@ -32,8 +32,8 @@ PROBLEMS = [
 @pytest.mark.parametrize("target", [IREE, replace(NARROW, kind="iree")], ids=["wide", "narrow"])
 @pytest.mark.parametrize("text", PROBLEMS)
 def test_every_point_means_steps_of_the_op(text: str, target) -> None:
-    space, random = LevelSpace(parse_problem(text), target), Random(text)
-    form, model = form_of(space.problem), LevelModel.of(space)
+    space, random = Space(parse_problem(text), target), Random(text)
+    form, model = form_of(space.problem), LevelModel(space)
     points = [*level_starts(model, 10), *(space.draw(random) for _ in range(50))]
     for point in points:
         assert space.holds(point)
@@ -48,8 +48,8 @@ def test_every_point_means_steps_of_the_op(text: str, target) -> None:
 
 
 def test_remainders_are_peeled_and_only_those() -> None:
-    space = LevelSpace(parse_problem("matmul:m=512,n=512,k=512,dtype=f32"), IREE)
-    even = level_starts(LevelModel.of(space), 1)[0]
+    space = Space(parse_problem("matmul:m=512,n=512,k=512,dtype=f32"), IREE)
+    even = level_starts(LevelModel(space), 1)[0]
     assert space.schedule(even).remainders == "masked"
     cut = even | {"tile": TilePoint(12, 32, "iree")}
     assert space.schedule(cut).remainders == "peeled"
@@ -59,9 +59,9 @@ def test_a_cut_reduction_with_an_epilogue_fits_the_stack() -> None:
     text = "matmul:m=512,n=512,k=512,dtype=f32"
     sizes = {"tile": TilePoint(8, 32, "iree"), "rows": 0, "cols": 0, "cache_depth": 128}
     for more, is_legal in (("", True), (",bias", False)):
-        space = LevelSpace(parse_problem(text + more), IREE)
-        point = level_starts(LevelModel.of(space), 1)[0] | sizes
-        assert outgrows_stack(space.form, space.schedule(point))
+        space = Space(parse_problem(text + more), IREE)
+        point = level_starts(LevelModel(space), 1)[0] | sizes
+        assert outgrows_stack(form_of(space.problem), space.schedule(point))
         assert (space.legal_hash(point) is not None) == is_legal
         small = point | {"cache_rows": 64, "cache_cols": 64}
         assert space.legal_hash(small) is not None
@@ -69,12 +69,14 @@ def test_a_cut_reduction_with_an_epilogue_fits_the_stack() -> None:
 
 def test_a_problem_that_no_spec_covers_has_no_space() -> None:
     with pytest.raises(UnsupportedError, match="n=1"):
-        LevelSpace(parse_problem("conv2d:n=1,h=8,w=8,ci=8,co=8,kh=3,kw=3,dtype=f32"), IREE)
+        Space(parse_problem("conv2d:n=1,h=8,w=8,ci=8,co=8,kh=3,kw=3,dtype=f32"), IREE).values(
+            "tile"
+        )
 
 
 def test_a_search_starts_from_near_problems_of_the_same_compiler() -> None:
-    space = LevelSpace(parse_problem("matmul:m=512,n=384,k=512,dtype=f32"), IREE)
-    former = LevelSpace(parse_problem("matmul:m=512,n=512,k=512,dtype=f32"), IREE)
+    space = Space(parse_problem("matmul:m=512,n=384,k=512,dtype=f32"), IREE)
+    former = Space(parse_problem("matmul:m=512,n=512,k=512,dtype=f32"), IREE)
     best = former.draw(Random(1)) | {"cols": 32, "tile": TilePoint(14, 32, "iree")}
     for target, count in ((IREE.canonical, 1), (WIDE.canonical, 0)):
         store = MemoryStore([Solved(former.problem, target, ((best, 10.0),))])

@@ -1,10 +1,10 @@
 import json
+from dataclasses import replace
 
 import pytest
 
 from tests.search.targets import WIDE
 from tilewise.kernels.problem import parse_problem
-from tilewise.search.space.levels import LevelSpace
 from tilewise.search.space.points import TilePoint, point_from_json, point_to_json, scalars_of
 from tilewise.search.space.space import Space
 
@@ -39,7 +39,7 @@ def test_a_tile_of_iree_is_told_by_its_point() -> None:
 
 @pytest.mark.parametrize("text", ["2x2w8e", "6x4e", "0x4", "6x", "6x4s", "6x4w8i", "", "6x4 "])
 def test_a_text_that_is_no_tile_stays_and_no_space_holds_it(text: str) -> None:
-    space = Space(parse_problem("matmul:m=64,n=64,k=64,dtype=f32"), WIDE)
+    space = Space(parse_problem("matmul:m=64,n=64,k=64,dtype=f32"), replace(WIDE, kind="iree"))
     point = {p.name: p.values[0] for p in space.parameters}
     assert space.holds(point)
     stored = point_from_json(point | {"tile": text})
@@ -70,6 +70,6 @@ def test_every_tile_of_a_space_is_read_from_its_text() -> None:
             kinds.add(tile.kind)
             assert point_from_json({"tile": str(tile)})["tile"] == tile
     assert kinds == {"outer", "split", "sweep"}
-    levels = LevelSpace(parse_problem("matmul:m=64,n=64,k=64,dtype=f32"), WIDE)
+    levels = Space(parse_problem("matmul:m=64,n=64,k=64,dtype=f32"), replace(WIDE, kind="iree"))
     for tile in levels.values("tile"):
         assert point_from_json({"tile": str(tile), "inner": "rows"})["tile"] == tile
