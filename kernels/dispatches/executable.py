@@ -13,6 +13,7 @@ dispatch reads a constant of its result's size, too, which it overwrites.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tilewise.kernels.dispatches.layouts import (
     Laid,
@@ -37,13 +38,27 @@ class Entry:
     """What a library has a kernel for.
 
     Attributes:
-        found: the problem of the ops that it stands for, which may differ in the axes of images and
-            in zeros around them; None where it is `problem`.
+        stands_for: the problem of its ops, which may differ in the axes of images and in zeros
+            around them; None where it is `problem`.
     """
 
     problem: Problem
     schedule: Schedule
-    found: Problem | None = None
+    stands_for: Problem | None = None
+
+    @property
+    def found(self) -> Problem:
+        """The problem of the ops that it stands for."""
+        return self.stands_for or self.problem
+
+    @classmethod
+    def of(cls, problem: Problem, steps: list[Any], found: Problem | None = None) -> "Entry":
+        """Return the entry of a schedule as JSON.
+
+        Raises:
+            ScheduleError: the steps are none.
+        """
+        return cls(problem, Schedule.from_json(steps), found)
 
 
 @dataclass(frozen=True)
@@ -52,17 +67,12 @@ class Compiled:
 
     Attributes:
         made: the kernel as bitcode, and the interface that IREE calls.
-        stands_for: the problem of the ops that it stands for; None where it is `problem`.
+        found: as of `Entry`.
     """
 
     problem: Problem
     made: KernelObject
-    stands_for: Problem | None = None
-
-    @property
-    def found(self) -> Problem:
-        """The problem of the ops that it stands for."""
-        return self.stands_for or self.problem
+    found: Problem
 
     @property
     def name(self) -> str:
@@ -78,9 +88,9 @@ def compiled(entry: Entry, target: Target) -> Compiled:
         LoweringError: it asks for what the target has not, or this machine is no x86-64.
         UnsupportedError: the problem is not that of the ops, whatever the layouts.
     """
-    found = entry.found or entry.problem
-    check_layouts(found, entry.problem)
-    return Compiled(entry.problem, make_object(entry.problem, entry.schedule, target), found)
+    check_layouts(entry.found, entry.problem)
+    made = make_object(entry.problem, entry.schedule, target)
+    return Compiled(entry.problem, made, entry.found)
 
 
 FORMATS = ("embedded-elf-x86_64", "system-elf-x86_64")

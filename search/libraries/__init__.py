@@ -1,4 +1,4 @@
 """Libraries for IREE whose every kernel was found, run, compared and timed inside IREE.
 
-Face: `Wanted`, `proven_library`.
+Face: `judged`, `proven_library`.
 """

@@ -3,11 +3,12 @@
 import json
 import sys
 
+from tilewise.kernels.dispatches.executable import Entry
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.system.children import private_output
 from tilewise.search.errors import SearchError
-from tilewise.search.libraries.library import NotServedError, Wanted, proven_library
+from tilewise.search.libraries.library import NotServedError, proven_library
 
 
 def main() -> None:
@@ -15,9 +16,9 @@ def main() -> None:
     found = json.load(sys.stdin)
     answer: dict[str, str | None]
     out = private_output()
-    wanted = Wanted(parse_problem(found["problem"]), found["best"]["steps"])
     try:
-        answer = {"script": proven_library([wanted], found["target"]).text, "reason": ""}
+        entry = Entry.of(parse_problem(found["problem"]), found["best"]["steps"])
+        answer = {"script": proven_library([entry], found["target"]).text, "reason": ""}
     except NotServedError as error:
         if not error.is_final:
             sys.exit(_one_line(error))

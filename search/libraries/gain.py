@@ -69,9 +69,7 @@ class Gain:
         return not self.failure and self.matched and (ratio is None or ratio >= 1)
 
 
-def measured(
-    problem: Problem, steps: list[Any], target: str, budget_s: float = BUDGET_S, seed: int = 0
-) -> Gain:
+def measured(problem: Problem, steps: list[Any], target: str, budget_s: float = BUDGET_S) -> Gain:
     """Compile, compare and time one kernel inside IREE.
 
     Raises:
@@ -80,7 +78,7 @@ def measured(
     limits = Limits.for_problem(problem)
     memory = limits.memory_bytes + COMPILERS_BYTES + COPIES * problem.bytes
     limits = replace(limits, memory_bytes=memory)
-    with Runner(problem, target, seed=seed, limits=limits) as runner:
+    with Runner(problem, target, limits=limits) as runner:
         try:
             ready = runner.peer(NAME, steps)
             if ready.absent is not None:
@@ -123,7 +121,7 @@ def measured_as_found(entry: Entry, pattern: Pattern, target: str, budget_s: flo
     Raises:
         KernelsError: the schedule cannot be compiled.
     """
-    kernel, found = compiled(entry, resolve(target)), entry.found or entry.problem
+    kernel, found = compiled(entry, resolve(target)), entry.found
     own = replace(pattern, added=None)  # operands are the caller's here, and may be written over
     module = module_of_contraction(own, has_constant_weights=found.has_constant_weights)
     try:

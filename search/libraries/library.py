@@ -11,30 +11,10 @@ from tilewise.kernels.dispatches.patterns.pattern import Pattern
 from tilewise.kernels.errors import CompilerAbsentError, ProofError
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.quoting import duration
-from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import resolve
 from tilewise.search.libraries.gain import BUDGET_S, Gain, measured, measured_as_found
 from tilewise.search.peers import missing_packages
 from tilewise.search.peers.iree import NAME
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """A problem and what was found for it.
-
-    Attributes:
-        found: the problem of the ops that the kernel stands for, which may differ in the axes of
-            images and in zeros around them; None where it is `problem`.
-    """
-
-    problem: Problem
-    steps: list[Any]
-    found: Problem | None = None
-
-    @property
-    def entry(self) -> Entry:
-        """What a library has of it."""
-        return Entry(self.problem, Schedule.from_json(self.steps), self.found)
 
 
 @dataclass(frozen=True)
@@ -43,17 +23,17 @@ class Row:
 
     Attributes:
         problem: that the kernel computes.
-        found: as of `Wanted`.
+        found: as of `tilewise.kernels.dispatches.executable.Entry`.
     """
 
     problem: Problem
     gain: Gain
-    found: Problem | None = None
+    found: Problem
 
     def to_json(self) -> dict[str, Any]:
         """As `tilewise script --flavor iree --json` prints it."""
         gain = self.gain
-        stands = {} if self.found in (None, self.problem) else {"for": str(self.found)}
+        stands = {} if self.found == self.problem else {"for": str(self.found)}
         return {
             "problem": self.problem.canonical,
             **stands,
@@ -100,7 +80,7 @@ class Judged:
 
 
 def judged(
-    wanted: Wanted, patterns: Sequence[Pattern], target: str, budget_s: float = BUDGET_S
+    entry: Entry, patterns: Sequence[Pattern], target: str, budget_s: float = BUDGET_S
 ) -> Judged:
     """Measure a kernel inside IREE, and for some ops of a model as the model has them.
 
@@ -114,14 +94,14 @@ def judged(
     plain = tuple(one for one in patterns if not any(one.turns))
     gain = None
     if plain or not patterns:
-        gain = measured(wanted.problem, wanted.steps, target, budget_s)
+        gain = measured(entry.problem, entry.schedule.to_json(), target, budget_s)
         if gain.is_served or gain.failure or not patterns:
             patterns = [one for one in patterns if any(one.turns)]
         else:
             plain, gain = (), None
-    found = [(one, measured_as_found(wanted.entry, one, target, budget_s)) for one in patterns]
+    found = [(one, measured_as_found(entry, one, target, budget_s)) for one in patterns]
     kept = plain + tuple(one for one, own in found if own.is_served)
-    rows = (Row(wanted.problem, own, wanted.found) for _, own in found)
+    rows = (Row(entry.problem, own, entry.found) for _, own in found)
     reasons = tuple(row.reason for row in rows if row.reason)
     best = max((own for _, own in found), key=lambda own: (own.is_served, own.ratio or 0),
                default=None)  # fmt: skip
@@ -159,7 +139,7 @@ class ProvenLibrary:
 
 
 def proven_library(
-    wanted: Sequence[Wanted],
+    entries: Sequence[Entry],
     target: str,
     on_row: Callable[[Row], None] = lambda _: None,
     cuts: Cuts = MappingProxyType({}),
@@ -176,15 +156,15 @@ def proven_library(
         lacking = " and ".join(missing)
         raise CompilerAbsentError(f"{lacking} not installed; install tilewise[kernels]")
     rows, own, reasons = list[Row](), dict[str, Sequence[Pattern]](), dict[str, str]()
-    for one in wanted:
-        name = (one.found or one.problem).canonical
+    for one in entries:
+        name = one.found.canonical
         worth = judged(one, cuts.get(name, ()), target)
         rows.append(Row(one.problem, worth.gain, one.found))
         on_row(rows[-1])
         own[name] = worth.patterns
         if worth.reasons:
             reasons[name] = worth.reasons[0]
-    served = [one.entry for one, row in zip(wanted, rows, strict=True) if row.gain.is_served]
+    served = [one for one, row in zip(entries, rows, strict=True) if row.gain.is_served]
     if not served:
         raise NotServedError(rows)
     kernels = [compiled(entry, resolve(target)) for entry in served]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tilewise.backends.base import Backend, Json
+from tilewise.backends.base import Backend
 from tilewise.backends.costs import StoredCosts
 from tilewise.bench.machine import processor
 from tilewise.errors import MissingError, TilewiseError
@@ -19,7 +19,6 @@ from tilewise.kernels.mlir.frontend.graph import Imported
 from tilewise.kernels.mlir.iree.compiler import DATA_TILING as DATA_TILING_FLAG
 from tilewise.kernels.mlir.iree.compiler import compile_file
 from tilewise.kernels.problem import Accuracy, parse_problem
-from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import resolve
 from tilewise.kernels.target.model import Target
 from tilewise.model.measuring import measure
@@ -28,7 +27,7 @@ from tilewise.model.report import DATA_TILING, DEFAULT, WITH, Op, Report, tolera
 from tilewise.model.signature import declarations_in
 from tilewise.search.errors import RunnerError
 from tilewise.search.libraries.gain import Gain
-from tilewise.search.libraries.library import Judged, Row, Wanted, judged
+from tilewise.search.libraries.library import Judged, Row, judged
 from tilewise.search.networks.cold_weights import Retimed, bytes_of_weights
 from tilewise.search.networks.costs import RETIMED
 from tilewise.search.records import CacheMode
@@ -174,7 +173,7 @@ def _costs(model: Model, backend: Backend, target: Target) -> Retimed:
     return Retimed(stored, target, bytes_of_weights(problems))
 
 
-def _known(backend: Backend, model: Model, op: Op, costs: Retimed) -> tuple[Op, Json | None]:
+def _known(backend: Backend, model: Model, op: Op, costs: Retimed) -> tuple[Op, Entry | None]:
     """The op with the stored schedule of its problem that is the fastest in the model."""
     try:
         best = backend.show(op.problem, model.target, model.cache)["best"]
@@ -182,55 +181,53 @@ def _known(backend: Backend, model: Model, op: Op, costs: Retimed) -> tuple[Op, 
         return replace(op, reason=str(error)), None
     fastest = next(iter(costs.schedules(op.problem)), None)
     if fastest is not None:
-        best = {**best, "hash": fastest.hash, "steps": list(fastest.steps)}
-    return replace(op, schedule=best["hash"]), best
+        best = {"hash": fastest.hash, "steps": list(fastest.steps)}
+    entry = Entry.of(parse_problem(op.problem), best["steps"])
+    return replace(op, schedule=best["hash"]), entry
 
 
 def _timed(
     op: Op,
-    best: Json | None,
+    entry: Entry | None,
     target: Target,
     cuts: dict[str, Sequence[Pattern]],
     reasons: dict[str, str],
     tell: Callable[[str], None],
-) -> tuple[Op, Json | None]:
+) -> tuple[Op, Entry | None]:
     """The op with the times of its problem alone; without its schedule where IREE is faster.
 
     `cuts` and `reasons` lose and get ops that IREE computes faster as the model has them.
     """
-    if best is None:
+    if entry is None:
         return op, None
     tell(f"measures {op.problem}")
-    problem = parse_problem(op.problem)
-    worth = _judged(Wanted(problem, best["steps"]), cuts.get(op.problem, ()), target)
+    worth = _judged(entry, cuts.get(op.problem, ()), target)
     cuts[op.problem] = worth.patterns
     if worth.reasons:
         reasons.setdefault(op.problem, f"as the model has it: {worth.reasons[0]}")
-    row = Row(problem, worth.gain)
-    gain = row.gain
+    gain, reason = worth.gain, Row(entry.problem, worth.gain, entry.found).reason
     op = replace(op, alone_us=dict(gain.alone_us or {}), library_us=gain.library_us)
-    return (replace(op, reason=row.reason), None) if row.reason else (op, best)
+    return (replace(op, reason=reason), None) if reason else (op, entry)
 
 
-def _judged(wanted: Wanted, patterns: Sequence[Pattern], target: Target) -> Judged:
+def _judged(entry: Entry, patterns: Sequence[Pattern], target: Target) -> Judged:
     try:
-        return judged(wanted, patterns, target.canonical, BUDGET_S)
+        return judged(entry, patterns, target.canonical, BUDGET_S)
     except (KernelsError, RunnerError) as error:
         return Judged(Gain(matched=False, failure=f"not measured: {error}"))
 
 
 def _with_kernel(
-    op: Op, best: Json | None, target: Target, kernels: dict[str, Compiled]
-) -> tuple[Op, Json | None]:
+    op: Op, entry: Entry | None, target: Target, kernels: dict[str, Compiled]
+) -> tuple[Op, Entry | None]:
     """The op, its code among the kernels."""
-    if best is None:
+    if entry is None:
         return op, None
-    entry = Entry(parse_problem(op.problem), Schedule.from_json(best["steps"]))
     try:
         kernels[op.problem] = compiled(entry, target)
     except KernelsError as error:
         return replace(op, reason=str(error)), None
-    return op, best
+    return op, entry
 
 
 def _placed(op: Op, kernel: Compiled | None, calls: Counter[str], reasons: Mapping[str, str]) -> Op:
@@ -243,9 +240,9 @@ def _placed(op: Op, kernel: Compiled | None, calls: Counter[str], reasons: Mappi
     return replace(op, replaced=called, reason=reason)
 
 
-def _notes(found: Sequence[tuple[Op, Json | None]]) -> list[str]:
+def _notes(found: Sequence[tuple[Op, Entry | None]]) -> list[str]:
     """Lines of the library on what it leaves to IREE."""
-    return [f"left to IREE: {op.problem}: {op.reason}" for op, best in found if best is None]
+    return [f"left to IREE: {op.problem}: {op.reason}" for op, entry in found if entry is None]
 
 
 def _machine() -> dict[str, str]:

@@ -21,8 +21,9 @@ from tilewise.kernels.quoting import quoted
 from tilewise.search.errors import RunnerError
 
 if TYPE_CHECKING:
+    from tilewise.kernels.dispatches.executable import Entry
     from tilewise.kernels.dispatches.extraction.extract import Cut
-    from tilewise.search.libraries.library import ProvenLibrary, Row, Wanted
+    from tilewise.search.libraries.library import ProvenLibrary, Row
     from tilewise.search.networks.plan import Plan
 
 
@@ -35,7 +36,7 @@ class Chosen:
         notes: what is not as planned.
     """
 
-    wanted: tuple["Wanted", ...]
+    wanted: tuple["Entry", ...]
     notes: tuple[str, ...]
 
 
@@ -59,10 +60,10 @@ def chosen(plan: "Plan") -> Chosen:
     A library has one kernel for all ops of a problem: the one that the plan has most often. A
     layer in blocks of channels has its schedule's kernel for the plain image: the nest is the same.
     """
-    from tilewise.search.libraries.library import Wanted
+    from tilewise.kernels.dispatches.executable import Entry
 
     of: dict[str, Counter[tuple[str, str]]] = {}
-    steps: dict[str, list[object]] = {}
+    steps: dict[str, list[Any]] = {}
     notes = []
     for node in plan.nodes:
         if node.found is None:
@@ -82,7 +83,7 @@ def chosen(plan: "Plan") -> Chosen:
         if times < counts.total():
             notes.append(f"{found}: {counts.total() - times} of {counts.total()} ops are planned "
                          f"otherwise than {problem}")  # fmt: skip
-        wanted.append(Wanted(parse_problem(problem), steps[schedule], parse_problem(found)))
+        wanted.append(Entry.of(parse_problem(problem), steps[schedule], parse_problem(found)))
     return Chosen(tuple(wanted), tuple(dict.fromkeys(notes)))
 
 
@@ -188,7 +189,7 @@ def make_library(
 
 
 def library_of(
-    wanted: Sequence["Wanted"], canonical: str, models: Sequence[Model]
+    wanted: Sequence["Entry"], canonical: str, models: Sequence[Model]
 ) -> "ProvenLibrary":
     """The library of schedules that are known; the errors of `make_library`."""
     from tilewise.kernels.dispatches.extraction.extract import patterns_of
@@ -220,7 +221,7 @@ def described(made: "ProvenLibrary", target: str, replaced: Sequence[Replaced]) 
 
 def _wanted(
     backend: Backend, problems: Sequence[Problem], target: str
-) -> tuple[str, list["Wanted"]]:
+) -> tuple[str, list["Entry"]]:
     """The canonical target, and the stored schedule of each problem."""
     found, missing = [], []
     for problem in problems:
@@ -235,9 +236,9 @@ def _wanted(
             f"{len(missing)} of {len(problems)} problems are not stored; tilewise tune makes them: "
             f"{missing[0]}"
         )
-    from tilewise.search.libraries.library import Wanted
+    from tilewise.kernels.dispatches.executable import Entry
 
-    wanted = [Wanted(problem, stored["best"]["steps"]) for problem, stored in found]
+    wanted = [Entry.of(problem, stored["best"]["steps"]) for problem, stored in found]
     return found[0][1]["target"], wanted
 
 

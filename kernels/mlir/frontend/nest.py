@@ -21,6 +21,16 @@ class RefusedError(Exception):
     """The nest is none of our problems; the message is for the author of the op."""
 
 
+def dims_of(axes: Iterable[Axis]) -> frozenset[int]:
+    """Return the dims along which some axes are read."""
+    return frozenset(dim for axis in axes for dim, _ in axis)
+
+
+def slides(axis: Axis) -> bool:
+    """Return whether an axis is read at a sum or a multiple of dims, as by a window."""
+    return len(axis) > 1 or bool(axis and axis[0][1] != 1)
+
+
 @dataclass(frozen=True)
 class Operand:
     """How a nest reads or writes a tensor.
@@ -35,7 +45,12 @@ class Operand:
     @property
     def dims(self) -> frozenset[int]:
         """The dims that move it."""
-        return frozenset(dim for axis in self.axes for dim, _ in axis)
+        return dims_of(self.axes)
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether an axis is read at sums or multiples of dims, as by a convolution."""
+        return any(map(slides, self.axes))
 
     def transposed(self, axes: Sequence[int]) -> "Operand":
         """The same with the axes in another order."""
@@ -53,9 +68,8 @@ class Nest:
 
     @property
     def has_windows(self) -> bool:
-        """Whether an input is read at sums or multiples of dims, as by a convolution."""
-        axes = (*self.a.axes, *self.b.axes)
-        return any(len(axis) > 1 or (axis and axis[0][1] != 1) for axis in axes)
+        """Whether an input is read through windows."""
+        return self.a.has_windows or self.b.has_windows
 
     def extent(self, dims: Iterable[int]) -> int:
         """Product of extents."""
@@ -297,9 +311,9 @@ def convolution_layout(nest: Nest, costs: tuple[int, int, int] = (1, 1, 1)) -> L
     Raises:
         RefusedError: it is none.
     """
-    is_swapped = not _has_windows(nest.a)
+    is_swapped = not nest.a.has_windows
     image, filters = (nest.b, nest.a) if is_swapped else (nest.a, nest.b)
-    if _has_windows(filters):
+    if filters.has_windows:
         raise RefusedError("both inputs are read through windows")
     for name, operand in (("the image", image), ("the filter", filters), ("the result", nest.c)):
         check_whole(nest, operand, name)
@@ -321,16 +335,12 @@ def convolution_roles(nest: Nest) -> tuple[tuple[Window, Window], ConvolutionRol
     return windows, _image_roles(nest, nest.a, nest.b, windows)
 
 
-def _has_windows(operand: Operand) -> bool:
-    return any(len(axis) > 1 or (axis and axis[0][1] != 1) for axis in operand.axes)
-
-
 def _windows(nest: Nest, image: Operand, filters: Operand) -> tuple[Window, Window]:
     """The two windows in the order in which the result has them."""
     found = [
         _window(nest, filters, axis, i, image.shape[i])
         for i, axis in enumerate(image.axes)
-        if len(axis) > 1 or (axis and axis[0][1] != 1)
+        if slides(axis)
     ]
     if len(found) > 2:
         raise RefusedError(f"convolves {len(found)} dimensions; conv2d has two")

@@ -88,12 +88,12 @@ class Limits:
     memory_bytes: int = 4 << 30
 
 
-WITHOUT_WEIGHTS = Limits()
+USUAL_LIMITS = Limits()
 WITH_WEIGHTS = Limits(600.0, 16 << 30)
 """Of a reading that has the weights of a model in memory, several times."""
 
 
-def read_module(module: bytes, limits: Limits = Limits()) -> Imported:
+def read_module(module: bytes, limits: Limits = USUAL_LIMITS) -> Imported:
     """The problems of a module's text or bytecode: linalg, torch, StableHLO, TOSA or ONNX.
 
     Raises:
@@ -104,12 +104,12 @@ def read_module(module: bytes, limits: Limits = Limits()) -> Imported:
     return from_json(Imported, ask_of_module(module, limits))
 
 
-def read_graph(module: bytes, limits: Limits = Limits()) -> Graph:
+def read_graph(module: bytes, limits: Limits = USUAL_LIMITS) -> Graph:
     """A module's problems, its other ops, and the tensors between; errors as of `read_module`."""
     return from_json(Graph, ask_of_module(module, limits, {"graph": ""}))
 
 
-def read_op(module: bytes, place: str | None = None, limits: Limits = Limits()) -> LoneOp:
+def read_op(module: bytes, place: str | None = None, limits: Limits = USUAL_LIMITS) -> LoneOp:
     """One op of a module in a function of its own; errors as of `read_module`.
 
     Args:
@@ -201,7 +201,7 @@ def read_program(module: bytes, limits: Limits = WITH_WEIGHTS) -> Program:
     return Program(outline, weights)
 
 
-def read_outline(module: bytes, limits: Limits = WITHOUT_WEIGHTS) -> Outline | None:
+def read_outline(module: bytes, limits: Limits = USUAL_LIMITS) -> Outline | None:
     """What a module with one function does, without weights; None if it is none that runs here.
 
     Constants of passes are there without pieces, those of contractions are not.

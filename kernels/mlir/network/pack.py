@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewise.kernels.errors import PlaceError, ProofError
-from tilewise.kernels.mlir.frontend.read import Limits, ask_of_module
+from tilewise.kernels.mlir.frontend.read import USUAL_LIMITS, Limits, ask_of_module
 from tilewise.kernels.mlir.network.compute import Tile, emit_layer, tile_of
 from tilewise.kernels.mlir.network.packing import Blocks
 from tilewise.kernels.mlir.network.plan import Layer, PackPlan
@@ -15,7 +15,7 @@ from tilewise.kernels.mlir.transform.module import HEADER_END, mlir_version
 from tilewise.kernels.system.typed_json import from_json
 from tilewise.kernels.target import Target
 
-USUAL_BLOCKS, USUAL_LIMITS = Blocks(), Limits()
+USUAL_BLOCKS = Blocks()
 PACK, PROVE = (f"tilewise.kernels.mlir.network.child.{name}" for name in ("pack", "prove"))
 
 

@@ -9,7 +9,7 @@ the op: the producer of a tensor and its consumers pack it alike, and their pack
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tilewise.kernels.mlir.frontend.nest import Axis, Dims, Operand, RefusedError
+from tilewise.kernels.mlir.frontend.nest import Dims, Operand, RefusedError, slides
 
 LEAST = 4
 """Blocks are multiples of it: what else divides an axis makes vectors that are taken apart."""
@@ -81,7 +81,7 @@ class OpShape:
     def sliding(self) -> frozenset[int]:
         """The loops along which a window moves over the first input, and those over the window."""
         axes = self.inputs[0].axes
-        return frozenset(dim for axis in axes if _slides(axis) for dim, _ in axis)
+        return frozenset(dim for axis in axes if slides(axis) for dim, _ in axis)
 
 
 @dataclass(frozen=True)
@@ -170,10 +170,6 @@ def _roles(op: OpShape) -> dict[str, Dims]:
 def _plain(operand: Operand) -> Dims:
     """The loops at which an operand is read, each at an axis of its own, in the axes' order."""
     return tuple(axis[0][0] for axis in operand.axes if len(axis) == 1 and axis[0][1] == 1)
-
-
-def _slides(axis: Axis) -> bool:
-    return len(axis) > 1 or bool(axis and axis[0][1] != 1)
 
 
 def _why_plain(op: OpShape, roles: dict[str, Dims]) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 
 from tilewise.kernels.errors import KernelsError, ProofError
 from tilewise.kernels.mlir.frontend.graph import LoneOp
+from tilewise.kernels.mlir.frontend.read import USUAL_LIMITS, Limits
 from tilewise.kernels.mlir.normalised.normal_form import schedulable
-from tilewise.kernels.mlir.normalised.prove import Limits, prove_lone
+from tilewise.kernels.mlir.normalised.prove import prove_lone
 from tilewise.kernels.mlir.proof.proof import Proof
 from tilewise.kernels.nest import nest_of
 from tilewise.kernels.problem import Problem, parse_problem
@@ -18,8 +19,6 @@ from tilewise.kernels.steps import Place, visited_alone
 
 MOST_PROOFS = 8
 """Schedules that are tried before a script is said not to prove."""
-
-OF_ONE = Limits()
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,11 @@ def _has_loops(one: Problem, other: Problem) -> bool:
 
 
 def first_proven(
-    lone: LoneOp, schedules: Iterable[Schedule], *, seconds: float = inf, limits: Limits = OF_ONE
+    lone: LoneOp,
+    schedules: Iterable[Schedule],
+    *,
+    seconds: float = inf,
+    limits: Limits = USUAL_LIMITS,
 ) -> ProvenOp:
     """The first of some schedules whose script proves.
 

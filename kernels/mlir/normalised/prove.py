@@ -1,6 +1,6 @@
 """The script of a user's op, and its proof on the op as its author wrote it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tilewise.kernels.errors import ProofError
@@ -8,6 +8,7 @@ from tilewise.kernels.mlir.cpu.register_tile import vector_lanes
 from tilewise.kernels.mlir.cpu.script import emit_on
 from tilewise.kernels.mlir.frontend.graph import LoneOp
 from tilewise.kernels.mlir.frontend.nest import Dims
+from tilewise.kernels.mlir.frontend.read import USUAL_LIMITS, Limits
 from tilewise.kernels.mlir.normalised.normal_form import (
     NormalForm,
     is_of_problem,
@@ -123,21 +124,8 @@ def _vector_moves(normal: NormalForm) -> dict[str, Move]:
 CHILD = "tilewise.kernels.mlir.normalised.child"
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Of one proof.
-
-    Attributes:
-        seconds: the child is killed after this long.
-        memory_bytes: the child is killed beyond this much memory.
-    """
-
-    seconds: float = 60.0
-    memory_bytes: int = 4 << 30
-
-
 def prove_lone(
-    lone: LoneOp, schedule: Schedule, *, seed: int = 0, limits: Limits = Limits()
+    lone: LoneOp, schedule: Schedule, *, seed: int = 0, limits: Limits = USUAL_LIMITS
 ) -> Proof:
     """Emit the script of an op and prove it; the proof's script has its header filled in.
 
@@ -179,7 +167,7 @@ def with_op(lone: LoneOp, script: str) -> str:
     return with_function(function, script)
 
 
-def transform_lone(lone: LoneOp, schedule: Schedule, limits: Limits = Limits()) -> str:
+def transform_lone(lone: LoneOp, schedule: Schedule, limits: Limits = USUAL_LIMITS) -> str:
     """The module that an op's script makes of its payload; errors as of `prove_lone`.
 
     Raises:

@@ -23,7 +23,7 @@ def stand_in(text: str, parts: int = 1, packed_bytes: int = LINE) -> Compiled:
     name = problem_name(problem)
     packed = packed_bytes if problem.has_constant_weights else 0
     interface = Interface(name, name, (), None, packed, 4, LINE, 0, parts)
-    return Compiled(problem, KernelObject(interface, (), b"", b"code", ""))
+    return Compiled(problem, KernelObject(interface, (), b"", b"code", ""), problem)
 
 
 def library_of(*texts: str) -> str:

@@ -13,7 +13,7 @@ from tilewise.kernels.schedule import Register, Schedule, Tile
 from tilewise.kernels.target import resolve
 from tilewise.search.libraries import library
 from tilewise.search.libraries.gain import Gain, measured_as_found
-from tilewise.search.libraries.library import Wanted, judged
+from tilewise.search.libraries.library import judged
 
 LETTERS = "hik,kj->ihj"
 
@@ -53,7 +53,7 @@ def test_the_faster_of_kernel_and_iree_is_taken_and_both_times_are_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kernel, pattern = entry("%z")
-    wanted = Wanted(kernel.problem, kernel.schedule.to_json())
+    wanted = kernel
     for kernel_us, reasons in ((9.0, ()), (11.0, ("IREE alone is faster: 10.0 us (data tiling), "
                                                   "11.0 us with the kernel",))):  # fmt: skip
         gain = Gain(True, 0.0, 1.0, kernel_us, None, {"default": 30.0, "data tiling": 10.0})
@@ -75,7 +75,7 @@ def test_iree_alone_on_the_problems_own_module_does_not_decide_for_a_models_op(
     (cut,) = cut_module(module.encode())
     assert cut.pattern is not None and not any(cut.pattern.turns)
     schedule = Schedule((Register(1, resolve("host").lanes("f32")),)).to_json()
-    wanted = Wanted(parse_problem(cut.problem), schedule)
+    wanted = Entry.of(parse_problem(cut.problem), schedule)
     for iree_us, kept in ((200.0, (cut.pattern,)), (6.0, ())):
         slower = Gain(True, 0.0, 1.0, 7.0, 6.5, {"default": 6.0})
         found = Gain(True, 0.0, 1.0, 7.0, None, {"default": iree_us})

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from tilewise.kernels.mlir.frontend.child.bodies import (
     HUGE_FLOAT,
     Expr,
-    applied,
     body_of,
+    body_of_tensors,
 )
 from tilewise.kernels.mlir.frontend.child.constants import Constants
 from tilewise.kernels.mlir.frontend.child.dataflow import (
@@ -109,11 +109,7 @@ def _of_tensors(op: Any) -> tuple[_Nest, Expr, Combine, float | None]:
     if any(tuple(value.type.shape) != shape for value in op.operands):
         raise RefusedError("works on tensors of several shapes")
     _check_types([op])
-    numbers = [splat(one) for one in op.operands]
-    body = applied(op, tuple(
-        Expr("arg", (), i) if number is None else Expr("const", (), number)
-        for i, number in enumerate(numbers)
-    ))  # fmt: skip
+    body = body_of_tensors(op)
     axes: tuple[Axis, ...] = tuple(((i, 1),) for i in range(len(shape)))
     maps = (axes,) * (len(op.operands) + 1)
     return _Nest(shape, 0, maps), body, "", None
@@ -380,15 +376,9 @@ def _check_start(op: Structured, kind: WindowKind) -> None:
 
 
 def expression(op: Any) -> Expr:
-    """What an elementwise op computes of its operands."""
+    """Return what an elementwise op computes of its operands."""
     seen = structured(op)
-    if seen is not None:
-        return body_of(seen)
-    numbers = [splat(one) for one in op.operands]
-    return applied(op, tuple(
-        Expr("arg", (), i) if number is None else Expr("const", (), number)
-        for i, number in enumerate(numbers)
-    ))  # fmt: skip
+    return body_of_tensors(op) if seen is None else body_of(seen)
 
 
 def _check_f32(value: Any) -> None:

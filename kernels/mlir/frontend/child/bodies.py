@@ -89,6 +89,15 @@ def applied(op: Any, of: tuple[Expr, ...]) -> Expr:
     return Expr(op.name, of, int(predicate))
 
 
+def body_of_tensors(op: Any) -> Expr:
+    """Return an arith or math operation on whole tensors as one on their elements."""
+    numbers = [splat(one) for one in op.operands]
+    return applied(op, tuple(
+        Expr("arg", (), i) if number is None else Expr("const", (), number)
+        for i, number in enumerate(numbers)
+    ))  # fmt: skip
+
+
 def _seen(known: dict[Any, Expr], value: Any) -> Expr:
     if value in known:
         return known[value]

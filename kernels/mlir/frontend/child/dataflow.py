@@ -142,11 +142,9 @@ def _is_elementwise(op: Structured) -> bool:
     """Whether no loop reduces, and the result is written in the order of its axes."""
     if not op.is_identity(len(op.inputs)) or not any(rank(value) for value in op.inputs):
         return False
-    written = {dim for axis in op.maps[-1] or () for dim, _ in axis}
-    return all(
-        axes is not None and all(dim in written for axis in axes for dim, _ in axis)
-        for axes in op.maps
-    ) and not any(view.operation.name in OF_A_PLACE for view in op.body.operations)
+    return op.is_parallel and not any(
+        view.operation.name in OF_A_PLACE for view in op.body.operations
+    )
 
 
 _PADS = ("tensor.pad", "tensor.insert_slice")

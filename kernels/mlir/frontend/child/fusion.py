@@ -11,7 +11,7 @@ from typing import Any
 
 from iree.compiler import ir
 
-from tilewise.kernels.mlir.frontend.child.bodies import Expr, Step, applied, body_of, steps_on
+from tilewise.kernels.mlir.frontend.child.bodies import Step, body_of, body_of_tensors, steps_on
 from tilewise.kernels.mlir.frontend.child.values import (
     MOST_STEPS,
     RESHAPES,
@@ -380,7 +380,7 @@ def _is_summed(value: Any, steps: int = MOST_STEPS) -> bool:
     if maker.name in RESHAPES:
         return _is_summed(maker.operands[0], steps - 1)
     seen = structured(maker)
-    if seen is not None and not _is_elementwise(seen):
+    if seen is not None and not seen.is_parallel:
         return True
     inputs = maker.operands if seen is None else seen.inputs
     return any(_is_summed(one, steps - 1) for one in inputs if one.type == value.type)
@@ -398,34 +398,18 @@ def _transposition(op: Any) -> tuple[int, ...] | None:
 def _steps(op: Any, value: Any) -> tuple[Step, ...] | None:
     """What an op does to each element of a value, in place; None if it does more."""
     if op.name.startswith("arith.") and len(op.results) == 1 and rank(op.results[0]):
-        return steps_on(_of_tensors(op), next(i for i, v in enumerate(op.operands) if v == value))
+        return steps_on(
+            body_of_tensors(op), next(i for i, v in enumerate(op.operands) if v == value)
+        )
     seen = structured(op)
     if seen is None:
         return None
     this = [i for i, one in enumerate((*seen.inputs, seen.init)) if one == value]
     if len(this) != 1 or not seen.is_identity(this[0]):
         return None
-    if op.results[0].type != value.type or not _is_elementwise(seen):
+    if op.results[0].type != value.type or not seen.is_parallel:
         return None
     return steps_on(body_of(seen), this[0])
-
-
-def _of_tensors(op: Any) -> Expr:
-    """An arith operation on whole tensors, as on their elements."""
-    numbers = [splat(one) for one in op.operands]
-    return applied(op, tuple(
-        Expr("arg", (), i) if number is None else Expr("const", (), number)
-        for i, number in enumerate(numbers)
-    ))  # fmt: skip
-
-
-def _is_elementwise(op: Structured) -> bool:
-    """Whether no loop reduces: the result has an axis for each dim of the inputs."""
-    written = {dim for axis in op.maps[-1] or () for dim, _ in axis}
-    return all(
-        axes is not None and all(dim in written for axis in axes for dim, _ in axis)
-        for axes in op.maps
-    )
 
 
 def _bias(op: Any, step: Step, state: _State) -> tuple[Any, tuple[Any, ...]] | None:

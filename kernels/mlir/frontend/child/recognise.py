@@ -44,11 +44,11 @@ from tilewise.kernels.mlir.frontend.child.values import (
 )
 from tilewise.kernels.mlir.frontend.graph import Arrangement, Occurrence
 from tilewise.kernels.mlir.frontend.nest import (
-    Axis,
     Layout,
     Nest,
     RefusedError,
     convolution_layout,
+    dims_of,
     is_contraction,
     matmul_layout,
     moves,
@@ -190,13 +190,8 @@ def _may_be(op: Structured) -> bool:
     first, second, result = op.maps[0], op.maps[1], op.maps[-1]
     if first is None or second is None or result is None or not rank(op.inputs[0]):
         return False
-    of_first, of_second, of_result = (_loops(axes) for axes in (first, second, result))
+    of_first, of_second, of_result = (dims_of(axes) for axes in (first, second, result))
     return bool(of_first & of_second - of_result) or (_is_outer(op) and _uses_result(op))
-
-
-def _loops(axes: tuple[Axis, ...]) -> set[int]:
-    """Return the loops that an operand is read or written along."""
-    return {dim for axis in axes for dim, _ in axis}
 
 
 def _is_outer(op: Structured) -> bool:
@@ -204,9 +199,9 @@ def _is_outer(op: Structured) -> bool:
     first, second, result = op.maps[0], op.maps[1], op.maps[-1]
     if first is None or second is None or result is None:
         return False
-    of_first, of_second = _loops(first), _loops(second)
+    of_first, of_second = dims_of(first), dims_of(second)
     has_own = bool(of_first - of_second) and bool(of_second - of_first)
-    return has_own and of_first | of_second == _loops(result)
+    return has_own and of_first | of_second == dims_of(result)
 
 
 def _is_summed_later(op: Structured) -> bool:

@@ -11,7 +11,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import linalg
 
 from tilewise.kernels.mlir.frontend.graph import ARGUMENT, SAME_BYTES
-from tilewise.kernels.mlir.frontend.nest import Axis, Operand, RefusedError
+from tilewise.kernels.mlir.frontend.nest import Axis, Operand, RefusedError, dims_of
 
 _MAP = re.compile(r"\(([^)]*)\) -> \((.*)\)")
 _TERM = re.compile(r"d(\d+)(?: \* (\d+))?")
@@ -65,6 +65,12 @@ class Structured:
         at = [one for one in found[2].split(", ") if _axis(one) is None] if found else ["?"]
         what = "writes its result" if number == len(self.inputs) else f"reads input {number + 1}"
         return f"{what} at {', '.join(at)}; known are sums of loop indices times constants"
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether no loop reduces: the result has an axis for each dim of the inputs."""
+        written = dims_of(self.maps[-1] or ())
+        return all(axes is not None and dims_of(axes) <= written for axes in self.maps)
 
     def is_identity(self, number: int) -> bool:
         """Whether an operand is read as the result is written, axis by axis."""

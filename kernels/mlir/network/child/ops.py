@@ -20,7 +20,7 @@ from tilewise.kernels.mlir.frontend.child.values import (
     splat,
     structured,
 )
-from tilewise.kernels.mlir.frontend.nest import Nest, Operand, RefusedError, is_contraction
+from tilewise.kernels.mlir.frontend.nest import Nest, RefusedError, dims_of, is_contraction
 from tilewise.kernels.mlir.network.child.origins import Origins, argument_behind, read_by
 from tilewise.kernels.mlir.network.packing import OpShape
 from tilewise.kernels.mlir.network.plan import Layer, LayerShape, Left
@@ -88,7 +88,7 @@ def _shape(op: Any, number: int, place: str, origins: Origins) -> OpShape | None
     if len(seen.inputs) > INPUTS:
         raise RefusedError("has inputs besides the two that are multiplied")
     operands = seen.operand(0), seen.operand(1), seen.operand(INPUTS)
-    if not is_pool and not _slides(operands[0]) and _slides(operands[1]):
+    if not is_pool and not operands[0].has_windows and operands[1].has_windows:
         raise RefusedError("reads its image as the second input")
     return OpShape(
         op.name,
@@ -100,10 +100,6 @@ def _shape(op: Any, number: int, place: str, origins: Origins) -> OpShape | None
         not is_pool and origins.is_weight(seen.inputs[1]),
         is_pool,
     )
-
-
-def _slides(operand: Operand) -> bool:
-    return any(len(axis) > 1 or (axis and axis[0][1] != 1) for axis in operand.axes)
 
 
 def pools(op: Structured) -> bool:
@@ -120,9 +116,7 @@ def _multiplies(op: Structured) -> bool:
     first, second, result = op.maps[0], op.maps[1], op.maps[-1]
     if first is None or second is None or result is None:
         return False
-    of_first, of_second, of_result = (
-        {dim for axis in axes for dim, _ in axis} for axes in (first, second, result)
-    )
+    of_first, of_second, of_result = map(dims_of, (first, second, result))
     if not of_first & of_second - of_result:
         return False
     if len(op.inputs) == INPUTS and not is_multiply_add(body_of(op, knows_tensors=False), INPUTS):
