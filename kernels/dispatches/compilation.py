@@ -23,11 +23,7 @@ _DISPATCH = re.compile(r"flow\.dispatch @(tilewise_\w+)_executable::@run_\w+\(")
 
 @dataclass(frozen=True)
 class Replaced:
-    """A module's code with a library.
-
-    Attributes:
-        kernels: the names of the kernels that it calls, one for each place.
-    """
+    """A module's code with a library."""
 
     code: bytes
     kernels: tuple[str, ...]

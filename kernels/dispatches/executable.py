@@ -63,12 +63,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Compiled:
-    """An entry with its code.
-
-    Attributes:
-        made: the kernel as bitcode, and the interface that IREE calls.
-        found: as of `Entry`.
-    """
+    """An entry with its code."""
 
     problem: Problem
     made: KernelObject

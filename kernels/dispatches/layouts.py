@@ -98,13 +98,7 @@ _FILTERS = {True: (2, 3, 1, 0), False: (3, 2, 0, 1)}
 
 @dataclass
 class Laid:
-    """Values that a dispatch takes, laid as its problem has them.
-
-    Attributes:
-        values: the name of each operand's value.
-        types: their types, and C's.
-        lines: what makes the values.
-    """
+    """Values that a dispatch takes, laid as its problem has them."""
 
     values: dict[str, str]
     types: dict[str, str]

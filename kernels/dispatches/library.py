@@ -307,12 +307,6 @@ def library_text(
 ) -> str:
     """The file for `iree-compile --iree-preprocessing-transform-spec-filename=`.
 
-    Args:
-        entries: problems with their schedules; the order does not matter.
-        target: the machine that they are for.
-        notes: lines for whoever reads the file.
-        cuts: patterns that a model's ops have, beside the known spellings.
-
     Raises:
         UnsupportedError: an operation is not one of ours.
         ScheduleError: a schedule cannot be applied to its problem.
@@ -383,13 +377,7 @@ def _head(kernels: Sequence[Compiled], target: Target, notes: Sequence[str]) -> 
 
 @dataclass(frozen=True)
 class _Use:
-    """A pattern, and which of its kernel's functions is called where it is found.
-
-    Attributes:
-        name: what its functions and sequences begin with.
-        number: of the pattern among those of the name.
-        suffix: of the function that is called.
-    """
+    """A pattern, and which of its kernel's functions is called where it is found."""
 
     kernel: Compiled
     name: str

@@ -19,12 +19,7 @@ from tilewise.search.peers.iree import NAME
 
 @dataclass(frozen=True)
 class Row:
-    """A problem and what its kernel is worth inside IREE.
-
-    Attributes:
-        problem: that the kernel computes.
-        found: as of `tilewise.kernels.dispatches.executable.Entry`.
-    """
+    """A problem and what its kernel is worth inside IREE."""
 
     problem: Problem
     gain: Gain

@@ -81,12 +81,7 @@ def _values(sizes: Sequence[int], gone: Sequence[_Eliminated]) -> tuple[int, ...
 
 
 class _Buckets:
-    """The factors that are left, by each of their variables.
-
-    Args:
-        sizes: of the variables; one with a single value is in no factor.
-        most_entries: that a table may have.
-    """
+    """The factors that are left, by each of their variables."""
 
     def __init__(self, sizes: Sequence[int], most_entries: int) -> None:
         self._sizes = sizes
@@ -182,12 +177,7 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Step:
-    """Something that reads tensors and makes others, in one of several ways.
-
-    Attributes:
-        reads, makes: numbers of tensors.
-        alternatives: at least one.
-    """
+    """Something that reads tensors and makes others, in one of several ways."""
 
     reads: tuple[int, ...]
     makes: tuple[int, ...]
@@ -213,12 +203,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A choice.
-
-    Attributes:
-        cost: of all steps and conversions.
-        picks: the number of each step's alternative.
-    """
+    """A choice."""
 
     cost: float
     picks: tuple[int, ...]
@@ -257,11 +242,7 @@ def conversions(flow: Flow, picks: Sequence[int]) -> list[tuple[int, Hashable, H
 
 
 class _Variables:
-    """The layouts of a flow as variables: of each tensor as it is made, of each as it is read.
-
-    Args:
-        flow: whose they are.
-    """
+    """The layouts of a flow as variables: of each tensor as it is made, of each as it is read."""
 
     def __init__(self, flow: Flow) -> None:
         self._flow = flow

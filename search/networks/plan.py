@@ -59,11 +59,7 @@ class PlannedNode:
 
 @dataclass(frozen=True)
 class PlannedTensor:
-    """A tensor between nodes.
-
-    Attributes:
-        layout: in which it is made.
-    """
+    """A tensor between nodes."""
 
     shape: tuple[Size, ...]
     dtype: str

@@ -118,12 +118,7 @@ COPIED = "an operand lies in an order that a view hides; its copy is not priced"
 
 @dataclass(frozen=True)
 class Named:
-    """What a plan is of.
-
-    Attributes:
-        cache: hot or cold.
-        accuracy: of the graph's problems.
-    """
+    """What a plan is of."""
 
     model: str
     target: str
@@ -146,12 +141,7 @@ class Passes(Protocol):
 
 @dataclass(frozen=True)
 class _Choice:
-    """What is chosen from.
-
-    Attributes:
-        graph, named: as of `planned`.
-        passes: None where nobody times them.
-    """
+    """What is chosen from."""
 
     graph: Graph
     named: Named

@@ -29,12 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The kernels that a plan has for the ops of a model.
-
-    Attributes:
-        wanted: one for each problem that an op is.
-        notes: what is not as planned.
-    """
+    """The kernels that a plan has for the ops of a model."""
 
     wanted: tuple["Entry", ...]
     notes: tuple[str, ...]
@@ -110,11 +105,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Replaced:
-    """What a library does to a model.
-
-    Attributes:
-        left: problems with the number of ops that stay, and why where that is known.
-    """
+    """What a library does to a model."""
 
     path: str
     ops: int

@@ -48,14 +48,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the child may use.
-
-    Attributes:
-        rounds: runs of each form that are timed, at most.
-        budget_s: after which no further round begins.
-        seconds: after which the child is ended.
-        memory_bytes: that it may have.
-    """
+    """What the child may use."""
 
     rounds: int = 25
     budget_s: float = 30.0

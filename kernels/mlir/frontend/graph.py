@@ -67,11 +67,7 @@ class Occurrence:
 
 @dataclass(frozen=True)
 class Skipped:
-    """An op that multiplies or convolves, and that is no problem.
-
-    Attributes:
-        reason: why, for its author.
-    """
+    """An op that multiplies or convolves, and that is no problem."""
 
     op: str
     reason: str
@@ -89,12 +85,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Imported:
-    """What a module holds, in its order.
-
-    Attributes:
-        occurrences: the ops that are problems.
-        skipped: the ops that could have been.
-    """
+    """What a module holds, in its order."""
 
     occurrences: tuple[Occurrence, ...]
     skipped: tuple[Skipped, ...]
@@ -209,12 +200,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Graph:
-    """All functions of a module.
-
-    Attributes:
-        nodes: in an order in which they can be computed.
-        tensors: that nodes read or make, by number.
-    """
+    """All functions of a module."""
 
     nodes: tuple[Node, ...]
     tensors: tuple[Tensor, ...]

@@ -166,10 +166,6 @@ def is_contraction(nest: Nest) -> bool:
 def matmul_layout(nest: Nest, costs: tuple[int, int, int] = (1, 1, 1)) -> Layout:
     """The matmul that a nest is, with as few elements moved as there may be.
 
-    Args:
-        nest: without windows.
-        costs: of moving an element of A, B and C; 0 for a constant.
-
     Raises:
         RefusedError: it is none.
     """

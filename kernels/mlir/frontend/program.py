@@ -222,11 +222,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Sum:
-    """Sums over axes of a tensor.
-
-    Attributes:
-        axes: that are no more there.
-    """
+    """Sums over axes of a tensor."""
 
     axes: tuple[int, ...]
 
@@ -270,11 +266,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Leaving:
-    """A result of the program.
-
-    Attributes:
-        shape: in which the caller has it.
-    """
+    """A result of the program."""
 
     tensor: int
     shape: tuple[int, ...]

@@ -77,12 +77,7 @@ LONGEST = 300  # characters of an error
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one reading.
-
-    Attributes:
-        seconds: for which it may run.
-        memory_bytes: that it may hold.
-    """
+    """Of one reading."""
 
     seconds: float = 60.0
     memory_bytes: int = 4 << 30

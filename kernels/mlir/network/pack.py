@@ -72,12 +72,7 @@ def run_request(plan: PackPlan, seed: int = 0) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ProvenLayer:
-    """A layer whose script was put to the proof.
-
-    Attributes:
-        tile: in which it is computed.
-        proof: what became of the script, which it has.
-    """
+    """A layer whose script was put to the proof."""
 
     layer: Layer
     tile: Tile

@@ -130,12 +130,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Packed:
-    """An op that the script packs.
-
-    Attributes:
-        number: among the module's ops that may be packed, from 1.
-        blocks: elements of a block along each of its loops, 0 for none.
-    """
+    """An op that the script packs."""
 
     number: int
     op: str

@@ -23,12 +23,7 @@ MOST_PROOFS = 8
 
 @dataclass(frozen=True)
 class ProvenOp:
-    """The script of an op.
-
-    Attributes:
-        problem: canonical; that the op is by itself, whose schedule it has.
-        proof: with the script.
-    """
+    """The script of an op."""
 
     problem: str
     place: str
@@ -95,12 +90,6 @@ def first_proven(
     limits: Limits = USUAL_LIMITS,
 ) -> ProvenOp:
     """The first of some schedules whose script proves.
-
-    Args:
-        lone: the op.
-        schedules: fastest first; no more than `MOST_PROOFS` are tried.
-        seconds: after which no other one is tried.
-        limits: of each proof.
 
     Raises:
         ProofError: none does; the message has what became of the last one.

@@ -363,11 +363,7 @@ _MAKERS: dict[str, Callable[[], Any]] = {
 
 @dataclass(frozen=True)
 class Pass:
-    """A compiled pass.
-
-    Attributes:
-        entry: its address, which holds while this object lives.
-    """
+    """A compiled pass."""
 
     entry: int
     owner: Any

@@ -92,10 +92,6 @@ def pass_object(one: Parametric, symbol: str, target: Target) -> tuple[bytes, tu
             held.linkage = "internal"
     module.triple, module.data_layout = made.triple, str(made.target_data)
     optimise(module, made, "none" if is_written else "level 3")
-    called = {function.name for function in module.functions if function.is_declaration}
-    lacking = {name for name in called if not name.startswith("llvm.")} - OF_C
-    if lacking:
-        raise LoweringError(f"{one} calls {min(lacking)}, which no program has")
     return bytes(made.emit_object(module)), features
 
 

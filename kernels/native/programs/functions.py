@@ -54,13 +54,7 @@ def functions_text(
 
 
 class _Writer:
-    """Writes straight lines of calls.
-
-    Args:
-        module: that they become a part of.
-        program: whose steps they do.
-        symbols: of its kernels and passes.
-    """
+    """Writes straight lines of calls."""
 
     def __init__(
         self, module: ir.Module, program: Program, symbols: Mapping[Kernel | Parametric, str]

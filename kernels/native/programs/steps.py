@@ -20,11 +20,7 @@ Area = Literal["activations", "weights"]
 
 @dataclass(frozen=True)
 class At:
-    """A place in a memory.
-
-    Attributes:
-        offset: in bytes.
-    """
+    """A place in a memory."""
 
     area: Area
     offset: int
@@ -32,11 +28,7 @@ class At:
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers that are read, and known before.
-
-    Attributes:
-        words: i64s.
-    """
+    """Numbers that are read, and known before."""
 
     words: tuple[int, ...]
 
@@ -47,11 +39,7 @@ Row = tuple[Word, ...]
 
 @dataclass(frozen=True)
 class Kernel:
-    """The driver of a schedule: its words are operands, panels, and where its part lies.
-
-    Attributes:
-        problem, schedule: what it computes, and how.
-    """
+    """The driver of a schedule: its words are operands, panels, and where its part lies."""
 
     problem: Problem
     schedule: Schedule
@@ -70,11 +58,7 @@ Parametric = Pass | RowProgram
 
 @dataclass(frozen=True)
 class Step:
-    """One call.
-
-    Attributes:
-        rows: what each thread calls it with; a thread without a row does nothing.
-    """
+    """One call: what is called and each thread's words; a thread without a row does nothing."""
 
     does: Kernel | Parametric
     rows: tuple[Row, ...]

@@ -160,14 +160,7 @@ class Layers:
 
 @dataclass(frozen=True)
 class _Layer:
-    """A contraction that only lacks memory.
-
-    Attributes:
-        constants: its weights, by role.
-        buffers: of its other operands, by role.
-        scratch: buffers of panels, by the operand that is packed.
-        before: the buffer that C is copied from first.
-    """
+    """A contraction that only lacks memory."""
 
     executable: Executable
     constants: Operands

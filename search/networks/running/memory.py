@@ -42,13 +42,7 @@ class Lifetime:
 
 @dataclass(frozen=True)
 class Placed:
-    """Buffers in an arena.
-
-    Attributes:
-        lifetimes: of the buffers.
-        offsets: of each, in bytes, a multiple of a cache line.
-        size: of the arena, in bytes.
-    """
+    """Buffers in an arena."""
 
     lifetimes: tuple[Lifetime, ...]
     offsets: tuple[int, ...]

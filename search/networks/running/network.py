@@ -95,11 +95,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class LayerTime:
-    """How long a part of a network takes.
-
-    Attributes:
-        node: of the plan; None for a copy of an argument.
-    """
+    """How long a part of a network takes."""
 
     label: str
     node: int | None
@@ -179,9 +175,6 @@ class Network:
 
     def run(self, *arguments: Array) -> tuple[Array, ...]:
         """The results for arguments, in arrays of the caller's.
-
-        Args:
-            arguments: in the shapes of the module's, bf16 as its bits in `uint16`.
 
         Raises:
             NetworkError: they are of another number, shape or type.

@@ -44,11 +44,7 @@ Shape = tuple[int, ...]
 
 @dataclass
 class Others:
-    """Makes the works of all that is no contraction.
-
-    Attributes:
-        program: what its nodes do.
-    """
+    """Makes the works of all that is no contraction."""
 
     plan: Plan
     program: Program

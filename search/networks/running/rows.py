@@ -38,7 +38,6 @@ from tilewise.search.networks.running.works import (
     part_call,
     table_address,
 )
-from tilewise.search.networks.variants import Layout
 
 USUAL_COLUMNS = 256  # of rows that nothing else decides
 FEW_COLUMNS = 8  # of rows that are copied one by one
@@ -101,35 +100,18 @@ def _as_stored(node: PlannedNode, loops: Loops) -> Loops | None:
     if all(layout.is_plain for layout in layouts):
         return loops
     (first, *others) = layouts
-    if others or first.halo or loops.reduced:
+    if others or first.halo or first.block or loops.reduced:
         return None
     whole = _whole_steps(loops.extents)
     if any(one.read is not None and one.steps != whole for one in loops.accesses):
         return None
     order = [*(i for i, n in enumerate(loops.extents) if n == 1), *first.order]
-    if first.block:
-        loops, order[-1] = _cut(loops, first), len(loops.extents)
     extents = tuple(loops.extents[i] for i in order)
     return replace(loops, extents=extents, accesses=tuple(
         replace(one, steps=_whole_steps(extents) if one.constant == "" else
                 tuple(one.steps[i] for i in order))
         for one in loops.accesses
     ))  # fmt: skip
-
-
-def _cut(loops: Loops, layout: Layout) -> Loops:
-    """Loops of which one is two, over blocks and, the last of all, over a block's elements."""
-    axis, block = layout.order[-1], layout.block
-    extents = loops.extents
-    return replace(
-        loops,
-        extents=(*extents[:axis], extents[axis] // block, *extents[axis + 1 :], block),
-        accesses=tuple(
-            replace(one, steps=(*one.steps[:axis], one.steps[axis] * block,
-                                *one.steps[axis + 1 :], one.steps[axis]))
-            for one in loops.accesses
-        ),
-    )  # fmt: skip
 
 
 def _whole_steps(extents: tuple[int, ...]) -> tuple[int, ...]:
@@ -208,11 +190,7 @@ Origin = int | tuple[int, str]
 
 @dataclass
 class RowWorks:
-    """Makes the works of groups.
-
-    Attributes:
-        program: what its nodes do, and their constants.
-    """
+    """Makes the works of groups."""
 
     plan: Plan
     program: Program

@@ -85,9 +85,6 @@ class Network:
     def run(self, *arguments: Any) -> tuple[Any, ...]:
         """The results for arguments, in arrays of the caller's.
 
-        Args:
-            arguments: arrays in the shapes of `inputs`; bf16 as its bits in `uint16`.
-
         Raises:
             ValueError: they are of another number, shape or type.
         """

@@ -223,13 +223,7 @@ def _factor(value: Expr) -> int | None:
 
 @dataclass(frozen=True)
 class Step:
-    """Something done to a result.
-
-    Attributes:
-        name: `add`, `relu`, or `ceiling` for what is cut off above 6.
-        argument: that is added; None if it is a number.
-        number: that is added, then.
-    """
+    """Something done to a result."""
 
     name: str
     argument: int | None = None

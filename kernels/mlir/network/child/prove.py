@@ -38,14 +38,7 @@ KINDS: dict[str, Callable[[Generator, Shaped, int], Array]] = {
 def network_inputs(
     kind: str, arguments: Sequence[Shaped], depths: Sequence[int], seed: int
 ) -> list[Array]:
-    """Random values of one of `KINDS` for every argument; integers are any.
-
-    Args:
-        kind: its name.
-        arguments: of the network's function.
-        depths: for each of them how many products are summed where it is a weight, else 0.
-        seed: of the values.
-    """
+    """Random values of one of `KINDS` for every argument; integers are any."""
     random = np.random.default_rng([seed, *kind.encode()])
     return [
         in_type(
