@@ -78,9 +78,6 @@ def pass_object(one: Parametric, symbol: str, target: Target) -> tuple[bytes, tu
         one: the pass.
         symbol: of its function, `void symbol(int64_t parameters)`.
         target: the machine that it is for.
-
-    Raises:
-        LoweringError: it would call what a program on its own has not.
     """
     is_written = isinstance(one, RowProgram)
     text = _row_text(one, symbol, target) if isinstance(one, RowProgram) else _text(one, symbol)
