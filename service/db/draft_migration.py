@@ -9,8 +9,7 @@ from pathlib import Path
 
 from alembic import command
 
-from tilewise.service.db import schema
-from tilewise.service.db.base import Base
+from tilewise.service.db import models, schema
 from tilewise.service.db.session import make_engine, write_connection
 
 
@@ -22,7 +21,7 @@ def draft(message: str) -> None:
         schema.upgrade(url)
         with write_connection(make_engine(url)) as connection:
             made = schema.alembic_config(connection)
-            made.attributes["metadata"] = Base.metadata
+            made.attributes["metadata"] = models.Job.metadata
             command.revision(made, message, autogenerate=True, rev_id=number)
 
 
