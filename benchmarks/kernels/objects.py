@@ -20,8 +20,7 @@ from tilewise.bench.machine import processor
 from tilewise.kernels.native import lower
 from tilewise.kernels.native.objects.make import make_object
 from tilewise.kernels.native.objects.module import compiled_again
-from tilewise.kernels.native.objects.proof.loaded import LoadedObject
-from tilewise.kernels.native.objects.proof.timing import bound, in_turns
+from tilewise.kernels.native.objects.proof.calls import LoadedObject, bound, in_turns
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule

@@ -1,9 +1,9 @@
-"""The two limits, measured on one core or several: multiply-add peak per dtype, bandwidth.
+"""The limits of a machine, on one core or several: multiply-add peak per dtype, and bandwidth.
 
-The peak is a loop of independent multiply-adds on registers, with enough of them to
-cover latency x throughput; integers multiply and add, as an i32 matmul must. The
-bandwidth is a loop of whole-vector loads over a buffer far larger than the last cache,
-on as many streams as the prefetchers follow.
+The peak is a loop of independent multiply-adds on registers, with enough of them to cover latency x
+throughput; integers multiply and add, as an i32 matmul must. The bandwidth is a loop of
+whole-vector loads over a buffer far larger than the last cache, on as many streams as the
+prefetchers follow.
 """
 
 import ctypes
@@ -97,11 +97,11 @@ def multiplier(
     op, chains = op or chosen(dtype, target), CHAINS[target.vector_registers]
     found = {one.name: one for form in Form for one in instructions(dtype, target, form)}
     one, lanes = found[op], target.lanes(dtype)
-    return _beside(_compiled(one, one.c, lanes, chains), target), 2 * chains * lanes * one.k
+    return _compiled(one, one.c, lanes, chains), 2 * chains * lanes * one.k
 
 
 def bandwidth_gbs(target: Target) -> float:
-    """Bytes that the target's threads read from memory, in GB/s."""
+    """Return what the target's threads read from memory, in GB/s."""
     size = max(BUFFER_BYTES, LEAST_BUFFER_PER_CACHE * target.l3_bytes)
     run = reader(target, STREAMS)
     buffers = [np.ones(size // 4, np.float32) for _ in range(target.threads)]
@@ -112,22 +112,16 @@ def bandwidth_gbs(target: Target) -> float:
 
 
 def reader(target: Target, streams: int) -> Callable[[int, int], Any]:
-    """What `bandwidth_gbs` times: f(address, steps) loads `streams` vectors in each step.
+    """Return what `bandwidth_gbs` times: f(address, steps) loads `streams` vectors in each step.
 
     The streams are equal parts of the memory that begins at the address, one behind the other.
     Nothing is written there.
     """
-    return _beside(_compiled(None, "f32", target.lanes("f32"), streams), target)
-
-
-def _beside(run: Callable[[int, int, int], Any], target: Target) -> Callable[[int, int], Any]:
-    """f(address, steps) of a loop that writes its sums, which nobody reads, to other memory."""
-    sums = np.empty(target.vector_bytes, np.uint8)
-    return lambda address, steps: run(address, steps, sums.ctypes.data)
+    return _compiled(None, "f32", target.lanes("f32"), streams)
 
 
 def _least_time(run: Callable[[int, int], Any], given: list[tuple[int, int]], rounds: int) -> float:
-    """Seconds of the fastest round in which pinned threads run at once, one per pair given."""
+    """Seconds of the fastest round in which pinned threads run at once, one for each pair."""
     if len(given) == 1:
         return _confirmed_least(run, given[0], rounds)
     processors = usable_processors()
@@ -157,7 +151,7 @@ def _least_time(run: Callable[[int, int], Any], given: list[tuple[int, int]], ro
 def _confirmed_least(
     run: Callable[[int, int], Any], arguments: tuple[int, int], rounds: int
 ) -> float:
-    """Return the least time of one thread, once `CONFIRMING` rounds agree on it.
+    """The least time of one thread, once `CONFIRMING` rounds agree on it.
 
     On a busy machine nearly all rounds may be disturbed: it takes more of them then, up to
     `PATIENCE` times as many.
@@ -183,10 +177,10 @@ def _timed(run: Callable[[int, int], Any], address: int, steps: int) -> float:
 @functools.cache
 def _compiled(
     one: Instruction | None, element: str, lanes: int, width: int
-) -> Callable[[int, int, int], Any]:
-    """The loop of an instruction, or of loads, of an address, a number of steps and where sums go.
+) -> Callable[[int, int], Any]:
+    """The loop of an instruction, or of loads: f(address, steps), which is never freed.
 
-    It lives as the process does.
+    It writes its sums, which nobody reads, to memory of its own.
     """
     module = ir.Module("limits")
     fn = internal_function(module, "tilewise_peak" if one else "tilewise_read", 3)
@@ -197,7 +191,8 @@ def _compiled(
         _emit_read(fn, v, width)
     loaded = Loaded(compile_module(module, [fn]))
     _loaded.append(loaded)
-    return _TYPE(loaded.addresses[0])
+    run, sums = _TYPE(loaded.addresses[0]), np.empty(lanes * v.element.bytes, np.uint8)
+    return lambda address, steps: run(address, steps, sums.ctypes.data)
 
 
 def _emit_peak(fn: ir.Function, v: Vectors, one: Instruction, chains: int) -> None:

@@ -69,7 +69,7 @@ FOLLOWED = ("tilewise.kernels", "tilewise.search.runner.child")
 NEUTRAL = ("tilewise.kernels.errors", "tilewise.kernels.quoting", "tilewise.kernels.system")
 """What words messages, starts processes and finds folders, and with it this file."""
 
-TEMPLATES = ("mlir", "ll", "h")
+TEMPLATES = ("mlir", "ll", "h", "tmpl")
 _NAMES = (r"tilewise\.kernels[\w.]*", r"tilewise\.search\.runner\.child[\w.]*")
 _FROM = [re.compile(rf"from ({name}) import (\([^)]*\)|[^\n]*)") for name in _NAMES]
 _PLAIN = [re.compile(rf"import ({name})") for name in _NAMES]

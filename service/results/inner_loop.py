@@ -28,7 +28,7 @@ def inner_loop_text(source: str) -> str:
 
 def main() -> None:
     """Answer the result on stdin with its inner loop on stdout; a refusal is a line on stderr."""
-    from tilewise.kernels.native.assembly.inner_loop import inspect_result, render
+    from tilewise.kernels.native.assembly import inspect_result, render
 
     try:
         text = render(inspect_result(json.load(sys.stdin)))

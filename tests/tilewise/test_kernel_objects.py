@@ -7,7 +7,7 @@ import pytest
 
 from tests.tilewise.conftest import Cli
 from tests.tilewise.test_kernel_asm import PROBLEM, server, stored
-from tilewise.kernels.native.objects.elf import Elf
+from tilewise.kernels.native.objects.object_files import Elf
 
 __all__ = ["server", "stored"]  # fixtures
 

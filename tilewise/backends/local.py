@@ -116,7 +116,7 @@ class LocalBackend(Backend):
     def object_files(self, problem: str, target: str) -> "ObjectFiles":
         """The object, made and proven now."""
         found = self.show(problem, target)
-        from tilewise.kernels.native.objects.document import proven_document
+        from tilewise.kernels.native.objects.__main__ import proven_document
         from tilewise.schema.base import read
         from tilewise.schema.results import ObjectFiles
 

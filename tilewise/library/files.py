@@ -40,7 +40,7 @@ class Library:
         Raises:
             TilewiseError: the objects make no archive.
         """
-        from tilewise.kernels.native.objects.archive import archive
+        from tilewise.kernels.native.objects.object_files import archive
 
         try:
             packed = archive({_member(one): one.object_bytes for one in self.kernels})

@@ -1,4 +1,4 @@
 """A kernel as a Python module that stands alone.
 
-Face: `export`; `python -m tilewise.kernels.native.export`.
+Public names: `module.export`; `python -m tilewise.kernels.native.export`.
 """

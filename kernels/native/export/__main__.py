@@ -5,26 +5,22 @@ import sys
 from typing import Any
 
 from tilewise.kernels.errors import KernelsError
-from tilewise.kernels.native.export.module import Tuned, export
+from tilewise.kernels.native.export.description import Tuned
+from tilewise.kernels.native.export.module import export
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import resolve
 
 
 def export_result(found: dict[str, Any]) -> str:
-    """The module for a stored result, as `tilewise show --json` gives it.
+    """Return the module for a stored result, as `tilewise show --json` gives it.
 
     Raises:
         TargetError: it was tuned for another machine.
         KernelsError: as `export`, when another toolchain knew what this one does not.
     """
-    best = found["best"]
-    return export(
-        parse_problem(found["problem"]),
-        Schedule.from_json(best["steps"]),
-        resolve(found["target"]),
-        Tuned.of(found),
-    )
+    problem, schedule = parse_problem(found["problem"]), Schedule.from_json(found["best"]["steps"])
+    return export(problem, schedule, resolve(found["target"]), Tuned.of(found))
 
 
 def main() -> None:

@@ -1,40 +1,44 @@
 """A schedule's kernel as a Python module of its own, for `tilewise kernel`.
 
-The module imports only numba and numpy. It has the driver with its sizes filled in,
-the helpers that pack, and the micro-kernel as LLVM IR text, which an intrinsic links
-into the compiled driver: the code, and so the speed, is that of the tuned kernel.
+The module imports only numba and numpy. It has the driver with its sizes filled in, the helpers
+that pack, and the micro-kernel as LLVM IR text, which an intrinsic links into the compiled driver:
+the code, and so the speed, is that of the tuned kernel. Run as a program, it checks itself against
+NumPy: in float64, or exactly for integers.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from functools import singledispatch
+from pathlib import Path
 from textwrap import indent
-from typing import Any
 
 import numpy as np
 
+from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.instructions import Instruction
-from tilewise.kernels.native.export.driver_source import driver_text
-from tilewise.kernels.native.export.formula import formula, method
-from tilewise.kernels.native.export.helpers import helpers_text
-from tilewise.kernels.native.export.public_function import (
-    call_text,
-    facts_text,
-    locate_text,
+from tilewise.kernels.native.export.description import (
+    Tuned,
+    driver_addresses,
+    formula,
+    method,
     operand_names,
-    public_text,
 )
-from tilewise.kernels.native.export.templates import HEAD, LINK, check_text
+from tilewise.kernels.native.export.source import (
+    definitions,
+    driver_text,
+    edges_of_parts,
+)
+from tilewise.kernels.native.export.templates import filled
 from tilewise.kernels.native.jit.ir_text import kernel_text
 from tilewise.kernels.native.plan import Plan, plan
 from tilewise.kernels.nest import printed
 from tilewise.kernels.oracle.accuracy import MOST_TIMES
-from tilewise.kernels.oracle.operands import NUMPY_TYPES
+from tilewise.kernels.oracle.operands import NUMPY_TYPES, operand_limit, operand_type
 from tilewise.kernels.oracle.reference import error_bound
-from tilewise.kernels.problem import Problem
+from tilewise.kernels.problem import Conv2d, Matmul, Problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.toolchain import identity
 from tilewise.kernels.target.model import Target
 
+_TEMPLATES = Path(__file__).with_name("templates")
 _WIDTH_FEATURES = {64: ("avx512f",), 32: ("avx2",)}
 _IMPORTS = {
     "from numba import njit, types",
@@ -43,31 +47,26 @@ _IMPORTS = {
     "from numba.core.compiler_machinery import SimpleTimer",
     "from numba.extending import intrinsic",
 }
+_IMPLIED = {"from numba import njit", "from numba import types"}
+_LOCATE = """@njit
+def _locate():
+    return kernel_addresses()
 
 
-@dataclass(frozen=True)
-class Tuned:
-    """What is known of a schedule's speed, and of its rounding, where it was tuned.
-
-    Attributes:
-        gflops: its speed.
-        peak_fraction: the share of the peak measured in the same run.
-        toolchain: with what it was measured.
-        accuracy: its rms errors in those of the direct method, by the kind of operands; none if it
-            is direct.
-    """
-
-    gflops: float
-    peak_fraction: float
-    toolchain: str
-    accuracy: Mapping[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, found: Mapping[str, Any]) -> "Tuned":
-        """What a stored result, as `tilewise show --json` gives it, tells."""
-        best = found["best"]
-        accuracy = (best.get("measured") or {}).get("accuracy") or {}
-        return cls(best["gflops"], best["peak_fraction"], found["toolchain"], accuracy)
+ADDRESSES = _locate()"""
+_FLOAT_PRODUCT = """def _product(x, y):
+    return x @ y"""
+_SPREAD = "    size = np.max(size)  # what rounds off the largest element spreads\n"
+_RANDOM = {
+    "float": "(rng.random(shape) * 2 - 1).astype(dtype)",
+    "bf16": "((rng.random(shape) * 2 - 1).astype(np.float32).view(np.uint32) >> 16).astype(dtype)",
+    "int": "rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype, endpoint=True)",
+}
+_WIDE = {
+    "float": "x.astype(np.float64)",
+    "bf16": "(x.astype(np.uint32) << 16).view(np.float32).astype(np.float64)",
+    "int": "x.astype(np.int64)",
+}
 
 
 def export(
@@ -77,7 +76,7 @@ def export(
     tuned: Tuned | None = None,
     toolchain: str | None = None,
 ) -> str:
-    """The source of a module with the kernel of `schedule`; the same for the same arguments.
+    """Return the source of a module with the kernel of `schedule`; the same for the same arguments.
 
     Args:
         problem: what the kernel computes.
@@ -93,35 +92,32 @@ def export(
     planned = plan(problem, schedule, target, shares_driver=False)
     kernel = kernel_text(planned.kernel, planned.use)
     needs = needed_features(kernel.text, planned.spec.how.instruction, target)
-    names = "".join(f'    "{name}",\n' for name in kernel.functions.values())
-    imports, helpers = helpers_text(planned)
-    parts = [
-        f'"""{_docstring(problem, schedule, target, planned, needs, tuned)}"""',
-        "\n".join(
-            [
-                "import numpy as np",
-                *sorted(
-                    {*imports, *_IMPORTS} - {"from numba import njit", "from numba import types"}
-                ),
-            ]
-        ),
-        HEAD.format(problem=problem, needs=needs, target=target.canonical),
-        facts_text(problem, planned, _types(problem)),
-        f"# The micro-kernel and its packs, all i64: addresses in bytes, strides in elements.\n"
-        f"# Made by {toolchain or identity()}.\n"
-        f'KERNELS = """\n{kernel.text}"""\nNAMES = (\n{names})',
-        LINK,
-        locate_text(planned),
+    imports, helpers = definitions(planned)
+    driver = [
+        _LOCATE if planned.is_ahead else "",
         helpers,
-        driver_text(planned, kernel.functions),
-        public_text(problem, planned),
-        _check_text(problem, planned),
+        driver_text(planned, kernel.functions).strip(),
+        _pack(problem) if planned.is_ahead else "",
     ]
-    return "\n\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
+    return _template(
+        "module",
+        docstring=_docstring(problem, schedule, target, planned, needs, tuned),
+        imports="\n".join(["import numpy as np", *sorted((imports | _IMPORTS) - _IMPLIED)]),
+        problem=problem,
+        needs=repr(needs),
+        target=target.canonical,
+        facts=_facts(problem, planned),
+        toolchain=toolchain or identity(),
+        kernels=kernel.text,
+        names="".join(f'    "{name}",\n' for name in kernel.functions.values()),
+        driver="\n\n\n".join(filter(None, driver)),
+        **_public_function(problem, planned),
+        **_self_check(problem, planned),
+    )
 
 
 def needed_features(text: str, one: Instruction, target: Target) -> tuple[str, ...]:
-    """The features of the target that IR with an instruction is written for, by LLVM's names.
+    """Return the features of the target that IR with an instruction is written for.
 
     Without them it would not compile, or run many times slower.
     """
@@ -134,11 +130,16 @@ def needed_features(text: str, one: Instruction, target: Target) -> tuple[str, .
     return tuple(sorted(needs & target.features))
 
 
+def _template(name: str, **values: object) -> str:
+    return filled(_TEMPLATES / f"{name}.py.tmpl", **values)
+
+
 def _types(problem: Problem) -> dict[str, str]:
     """NumPy's name of each operand's type."""
-    inner, outer = problem.element.name, problem.element.accumulator
-    names = {name: outer if name in ("C", "bias") else inner for name in problem.operand_shapes}
-    return {name: np.dtype(NUMPY_TYPES[dtype]).name for name, dtype in names.items()}
+    return {
+        name: np.dtype(NUMPY_TYPES[operand_type(problem, name)]).name
+        for name in problem.operand_shapes
+    }
 
 
 def _docstring(
@@ -149,16 +150,16 @@ def _docstring(
     needs: tuple[str, ...],
     tuned: Tuned | None,
 ) -> str:
-    first, second = operand_names(problem)
-    how = method(schedule, tuned.accuracy if tuned else None)
-    shown = {"A": first, "B": second, "C": "out", "bias": "bias"}
-    shapes, dtypes = problem.operand_shapes, _types(problem)
-    operands = [f"{shown[name]:<8} {dtypes[name]}{list(shape)}" for name, shape in shapes.items()]
+    names, dtypes = operand_names(problem), _types(problem)
+    operands = [
+        f"{names[name]:<8} {dtypes[name]}{list(shape)}"
+        for name, shape in problem.operand_shapes.items()
+    ]
     sections = {
         "Problem": str(problem),
-        "Computes": "\n".join(filter(None, [formula(problem), how])),
+        "Computes": "\n".join(filter(None, [formula(problem), method(schedule, tuned)])),
         "Operands, contiguous NumPy arrays": "\n".join(operands),
-        "Call": f"from MODULE import {problem.op}\n{call_text(problem, planned)}",
+        "Call": f"from MODULE import {problem.op}\n{_call(problem, planned)}",
         f"Schedule {schedule.hash}, outermost first": str(schedule),
         "Loop nest": "\n".join(printed(planned.nest)),
         "Tuned for": f"{target.canonical}; needs {', '.join(needs) or 'no extension'}"
@@ -167,6 +168,18 @@ def _docstring(
     text = "\n\n".join(f"{title}:\n{indent(body, '    ')}" for title, body in sections.items())
     hint = "The first call compiles, for a second or two. Run the file to check and time it."
     return f"{problem.op.capitalize()}, a kernel tuned by Tilewise.\n\n{text}\n\n{hint}\n"
+
+
+def _call(problem: Problem, planned: Plan) -> str:
+    """How the function is called."""
+    names = operand_names(problem)
+    before, weights = "", names["B"]
+    if planned.is_ahead:
+        before, weights = f"packed = pack({names['B']})  # once\n", "packed"
+    bias = ", bias=bias" if problem.has_bias else ""
+    if problem.accumulates:
+        return f"{before}{problem.op}({names['A']}, {weights}, out{bias})  # adds to out"
+    return f"{before}out = {problem.op}({names['A']}, {weights}{bias})"
 
 
 def _speed(tuned: Tuned | None, threads: int) -> str:
@@ -179,10 +192,141 @@ def _speed(tuned: Tuned | None, threads: int) -> str:
     )
 
 
-def _check_text(problem: Problem, planned: Plan) -> str:
-    """The self-check; floats may be off by what rounding a sum of this length allows."""
+def _facts(problem: Problem, planned: Plan) -> str:
+    """Shapes, types and scratch, as assignments."""
+    dtypes, scratch = _types(problem), planned.scratch
+    lines = [
+        f"{name.upper()}_SHAPE, {name.upper()}_TYPE = {shape}, np.dtype({dtypes[name]!r})"
+        for name, shape in problem.operand_shapes.items()
+    ]
+    sizes, names = (scratch["A"].total, scratch["B"].total), "packed A, packed B"
+    if planned.is_ahead:
+        lines.append(f"PACKED_BYTES = {scratch['B'].total}  # the weights in panels")
+        sizes, names = (scratch["A"].total, 0), "packed A"
+    if len(planned.nest.parts) > 1:
+        dims = ", ".join(planned.nest.parts[0])
+        lines.append(f"BOUNDS = {edges_of_parts(planned)}  # first and end of {dims}")
+        lines.append(f"SCRATCH_STEPS = {(scratch['A'].step, scratch['B'].step)}")
+    lines.append(f"SCRATCH_BYTES = {sizes}  # {names}")
+    return "\n".join(lines)
+
+
+def _pack(problem: Problem) -> str:
+    """The function that packs weights, for all calls."""
+    return _template("pack", op=problem.op, second=operand_names(problem)["B"]).strip()
+
+
+def _public_function(problem: Problem, planned: Plan) -> dict[str, str]:
+    """The values of the template's function that users call, and of its checks."""
+    names = operand_names(problem)
+    first, second = names["A"], names["B"]
+    check_second = f'_check("{second}", {second}, B_SHAPE, B_TYPE)'
+    if planned.is_ahead:
+        second = "packed"
+        check_second = '_check("packed", packed, (PACKED_BYTES,), np.dtype("uint8"))  # from pack()'
+    check_bias = '    if bias is not None:\n        raise ValueError("this kernel adds no bias")'
+    if problem.has_bias:
+        check_bias = '    _check("bias", bias, BIAS_SHAPE, BIAS_TYPE)'
+    default_out = "out = np.empty(C_SHAPE, C_TYPE)"
+    if problem.accumulates:
+        default_out = 'raise ValueError("give out: this kernel adds to what it holds")'
+    given = {"A": first, "B": second, "C": "out"} | ({"bias": "bias"} if problem.has_bias else {})
+    addresses = driver_addresses(
+        planned,
+        {operand: f"{name}.ctypes.data" for operand, name in given.items()},
+        a_panels="scratch[0][0]",
+        b_panels="scratch[1][0]",
+    )
+    if len(planned.nest.parts) == 1:
+        lines = "".join(f"        {address},\n" for address in vars(addresses).values())
+        run = f"    driver(\n{lines}    )"
+    else:
+        run = _template("run_on_threads", addresses=", ".join(vars(addresses).values())).rstrip()
+    return {
+        "op": problem.op,
+        "first": first,
+        "second": second,
+        "check_second": check_second,
+        "check_bias": check_bias,
+        "default_out": default_out,
+        "reads": f"{first}, {second}" + (", bias" if problem.has_bias else ""),
+        "run": run,
+    }
+
+
+def _self_check(problem: Problem, planned: Plan) -> dict[str, str]:
+    """The values of the template's self-check.
+
+    Floats may be off by what rounding a sum of this length allows; with a fast algorithm an element
+    may be as far off as the largest one.
+    """
     element = problem.element
-    bound = error_bound(problem.depth + 2, element.accumulator) if element.is_float else 0.0
-    transforms = planned.nest.algorithm is not None
-    bound *= MOST_TIMES if transforms else 1.0
-    return check_text(problem, bound, problem.accumulates, planned.is_ahead, transforms)
+    outer = "float" if element.is_float else "int"
+    kind = "bf16" if element.name == "bf16" else outer
+    random_like = _RANDOM[outer].replace("shape", "{0}_SHAPE").replace("dtype", "{0}_TYPE")
+    random, limit = _RANDOM[kind], operand_limit(problem)
+    if limit != 1:
+        random = random.replace("* 2 - 1)", f"* 2 - 1) * {limit}")
+    has_planes = problem.has_bias and problem.has_channels_first
+    of_error = {"bias": "bias[:, None, None]" if has_planes else "bias", "relu": ""}
+    if problem.ceiling is not None:
+        of_error["relu"] = f"    expected = np.clip(expected, 0, {problem.ceiling})\n"
+    elif problem.has_relu:
+        of_error["relu"] = "    expected = np.maximum(expected, 0)\n"
+    if element.is_float:
+        spreads = planned.nest.algorithm is not None
+        bound = error_bound(problem.depth + 2, element.accumulator)
+        bound *= MOST_TIMES if spreads else 1.0
+        spread = _SPREAD if spreads else ""
+        product = _FLOAT_PRODUCT
+        error = _template("error_of_floats", bound=repr(bound), spread=spread, **of_error)
+    else:
+        product = _template("product_of_integers")
+        error = _template("error_of_integers", **of_error)
+    out = random_like.format("C") if problem.accumulates else "np.empty(C_SHAPE, C_TYPE)"
+    return {
+        "random": random,
+        "wide": _WIDE[kind],
+        "flops": str(problem.flops),
+        "random_out": out,
+        "random_bias": random_like.format("BIAS") if problem.has_bias else "None",
+        "product": product.strip(),
+        "contract": _contract(problem).strip(),
+        "error": error.strip(),
+        "initial": "out.copy()" if problem.accumulates else "None",
+        "prepare": "    packed = pack(b)\n" if planned.is_ahead else "",
+        "weights": "packed" if planned.is_ahead else "b",
+    }
+
+
+@singledispatch
+def _contract(problem: Problem) -> str:
+    """The function `_contract`, which sums products; one function for each operation."""
+    raise UnsupportedError(f"op={problem.op} has no self-check; give a matmul or a conv2d", "op")
+
+
+@_contract.register
+def _of_matmul(problem: Matmul) -> str:
+    a, b = (
+        f"np.swapaxes({name}, -1, -2)" if is_transposed else name
+        for name, is_transposed in (("a", problem.transpose_a), ("b", problem.transpose_b))
+    )
+    return f"def _contract(a, b):\n    return _product({a}, {b})"
+
+
+@_contract.register
+def _of_convolution(problem: Conv2d) -> str:
+    is_nhwc = not problem.has_channels_first
+    to_nhwc = "image, weights = image.transpose(0, 2, 3, 1), weights.transpose(2, 3, 1, 0)"
+    return _template(
+        "convolution",
+        to_nhwc="" if is_nhwc else f"    {to_nhwc}\n",
+        from_nhwc="total" if is_nhwc else "total.transpose(0, 3, 1, 2)",
+        pad=problem.pad,
+        stride=problem.stride,
+        dilation=problem.dilation,
+        groups=problem.groups,
+        n=problem.n,
+        oh=problem.oh,
+        ow=problem.ow,
+    )

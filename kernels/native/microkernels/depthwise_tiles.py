@@ -270,7 +270,7 @@ class DepthwiseTile(ABC):
 
     def store(self, sums: list[Value], places: Sequence[Value]) -> None:
         """Apply relu where it is asked for, and store."""
-        mask, ceiling = self.first_lanes(self.spec.span), ceiling_of(self.spec.epilogue)
+        mask, ceiling = self.span_mask, ceiling_of(self.spec.epilogue)
         for value, at in zip(sums, places, strict=True):
             done = self.v.relu(value, ceiling) if self.spec.epilogue & RELU else value
             if self.spec.past_caches:
@@ -289,13 +289,14 @@ class DepthwiseTile(ABC):
 
     def widened(self, elements: Value) -> Value:
         """Return stored elements as they are multiplied."""
-        how = self.spec.how
-        return widen(self.builder, elements, how.stored, how.accumulator)
+        return widen(self.builder, elements, self.spec.how.stored, self.spec.how.accumulator)
 
-    def first_lanes(self, count: int) -> Value | None:
-        """Return the mask of a vector's first lanes; None for all of them."""
-        lanes = self.spec.lanes
-        return None if count == lanes else lanes_mask([lane < count for lane in range(lanes)])
+    @property
+    def span_mask(self) -> Value | None:
+        """The mask of the lanes of a vector that are elements of C; None for all."""
+        spec = self.spec
+        on = [lane < spec.span for lane in range(spec.lanes)]
+        return None if all(on) else lanes_mask(on)
 
     def group_of(self, channel: Value) -> Value:
         """Return the group of a channel of the result."""
@@ -374,7 +375,7 @@ class PixelTile(DepthwiseTile):
 
     def bias(self, width: int, at: Value) -> list[Value]:
         """Return a vector of channels for each vector of a pixel, the same for all pixels."""
-        mask, vectors = self.first_lanes(self.spec.span), range(self.spec.vectors)
+        mask, vectors = self.span_mask, range(self.spec.vectors)
         row = [self.v.load(self.v.at(at, vector * self.spec.span), mask) for vector in vectors]
         return row * (width // self.spec.vectors)
 

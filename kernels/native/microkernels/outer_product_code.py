@@ -132,59 +132,75 @@ def _emit(
     """The whole function; one vector of columns alone where no more of them are left."""
     fn = internal_function(module, f"tilewise_kernel_{name}", len(ARGUMENTS))
     builder, arg = Builder(fn.append_basic_block("entry")), Arguments[Value](*fn.args)
-    tile = _Tile.begin(builder, spec, arg, cut)
-    offsets = [builder.mul(index, const(spec.a_row)) for index in tile.row_index]
-    words, words_of_a = (
-        Vectors(builder, ELEMENTS[name], spec.lanes) for name in (spec.how.word, spec.how.word_of_a)
-    )
+    call = _Call.begin(builder, spec, arg, cut, fills)
 
     def compute(vectors: int, nothing: list[Value]) -> list[Value]:
         """The tile's first `vectors` vectors of columns; carries no value."""
-        part = replace(tile, vectors=vectors)
-        reduction = _Reduction(builder, spec, arg, words, words_of_a, part, offsets, fills)
-        c_rows = part.rows_of_c()
-        part.finish(reduction.reduce(part.initial()), c_rows)
+        replace(call, vectors=vectors).emit()
         return nothing
 
     if "cols" in cut and spec.vectors > 1:
         narrow = builder.icmp_signed("<=", arg.cols, const(spec.lanes))
         branch(builder, narrow, partial(compute, 1), [], partial(compute, spec.vectors))
     else:
-        compute(spec.vectors, [])
+        call.emit()
     builder.ret_void()
     return fn
 
 
 @dataclass(frozen=True)
-class _Tile:
-    """Emits the beginning and the end of one call.
+class _At:
+    """Addresses at a step: of A, of B, of the panel that is filled, and of what is fetched."""
+
+    a: Value
+    b: Value
+    panel: Value
+    ahead: Value
+
+
+@dataclass(frozen=True)
+class _Call:
+    """Emits a call: what the accumulators start from, the loops over taps and k, and C's update.
 
     Attributes:
-        builder: where.
-        spec: the micro-kernel's.
-        arg: its arguments.
-        v: vectors of accumulators.
+        builder, spec, arg: where it is emitted, what for, and the arguments.
+        v, words, words_of_a: vectors of accumulators, of words of B, and of words of A.
         vectors: how many vectors of columns the tile has.
         col_masks: which columns exist, a mask for each vector; None for all of them.
         row_index: the row of C that each row of the tile is.
+        a_offsets: words from A's first row to each row of the tile.
         is_whole: whether C cuts nothing off.
+        fills: whether rows of B are read in place and copied to a panel.
     """
 
     builder: Builder
     spec: OuterProductSpec
     arg: Arguments[Value]
     v: Vectors
+    words: Vectors
+    words_of_a: Vectors
     vectors: int
     col_masks: list[Value | None]
     row_index: list[Value]
+    a_offsets: list[Value]
     is_whole: bool
+    fills: bool
 
     @classmethod
     def begin(
-        cls, builder: Builder, spec: OuterProductSpec, arg: Arguments[Value], cut: Cut
-    ) -> "_Tile":
-        """Return the tile as wide as it can be."""
-        v = Vectors(builder, ELEMENTS[spec.how.accumulator], spec.lanes)
+        cls,
+        builder: Builder,
+        spec: OuterProductSpec,
+        arg: Arguments[Value],
+        cut: Cut,
+        fills: bool,
+    ) -> "_Call":
+        """Return the call for a tile as wide as it can be."""
+        how = spec.how
+        v, words, words_of_a = (
+            Vectors(builder, ELEMENTS[name], spec.lanes)
+            for name in (how.accumulator, how.word, how.word_of_a)
+        )
         masks: list[Value | None] = [None] * spec.vectors
         if "cols" in cut:
             masks = [v.first_lanes(arg.cols, j * spec.lanes) for j in range(spec.vectors)]
@@ -194,22 +210,32 @@ class _Tile:
             for i in range(1, spec.rows):
                 inside = builder.icmp_signed("<", const(i), arg.rows)
                 rows[i] = builder.select(inside, const(i), last)
-        return cls(builder, spec, arg, v, spec.vectors, masks, rows, is_whole=not cut)
+        offsets = [builder.mul(index, const(spec.a_row)) for index in rows]
+        return cls(
+            builder, spec, arg, v, words, words_of_a, spec.vectors, masks, rows, offsets,
+            is_whole=not cut, fills=fills,
+        )  # fmt: skip
+
+    def emit(self) -> None:
+        """Emit the call."""
+        c_rows = self._rows_of_c()
+        self._finish(self._reduce(self._initial()), c_rows)
+
+    # The tile of C
 
     @property
-    def epilogue(self) -> Epilogue:
-        """What a call does beside adding products."""
+    def _epilogue(self) -> Epilogue:
         return Epilogue(self.v, self.arg.flags, self.spec.epilogue)
 
     @property
-    def places(self) -> list[tuple[int, int]]:
+    def _places(self) -> list[tuple[int, int]]:
         """Row and vector of each accumulator."""
         return [(i, j) for i in range(self.spec.rows) for j in range(self.vectors)]
 
-    def rows_of_c(self) -> list[Value]:
+    def _rows_of_c(self) -> list[Value]:
         """Return the addresses of the rows; those of a whole tile are fetched to be written.
 
-        Unless the loop over the reduction does so (`fetch_lines`).
+        Unless the loop over the reduction does so (`_fetch_lines`).
         """
         rows = [
             self.v.offset(self.arg.c, self.builder.mul(self.arg.c_row, index))
@@ -221,7 +247,7 @@ class _Tile:
                     self.v.prefetch_for_write(self.v.at(row, j * self.spec.lanes))
         return rows
 
-    def fetch_lines(self, step: Value, unroll: int) -> None:
+    def _fetch_lines(self, step: Value, unroll: int) -> None:
         """Fetch the next lines to be written at the end, one in `STEPS_FOR_LINE` steps.
 
         All at once they would take the places for lines under way to the first cache, and what
@@ -236,13 +262,13 @@ class _Tile:
             column = b.mul(b.and_(line, const(spread - 1)), const(LINE_BYTES))
             self.v.prefetch_for_write(b.add(at, column))
 
-    def initial(self) -> list[Value]:
+    def _initial(self) -> list[Value]:
         """Return what the accumulators start from: the bias or zero.
 
         Where bytes of A were made unsigned, less what the 128 that was added will contribute.
         """
-        zeros = [self.v.zero] * len(self.places)
-        start = self.epilogue.add(ADD_BIAS, zeros, self._bias)
+        zeros = [self.v.zero] * len(self._places)
+        start = self._epilogue.add(ADD_BIAS, zeros, self._bias)
         if not self.spec.how.offset:
             return start
         lanes, vectors = self.spec.lanes, range(self.vectors)
@@ -257,59 +283,26 @@ class _Tile:
         cols = [v.load(v.at(at, j * self.spec.lanes), self.col_masks[j]) for j in range(vectors)]
         return cols * self.spec.rows
 
-    def finish(self, accumulators: list[Value], c_rows: list[Value]) -> None:
+    def _finish(self, accumulators: list[Value], c_rows: list[Value]) -> None:
         """Add C where the call accumulates, apply relu where it asks for it, and store."""
         places = [
-            (self.v.at(c_rows[i], j * self.spec.lanes), self.col_masks[j]) for i, j in self.places
+            (self.v.at(c_rows[i], j * self.spec.lanes), self.col_masks[j]) for i, j in self._places
         ]
         # All of C is read before any of it is written: rows past the last one repeat it.
-        sums = self.epilogue.add(
+        sums = self._epilogue.add(
             LOAD_C, accumulators, lambda: [self.v.load(at, mask) for at, mask in places]
         )
-        for value, (at, mask) in zip(self.epilogue.relu(sums), places, strict=True):
+        for value, (at, mask) in zip(self._epilogue.relu(sums), places, strict=True):
             self.v.store(value, at, mask)
 
-
-@dataclass(frozen=True)
-class _At:
-    """Addresses at a step: of A, of B, of the panel that is filled, and of what is fetched."""
-
-    a: Value
-    b: Value
-    panel: Value
-    ahead: Value
-
-
-@dataclass(frozen=True)
-class _Reduction:
-    """Emits the loops over taps and over the depth of a chunk.
-
-    Attributes:
-        builder: where.
-        spec: the micro-kernel's.
-        arg: its arguments.
-        words: vectors of words of B.
-        words_of_a: vectors of words of A.
-        tile: what is computed.
-        a_offsets: words from A's first row to each row of the tile.
-        fills: whether rows of B are read in place and copied to a panel.
-    """
-
-    builder: Builder
-    spec: OuterProductSpec
-    arg: Arguments[Value]
-    words: Vectors
-    words_of_a: Vectors
-    tile: _Tile
-    a_offsets: list[Value]
-    fills: bool
+    # Products
 
     @property
-    def b_row(self) -> int:
+    def _b_row(self) -> int:
         """Words between rows of B where they are read."""
         return self.spec.filled_row if self.fills else self.spec.b_row
 
-    def reduce(self, accumulators: list[Value]) -> list[Value]:
+    def _reduce(self, accumulators: list[Value]) -> list[Value]:
         """Return the accumulators plus all products of the call."""
         b, arg, of_a = self.builder, self.arg, self.words_of_a
         if not self.spec.taps:
@@ -380,8 +373,8 @@ class _Reduction:
         if ahead is not None and self.spec.prefetched:
             self._prefetch_rows(ahead, turns(b, loop.index, unroll))
         first = b.add(start, loop.index)
-        if self.spec.spreads_c and self.tile.is_whole:
-            self.tile.fetch_lines(b.add(before, first), unroll)
+        if self.spec.spreads_c and self.is_whole:
+            self._fetch_lines(b.add(before, first), unroll)
         done = self._steps(loop.carried, at, first, unroll)
         return loop.close(done, count, unroll)
 
@@ -390,7 +383,7 @@ class _Reduction:
         b = self.builder
         here = _At(
             self.words_of_a.offset(at.a, b.mul(first, const(self.spec.a_step))),
-            self.words.offset(at.b, b.mul(first, const(self.b_row))),
+            self.words.offset(at.b, b.mul(first, const(self._b_row))),
             self._panel_row(at.panel, first),
             b.add(at.ahead, b.mul(first, self.arg.ahead_step)),
         )
@@ -409,7 +402,7 @@ class _Reduction:
 
     def _fetch_panels(self, ahead: Value) -> None:
         """The lines that a step is to fetch, which may be parts of one line."""
-        size = self.tile.vectors * self.spec.lanes * self.words.element.bytes
+        size = self.vectors * self.spec.lanes * self.words.element.bytes
         lines = -(-size // LINE_BYTES)
         b = self.builder
         ahead = b.add(ahead, const(self.spec.fetch_offset)) if self.spec.fetch_offset else ahead
@@ -423,9 +416,9 @@ class _Reduction:
 
     def _outer_product(self, acc: list[Value], at: _At, u: int) -> list[Value]:
         """The accumulators plus the products of the step `u` behind an address."""
-        spec, v, vectors = self.spec, self.words, range(self.tile.vectors)
-        masks = [None] * len(vectors) if spec.b_packed else self.tile.col_masks
-        row = [v.load(v.at(at.b, u * self.b_row + j * spec.lanes), masks[j]) for j in vectors]
+        spec, v, vectors = self.spec, self.words, range(self.vectors)
+        masks = [None] * len(vectors) if spec.b_packed else self.col_masks
+        row = [v.load(v.at(at.b, u * self._b_row + j * spec.lanes), masks[j]) for j in vectors]
         if spec.fetch and spec.fetch.what is Fetched.NEXT_PANEL:
             ahead = self.builder.mul(self.arg.ahead_step, const(u))
             self._fetch_panels(self.builder.add(at.ahead, ahead))
@@ -438,18 +431,18 @@ class _Reduction:
         ]
         if not spec.how.is_narrow:
             return self._products(acc, of_a, column, row)
-        size = self.tile.v.element.bytes
+        size = self.v.element.bytes
         for place in range(spec.how.depth):
             elements = [self.builder.add(address, const(place * size)) for address in column]
             alone = [widened_from_word(self.builder, word, spec.how, place) for word in row]
-            acc = self._products(acc, self.tile.v, elements, alone)
+            acc = self._products(acc, self.v, elements, alone)
         return acc
 
     def _products(
         self, acc: list[Value], of_a: Vectors, column: list[Value], row: list[Value]
     ) -> list[Value]:
         """The accumulators plus the products of elements of A, by address, with vectors of B."""
-        v, one, out = self.tile.v, self.spec.how.instruction, []
+        v, one, out = self.v, self.spec.how.instruction, []
         for i, at in enumerate(column):
             factor = of_a.load_splat(at)
             out += [

@@ -5,7 +5,7 @@ is made unsigned on the way, and a correction by the sum of A starts the sums.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 
 from llvmlite import ir
@@ -101,6 +101,7 @@ class SkinnyGemmSpec:
         return multiply_adds // (self.rows * self.vectors)
 
 
+@dataclass
 class Emitter:
     """What all parts of the code share.
 
@@ -108,46 +109,41 @@ class Emitter:
         builder: where they emit.
         spec: the micro-kernel's, or that of a part of it.
         arg: its arguments.
-        v, stored, words: vectors of accumulators, of elements in memory, and of words.
     """
 
-    def __init__(
-        self, builder: Builder, spec: SkinnyGemmSpec, arg: SkinnyGemmArguments[Value]
-    ) -> None:
-        self.builder, self.spec, self.arg = builder, spec, arg
-        how, lanes = spec.how, spec.lanes
-        self.v = Vectors(builder, ELEMENTS[how.accumulator], lanes)
-        self.stored = Vectors(builder, ELEMENTS[how.stored], lanes)
-        self.words = Vectors(builder, ELEMENTS[how.word], lanes)
+    builder: Builder
+    spec: SkinnyGemmSpec
+    arg: SkinnyGemmArguments[Value]
+
+    def __post_init__(self) -> None:
+        """Make vectors of accumulators, of elements in memory, and of words."""
+        how, lanes = self.spec.how, self.spec.lanes
+        self.v = Vectors(self.builder, ELEMENTS[how.accumulator], lanes)
+        self.stored = Vectors(self.builder, ELEMENTS[how.stored], lanes)
+        self.words = Vectors(self.builder, ELEMENTS[how.word], lanes)
 
 
+@dataclass
 class ChunkOfA(Emitter):
     """Emits words of A in every lane of a vector, from memory or from where they are held.
 
-    Args:
+    Attributes:
         first: the address of the register tile's first row, where the chunk begins.
+        held: words in registers, by row and place.
     """
 
-    def __init__(
-        self,
-        builder: Builder,
-        spec: SkinnyGemmSpec,
-        arg: SkinnyGemmArguments[Value],
-        first: Value,
-    ) -> None:
-        super().__init__(builder, spec, arg)
-        self._first = first
-        self._held: dict[tuple[int, int], Value] = {}
+    first: Value
+    held: dict[tuple[int, int], Value] = field(default_factory=dict)
 
     def hold(self) -> None:
         """Load all words now, for registers to hold them."""
         for row in range(self.spec.rows):
             for word in range(self.spec.words):
-                self._held[row, word] = self.word(row, word)
+                self.held[row, word] = self.word(row, word)
 
     def word(self, row: int, word: int) -> Value:
         """Return a word of the chunk, whose elements are neighbours in the row."""
-        held = self._held.get((row, word))
+        held = self.held.get((row, word))
         if held is not None:
             return held
         how = self.spec.how
@@ -213,9 +209,10 @@ class ChunkOfA(Emitter):
         return multiply_add(self.v, self.spec.how.instruction, ones, word, total)
 
     def _at(self, row: int, step: Value) -> Value:
-        return self.stored.at(self.stored.offset(self._first, step), row * self.spec.a_row)
+        return self.stored.at(self.stored.offset(self.first, step), row * self.spec.a_row)
 
 
+@dataclass
 class SpreadFetch(Emitter):
     """Emits prefetches of the rows of B that a chunk reads next, spread over its words.
 
@@ -223,31 +220,27 @@ class SpreadFetch(Emitter):
     behind lines of the last cache: skinny GEMMs of 16 rows of i8 ran at 0.8 times the speed that
     they have without any. One or two for each word of each tile make them 1.1 times as fast.
 
-    Args:
+    Attributes:
         fetch: how far ahead lines are, and to which cache they come.
-        rows: the first one in the chunk, and how many; all where there are several streams.
-        cols: the first column, and how many vectors.
+        first, rows: the first row in the chunk, and how many; all where there are several streams.
+        col, vectors: the first column, and how many vectors.
     """
 
-    def __init__(
-        self,
-        builder: Builder,
-        spec: SkinnyGemmSpec,
-        arg: SkinnyGemmArguments[Value],
-        fetch: Fetch,
-        rows: tuple[Value, int],
-        cols: tuple[Value, int],
-    ) -> None:
+    fetch: Fetch
+    first: Value
+    rows: int
+    col: Value
+    vectors: int
+
+    def __post_init__(self) -> None:
         """Emit where the first line is: in the chunk's rows, or where the next chunk's begin."""
-        super().__init__(builder, spec, arg)
-        self.level = fetch.level
-        size, (first, self.rows), (col, vectors) = self.stored.element.bytes, rows, cols
-        self.lines = max(1, vectors * spec.lanes * size // LINE_BYTES)
-        begin = builder.add(col, builder.mul(first, const(spec.b_row)))
-        inside = builder.icmp_signed("<", builder.add(col, const(fetch.distance // size)), arg.cols)
-        next_chunk = builder.add(const(fetch.distance), arg.wrap)
-        distance = builder.select(inside, const(fetch.distance), next_chunk)
-        self.at = builder.add(self.stored.offset(arg.b, begin), distance)
+        super().__post_init__()
+        b, far, size = self.builder, self.fetch.distance, self.stored.element.bytes
+        self.lines = max(1, self.vectors * self.spec.lanes * size // LINE_BYTES)
+        begin = b.add(self.col, b.mul(self.first, const(self.spec.b_row)))
+        inside = b.icmp_signed("<", b.add(self.col, const(far // size)), self.arg.cols)
+        distance = b.select(inside, const(far), b.add(const(far), self.arg.wrap))
+        self.at = b.add(self.stored.offset(self.arg.b, begin), distance)
 
     def before(self, word: int) -> None:
         """Emit the prefetches before the products of a word."""
@@ -256,21 +249,14 @@ class SpreadFetch(Emitter):
         for place in range(first, end):
             row, line = divmod(place, self.lines)
             at = self.stored.at(self.at, self.spec.step(row) * self.spec.b_row)
-            self.stored.prefetch(self.builder.add(at, const(line * LINE_BYTES)), self.level)
+            self.stored.prefetch(self.builder.add(at, const(line * LINE_BYTES)), self.fetch.level)
 
 
+@dataclass
 class Products(Emitter):
     """Emits the products of a register tile of rows, added to the sums of some columns."""
 
-    def __init__(
-        self,
-        builder: Builder,
-        spec: SkinnyGemmSpec,
-        arg: SkinnyGemmArguments[Value],
-        a: ChunkOfA,
-    ) -> None:
-        super().__init__(builder, spec, arg)
-        self.a = a
+    a: ChunkOfA
 
     def in_order_of_words(self, sums: list[Value]) -> list[Value]:
         """Return the sums in the order of the words that are joined."""
@@ -308,9 +294,11 @@ class Products(Emitter):
         """
         b_at = self.stored.offset(self.arg.b, col)
         if before is None and mask is None and self.spec.fetch:
-            rows, cols = (const(0), self.spec.depth), (col, vectors)
-            fetch = SpreadFetch(self.builder, self.spec, self.arg, self.spec.fetch, rows, cols)
-            before = fetch.before
+            rows = (const(0), self.spec.depth)
+            fetch = self.spec.fetch
+            before = SpreadFetch(
+                self.builder, self.spec, self.arg, fetch, *rows, col, vectors
+            ).before
         for word in range(self.spec.words):
             if before:
                 before(word)

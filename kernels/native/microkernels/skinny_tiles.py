@@ -5,7 +5,7 @@ and `ColumnGroups` loops over groups of columns and their tiles.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from llvmlite import ir
@@ -18,7 +18,6 @@ from tilewise.kernels.native.microkernels.abi import (
     FROM_WORDS,
     LOAD_C,
     TO_WORDS,
-    SkinnyGemmArguments,
 )
 from tilewise.kernels.native.microkernels.building_blocks import (
     Epilogue,
@@ -37,29 +36,32 @@ from tilewise.kernels.native.microkernels.skinny_products import (
 BETWEEN = LOAD_C | FROM_WORDS | TO_WORDS  # flags of a chunk with whole ones before and behind it
 
 
+@dataclass
 class RowTile(Emitter):
     """Emits the loop over all columns, for a register tile of rows from `row` on.
 
     Chunks between the first and the last whole one only add to sums in C, and leave them in the
     order of words; most of the time goes there, and their loop has nothing else in it.
+
+    Attributes:
+        row: the first row.
+        is_whole: whether the chunk is; else it is what is left of the reduction.
+        corrections: what makes up for bytes that were made unsigned, for each row.
     """
 
-    def __init__(
-        self,
-        builder: Builder,
-        spec: SkinnyGemmSpec,
-        arg: SkinnyGemmArguments[Value],
-        row: Value,
-        is_whole: bool,
-    ) -> None:
-        super().__init__(builder, spec, arg)
-        self.is_whole = is_whole
-        a = self.stored.offset(arg.a, builder.mul(row, const(spec.a_row)))
-        self.c = self.v.offset(arg.c, builder.mul(row, arg.c_row))
-        self.a = ChunkOfA(builder, spec, arg, a)
-        self.products = Products(builder, spec, arg, self.a)
+    row: Value
+    is_whole: bool
+    corrections: list[Value] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        """Emit where the tile's rows of A and of C begin."""
+        super().__post_init__()
+        b, spec, arg = self.builder, self.spec, self.arg
+        a = self.stored.offset(arg.a, b.mul(self.row, const(spec.a_row)))
+        self.c = self.v.offset(arg.c, b.mul(self.row, arg.c_row))
+        self.a = ChunkOfA(b, spec, arg, a)
+        self.products = Products(b, spec, arg, self.a)
         self.epilogue = Epilogue(self.v, arg.flags, spec.epilogue)
-        self.corrections: list[Value] = []
 
     def prepare(self) -> Self:
         """Load what registers hold of A, and compute what the sums of each row start from."""
@@ -172,23 +174,15 @@ class RowTile(Emitter):
         return [v.add(x, y) for x, y in zip(start, apart, strict=True)]
 
 
+@dataclass
 class SharingTile(RowTile):
     """A tile of a whole chunk that shares words with others, and has its sums in a panel.
 
     Words come from `words_at`; one tile of all puts them there.
     """
 
-    def __init__(
-        self,
-        builder: Builder,
-        spec: SkinnyGemmSpec,
-        arg: SkinnyGemmArguments[Value],
-        row: Value,
-        words_at: Value,
-        puts_words: bool,
-    ) -> None:
-        super().__init__(builder, spec, arg, row, is_whole=True)
-        self.words_at, self.puts_words = words_at, puts_words
+    words_at: Value
+    puts_words: bool
 
     def group(
         self, col: Value, panel: Value, is_between: bool, before: Callable[[int], None] | None
@@ -235,6 +229,7 @@ class SharingTile(RowTile):
         branch(self.builder, lacks(self.builder, flags, TO_WORDS), end, products(sums), store)
 
 
+@dataclass
 class ColumnGroups(Emitter):
     """Emits the products of a whole chunk, in all whole groups of columns, of tiles sharing words.
 
@@ -251,13 +246,13 @@ class ColumnGroups(Emitter):
     Begin it in the function's first block, which has what is on the stack.
     """
 
-    def __init__(
-        self, builder: Builder, spec: SkinnyGemmSpec, arg: SkinnyGemmArguments[Value]
-    ) -> None:
-        super().__init__(builder, spec, arg)
+    def __post_init__(self) -> None:
+        """Emit what is on the stack: words, corrections, and the chunk of A."""
+        super().__post_init__()
+        spec = self.spec
         self.words_at = self._on_the_stack(spec.words * spec.vectors)
         self.corrections = self._on_the_stack(spec.all_rows) if spec.how.offset else None
-        self.row_of_a = Vectors(builder, self.stored.element, spec.depth)
+        self.row_of_a = Vectors(self.builder, self.stored.element, spec.depth)
         bytes_of_a = spec.all_rows * spec.depth * self.stored.element.bytes
         self.a = self._on_the_stack(-(-bytes_of_a // (spec.lanes * self.v.element.bytes)))
 
@@ -349,7 +344,7 @@ class ColumnGroups(Emitter):
     ) -> None:
         b, arg = self.builder, self.arg
         near = replace(spec, a_row=spec.depth, fetch=None)
-        tile = SharingTile(b, near, replace(arg, a=self.a), row, self.words_at, puts_words)
+        tile = SharingTile(b, near, replace(arg, a=self.a), row, True, self.words_at, puts_words)
         if self.corrections is not None and not is_between:
             begin = self._correction(row)
 
@@ -365,8 +360,8 @@ class ColumnGroups(Emitter):
         if fetch := self.spec.fetch:
             share = -(-self.spec.depth // -(-self.spec.all_rows // self.spec.rows))
             first = b.mul(b.sdiv(row, const(self.spec.rows)), const(share))
-            rows, cols = (first, share), (col, self.spec.vectors)
-            before = SpreadFetch(b, self.spec, arg, fetch, rows, cols).before
+            cols = (col, self.spec.vectors)
+            before = SpreadFetch(b, self.spec, arg, fetch, first, share, *cols).before
         tile.group(col, panel, is_between, before)
 
 

@@ -1,10 +1,55 @@
 """The process that makes and proves an object: `python -m tilewise.kernels.native.objects`."""
 
+import base64
 import json
 import sys
+from dataclasses import asdict
+from typing import Any
 
 from tilewise.kernels.errors import KernelsError
-from tilewise.kernels.native.objects.document import proven_document
+from tilewise.kernels.native.export.description import Tuned
+from tilewise.kernels.native.objects.make import make_object
+from tilewise.kernels.native.objects.proof.prove import require_proven
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.system.toolchain import identity
+from tilewise.kernels.target import resolve
+
+
+def proven_document(found: dict[str, Any]) -> dict[str, Any]:
+    """Make and prove the object of a stored result, as `tilewise show --json` gives it.
+
+    Returns:
+        The fields of `tilewise.client.ObjectFiles`. All but `proof` are the same each time; that
+        has the times of this run.
+
+    Raises:
+        TargetError: it was tuned for another machine.
+        ProofError: the object does not do what it should.
+        KernelsError: as `make_object`, when another toolchain knew what this one does not.
+    """
+    best = found["best"]
+    problem, schedule = parse_problem(found["problem"]), Schedule.from_json(best["steps"])
+    target = resolve(found["target"])
+    made = make_object(problem, schedule, target, Tuned.of(found))
+    proof = asdict(require_proven(problem, schedule, target, made))
+    return {
+        "problem": problem.canonical,
+        "target": target.canonical,
+        "schedule": schedule.hash,
+        "symbol": made.interface.name,
+        "alias": made.interface.alias,
+        "features": list(made.features),
+        "scratch_bytes": made.interface.scratch_bytes,
+        "packed_bytes": made.interface.packed_bytes,
+        "parts": made.interface.parts,
+        "toolchain": identity(),
+        "gflops": best["gflops"],
+        "header": made.header,
+        "object": base64.b64encode(made.object).decode(),
+        "bitcode": base64.b64encode(made.bitcode).decode(),
+        "proof": {name: proof[name] for name in ("max_error", "tolerance", "gflops", "ratio")},
+    }
 
 
 def main() -> None:

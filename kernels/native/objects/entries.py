@@ -7,9 +7,9 @@ work or on all of them. The driver takes addresses alone: its sizes are known (`
 import ast
 from dataclasses import dataclass
 
-from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.native.export.driver_source import filled, functions_of
-from tilewise.kernels.native.macrokernel.parameters import PARTS, Addresses, bounds, names_of
+from tilewise.kernels.native.export.description import driver_addresses
+from tilewise.kernels.native.export.source import body_of, edges, lines_of, parameters_used
+from tilewise.kernels.native.macrokernel.parameters import PARTS, Addresses, names_of
 from tilewise.kernels.native.microkernels.abi import FUNCTIONS
 from tilewise.kernels.native.objects.interface import (
     MISALIGNED,
@@ -45,14 +45,31 @@ class Entries:
 
     @classmethod
     def of(cls, interface: Interface, planned: Plan) -> "Entries":
-        """What C calls of an object."""
+        """Return what C calls of an object."""
+        name, arguments = interface.short_name, interface.arguments
+        names = tuple(argument.name for argument in arguments)
+        checks = _checks(arguments, interface.scratch_bytes)
+        call = _call(interface, planned)
+        whole = [*checks, f"for part in range({interface.parts}):", f"    {call}", f"return {OK}"]
+        is_part = f"if part < 0 or part >= {interface.parts}: return {NO_SUCH_PART}"
+        part = [is_part, *checks, call, f"return {OK}"]
+        text = _printed(name, names, whole) + _printed(f"{name}_part", (*names, "part"), part)
         copies = interface.weights is not None and not planned.is_ahead
-        text = entries_text(interface, planned)
+        if interface.weights is not None:
+            packed = next(one for one in arguments if one.operand == "B")
+            of_copy = f"{COPY}, {interface.weights.name}, packed, {interface.weight_bytes}"
+            of_pack = f"{PREPARE}, {interface.weights.name}, packed"
+            prepare = [
+                *_checks((interface.weights, packed), 0),
+                f"call_address({of_copy if copies else of_pack})",
+                f"return {OK}",
+            ]
+            text += _printed(f"{name}_prepare", (interface.weights.name, "packed"), prepare)
         return cls(interface.name, interface.functions, text, copies)
 
 
 def driver_text(planned: Plan) -> str:
-    """The printed driver, and what packs ahead, as functions of addresses.
+    """Return the printed driver, and what packs ahead, as functions of addresses.
 
     Parts of a parallel driver do not wait for each other: whoever calls them knows when they end.
     """
@@ -60,28 +77,16 @@ def driver_text(planned: Plan) -> str:
     return text + (_function(planned, PREPARE, ("b", "b_panels")) if planned.is_ahead else "")
 
 
-def edges(planned: Plan) -> list[str]:
-    """The names of where a part begins and ends along each parallel dim."""
-    first, *others = planned.nest.parts
-    return [edge for dim in first for edge in bounds(dim)] if others else []
-
-
 def known_sizes(planned: Plan) -> dict[str, int]:
-    """The driver's parameters that are no addresses, and 0 for functions that it has not."""
+    """Return the driver's parameters that are not addresses, and 0 for functions it lacks."""
     absent = dict.fromkeys(FUNCTIONS, 0)
     return {**absent, **planned.sizes, PARTS: len(planned.nest.parts)}
 
 
 def _function(planned: Plan, name: str, given: tuple[str, ...]) -> str:
-    body = [kept for node in functions_of(planned)[name].body for kept in filled(node)]
-    body = [node for node in body if not _is_barrier(node)]
-    used = {node.id for part in body for node in ast.walk(part) if isinstance(node, ast.Name)}
-    known = {*given, *known_sizes(planned)}
-    unknown = [one for one in planned.source.parameters if one in used and one not in known]
-    if unknown:
-        raise LoweringError(f"the driver takes {unknown[0]}, which no object has")
-    lines = "\n".join(ast.unparse(ast.fix_missing_locations(node)) for node in body)
-    return _printed(name, given, lines.splitlines())
+    body = [node for node in body_of(planned, name) if not _is_barrier(node)]
+    parameters_used(planned, body, {*given, *known_sizes(planned)})
+    return _printed(name, given, lines_of(body))
 
 
 def _is_barrier(node: ast.stmt) -> bool:
@@ -91,22 +96,6 @@ def _is_barrier(node: ast.stmt) -> bool:
 def _printed(name: str, given: tuple[str, ...], lines: list[str]) -> str:
     body = "".join(f"    {line}\n" for line in lines)
     return f"@njit\ndef {name}({', '.join(given)}):\n{body}\n\n"
-
-
-def entries_text(interface: Interface, planned: Plan) -> str:
-    """The functions that C calls."""
-    names = tuple(argument.name for argument in interface.arguments)
-    checks = _checks(interface.arguments, interface.scratch_bytes)
-    call = _call(interface, planned)
-    whole = [*checks, f"for part in range({interface.parts}):", f"    {call}", f"return {OK}"]
-    is_part = f"if part < 0 or part >= {interface.parts}: return {NO_SUCH_PART}"
-    text = _printed(interface.short_name, names, whole)
-    text += _printed(
-        f"{interface.short_name}_part",
-        (*names, "part"),
-        [is_part, *checks, call, f"return {OK}"],
-    )
-    return text + _prepare(interface, planned)
 
 
 def _checks(arguments: tuple[Argument, ...], scratch_bytes: int) -> list[str]:
@@ -124,32 +113,12 @@ def _checks(arguments: tuple[Argument, ...], scratch_bytes: int) -> list[str]:
 
 def _call(interface: Interface, planned: Plan) -> str:
     """The call of the driver for `part`."""
-    names = {one.operand: one.name for one in interface.arguments if one.operand}
-    nest, scratch = planned.nest, planned.scratch
-    b_panels = f"scratch + {interface.scratch_of_a} + part * {scratch['B'].step}"
-    given = Addresses(
-        a=names[nest.operand("A").name],
-        b="0" if planned.is_ahead else names[nest.operand("B").name],
-        c=names["C"],
-        bias=names.get("bias", "0"),
+    scratch, count = planned.scratch, len(edges(planned))
+    given = driver_addresses(
+        planned,
+        {one.operand: one.name for one in interface.arguments if one.operand},
         a_panels=f"scratch + part * {scratch['A'].step}",
-        b_panels=names["B"] if planned.is_ahead else b_panels,
+        b_panels=f"scratch + {interface.scratch_of_a} + part * {scratch['B'].step}",
     )
-    count = len(edges(planned))
     parts = [f"word({BOUNDS}, part * {count} + {i})" for i in range(count)]
     return f"call_address({DRIVER}, {', '.join([*vars(given).values(), *parts])})"
-
-
-def _prepare(interface: Interface, planned: Plan) -> str:
-    """What makes constant weights ready; a copy where the kernel reads them as they are."""
-    if interface.weights is None:
-        return ""
-    weights = interface.weights
-    packed = next(one for one in interface.arguments if one.operand == "B")
-    more = "" if planned.is_ahead else f", {interface.weight_bytes}"
-    made = f"call_address({PREPARE if planned.is_ahead else COPY}, {weights.name}, packed{more})"
-    return _printed(
-        f"{interface.short_name}_prepare",
-        (weights.name, "packed"),
-        [*_checks((weights, packed), 0), made, f"return {OK}"],
-    )

@@ -9,11 +9,12 @@ and volume 1, 13.3 and 15.2, on what the operating system has to save (XCR0).
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Literal, NamedTuple
 
-from tilewise.kernels.native.objects.templates import filled
+from tilewise.kernels.native.export.templates import filled
 
+TEMPLATES = Path(__file__).with_name("templates")
 Register = Literal["eax", "ebx", "ecx", "edx"]
 REGISTERS: tuple[Register, ...] = ("eax", "ebx", "ecx", "edx")
 BASIC, STRUCTURED, EXTENDED = 1, 7, 0x80000001
@@ -21,9 +22,8 @@ OSXSAVE = 1 << 27  # of ecx of leaf 1
 XCR0_AVX, XCR0_AVX512 = 0x6, 0xE6
 
 
-@dataclass(frozen=True)
-class Bit:
-    """Where CPUID tells of an extension."""
+class Bit(NamedTuple):
+    """Where CPUID says whether there is an extension."""
 
     leaf: int
     subleaf: int
@@ -68,7 +68,7 @@ IMPLIED = {
 
 
 def used_features(of_target: Collection[str], text: str) -> tuple[str, ...]:
-    """Which extensions the code of `text`, LLVM IR, may use on a target that has `of_target`."""
+    """Return the extensions that the code of `text`, LLVM IR, may use on a target that has some."""
     found = {
         name
         for name in CHECKED
@@ -80,10 +80,10 @@ def used_features(of_target: Collection[str], text: str) -> tuple[str, ...]:
 
 
 def attributes(features: Collection[str]) -> str:
-    """LLVM's attributes of a function: what its code may use.
+    """Return LLVM's attributes of a function: what its code may use.
 
-    Nothing tells LLVM for which processor to order instructions. Tuning for Zen 5 costs a sweep of
-    bf16 18% of its speed, and a further 7% where a compiler runs its passes over the bitcode.
+    Nothing tells LLVM for which processor to order instructions. Tuning for Zen 5 costs a skinny
+    GEMM of bf16 18% of its speed, and 7% more where a compiler runs its passes over the bitcode.
     """
     used = ",".join(f"+{name}" for name in features)
     parts = ["nounwind", '"no-builtins"', '"target-cpu"="x86-64"']
@@ -91,7 +91,7 @@ def attributes(features: Collection[str]) -> str:
 
 
 def supported_text(name: str, features: Collection[str]) -> str:
-    """LLVM IR of `int NAME(void)`: 1 where the processor and the system have all, else 0."""
+    """Return LLVM IR of `int NAME_supported(void)`, 1 where processor and system have all."""
     needed: dict[tuple[int, int], dict[Register, int]] = {}
     for feature in features:
         at = CHECKED[feature]
@@ -104,12 +104,15 @@ def supported_text(name: str, features: Collection[str]) -> str:
     order = sorted(needed)
     steps = [_leaf_text(i, leaf, needed[leaf]) for i, leaf in enumerate(order)]
     if saved:  # after leaf 1, which says whether XCR0 can be read
-        steps.append(filled("saved.ll", mask=str(saved), at=str(len(order))))
+        steps.append(filled(TEMPLATES / "saved.ll", mask=saved, at=len(order)))
     labels = [*(f"look{i}" for i in range(len(steps))), "yes"]
     body = "".join(
         step.replace("%NEXT", f"%{label}") for step, label in zip(steps, labels[1:], strict=True)
     )
-    return filled("supported.ll", name=name, attributes=attributes(()), first=labels[0], body=body)
+    plain = attributes(())
+    return filled(
+        TEMPLATES / "supported.ll", name=name, attributes=plain, first=labels[0], body=body
+    )
 
 
 def _leaf_text(at: int, leaf: tuple[int, int], masks: dict[Register, int]) -> str:
@@ -127,6 +130,11 @@ def _leaf_text(at: int, leaf: tuple[int, int], masks: dict[Register, int]) -> st
         tests += f"  %any{at}.{i} = or i32 {total}, {one}\n"
         total = f"%any{at}.{i}"
     return filled(
-        "leaf.ll", at=str(at), leaf=str(number), subleaf=str(subleaf),
-        base=str(number & 0x80000000), tests=tests, missed=total,
-    )  # fmt: skip
+        TEMPLATES / "leaf.ll",
+        at=at,
+        leaf=number,
+        subleaf=subleaf,
+        base=number & 0x80000000,
+        tests=tests,
+        missed=total,
+    )

@@ -1,11 +1,17 @@
-"""What C sees of an object: its names, the arguments of its functions, sizes and return codes."""
+"""What C sees of an object: names, arguments, sizes, return codes, and the header that has them.
+
+The header is C99 and C++, for one kernel, next to any number of others.
+"""
 
 from dataclasses import dataclass
 from math import prod
+from textwrap import indent
 
-from tilewise.kernels.native.export.public_function import operand_names
+from tilewise.kernels.native.export.description import Tuned, formula, method, operand_names
+from tilewise.kernels.native.export.templates import filled
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
 from tilewise.kernels.native.microkernels.skinny_products import SkinnyGemmSpec
+from tilewise.kernels.native.objects.features import TEMPLATES
 from tilewise.kernels.native.plan import Plan
 from tilewise.kernels.oracle.operands import operand_type
 from tilewise.kernels.problem import DTYPES, Problem, stem
@@ -18,6 +24,10 @@ OK, NULL, MISALIGNED, NO_SUCH_PART = 0, 1, 2, 3
 
 C_TYPES = {"f32": "float", "f64": "double", "i32": "int32_t", "i8": "int8_t",
            "bf16": "uint16_t", "f16": "uint16_t"}  # fmt: skip
+_BITS = {
+    "bf16": "uint16_t holds the bits of a bfloat16",
+    "f16": "uint16_t holds the bits of a half",
+}
 
 
 @dataclass(frozen=True)
@@ -78,7 +88,7 @@ class Interface:
 
     @classmethod
     def of(cls, problem: Problem, schedule: Schedule, target: Target, planned: Plan) -> "Interface":
-        """That of a planned kernel."""
+        """Return that of a planned kernel."""
         alias = problem_name(problem)
         processor = "".join(c if c.isalnum() else "_" for c in target.cpu)
         a, b = scratch_of(planned, "A"), scratch_of(planned, "B")
@@ -96,21 +106,19 @@ class Interface:
 
 
 def problem_name(problem: Problem) -> str:
-    """Such as `tilewise_matmul_m64_n48_k32_f32`."""
+    """Return a name such as `tilewise_matmul_m64_n48_k32_f32`."""
     return PREFIX + "".join(c if c.isalnum() else "_" for c in stem(problem))
 
 
 def scratch_of(planned: Plan, role: str) -> int:
-    """Bytes of panels of A or B for all parts, to the end of a line; 0 for one read in place.
+    """Return the bytes of panels of A or B for all parts, in whole lines; 0 for one read in place.
 
-    Sums of a sweep that lie in panels have the place of A's.
+    Sums of a skinny GEMM that are in panels have the place of A's.
     """
     spec = planned.spec
-    in_panels = isinstance(spec, SkinnyGemmSpec) and spec.shares_words
-    has_sums = role == "A" and in_panels
-    if not has_sums and not planned.nest.stage(role):
-        return 0
-    return _in_lines(planned.scratch[role].total)
+    has_sums = role == "A" and isinstance(spec, SkinnyGemmSpec) and spec.shares_words
+    is_used = has_sums or planned.nest.stage(role)
+    return _in_lines(planned.scratch[role].total) if is_used else 0
 
 
 def _arguments(problem: Problem) -> tuple[Argument, ...]:
@@ -123,15 +131,8 @@ def _arguments(problem: Problem) -> tuple[Argument, ...]:
 
 
 def _operand(problem: Problem, operand: str) -> Argument:
-    names = dict(zip("AB", operand_names(problem), strict=True)) | {"C": "out", "bias": "bias"}
-    dtype = operand_type(problem, operand)
-    return Argument(
-        name=names[operand],
-        operand=operand,
-        type=C_TYPES[dtype],
-        alignment=DTYPES[dtype].bytes,
-        is_const=operand != "C",
-    )
+    name, dtype = operand_names(problem)[operand], operand_type(problem, operand)
+    return Argument(name, operand, C_TYPES[dtype], DTYPES[dtype].bytes, is_const=operand != "C")
 
 
 def _packed_bytes(problem: Problem, planned: Plan) -> int:
@@ -148,3 +149,127 @@ def _bytes_of(problem: Problem, operand: str) -> int:
 
 def _in_lines(size: int) -> int:
     return -(-size // LINE_BYTES) * LINE_BYTES
+
+
+def header_text(
+    problem: Problem,
+    schedule: Schedule,
+    target: Target,
+    interface: Interface,
+    features: tuple[str, ...],
+    tuned: Tuned | None,
+) -> str:
+    """Return the C header of an object.
+
+    Args:
+        problem: what the kernel computes.
+        schedule: how.
+        target: for which processor.
+        interface: its functions.
+        features: what they need of the processor.
+        tuned: the speed where it was tuned, if it is known.
+    """
+    name = interface.name
+    prepare = ""
+    if interface.weights:
+        weights = _declared(interface.weights)
+        prepare = filled(TEMPLATES / "prepare.h", name=name, weights=weights, line=LINE_BYTES)
+    return filled(
+        TEMPLATES / "header.h",
+        alias=interface.alias,
+        name=name,
+        about=indent(_about(problem, schedule, target, interface, features, tuned), "   "),
+        written=", `scratch` and `packed`" if interface.weights else " and `scratch`",
+        ok=OK,
+        null=NULL,
+        misaligned=MISALIGNED,
+        no_such_part=NO_SUCH_PART,
+        sizes=_sizes(interface),
+        prepare=prepare,
+        adds=", adding to what it holds" if problem.accumulates else "",
+        arguments=",\n    ".join(["", *map(_declared, interface.arguments)]).lstrip(","),
+        aliases=_aliases(interface),
+    )
+
+
+def _about(
+    problem: Problem,
+    schedule: Schedule,
+    target: Target,
+    interface: Interface,
+    features: tuple[str, ...],
+    tuned: Tuned | None,
+) -> str:
+    how = method(schedule, tuned)
+    lines = [
+        f"problem   {problem}",
+        f"computes  {_hanging(formula(problem))}",
+        *([f"{'':10}{_hanging(how)}"] if how else []),
+        f"schedule  {schedule.hash}, outermost step first:",
+        indent(str(schedule), " " * 10),
+        f"tuned for {target.canonical}{_speed(tuned)}",
+        f"needs     {_wrapped(features)}",
+        "",
+        *_operand_lines(problem, interface),
+    ]
+    return "\n".join(line.rstrip() for line in "\n".join(lines).splitlines())
+
+
+def _operand_lines(problem: Problem, interface: Interface) -> list[str]:
+    """Shapes and alignments, and what a 16-bit type holds."""
+    shapes = problem.operand_shapes
+    arguments = list(interface.arguments)
+    if interface.weights:
+        arguments.insert(1, interface.weights)
+    lines = ["Arrays are contiguous, the last index the fastest. Addresses are multiples of:"]
+    for one in arguments:
+        shape = "".join(f"[{extent}]" for extent in shapes[one.operand]) if one.operand else ""
+        what = f"{one.type} {one.name}{shape}"
+        if one.type == "void":
+            what = f"{one.name}, {one.name.upper()}_BYTES bytes"
+        lines.append(f"  {one.alignment:<3} {what}")
+    if problem.element.name in _BITS:
+        lines.append(f"{_BITS[problem.element.name]}.")
+    if not interface.scratch_bytes:
+        lines.append("scratch is not used, and may be null.")
+    return lines
+
+
+def _hanging(text: str) -> str:
+    first, *others = text.splitlines()
+    return "\n".join([first, *(f"{'':10}{line}" for line in others)])
+
+
+def _wrapped(features: tuple[str, ...]) -> str:
+    """The names of extensions, some to a line."""
+    names = ["x86-64", *features]
+    rows = [", ".join(names[i : i + 8]) for i in range(0, len(names), 8)]
+    return f",\n{'':10}".join(rows)
+
+
+def _speed(tuned: Tuned | None) -> str:
+    if tuned is None:
+        return ""
+    return f"\n{'':10}{tuned.gflops:.1f} GFLOP/s there, {tuned.peak_fraction:.1%} of the peak"
+
+
+def _declared(one: Argument) -> str:
+    return f"{'const ' if one.is_const else ''}{one.type} *{one.name}"
+
+
+def _sizes(interface: Interface) -> str:
+    numbers = {"SCRATCH_BYTES": f"{interface.scratch_bytes}UL"}  # a size_t here, also of `#if`
+    if interface.weights:
+        numbers["PACKED_BYTES"] = f"{interface.packed_bytes}UL"
+    numbers["ALIGNMENT"] = f"{LINE_BYTES}  /* of those addresses, in bytes */"
+    numbers["PARTS"] = str(interface.parts)
+    return "\n".join(f"#define {interface.name}_{name} {value}" for name, value in numbers.items())
+
+
+def _aliases(interface: Interface) -> str:
+    endings = ["SCRATCH_BYTES", "ALIGNMENT", "PARTS"]
+    endings += ["PACKED_BYTES"] if interface.weights else []
+    names = [*interface.functions, *(f"{interface.name}_{ending}" for ending in endings)]
+    return "\n".join(
+        f"#define {interface.alias}{name.removeprefix(interface.name)} {name}" for name in names
+    )

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 import llvmlite.binding as llvm
 
 from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.native.export.module import Tuned
+from tilewise.kernels.native.export.description import Tuned
 from tilewise.kernels.native.objects.entries import Entries
-from tilewise.kernels.native.objects.header import header_text
-from tilewise.kernels.native.objects.interface import Interface
+from tilewise.kernels.native.objects.interface import Interface, header_text
 from tilewise.kernels.native.objects.module import Compiler
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.problem import Problem

@@ -15,13 +15,14 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.export.source import edges, edges_of_parts
+from tilewise.kernels.native.export.templates import filled
 from tilewise.kernels.native.ir.vectors import I64, VOID, Value, const
 from tilewise.kernels.native.jit.ir_text import kernel_text
 from tilewise.kernels.native.jit.object_code import Passes, optimise
 from tilewise.kernels.native.language.definitions import language
 from tilewise.kernels.native.language.frame import called_name, symbol
 from tilewise.kernels.native.language.to_ir import emit_driver, emit_function
-from tilewise.kernels.native.objects.elf import Elf
 from tilewise.kernels.native.objects.entries import (
     BOUNDS,
     COPY,
@@ -29,11 +30,15 @@ from tilewise.kernels.native.objects.entries import (
     PREPARE,
     Entries,
     driver_text,
-    edges,
     known_sizes,
 )
-from tilewise.kernels.native.objects.features import attributes, supported_text, used_features
-from tilewise.kernels.native.objects.templates import filled
+from tilewise.kernels.native.objects.features import (
+    TEMPLATES,
+    attributes,
+    supported_text,
+    used_features,
+)
+from tilewise.kernels.native.objects.object_files import Elf
 from tilewise.kernels.native.plan import Plan
 from tilewise.kernels.target.model import Target
 
@@ -131,8 +136,8 @@ class Compiler:
         for name, piece in pieces.items():
             given = len(list(piece.get_function(_piece_symbol(name)).arguments))
             known[name] = _address(module, _piece_symbol(name), given)
-        if count := len(edges(self.planned)):
-            known[BOUNDS] = _bounds(module, self.planned, count)
+        if edges(self.planned):
+            known[BOUNDS] = _bounds(module, self.planned)
         emit_driver(module, driver_text(self.planned), known)
         known[DRIVER] = module.globals[symbol(DRIVER)].ptrtoint(I64)
         if self.planned.is_ahead:
@@ -186,7 +191,7 @@ def _with_memory(text: str) -> str:
         text = "\n".join(kept) + "\n"
         if f"@{declared}(" in text:
             name = symbol(template.removesuffix(".ll"))
-            text = text.replace(f"@{declared}(", f"@{name}(") + filled(template)
+            text = text.replace(f"@{declared}(", f"@{name}(") + filled(TEMPLATES / template)
     return text
 
 
@@ -200,11 +205,9 @@ def _address(module: ir.Module, name: str, arguments: int) -> Value:
     return ir.Function(module, kind, name).ptrtoint(I64)
 
 
-def _bounds(module: ir.Module, planned: Plan, count: int) -> Value:
+def _bounds(module: ir.Module, planned: Plan) -> Value:
     """The address of a table of where each part begins and ends."""
-    parts = planned.nest.parts
-    numbers = [edge for part in parts for ends in part.values() for edge in ends]
-    assert len(numbers) == count * len(parts)
+    numbers = [edge for part in edges_of_parts(planned) for edge in part]
     kind = ir.ArrayType(I64, len(numbers))
     table = ir.GlobalVariable(module, kind, symbol(BOUNDS))
     table.linkage, table.global_constant = "internal", True

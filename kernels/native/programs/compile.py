@@ -17,13 +17,14 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.export.source import edges
 from tilewise.kernels.native.jit.object_code import optimise
 from tilewise.kernels.native.language.frame import symbol
 from tilewise.kernels.native.macrokernel.parameters import Addresses, names_of
-from tilewise.kernels.native.objects.elf import Elf
-from tilewise.kernels.native.objects.entries import DRIVER, Entries, edges
+from tilewise.kernels.native.objects.entries import DRIVER, Entries
 from tilewise.kernels.native.objects.features import CHECKED, used_features
 from tilewise.kernels.native.objects.module import Compiler, machine
+from tilewise.kernels.native.objects.object_files import Elf
 from tilewise.kernels.native.passes.passes import pass_of
 from tilewise.kernels.native.passes.rows.emit import emit
 from tilewise.kernels.native.passes.rows.program import RowProgram

@@ -11,7 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tilewise.kernels.errors import KernelsError
-from tilewise.kernels.native.objects.archive import archive
+from tilewise.kernels.native.objects.object_files import archive
 from tilewise.kernels.native.programs.compile import (
     CompiledProgram,
     compiled_program,

@@ -1,6 +1,6 @@
 """The kernel of a stored result as a proven object, made once in a child process and kept.
 
-What is kept is one document (`tilewise.kernels.native.objects.document`) for all forms of it: the
+What is kept is one document (`tilewise.kernels.native.objects.__main__`) for all forms of it: the
 object, its bitcode and its header. It depends on the result and the toolchain alone, as a module
 does.
 """

@@ -17,7 +17,7 @@ from tilewise.kernels.instructions import (
     registered,
     usable,
 )
-from tilewise.kernels.native.assembly.inner_loop import inner_loop
+from tilewise.kernels.native.assembly import inner_loop
 from tilewise.kernels.native.jit.ir_text import kernel_text
 from tilewise.kernels.native.microbench import multiplier
 from tilewise.kernels.native.plan import plan

@@ -7,7 +7,7 @@ import pytest
 from tests.kernels.native_case import check
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.instructions import WITH_CHOICE, usable
-from tilewise.kernels.native.assembly.inner_loop import inner_loop
+from tilewise.kernels.native.assembly import inner_loop
 from tilewise.kernels.native.microbench import measure_rates, peak_gflops
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.problem import parse_problem

@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from tests.service.conftest import PROBLEM
-from tilewise.kernels.native.objects.elf import Elf
+from tilewise.kernels.native.objects.object_files import Elf
 from tilewise.kernels.problem import parse_problem
 from tilewise.service.results.kernels.modules import kernel_source
 

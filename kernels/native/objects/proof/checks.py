@@ -5,15 +5,18 @@ what is only read cannot be written to; results and scratch are poisoned. An acc
 the process, which whoever started it takes for a failure.
 """
 
+import ctypes
+import mmap
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from tilewise.kernels.native.ir.vectors import LINE_BYTES
 from tilewise.kernels.native.objects.interface import MISALIGNED, NO_SUCH_PART, NULL, OK
-from tilewise.kernels.native.objects.proof.guarded import GuardedMemory, lines
-from tilewise.kernels.native.objects.proof.loaded import LoadedObject
+from tilewise.kernels.native.objects.proof.calls import LoadedObject
 from tilewise.kernels.oracle.fast_algorithms import expected_by
 from tilewise.kernels.oracle.operands import POISON_BYTE, Array, Operands, make_operands
 from tilewise.kernels.oracle.reference import Expected, compare, reference
@@ -22,6 +25,8 @@ from tilewise.kernels.schedule import Schedule
 
 Found = tuple[float, float]
 _AT_ONCE = 2
+_NOTHING, _READ, _WRITE = 0, 1, 2
+_PAGE = mmap.PAGESIZE
 
 
 class ObjectError(Exception):
@@ -128,6 +133,39 @@ class Trial:
         return error, tolerance
 
 
+class GuardedMemory:
+    """An array in pages of its own; a page before them and one behind may not be touched.
+
+    Args:
+        source: what it holds at first.
+        at_end: whether it ends where the page behind begins, or begins where the one before ends.
+
+    Attributes:
+        array: the array.
+    """
+
+    def __init__(self, source: Array, *, at_end: bool) -> None:
+        inner = max(-(-source.nbytes // _PAGE), 1) * _PAGE
+        self._map = mmap.mmap(-1, inner + 2 * _PAGE)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        self._first, self._bytes = base + _PAGE, inner
+        _protect(base, _PAGE, _NOTHING)
+        _protect(base + _PAGE + inner, _PAGE, _NOTHING)
+        whole = np.frombuffer(self._map, np.uint8, inner, _PAGE)
+        start = inner - source.nbytes if at_end else 0
+        self.array = whole[start : start + source.nbytes].view(source.dtype).reshape(source.shape)
+        self.array[...] = source
+
+    @property
+    def address(self) -> int:
+        """Where it begins."""
+        return int(self.array.ctypes.data)
+
+    def lock(self) -> None:
+        """Let nobody write to it any more."""
+        _protect(self._first, self._bytes, _READ)
+
+
 class Memory:
     """What a call is given: operands, packed weights and scratch, each between guard pages.
 
@@ -140,7 +178,7 @@ class Memory:
         self._interface = trial.loaded.interface
         self._kept: list[GuardedMemory] = []
         self.addresses: dict[str, int] = {}
-        scratch = lines(self._interface.scratch_bytes, POISON_BYTE)
+        scratch = _lines(self._interface.scratch_bytes, POISON_BYTE)
         for one in self._interface.arguments:
             if one.name == "scratch":
                 held = self._held(scratch, at_end)
@@ -163,7 +201,7 @@ class Memory:
     def _packed(self, trial: Trial, at_end: bool) -> GuardedMemory:
         weights = self._held(trial.operands["B"], at_end)
         weights.lock()
-        packed = self._held(lines(self._interface.packed_bytes, POISON_BYTE), at_end)
+        packed = self._held(_lines(self._interface.packed_bytes, POISON_BYTE), at_end)
         code = trial.loaded.prepare(weights.address, packed.address)
         _require(OK, code, "prepare")
         return packed
@@ -172,3 +210,15 @@ class Memory:
 def _require(wanted: int, code: int, what: str) -> None:
     if code != wanted:
         raise ObjectError(f"{what}: it returned {code}, not {wanted}")
+
+
+def _lines(size: int, byte: int) -> Array:
+    """So many bytes of one value; they have to be whole cache lines, and are one at least."""
+    assert size % LINE_BYTES == 0
+    return np.full(max(size, LINE_BYTES), byte, np.uint8)
+
+
+def _protect(address: int, size: int, access: int) -> None:
+    libc: Any = ctypes.CDLL(None, use_errno=True)
+    if libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(size), access) != 0:
+        raise OSError(ctypes.get_errno(), "mprotect")

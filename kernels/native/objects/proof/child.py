@@ -22,10 +22,9 @@ def prove_here(request: dict[str, Any]) -> Any:
     """Prove one object in this process: what could be established."""
     stage("import")
     from tilewise.kernels.native.objects.interface import Interface
+    from tilewise.kernels.native.objects.proof.calls import LoadedObject, time_beside_ours
     from tilewise.kernels.native.objects.proof.checks import ObjectError, Trial
-    from tilewise.kernels.native.objects.proof.loaded import LoadedObject
     from tilewise.kernels.native.objects.proof.prove import ObjectProof
-    from tilewise.kernels.native.objects.proof.timing import time_beside_ours
     from tilewise.kernels.problem import parse_problem
     from tilewise.kernels.schedule import Schedule
     from tilewise.kernels.target import resolve

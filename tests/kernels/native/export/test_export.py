@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.native.export.driver_source import wrapped
-from tilewise.kernels.native.export.module import Tuned, export
+from tilewise.kernels.native.export.description import Tuned
+from tilewise.kernels.native.export.module import export
+from tilewise.kernels.native.export.source import wrapped
 from tilewise.kernels.nest import Role, nest_of
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.oracle.reference import compare, reference

@@ -94,7 +94,7 @@ def fetched(
     arg = replace(arg, cols=const(all_cols), wrap=const(WRAP))
     with monkeypatch.context() as patched:
         patched.setattr(Vectors, "prefetch", put)
-        spread = SpreadFetch(b, spec, arg, fetch, (const(first), count), (const(col), VECTORS))
+        spread = SpreadFetch(b, spec, arg, fetch, const(first), count, const(col), VECTORS)
         for word in range(spec.words):
             spread.before(word)
     b.ret_void()

@@ -1,9 +1,9 @@
 """What every test of objects checks: the interface holds, in this process."""
 
-from tilewise.kernels.native.objects.elf import Elf
 from tilewise.kernels.native.objects.make import KernelObject, make_object
+from tilewise.kernels.native.objects.object_files import Elf
+from tilewise.kernels.native.objects.proof.calls import LoadedObject
 from tilewise.kernels.native.objects.proof.checks import Trial
-from tilewise.kernels.native.objects.proof.loaded import LoadedObject
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import Target

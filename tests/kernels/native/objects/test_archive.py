@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tilewise.kernels.native.objects.archive import archive
-from tilewise.kernels.native.objects.elf import Elf
 from tilewise.kernels.native.objects.make import make_object
+from tilewise.kernels.native.objects.object_files import Elf, archive
 from tilewise.kernels.problem import Matmul
 from tilewise.kernels.schedule import Register, Schedule
 from tilewise.kernels.target import Target

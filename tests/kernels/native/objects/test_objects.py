@@ -13,8 +13,8 @@ from tests.kernels.strategies import can_split, is_legal, matmuls, problems, sch
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.objects.make import make_object
 from tilewise.kernels.native.objects.module import compiled_again, machine
+from tilewise.kernels.native.objects.proof.calls import LoadedObject
 from tilewise.kernels.native.objects.proof.checks import Trial
-from tilewise.kernels.native.objects.proof.loaded import LoadedObject
 from tilewise.kernels.problem import Matmul, parse_problem
 from tilewise.kernels.schedule import (
     Pack,

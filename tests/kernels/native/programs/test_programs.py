@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.native.objects.elf import Elf
+from tilewise.kernels.native.objects.object_files import Elf
 from tilewise.kernels.native.passes.rows.program import Operation, RowProgram, Source, Target
 from tilewise.kernels.native.programs import compile as compiling
 from tilewise.kernels.native.programs.compile import OF_C, compiled_program, shared_library

@@ -79,7 +79,7 @@ def asm(options: argparse.Namespace) -> None:
     """Print the inner loop's assembly, its counts, and the bound that they imply."""
     with backend_of(options) as backend:
         found = backend.show(options.problem, options.target)
-    from tilewise.kernels.native.assembly.inner_loop import inspect_result, render
+    from tilewise.kernels.native.assembly import inspect_result, render
 
     loop = inspect_result(found)
     about = {"problem": found["problem"], "hash": found["best"]["hash"]}

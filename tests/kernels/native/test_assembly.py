@@ -8,9 +8,15 @@ import pytest
 
 from tilewise.kernels.arithmetic import arithmetic_of
 from tilewise.kernels.instructions.declaration import DECLARED
-from tilewise.kernels.native.assembly.bound import bound
-from tilewise.kernels.native.assembly.inner_loop import hottest_loop, inner_loop, render
-from tilewise.kernels.native.assembly.instructions import count_other, count_x86, parse
+from tilewise.kernels.native.assembly import (
+    bound,
+    count_other,
+    count_x86,
+    hottest_loop,
+    inner_loop,
+    parse,
+    render,
+)
 from tilewise.kernels.native.microkernels.outer_product_code import OuterProductSpec
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Pack, Register, Schedule, Split, Unroll

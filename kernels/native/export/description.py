@@ -1,15 +1,72 @@
-"""What a kernel computes, as a line that its users read."""
+"""What users of a kernel read and write: its formula, speed, and the names of its operands."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import singledispatch
+from typing import Any
 
 from tilewise.kernels.errors import UnsupportedError
+from tilewise.kernels.native.macrokernel.parameters import Addresses
+from tilewise.kernels.native.plan import Plan
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
 from tilewise.kernels.schedule import Schedule
 
 
+@dataclass(frozen=True)
+class Tuned:
+    """What is known of a schedule's speed, and of its rounding, where it was tuned.
+
+    Attributes:
+        gflops: its speed.
+        peak_fraction: the share of the peak measured in the same run.
+        toolchain: with what it was measured.
+        accuracy: its rms errors in those of the direct method, by the kind of operands; none if it
+            is direct.
+    """
+
+    gflops: float
+    peak_fraction: float
+    toolchain: str
+    accuracy: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> "Tuned":
+        """Return that of a stored result, as `tilewise show --json` gives it."""
+        best = found["best"]
+        accuracy = (best.get("measured") or {}).get("accuracy") or {}
+        return cls(best["gflops"], best["peak_fraction"], found["toolchain"], accuracy)
+
+
+def operand_names(problem: Problem) -> dict[str, str]:
+    """Return what functions call the operands of a problem."""
+    a, b = ("image", "weights") if problem.spatial_axes else ("a", "b")
+    return {"A": a, "B": b, "C": "out", "bias": "bias"}
+
+
+def driver_addresses(
+    planned: Plan, given: Mapping[str, str], *, a_panels: str, b_panels: str
+) -> Addresses[str]:
+    """Return what a driver is called with.
+
+    Args:
+        planned: its kernel.
+        given: an expression for the address of each operand; of panels where B is packed ahead.
+        a_panels: an expression for the scratch of A.
+        b_panels: for that of B.
+    """
+    a, b = (given[planned.nest.operand(role).name] for role in ("A", "B"))
+    return Addresses(
+        a=a,
+        b="0" if planned.is_ahead else b,
+        c=given["C"],
+        bias=given.get("bias", "0"),
+        a_panels=a_panels,
+        b_panels=given["B"] if planned.is_ahead else b_panels,
+    )
+
+
 def formula(problem: Problem) -> str:
-    """The result in one line, with the sum's index and all that is added to it."""
+    """Return the result in one line, with the sum's index and all that is added to it."""
     result, terms, bias, where = _sum(problem)
     if problem.has_bias:
         terms += f" + {bias}"
@@ -52,20 +109,15 @@ def _of_convolution(problem: Conv2d) -> tuple[str, str, str, str]:
     return result, f"sum over i, j, c of\n    {image}\n    * {weights}", "bias[f]", where
 
 
-def method(schedule: Schedule, accuracy: Mapping[str, float] | None = None) -> str:
-    """How a kernel of fewer products than the formula's differs from it; empty for a direct one.
-
-    Args:
-        schedule: of the kernel.
-        accuracy: its rms errors in those of the direct method, by the kind of operands.
-    """
+def method(schedule: Schedule, tuned: Tuned | None) -> str:
+    """Return how a kernel of a fast algorithm differs from the formula; empty for a direct one."""
     if schedule.algorithm is None:
         return ""
     lines = [
         f"by fewer products (step {schedule.algorithm.name}): it rounds otherwise than the formula",
         "does, and a NaN, an infinity or an overflow spreads to neighbouring elements",
     ]
-    if accuracy:
+    if accuracy := tuned.accuracy if tuned else {}:
         kind = max(accuracy, key=lambda name: accuracy[name])
         lines.append(
             f"rms error up to {accuracy[kind]:.2f} times that of the formula ({kind} operands)"

@@ -1,0 +1,287 @@
+"""The Python source that a kernel takes along: its driver, and the definitions that this needs.
+
+Source is moved as syntax trees, so that it is the project's own code that users get: sizes are
+filled in, annotations go, imports of this project become the definitions that they name, and
+llvmlite is reached through numba, which with numpy is all that a module may import; one that runs
+on several threads needs the standard library for them.
+"""
+
+import ast
+import importlib
+import inspect
+from collections.abc import Container
+from dataclasses import dataclass, field
+
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.macrokernel.parameters import (
+    BARRIER,
+    COUNT,
+    PARTS,
+    REPEAT,
+    Addresses,
+    bounds,
+    names_of,
+)
+from tilewise.kernels.native.plan import Plan
+
+WIDTH = 100
+_IMPORTS = {
+    ("llvmlite", "ir"): "from numba.core.cgutils import ir",
+    ("llvmlite.binding", "ll"): "from numba.core.codegen import ll",
+}
+_MAY_IMPORT = ("numba", "numpy", "ctypes", "functools", "itertools", "os", "pathlib", "threading")
+_ENTRY = """
+
+@cfunc("void(int64)")
+def entry(p):
+    driver(p)
+"""
+
+
+def edges(planned: Plan) -> list[str]:
+    """Return the names of where a part begins and ends along each parallel dim."""
+    first, *others = planned.nest.parts
+    return [edge for dim in first for edge in bounds(dim)] if others else []
+
+
+def edges_of_parts(planned: Plan) -> tuple[tuple[int, ...], ...]:
+    """Return where each part begins and ends, in the order of `edges`."""
+    return tuple(
+        tuple(edge for ends in part.values() for edge in ends) for part in planned.nest.parts
+    )
+
+
+def driver_text(planned: Plan, functions: dict[str, str]) -> str:
+    """Return the printed driver as a function of addresses alone, its sizes filled in.
+
+    One that runs on several threads takes the address of its arguments instead, and one whose
+    weights are packed ahead has `prepare` beside it.
+
+    Args:
+        planned: the kernel.
+        functions: the symbols of what it calls, by their names in the driver.
+
+    Raises:
+        LoweringError: the driver takes something that a module of its own cannot have.
+    """
+    is_parallel = len(planned.nest.parts) > 1
+    given = (*names_of(Addresses), *([BARRIER, *edges(planned)] if is_parallel else []))
+    text = _function_text(planned, functions, "driver", given, is_parallel)
+    text += _ENTRY if is_parallel else ""
+    if planned.is_ahead:
+        text += "\n\n" + _function_text(planned, functions, "prepare", ("b", "b_panels"))
+    return text
+
+
+def _function_text(
+    planned: Plan,
+    functions: dict[str, str],
+    name: str,
+    given: tuple[str, ...],
+    by_table: bool = False,
+) -> str:
+    """One printed function, of `given` or of the address of a table of them."""
+    sizes = planned.sizes | {PARTS: len(planned.nest.parts)}
+    body = body_of(planned, name)
+    used = parameters_used(planned, body, {*given, *functions, *sizes})
+    lines = ["@njit(nogil=True)", f"def {name}({'p' if by_table else ', '.join(given)}):"]
+    unpacked = ", ".join(functions) if len(functions) > 1 else f"({next(iter(functions))},)"
+    lines.append(f"    {unpacked} = {'ADDRESSES' if planned.is_ahead else 'kernel_addresses()'}")
+    if by_table:
+        names = _names_in(body)
+        lines += [f"    {one} = word(p, {i})" for i, one in enumerate(given) if one in names]
+    lines += [f"    {one} = {sizes[one]}" for one in used if one in sizes]
+    lines += [f"    {line}" for line in lines_of(body)]
+    return "\n".join(map(wrapped, lines)) + "\n"
+
+
+def body_of(planned: Plan, name: str) -> list[ast.stmt]:
+    """Return the statements of a printed function without what only the search needs."""
+    return [kept for node in _printed_functions(planned)[name].body for kept in _filled(node)]
+
+
+def parameters_used(planned: Plan, body: list[ast.stmt], known: Container[str]) -> list[str]:
+    """Return the driver's parameters that a function uses.
+
+    Raises:
+        LoweringError: one of them is not known.
+    """
+    names = _names_in(body)
+    used = [name for name in planned.source.parameters if name in names]
+    if unknown := [name for name in used if name not in known]:
+        raise LoweringError(f"the driver takes {unknown[0]}, which no exported kernel has")
+    return used
+
+
+def lines_of(body: list[ast.stmt]) -> list[str]:
+    """Return the source of statements."""
+    return "\n".join(ast.unparse(ast.fix_missing_locations(node)) for node in body).splitlines()
+
+
+def _printed_functions(planned: Plan) -> dict[str, ast.FunctionDef]:
+    source = ast.parse(planned.source.text)
+    return {node.name: node for node in source.body if isinstance(node, ast.FunctionDef)}
+
+
+def _names_in(body: list[ast.stmt]) -> set[str]:
+    return {node.id for part in body for node in ast.walk(part) if isinstance(node, ast.Name)}
+
+
+def wrapped(line: str) -> str:
+    """Return a line of source, broken after commas within brackets where it is too long."""
+    margin = " " * (len(line) - len(line.lstrip()) + 4)
+    lines: list[str] = []
+    start, last, depth = 0, 0, 0
+    for index, character in enumerate(line):
+        if index - start >= WIDTH - len(margin) * bool(lines) and last > start:
+            lines.append(line[start:last])
+            start = last
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth > 0:
+            last = index + 1
+    lines.append(line[start:])
+    return f"\n{margin}".join([lines[0], *(part.strip() for part in lines[1:])])
+
+
+def _filled(node: ast.stmt) -> list[ast.stmt]:
+    """A statement without what only the search needs: parameters, repeats and counters."""
+    if isinstance(node, ast.Assign) and _reads(node.value, "p"):
+        return []
+    if isinstance(node, ast.If) and _reads(node.test, COUNT):
+        return []
+    if isinstance(node, ast.For | ast.If):
+        inner = [kept for one in node.body for kept in _filled(one)]
+        is_repeat = isinstance(node, ast.For) and _reads(node.iter, REPEAT)
+        if is_repeat or (isinstance(node, ast.If) and _is_same(node.test)):
+            return inner
+        node.body = inner
+        return [node]
+    folded = _Folded().visit(node)
+    assert isinstance(folded, ast.stmt)
+    return [folded]
+
+
+class _Folded(ast.NodeTransformer):
+    """Drops what a printer for every structure leaves behind: `x - 0`, `0 * x`, `0 == 0`."""
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        """Return the simpler form of a node whose parts are simple already."""
+        node = self.generic_visit(node)
+        if isinstance(node, ast.IfExp) and _is_same(node.test):
+            return node.body
+        if not isinstance(node, ast.BinOp):
+            return node
+        if isinstance(node.op, ast.Mult) and (_is_zero(node.left) or _is_zero(node.right)):
+            return ast.Constant(0)
+        if isinstance(node.op, ast.Add | ast.Sub) and _is_zero(node.right):
+            return node.left
+        if isinstance(node.op, ast.Add) and _is_zero(node.left):
+            return node.right
+        return node
+
+
+def _is_zero(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value == 0
+
+
+def _is_same(test: ast.expr) -> bool:
+    """Whether a test compares a thing with itself for equality."""
+    return (
+        isinstance(test, ast.Compare)
+        and len(test.ops) == 1
+        and isinstance(test.ops[0], ast.Eq)
+        and ast.dump(test.left) == ast.dump(test.comparators[0])
+    )
+
+
+def _reads(node: ast.expr, name: str) -> bool:
+    return any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(node))
+
+
+# Definitions
+
+
+def definitions(planned: Plan) -> tuple[set[str], str]:
+    """Return the imports, and the definitions, of what the driver imports from this project."""
+    found = _Definitions()
+    called = set[str]().union(
+        *(_names_in(body_of(planned, name)) for name in _printed_functions(planned))
+    )
+    if len(planned.nest.parts) > 1:
+        found.imports.add("from numba import cfunc")
+        found.take("tilewise.kernels.native.language.words", "word")
+        found.take("tilewise.kernels.native.threads.thread_pool", "thread_pool")
+    for node in ast.parse(planned.source.text).body:
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("tilewise.kernels."):
+            for alias in node.names:
+                if alias.name in called:
+                    found.take(str(node.module), alias.name)
+    lines = "\n\n\n".join(found.texts).splitlines()
+    return found.imports, "\n".join(map(wrapped, lines))
+
+
+@dataclass
+class _Definitions:
+    """Collects definitions by name, each after those that it uses."""
+
+    imports: set[str] = field(default_factory=set)
+    texts: list[str] = field(default_factory=list)
+    taken: set[tuple[str, str]] = field(default_factory=set)
+    trees: dict[str, dict[str, ast.stmt]] = field(default_factory=dict)
+
+    def take(self, module: str, name: str) -> None:
+        """Add the definition of `name` in `module`, and all that it needs."""
+        if (module, name) in self.taken:
+            return
+        self.taken.add((module, name))
+        node = self._top_level(module)[name]
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            self._take_import(node, name)
+            return
+        self.taken |= {(module, other) for other in _names_bound(node)}
+        _drop_annotations(node)
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name) and part.id in self._top_level(module):
+                self.take(module, part.id)
+        self.texts.append(ast.unparse(node))
+
+    def _take_import(self, node: ast.Import | ast.ImportFrom, name: str) -> None:
+        alias = next(a for a in node.names if (a.asname or a.name) == name)
+        source = node.module or "" if isinstance(node, ast.ImportFrom) else alias.name
+        if source.startswith("tilewise.kernels."):
+            self.take(source, alias.name)
+        elif (source, name) in _IMPORTS:
+            self.imports.add(_IMPORTS[source, name])
+        elif source.split(".")[0] in _MAY_IMPORT:
+            one = ast.copy_location(type(node)(**{**vars(node), "names": [alias]}), node)
+            self.imports.add(ast.unparse(one))
+        else:
+            raise LoweringError(f"a kernel's helper imports {source}, which no module of users has")
+
+    def _top_level(self, module: str) -> dict[str, ast.stmt]:
+        if module not in self.trees:
+            tree = ast.parse(inspect.getsource(importlib.import_module(module)))
+            self.trees[module] = {name: node for node in tree.body for name in _names_bound(node)}
+        return self.trees[module]
+
+
+def _names_bound(node: ast.stmt) -> set[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return {node.name}
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return {alias.asname or alias.name for alias in node.names}
+    if isinstance(node, ast.Assign):
+        parts = [part for target in node.targets for part in ast.walk(target)]
+        return {part.id for part in parts if isinstance(part, ast.Name)}
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        return {node.target.id}
+    return set()
+
+
+def _drop_annotations(tree: ast.stmt) -> None:
+    """Functions without types, which would need imports of their own."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            node.returns = None
+        elif isinstance(node, ast.arg):
+            node.annotation = None
