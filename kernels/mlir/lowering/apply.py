@@ -1,10 +1,13 @@
-"""Applying a script with MLIR's own interpreter, and looking at what came out."""
+"""Apply a script with MLIR's own interpreter, and report its errors with the lines they name."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from iree.compiler import ir
 from iree.compiler.dialects.transform import interpreter
+from iree.compiler.passmanager import PassManager
 
 MAIN = "__transform_main"
 SCHEDULE_ATTRIBUTE = "transform.with_named_sequence"
@@ -19,7 +22,7 @@ class StageError(Exception):
 
     Args:
         failure: the class, one of `proof.FAILURES`.
-        message: what the stage said.
+        message: of the stage.
     """
 
     def __init__(self, failure: str, message: str) -> None:
@@ -54,6 +57,20 @@ class Diagnostics:
                 quoted.append(f"line {row}{where}: {lines[int(row) - 1].strip()}")
         return "\n".join([*quoted, message])
 
+    @contextmanager
+    def stage(self, failure: str, *texts: str, what: str = "") -> Iterator[None]:
+        """Make a `StageError` of an error of MLIR; its message begins with `what`."""
+        try:
+            yield
+        except (ir.MLIRError, ValueError, RuntimeError) as error:
+            raise StageError(failure, f"{what}{self.explain(error, *texts)}") from error
+
+
+def run_passes(module: Any, *pipelines: str) -> None:
+    """Run pipelines of passes on a module."""
+    for pipeline in pipelines:
+        PassManager.parse(pipeline).run(module.operation)
+
 
 def apply_script(text: str, diagnostics: Diagnostics) -> Any:
     """Parse `text` (payload and script), run `@__transform_main`, verify, drop the script.
@@ -61,7 +78,8 @@ def apply_script(text: str, diagnostics: Diagnostics) -> Any:
     Raises:
         StageError: `apply` or `verify`.
     """
-    module = _parse(text, diagnostics)
+    with diagnostics.stage("apply", text):
+        module = ir.Module.parse(text)
     _interpret(module, module, diagnostics, text)
     for op in list(module.body.operations):
         if op.operation.name.startswith("transform."):
@@ -74,17 +92,20 @@ def apply_script(text: str, diagnostics: Diagnostics) -> Any:
 def apply_to(
     payload: str, script: str, diagnostics: Diagnostics, has_own_locations: bool = False
 ) -> Any:
-    """Run the script of one module on the payload of another; the payload, verified.
+    """Run the script of one module on the payload of another; return the payload, verified.
 
     With `has_own_locations`, those of the payload name it in place of the text that was parsed.
 
     Raises:
         StageError: `apply` or `verify`; it quotes the lines of both that MLIR names.
     """
-    module = _parse(payload, diagnostics, "payload: ")
+    with diagnostics.stage("apply", payload, what="payload: "):
+        module = ir.Module.parse(payload)
     if has_own_locations:
         module.operation.walk(_located_in_payload)
-    _interpret(module, _parse(script, diagnostics), diagnostics, script, payload)
+    with diagnostics.stage("apply", script):
+        sequences = ir.Module.parse(script)
+    _interpret(module, sequences, diagnostics, script, payload)
     return module
 
 
@@ -95,28 +116,13 @@ def _located_in_payload(operation: Any) -> Any:
     return ir.WalkResult.ADVANCE
 
 
-def _parse(text: str, diagnostics: Diagnostics, what: str = "") -> Any:
-    try:
-        return ir.Module.parse(text)
-    except (ir.MLIRError, ValueError) as error:
-        raise StageError("apply", f"{what}{diagnostics.explain(error, text)}") from error
-
-
 def _interpret(module: Any, sequences: Any, diagnostics: Diagnostics, *texts: str) -> None:
-    """Run the main sequence of one module on another, and verify what comes out.
-
-    Raises:
-        StageError: `apply` or `verify`, with the lines of `texts` that MLIR names.
-    """
-    try:
+    """Run the main sequence of one module on another, and verify the result."""
+    with diagnostics.stage("apply", *texts):
         main = _main_sequence(sequences)
         interpreter.apply_named_sequence(module.operation, main, sequences.operation)
-    except (ir.MLIRError, ValueError) as error:
-        raise StageError("apply", diagnostics.explain(error, *texts)) from error
-    try:
+    with diagnostics.stage("verify", *texts):
         module.operation.verify()
-    except (ir.MLIRError, ValueError) as error:
-        raise StageError("verify", diagnostics.explain(error, *texts)) from error
 
 
 def _main_sequence(module: Any) -> Any:

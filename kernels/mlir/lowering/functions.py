@@ -1,7 +1,4 @@
-"""What the function of a payload takes and returns.
-
-Functions of a module made callable: what is left of tensors bufferised, lowered, compiled.
-"""
+"""Functions of a module made callable: what is left of tensors bufferised, lowered, compiled."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,13 +6,12 @@ from typing import Any
 
 import numpy as np
 from iree.compiler import ir
-from iree.compiler.passmanager import PassManager
 
-from tilewise.kernels.mlir.lowering.apply import Diagnostics, StageError
+from tilewise.kernels.mlir.lowering.apply import Diagnostics, StageError, run_passes
 from tilewise.kernels.mlir.lowering.jit import Call, Compiled, compile_ir
 from tilewise.kernels.mlir.lowering.linalg_ops import lower_packs
-from tilewise.kernels.mlir.lowering.structure import walk
-from tilewise.kernels.mlir.lowering.to_llvm import Scratch, definitions, is_private, lower
+from tilewise.kernels.mlir.lowering.structure import definitions, walk
+from tilewise.kernels.mlir.lowering.to_llvm import Scratch, lower
 from tilewise.kernels.oracle.operands import NUMPY_TYPES, Array, empty_aligned, poison
 
 TYPES: dict[str, type] = {**NUMPY_TYPES, "i16": np.int16, "i64": np.int64}
@@ -24,7 +20,7 @@ _WRITABLE = "bufferization.writable"
 
 
 def is_float(element: str) -> bool:
-    """Whether an element type of `TYPES` holds floats; bf16 are words to NumPy."""
+    """Return whether an element type of `TYPES` holds floats; bf16 are words to NumPy."""
     return element == "bf16" or np.dtype(TYPES[element]).kind == "f"
 
 
@@ -72,10 +68,16 @@ def entry_of(module: Any) -> Any:
         StageError: `lower`; there are several, or none.
     """
     functions = definitions(module)
-    public = [one for one in functions if not is_private(one)]
+    public = [one for one in functions if not _is_private(one)]
     if len(functions) != 1 and len(public) != 1:
         raise StageError("lower", f"the payload has {len(functions)} functions; give one")
     return functions[0] if len(functions) == 1 else public[0]
+
+
+def _is_private(function: Any) -> bool:
+    """Return whether nothing outside of its module can call a function."""
+    attributes, name = function.attributes, "sym_visibility"
+    return name in attributes and ir.StringAttr(attributes[name]).value == "private"
 
 
 def signature_of(module: Any) -> Signature:
@@ -114,7 +116,7 @@ def require_same(payload: Signature, scripted: Signature) -> None:
 
 
 def _writable(function: Any) -> list[bool]:
-    """Which arguments the function may leave anything in: tensors, unless they say otherwise."""
+    """Return which arguments the function may overwrite: tensors, unless they say otherwise."""
     arguments = function.regions[0].blocks[0].arguments
     given: list[Any] = [{}] * len(arguments)
     if "arg_attrs" in function.attributes:
@@ -139,7 +141,7 @@ def _shaped(function: str, kind: Any, writable: bool = False) -> Shaped:
 
 
 def poisoned(scratch: tuple[Scratch, ...]) -> list[Array]:
-    """Buffers for what a function allocates; what it does not write shows in its results.
+    """Return buffers for what a function allocates; what it does not write shows in its results.
 
     Raises:
         StageError: `lower`; a buffer has elements that NumPy has no type for.
@@ -170,7 +172,7 @@ class Function:
     scratch: tuple[Scratch, ...]
 
     def bind(self, inputs: list[Array], *more: Array) -> "Bound":
-        """The function on copies of `inputs`, poisoned scratch, and `more` between them."""
+        """Return the function on copies of `inputs`, poisoned scratch, and `more` between them."""
         arrays = [_aligned(array) for array in inputs]
         likes = [np.empty(result.shape, result.dtype) for result in self.signature.results]
         call = Call(self.compiled, [*arrays, *more, *poisoned(self.scratch)], *likes)
@@ -192,7 +194,7 @@ class Bound:
     arguments: list[Array]
 
     def results(self) -> "list[Result]":
-        """What the last run left: the values returned and every argument but writable ones.
+        """Return what the last run left: values returned and every argument but writable ones.
 
         Where nothing is returned the arguments are the result, writable or not.
         """
@@ -266,10 +268,8 @@ def _inline(module: Any, diagnostics: Diagnostics) -> None:
     if sum(op.operation.name == "func.func" for op in module.body.operations) < 2:
         return
     entry_of(module).attributes["sym_visibility"] = ir.StringAttr.get("public")
-    try:
-        PassManager.parse(INLINE).run(module.operation)
-    except (ir.MLIRError, ValueError) as error:
-        raise StageError("lower", diagnostics.explain(error)) from error
+    with diagnostics.stage("lower"):
+        run_passes(module, INLINE)
     for operation, _ in walk(module.operation):
         if operation.name == "func.call":
             raise StageError("lower", f"a call that cannot be made part of its caller: {operation}")
@@ -281,16 +281,13 @@ def bufferize(module: Any, diagnostics: Diagnostics) -> None:
     Raises:
         StageError: `lower`.
     """
-    if "tensor<" not in str(module):
-        return
-    try:
-        PassManager.parse(BUFFERIZE).run(module.operation)
-    except (ir.MLIRError, ValueError) as error:
-        raise StageError("lower", diagnostics.explain(error)) from error
+    if "tensor<" in str(module):
+        with diagnostics.stage("lower"):
+            run_passes(module, BUFFERIZE)
 
 
 def _aligned(array: Array) -> Array:
-    """A copy that starts on a cache line."""
+    """Return a copy that starts on a cache line."""
     copy = empty_aligned(array.shape, array.dtype.type)
     copy[...] = array
     return copy

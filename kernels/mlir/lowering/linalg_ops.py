@@ -1,27 +1,22 @@
-"""Loops of a payload put in an order in which LLVM makes vectors of them.
+"""Ops of linalg rewritten so that a processor executes them well, or at all.
 
 A payload runs many times to be compared with. Its plain loops end with the reduction. With the
 last parallel dim innermost, LLVM computes neighbours together. The reductions keep their
 order, and so each element is the same sum of the same terms in the same order, bit for bit.
 
-
-Packs and unpacks on buffers to plain loops, so that a processor can execute them.
-
-MLIR lowers both on tensors only, and what a script makes is on buffers. Executing that
+MLIR lowers packs and unpacks on tensors only, and what a script makes is on buffers. Executing that
 very IR proves more than executing a variant of the script. So each op becomes the
 `linalg.generic` that says what its documentation says: with outer permutation p and inner
 tiles t at positions q, element x of the plain buffer is packed[(x // t)_p..., x_q % t...].
 The loops run over the plain buffer. Where the tiles do not divide it, what is left of the last
 tile has no element of the plain buffer: a pack fills it with its padding, an unpack drops it.
-
 """
 
 from typing import Any
 
 from iree.compiler import ir
-from iree.compiler.passmanager import PassManager
 
-from tilewise.kernels.mlir.lowering.apply import StageError
+from tilewise.kernels.mlir.lowering.apply import StageError, run_passes
 from tilewise.kernels.mlir.lowering.structure import walk
 
 _GENERALIZE = "builtin.module(func.func(linalg-generalize-named-ops))"
@@ -29,7 +24,7 @@ _GENERALIZE = "builtin.module(func.func(linalg-generalize-named-ops))"
 
 def put_parallel_innermost(module: Any) -> None:
     """Reorder every linalg op that ends with a reduction, in place."""
-    PassManager.parse(_GENERALIZE).run(module.operation)
+    run_passes(module, _GENERALIZE)
     for operation, _ in walk(module.operation):
         if operation.name == "linalg.generic" and not _reads_indices(operation):
             _reorder(operation)
@@ -56,7 +51,7 @@ def _reorder(operation: Any) -> None:
 
 
 def _composed(outer: Any, inner: Any) -> Any:
-    """The map that applies `inner`, then `outer`."""
+    """Return the map that applies `inner`, then `outer`."""
     results = [ir.AffineExpr.compose(result, inner) for result in outer.results]
     return ir.AffineMap.get(inner.n_dims, 0, results)
 
@@ -90,12 +85,12 @@ def _lower(operation: Any) -> None:
 
 
 def _segments(operation: Any) -> list[int]:
-    """How many operands each of the op's operand groups has."""
+    """Return how many operands each of the op's operand groups has."""
     return list(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"]))
 
 
 def _copy(source: Any, target: Any, maps: list[Any]) -> None:
-    """The op that writes `source`, a scalar or a buffer, to `target`, each seen through its map."""
+    """Write `source`, a scalar or a buffer, to `target`, each seen through its map."""
     parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
     generic = ir.Operation.create(
         "linalg.generic",
@@ -114,7 +109,7 @@ def _copy(source: Any, target: Any, maps: list[Any]) -> None:
 
 
 def _packed_map(operation: Any, rank: int) -> Any:
-    """Where in the packed buffer an element of the plain one lies."""
+    """Return where in the packed buffer an element of the plain one is."""
     attributes = operation.attributes
     order = list(range(rank))
     if "outer_dims_perm" in attributes:

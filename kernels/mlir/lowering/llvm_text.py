@@ -1,34 +1,25 @@
-"""Floating-point constants of LLVM IR text, in the form that every LLVM reads.
+"""LLVM IR text for the LLVM that compiles, which is older than MLIR's.
 
-MLIR's LLVM is newer than the one that compiles. It writes infinities and NaNs by name
-(`-inf`, `+nan(0x1)`), other values as bits (`f0x3EAAAAAB`), and as decimals whatever six digits
-tell apart in the constant's own type. An older parser takes decimals that a double holds exactly,
-and hexadecimals: 64 bits for `float` and `double`, 16 bits for the two halves.
+MLIR's LLVM writes infinities and NaNs by name (`-inf`, `+nan(0x1)`), other values as bits
+(`f0x3EAAAAAB`), and as decimals whatever six digits tell apart in the constant's own type. An older
+parser takes decimals that a double holds exactly, and hexadecimals: 64 bits for `float` and
+`double`, 16 bits for the two halves.
 
+bf16 become words of 16 bits, widened to f32 by a shift and rounded from it by an addition. A bf16
+is the upper half of an f32. LLVM knows that, but without instructions on bf16 it takes vectors of
+them apart, element by element, even to copy them: a copy of 32 became 64 moves, and a script with
+many of them took 12 seconds to compile. Words are copied whole. To round, it calls a function of a
+library that code in memory does not have.
 
-bf16 in LLVM IR as words of 16 bits: widened to f32 by a shift, rounded from it by an addition.
-
-A bf16 is the upper half of an f32. LLVM knows that, but without instructions on bf16 it
-takes vectors of them apart, element by element, even to copy them: a copy of 32 became 64
-moves, and a script with many of them took 12 seconds to compile. Words are copied whole. To
-round, it calls a function of a library that code in memory does not have. So before that, in MLIR,
-every operation that computes in bf16 computes in f32 and rounds its result (`compute_in_f32`).
-
-
-Vectors of LLVM IR that leave lanes of a register free, as whole registers and masks.
-
-LLVM takes a vector of 14 floats apart to load and to store it: 8, 4 and 2, and puts the parts
-together. A register of 16 lanes loads it at once, where a mask says which lanes exist. Lanes beyond
-them hold zeros, and are not written.
-
+Vectors that leave lanes of a register free become whole registers and masks. LLVM takes a vector of
+14 floats apart to load and to store it: 8, 4 and 2, and puts the parts together. A register of 16
+lanes loads it at once, where a mask says which lanes exist. Lanes beyond them hold zeros, and are
+not written.
 """
 
 import re
 import struct
 from dataclasses import dataclass
-from typing import Any
-
-from iree.compiler import ir
 
 from tilewise.kernels.mlir.lowering.apply import StageError
 
@@ -78,7 +69,7 @@ _TOKENS = re.compile(
 
 
 def readable_constants(text: str) -> str:
-    """The module with every floating-point constant in hexadecimal, bit for bit the same.
+    """Return the module with every floating-point constant in hexadecimal, bit for bit the same.
 
     A constant has the type that was named last on its line.
     """
@@ -100,7 +91,7 @@ def _line(line: str) -> str:
 
 
 def _bits(found: re.Match[str], kind: Format) -> int:
-    """The bits of a constant in its own format."""
+    """Return the bits of a constant in its own format."""
     if found["bits"]:
         return int(found["bits"], 16)
     if found["decimal"]:
@@ -112,7 +103,7 @@ def _bits(found: re.Match[str], kind: Format) -> int:
 
 
 def _nearest(value: float, kind: Format) -> int:
-    """The bits of the number of a format that is nearest to `value`."""
+    """Return the bits of the number of a format that is nearest to `value`."""
     if kind.bits == 16 and kind.mantissa == 7:
         upper, lower = divmod(_nearest(value, FORMATS["float"]), 1 << 16)
         return upper + (lower + (upper & 1) > 1 << 15)
@@ -127,7 +118,7 @@ def _hexadecimal(bits: int, kind: Format) -> str:
 
 
 def _as_double(bits: int, kind: Format) -> int:
-    """The bits of the same number, infinity or NaN as a double."""
+    """Return the bits of the same number, infinity or NaN as a double."""
     if kind.bits == _DOUBLE.bits:
         return bits
     magnitude = bits & ~(1 << (kind.bits - 1))
@@ -157,87 +148,10 @@ _COMPUTED = re.compile(
 )
 _MOVED = re.compile(r"call [^@]*@llvm\.(?:masked|vector|experimental)\.")
 _MOVES = re.compile(r"(@llvm\.(?:masked|vector|experimental)\.[a-z.]+\.)([\w.]*bf16[\w.]*)")
-_COMPUTING = ("arith.", "math.")
-_VECTORS = {"vector.contract", "vector.fma", "vector.outerproduct", "vector.reduction",
-            "vector.multi_reduction", "vector.scan"}  # fmt: skip
-_AS_BITS = {"arith.constant", "arith.bitcast", "arith.select"}
-_CASTS = {"arith.extf", "arith.truncf"}
-
-
-def compute_in_f32(operations: list[Any]) -> None:
-    """Make those operations on bf16 ones on f32, with operands widened and results rounded.
-
-    Each result is rounded to bf16 at once, as the operation's definition says. Conversions between
-    f64 and a 16-bit float go through f32: processors and LLVM lack them.
-
-    Raises:
-        StageError: `lower`; one is inside `vector.mask`, which holds a single operation.
-    """
-    for operation in operations:
-        name = operation.name
-        if name in _CASTS:
-            _cast_by_f32(operation)
-        elif name not in _AS_BITS and (name.startswith(_COMPUTING) or name in _VECTORS):
-            _compute_in_f32(operation)
-
-
-def _compute_in_f32(operation: Any) -> None:
-    values = [*operation.operands, *operation.results]
-    if not any(_element(value.type) == "bf16" for value in values):
-        return
-    if operation.parent.operation.name == "vector.mask":
-        raise StageError(
-            "lower",
-            f"cannot compute in bf16 under a mask; vectorize without vector_sizes: {operation}",
-        )
-    with ir.InsertionPoint(operation), operation.location:
-        operands = [
-            _cast("arith.extf", one, "f32") if _element(one.type) == "bf16" else one
-            for one in operation.operands
-        ]
-        kinds = [
-            _of_element(one.type, "f32") if _element(one.type) == "bf16" else one.type
-            for one in operation.results
-        ]
-        attributes = {name: operation.attributes[name] for name in operation.attributes}
-        wide = ir.Operation.create(
-            operation.name, results=kinds, operands=operands, attributes=attributes
-        )
-        for old, new in zip(operation.results, wide.results, strict=True):
-            is_rounded = old.type != new.type
-            old.replace_all_uses_with(_cast("arith.truncf", new, "bf16") if is_rounded else new)
-    operation.erase()
-
-
-def _cast_by_f32(operation: Any) -> None:
-    value, result = operation.operands[0], operation.results[0]
-    if {_element(value.type), _element(result.type)} not in ({"bf16", "f64"}, {"f16", "f64"}):
-        return
-    with ir.InsertionPoint(operation), operation.location:
-        narrower = _cast(operation.name, value, "f32")
-        result.replace_all_uses_with(_cast(operation.name, narrower, _element(result.type)))
-    operation.erase()
-
-
-def _cast(name: str, value: Any, element: str) -> Any:
-    kind = _of_element(value.type, element)
-    return ir.Operation.create(name, results=[kind], operands=[value]).results[0]
-
-
-def _element(kind: Any) -> str:
-    return str(kind.element_type if isinstance(kind, ir.VectorType) else kind)
-
-
-def _of_element(kind: Any, element: str) -> Any:
-    """A type like `kind`, of another element type."""
-    wanted = ir.Type.parse(element)
-    if isinstance(kind, ir.VectorType):
-        return ir.VectorType.get(kind.shape, wanted, scalable=kind.scalable_dims)
-    return wanted
 
 
 def bf16_as_words(text: str) -> str:
-    """The module with every bf16 as an i16.
+    """Return the module with every bf16 as an i16.
 
     Its constants are in hexadecimal (`readable_constants`).
 
@@ -262,7 +176,7 @@ def _computes(line: str) -> bool:
 
 
 def _by_f32(found: re.Match[str]) -> str:
-    """An integer to f32, and from there to bf16, which `_rounded` spells out."""
+    """Convert an integer to f32, and from there to bf16, which `_rounded` spells out."""
     indent, name, converted, lanes = found.groups()
     kinds = "bfloat", "float"
     narrow, wide = (one if lanes is None else f"<{lanes} x {one}>" for one in kinds)
@@ -273,7 +187,7 @@ def _by_f32(found: re.Match[str]) -> str:
 
 
 def _widened(found: re.Match[str]) -> str:
-    """Names of their own for what is between keep the numbers of the others."""
+    """Widen by a shift; named values between keep the numbers of the others."""
     indent, name, narrow, lanes, value = found.groups()
     if lanes is None:
         word, wide, sixteen = "i32", "float", "16"
@@ -287,7 +201,7 @@ def _widened(found: re.Match[str]) -> str:
 
 
 def _rounded(found: re.Match[str]) -> str:
-    """To the nearest, of two to the even one; a NaN stays one, and quiet."""
+    """Round to the nearest, of two to the even one; a NaN stays one, and quiet."""
     indent, name, kind, lanes, value = found.groups()
     word, flag, narrow = "i32", "i1", "i16"
 
@@ -326,7 +240,7 @@ _INTRINSIC = {"float": "f32", "double": "f64"}
 
 
 def in_whole_registers(text: str) -> str:
-    """The module with vectors of more than half a register as whole ones.
+    """Return the module with vectors of more than half a register as whole ones.
 
     A kind of vector stays as it is where anything but loads, stores, sums, products and splats is
     done to it.

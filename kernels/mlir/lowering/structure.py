@@ -1,9 +1,6 @@
-"""Looking at what a script made: loops, vectors, and where the reduction ended up.
+"""What a module has in it: functions, loops, vectors, and its outline as text.
 
-What a transformed module looks like from afar: loops, trips, copies, buffers, vectors.
-
-Read from the IR itself, so it says what the script did and not what it was meant to do.
-
+It is read from the IR itself, and so says what a script did and not what it was meant to do.
 """
 
 from collections import Counter
@@ -17,16 +14,67 @@ from tilewise.kernels.mlir.lowering.apply import StageError
 
 LOOPS = ("scf.for", "scf.forall", "scf.parallel")
 MULTIPLICATIONS = ("arith.mulf", "arith.muli", "math.fma", "vector.fma")
+VECTOR_PRODUCTS = ("vector.contract", "vector.outerproduct", *MULTIPLICATIONS)
+BUFFERS = ("memref.alloc", "memref.alloca")
+ALLOCATIONS = (*BUFFERS, "tensor.empty")
+COPIES = ("memref.copy", "linalg.copy", "linalg.pack", "linalg.unpack", "tensor.pad")
+INDENT = "  "
 
 
 def walk(operation: Any, depth: int = 0) -> Iterator[tuple[Any, int]]:
-    """Every operation below `operation` with the number of loops around it."""
+    """Yield every operation below `operation` with the number of loops around it."""
+    for inner in children(operation):
+        yield inner, depth
+        yield from walk(inner, depth + (inner.name in LOOPS))
+
+
+def children(operation: Any) -> Iterator[Any]:
+    """Yield the operations directly below `operation`."""
     for region in operation.regions:
         for block in region.blocks:
             for op in block.operations:
-                inner = op.operation
-                yield inner, depth
-                yield from walk(inner, depth + (inner.name in LOOPS))
+                yield op.operation
+
+
+def definitions(module: Any) -> list[Any]:
+    """Return the functions of a module that have a body."""
+    return [
+        op.operation
+        for op in module.body.operations
+        if op.operation.name == "func.func" and len(op.operation.regions[0].blocks)
+    ]
+
+
+def function_of(module: Any) -> Any:
+    """Return the first function of a module; ValueError where it has none."""
+    for function in definitions(module):
+        return function
+    raise ValueError("the module has no func.func")
+
+
+def add_arguments(function: Any, kinds: list[Any]) -> list[Any]:
+    """Give a function more arguments, after its own; return them."""
+    block = function.regions[0].blocks[0]
+    added = [block.add_argument(kind, ir.Location.unknown()) for kind in kinds]
+    signature = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+    function.attributes["function_type"] = ir.TypeAttr.get(
+        ir.FunctionType.get([*signature.inputs, *kinds], signature.results)
+    )
+    if "arg_attrs" in function.attributes:
+        del function.attributes["arg_attrs"]
+    return added
+
+
+def element_of(kind: Any) -> str:
+    """Return the element type of a vector, or the type itself."""
+    return str(kind.element_type if isinstance(kind, ir.VectorType) else kind)
+
+
+def constant_of(value: Any) -> int | None:
+    """Return the integer that a value is; None where it is no constant."""
+    if isinstance(value.owner, ir.Block) or value.owner.name != "arith.constant":
+        return None
+    return int(ir.IntegerAttr(value.owner.attributes["value"]).value)
 
 
 def check_structure(module: Any, columns: int, lanes: int = 0) -> bool:
@@ -42,12 +90,12 @@ def check_structure(module: Any, columns: int, lanes: int = 0) -> bool:
         Whether vectors are multiplied.
 
     Raises:
-        StageError: `structure`, with the operation that gives it away.
+        StageError: `structure`, with the operation that does not pass.
     """
     widest, scalar = 0, None
     for operation, depth in walk(module.operation):
         name = operation.name
-        if name in ("memref.alloc", "memref.alloca") and len(operation.operands):
+        if name in BUFFERS and len(operation.operands):
             raise StageError("structure", f"a buffer of dynamic size is left: {operation}")
         if name.startswith("linalg.") and _reduces(operation):
             raise StageError("structure", f"a contraction was not vectorised: {operation}")
@@ -68,9 +116,8 @@ def check_structure(module: Any, columns: int, lanes: int = 0) -> bool:
 
 
 def is_vectorised(module: Any) -> bool:
-    """Whether vectors are multiplied, or contracted."""
-    names = (*MULTIPLICATIONS, "vector.contract", "vector.outerproduct")
-    found = (op for op, _ in walk(module.operation) if op.name in names)
+    """Return whether vectors are multiplied, or contracted."""
+    found = (op for op, _ in walk(module.operation) if op.name in VECTOR_PRODUCTS)
     return any(isinstance(op.results[0].type, ir.VectorType) for op in found)
 
 
@@ -80,15 +127,8 @@ def _reduces(operation: Any) -> bool:
     return "matmul" in operation.name or "conv" in operation.name
 
 
-INDENT = "  "
-ALLOCATIONS = ("memref.alloc", "memref.alloca", "tensor.empty")
-COPIES = ("memref.copy", "linalg.copy", "linalg.pack", "linalg.unpack", "tensor.pad")
-VECTOR_PRODUCTS = ("vector.contract", "vector.outerproduct", *MULTIPLICATIONS)
-DYNAMIC = -1
-
-
 @dataclass
-class Region:
+class _Body:
     """The body of a loop or of a function.
 
     Attributes:
@@ -99,10 +139,10 @@ class Region:
 
     what: str
     holds: Counter[str] = field(default_factory=Counter)
-    loops: list["Region"] = field(default_factory=list)
+    loops: list["_Body"] = field(default_factory=list)
 
     def lines(self, depth: int = 0) -> list[str]:
-        """The region as indented text; equal neighbours are shown once."""
+        """Return indented text; equal neighbours are shown once."""
         out = [INDENT * depth + self.what]
         for text, times in self.holds.items():
             out.append(INDENT * (depth + 1) + (text if times == 1 else f"{times} x {text}"))
@@ -113,43 +153,32 @@ class Region:
                 shown.append(lines)
         return out + [line for lines in shown for line in lines]
 
+    def fill(self, operation: Any) -> None:
+        """Take in what is below an operation."""
+        for inner in children(operation):
+            if inner.name in (*LOOPS, "scf.while"):
+                self.loops.append(_Body(_loop_text(inner)))
+                self.loops[-1].fill(inner)
+            elif text := _text(inner):
+                self.holds[text] += 1
+            elif not inner.name.startswith("linalg."):
+                self.fill(inner)  # scf.if and the like
+
 
 def outline(module: Any) -> list[str]:
-    """The functions of a module, each as the tree of its loops."""
+    """Return loops, copies, buffers and vectors of each function, as indented text."""
     lines: list[str] = []
     for op in module.body.operations:
         if op.operation.name == "func.func":
-            name = ir.StringAttr(op.operation.attributes["sym_name"]).value
-            region = Region(f"func @{name}")
-            _fill(region, op.operation)
-            lines += region.lines()
+            body = _Body(f"func @{ir.StringAttr(op.operation.attributes['sym_name']).value}")
+            body.fill(op.operation)
+            lines += body.lines()
     return lines
 
 
-def _fill(region: Region, operation: Any) -> None:
-    for inside in operation.regions:
-        for block in inside.blocks:
-            for op in block.operations:
-                _take(region, op.operation)
-
-
-def _take(region: Region, operation: Any) -> None:
-    name = operation.name
-    if name in ("scf.for", "scf.forall", "scf.parallel", "scf.while"):
-        loop = Region(_loop(operation))
-        _fill(loop, operation)
-        region.loops.append(loop)
-        return
-    said = _said(operation)
-    if said:
-        region.holds[said] += 1
-    elif not name.startswith("linalg."):
-        _fill(region, operation)  # scf.if and the like
-
-
-def _loop(operation: Any) -> str:
+def _loop_text(operation: Any) -> str:
     if operation.name == "scf.for":
-        bounds = [_constant(operation.operands[i]) for i in range(3)]
+        bounds = [constant_of(operation.operands[i]) for i in range(3)]
         if None in bounds or not bounds[2]:
             return "for ? trips"
         low, high, step = (int(b) for b in bounds if b is not None)
@@ -160,44 +189,32 @@ def _loop(operation: Any) -> str:
         trips = "x".join(
             "?" if n < 0 or s <= 0 else str(-(-n // s)) for n, s in zip(sizes, steps, strict=True)
         )
-        return f"forall {trips} trips{_mapping(operation)}"
+        mapping = ""
+        if "mapping" in operation.attributes:
+            mapping = f", mapped to {operation.attributes['mapping']}"
+        return f"forall {trips} trips{mapping}"
     return f"{str(operation.name).removeprefix('scf.')} ? trips"
 
 
-def _mapping(operation: Any) -> str:
-    if "mapping" not in operation.attributes:
-        return ""
-    return f", mapped to {operation.attributes['mapping']}"
-
-
-def _constant(value: Any) -> int | None:
-    owner = value.owner
-    operation = getattr(owner, "operation", owner)
-    if getattr(operation, "name", "") != "arith.constant":
-        return None
-    return int(ir.IntegerAttr(operation.attributes["value"]).value)
-
-
-def _said(operation: Any) -> str:
-    """What is worth a line: buffers, copies, and what is computed, on which types."""
-    name = operation.name
+def _text(operation: Any) -> str:
+    """Return what is worth a line: buffers, copies, and what is computed, on which types."""
+    name, operands = operation.name, operation.operands
     if name in ALLOCATIONS:
         return f"{name} {operation.results[0].type}"
     if name in COPIES:
-        kind = operation.results[0].type if len(operation.results) else operation.operands[-1].type
-        return f"{name} to {_short(kind)}"
+        kind = operation.results[0].type if len(operation.results) else operands[-1].type
+        return f"{name} to {_without_layout(kind)}"
     if name in VECTOR_PRODUCTS:
         kind = operation.results[0].type
         return f"{name} {kind}" if isinstance(kind, ir.VectorType) else ""
     if name in ("vector.transfer_write", "vector.store"):
-        return f"{name} {operation.operands[0].type} to {_short(operation.operands[1].type)}"
+        return f"{name} {operands[0].type} to {_without_layout(operands[1].type)}"
     if name.startswith("linalg.") and name not in ("linalg.yield", "linalg.index"):
-        return f"{name} on {_short(operation.operands[-1].type)}"
+        return f"{name} on {_without_layout(operands[-1].type)}"
     return ""
 
 
-def _short(kind: Any) -> str:
-    """A type without its layout."""
+def _without_layout(kind: Any) -> str:
     text: str = str(kind)
     head, strided, _ = text.partition(", strided<")
     return f"{head}>" if strided else text

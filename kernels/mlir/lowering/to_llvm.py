@@ -7,11 +7,15 @@ from typing import Any
 from iree.compiler import ir
 from iree.compiler.dialects import llvm, memref
 from iree.compiler.dialects.transform import interpreter
-from iree.compiler.passmanager import PassManager
 
-from tilewise.kernels.mlir.lowering.apply import Diagnostics, StageError
-from tilewise.kernels.mlir.lowering.llvm_text import compute_in_f32
-from tilewise.kernels.mlir.lowering.structure import walk
+from tilewise.kernels.mlir.lowering.apply import Diagnostics, StageError, run_passes
+from tilewise.kernels.mlir.lowering.structure import (
+    BUFFERS,
+    add_arguments,
+    element_of,
+    function_of,
+    walk,
+)
 
 _BEFORE_SCRATCH = (
     "builtin.module(canonicalize,cse,canonicalize)",
@@ -48,6 +52,11 @@ _MOVES = {"vector.transfer_read", "vector.transfer_write", "vector.load", "vecto
           "vector.maskedload", "vector.maskedstore", "vector.gather", "vector.scatter"}  # fmt: skip
 _VIEWS = {f"memref.{kind}" for kind in ("cast", "collapse_shape", "expand_shape", "subview",
                                        "reinterpret_cast")}  # fmt: skip
+_COMPUTING = ("arith.", "math.")
+_VECTORS = {"vector.contract", "vector.fma", "vector.outerproduct", "vector.reduction",
+            "vector.multi_reduction", "vector.scan"}  # fmt: skip
+_AS_BITS = {"arith.constant", "arith.bitcast", "arith.select"}
+_CASTS = {"arith.extf", "arith.truncf"}
 VECTOR_BYTES = 64
 MOST_ON_STACK = 1 << 14
 """Elements of a buffer of a register tile, which LLVM makes registers of as far as they go."""
@@ -60,33 +69,24 @@ class Scratch:
     shape: tuple[int, ...]
     element: str
 
-    @property
-    def elements(self) -> int:
-        """How many elements it holds."""
-        return prod(self.shape)
-
 
 def lower(module: Any, diagnostics: Diagnostics) -> tuple[str, tuple[Scratch, ...]]:
-    """LLVM IR text, and the scratch buffers that follow the operands as arguments.
+    """Return LLVM IR text, and the scratch buffers that follow the operands as arguments.
 
     Raises:
         StageError: `lower`.
     """
-    try:
-        for pipeline in _BEFORE_SCRATCH:
-            PassManager.parse(pipeline).run(module.operation)
+    with diagnostics.stage("lower"):
+        run_passes(module, *_BEFORE_SCRATCH)
         scratch = _scratch_to_arguments(function_of(module))
         operations = [op for op, _ in walk(module.operation)]
         is_approximated = any(op.name in _WITHOUT_LIBRARY for op in operations)
-        compute_in_f32(operations)
+        _compute_all_in_f32(operations)
         if is_approximated:
-            PassManager.parse(_APPROXIMATED).run(module.operation)
+            run_passes(module, _APPROXIMATED)
         _lower_vectors(module)
-        for pipeline in _AFTER_SCRATCH:
-            PassManager.parse(pipeline).run(module.operation)
+        run_passes(module, *_AFTER_SCRATCH)
         return llvm.translate_module_to_llvmir(module.operation), scratch
-    except (ir.MLIRError, ValueError, RuntimeError) as error:
-        raise StageError("lower", diagnostics.explain(error)) from error
 
 
 def _lower_vectors(module: Any) -> None:
@@ -100,7 +100,7 @@ def _lower_vectors(module: Any) -> None:
     masks = ir.Module.parse(_MASKS)
     sequence = masks.body.operations[0].operation
     interpreter.apply_named_sequence(module.operation, sequence, masks.operation)
-    PassManager.parse(_LOWER_VECTORS).run(module.operation)
+    run_passes(module, _LOWER_VECTORS)
     if left := _high_vectors(module):
         raise StageError("lower", f"no code for vectors of several dims: {left[0]}")
 
@@ -120,66 +120,36 @@ def _most_dims(operation: Any) -> int:
     return max((kind.rank for kind in kinds if isinstance(kind, ir.VectorType)), default=0)
 
 
-def definitions(module: Any) -> list[Any]:
-    """Return the functions of a module that have a body."""
-    return [
-        op.operation
-        for op in module.body.operations
-        if op.operation.name == "func.func" and len(op.operation.regions[0].blocks)
-    ]
-
-
-def is_private(function: Any) -> bool:
-    """Return whether nothing outside of its module can call a function."""
-    attributes = function.attributes
-    name = "sym_visibility"
-    return name in attributes and ir.StringAttr(attributes[name]).value == "private"
-
-
-def function_of(module: Any) -> Any:
-    """The first function of a module; ValueError where it has none."""
-    for function in definitions(module):
-        return function
-    raise ValueError("the module has no func.func")
-
-
 def _scratch_to_arguments(function: Any) -> tuple[Scratch, ...]:
     """Replace allocations by arguments: the conversion to LLVM refuses functions that allocate.
 
     A buffer allocated in a loop becomes one buffer for all iterations, which is sound
-    since none outlives its iteration. One that vectors fill lies on the stack, where LLVM makes
+    since none outlives its iteration. One that vectors fill is on the stack, where LLVM makes
     registers of it; nothing reads it before. One that is returned outlives the stack.
     """
     for op in [op for op, _ in walk(function) if op.name == "memref.dealloc"]:
         op.erase()
     block = function.regions[0].blocks[0]
-    types, scratch = [], []
-    allocations = ("memref.alloc", "memref.alloca")
-    for op in [op for op, _ in walk(function) if op.name in allocations]:
+    kept = []
+    for op in [op for op, _ in walk(function) if op.name in BUFFERS]:
         kind = ir.MemRefType(op.results[0].type)
         if not kind.has_static_shape:
             raise ValueError(f"a buffer of dynamic size is left: {op}")
         if _is_a_vector(op, kind):
             op.results[0].replace_all_uses_with(_on_stack(kind, block))
             op.erase()
-            continue
-        argument = block.add_argument(kind, ir.Location.unknown())
+        else:
+            kept.append((op, kind))
+    added = add_arguments(function, [kind for _, kind in kept])
+    for (op, _), argument in zip(kept, added, strict=True):
         op.results[0].replace_all_uses_with(argument)
         op.erase()
-        types.append(kind)
-        scratch.append(Scratch(tuple(kind.shape), str(kind.element_type)))
-    signature = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
-    function.attributes["function_type"] = ir.TypeAttr.get(
-        ir.FunctionType.get([*signature.inputs, *types], signature.results)
-    )
     function.attributes["sym_visibility"] = ir.StringAttr.get("private")
-    if "arg_attrs" in function.attributes:
-        del function.attributes["arg_attrs"]
-    return tuple(scratch)
+    return tuple(Scratch(tuple(kind.shape), str(kind.element_type)) for _, kind in kept)
 
 
 def _is_a_vector(allocation: Any, kind: ir.MemRefType) -> bool:
-    """Whether vectors fill a small buffer before anything else happens to it."""
+    """Return whether vectors fill a small buffer before anything else happens to it."""
     if prod(kind.shape) > MOST_ON_STACK or _is_returned(allocation.results[0]):
         return False
     used_by = {_around(user, allocation.block) for user in _users(allocation.results[0])}
@@ -197,7 +167,7 @@ def _is_a_vector(allocation: Any, kind: ir.MemRefType) -> bool:
 
 
 def _users(buffer: Any) -> list[Any]:
-    """The operations that use a buffer, or a view of it that has all of it."""
+    """Return the operations that use a buffer, or a view of it that has all of it."""
     found = []
     for use in buffer.uses:
         user = use.owner.operation
@@ -207,7 +177,7 @@ def _users(buffer: Any) -> list[Any]:
 
 
 def _is_returned(buffer: Any) -> bool:
-    """Whether a function returns a buffer, or a view of it."""
+    """Return whether a function returns a buffer, or a view of it."""
     users = [use.owner.operation for use in buffer.uses]
     return any(
         user.name == "func.return" or (user.name in _VIEWS and _is_returned(user.results[0]))
@@ -216,13 +186,81 @@ def _is_returned(buffer: Any) -> bool:
 
 
 def _around(operation: Any, block: Any) -> Any:
-    """The operation of a block that is, or has in it, `operation`."""
+    """Return the operation of a block that is, or has in it, `operation`."""
     while operation.block != block:
         operation = operation.parent
     return operation.operation
 
 
 def _on_stack(kind: ir.MemRefType, block: Any) -> Any:
-    """A buffer that is made once, where the function begins."""
+    """Return a buffer that is made once, where the function begins."""
     with ir.InsertionPoint.at_block_begin(block):
         return memref.alloca(kind, [], [], alignment=VECTOR_BYTES)
+
+
+def _compute_all_in_f32(operations: list[Any]) -> None:
+    """Make those operations on bf16 ones on f32, with operands widened and results rounded.
+
+    Each result is rounded to bf16 at once, as the operation's definition says. Conversions between
+    f64 and a 16-bit float go through f32: processors and LLVM lack them.
+
+    Raises:
+        StageError: `lower`; one is inside `vector.mask`, which holds a single operation.
+    """
+    for operation in operations:
+        name = operation.name
+        if name in _CASTS:
+            _cast_by_f32(operation)
+        elif name not in _AS_BITS and (name.startswith(_COMPUTING) or name in _VECTORS):
+            _compute_in_f32(operation)
+
+
+def _compute_in_f32(operation: Any) -> None:
+    values = [*operation.operands, *operation.results]
+    if not any(element_of(value.type) == "bf16" for value in values):
+        return
+    if operation.parent.operation.name == "vector.mask":
+        raise StageError(
+            "lower",
+            f"cannot compute in bf16 under a mask; vectorize without vector_sizes: {operation}",
+        )
+    with ir.InsertionPoint(operation), operation.location:
+        operands = [
+            _cast("arith.extf", one, "f32") if element_of(one.type) == "bf16" else one
+            for one in operation.operands
+        ]
+        kinds = [
+            _of_element(one.type, "f32") if element_of(one.type) == "bf16" else one.type
+            for one in operation.results
+        ]
+        attributes = {name: operation.attributes[name] for name in operation.attributes}
+        wide = ir.Operation.create(
+            operation.name, results=kinds, operands=operands, attributes=attributes
+        )
+        for old, new in zip(operation.results, wide.results, strict=True):
+            is_rounded = old.type != new.type
+            old.replace_all_uses_with(_cast("arith.truncf", new, "bf16") if is_rounded else new)
+    operation.erase()
+
+
+def _cast_by_f32(operation: Any) -> None:
+    value, result = operation.operands[0], operation.results[0]
+    if {element_of(value.type), element_of(result.type)} not in ({"bf16", "f64"}, {"f16", "f64"}):
+        return
+    with ir.InsertionPoint(operation), operation.location:
+        narrower = _cast(operation.name, value, "f32")
+        result.replace_all_uses_with(_cast(operation.name, narrower, element_of(result.type)))
+    operation.erase()
+
+
+def _cast(name: str, value: Any, element: str) -> Any:
+    kind = _of_element(value.type, element)
+    return ir.Operation.create(name, results=[kind], operands=[value]).results[0]
+
+
+def _of_element(kind: Any, element: str) -> Any:
+    """A type like `kind`, of another element type."""
+    wanted = ir.Type.parse(element)
+    if isinstance(kind, ir.VectorType):
+        return ir.VectorType.get(kind.shape, wanted, scalable=kind.scalable_dims)
+    return wanted

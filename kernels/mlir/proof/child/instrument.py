@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 from iree.compiler import ir
-from iree.compiler.passmanager import PassManager
 
-from tilewise.kernels.mlir.lowering.structure import walk
-from tilewise.kernels.mlir.lowering.to_llvm import function_of
+from tilewise.kernels.mlir.lowering.apply import run_passes
+from tilewise.kernels.mlir.lowering.structure import add_arguments, element_of, function_of, walk
 from tilewise.kernels.oracle.operands import Array
 
 EQUAL, UNEQUAL, LESS, UNSIGNED_LESS = 0, 1, 2, 6
@@ -94,16 +93,7 @@ def like(kind: Any, element: Any) -> Any:
 
 def add_argument(function: Any, kind: str) -> Any:
     """Give a function a last argument; return it."""
-    argument = (
-        function.regions[0].blocks[0].add_argument(ir.Type.parse(kind), ir.Location.unknown())
-    )
-    signature = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
-    function.attributes["function_type"] = ir.TypeAttr.get(
-        ir.FunctionType.get([*signature.inputs, argument.type], signature.results)
-    )
-    if "arg_attrs" in function.attributes:
-        del function.attributes["arg_attrs"]
-    return argument
+    return add_arguments(function, [ir.Type.parse(kind)])[0]
 
 
 SEEDS = "memref<1xi64>"
@@ -130,7 +120,7 @@ def seeds(runs: int) -> list[Array]:
 def computed_in(module: Any) -> set[str]:
     """Return the float types whose rounding a module's results depend on."""
     kinds = (r.type for op, _ in walk(module.operation) if _rounds(op) for r in op.results)
-    return {_element(kind) for kind in kinds} & set(_FLOATS)
+    return {element_of(kind) for kind in kinds} & set(_FLOATS)
 
 
 def perturb(module: Any, element: str | None = None) -> None:
@@ -140,7 +130,7 @@ def perturb(module: Any, element: str | None = None) -> None:
         module: on buffers; it is changed.
         element: the float type of the operations that get an error; None for every type.
     """
-    PassManager.parse(LOWER_LINALG).run(module.operation)
+    run_passes(module, LOWER_LINALG)
     function = function_of(module)
     rounding = [op for op, _ in walk(function) if _rounds(op)]
     with ir.Location.unknown():
@@ -150,7 +140,7 @@ def perturb(module: Any, element: str | None = None) -> None:
         for number, operation in enumerate(rounding):
             with ir.InsertionPoint.after(operation):
                 for result in operation.results:
-                    if _width(result.type) and element in (None, _element(result.type)):
+                    if _width(result.type) and element in (None, element_of(result.type)):
                         _add_error(result, seed, 2 * number + 1)
 
 
@@ -167,11 +157,7 @@ def _rounds(operation: Any) -> bool:
 
 def _width(kind: Any) -> int:
     """Return the bits of a float or of a vector's floats; 0 for anything else."""
-    return width_of(_element(kind))
-
-
-def _element(kind: Any) -> str:
-    return str(kind.element_type if isinstance(kind, ir.VectorType) else kind)
+    return width_of(element_of(kind))
 
 
 def _add_error(value: Any, seed: Any, factor: int) -> None:
@@ -193,7 +179,7 @@ def _add_error(value: Any, seed: Any, factor: int) -> None:
     units = make("arith.ori", [make("arith.shli", [upper, one], words), one], words)
     magnitude = make("arith.andi", [bits, constant(words, (1 << (width - 1)) - 1)], words)
     above = make("arith.subi", [magnitude, constant(words, LEAST_MOVED)], words)
-    below = constant(words, _INFINITIES[_element(kind)] - 2 * LEAST_MOVED)
+    below = constant(words, _INFINITIES[element_of(kind)] - 2 * LEAST_MOVED)
     is_moved = compare(UNSIGNED_LESS, above, below)
     steps = make("arith.select", [is_moved, units, constant(words, 0)], words)
     moved = make("arith.bitcast", [make("arith.addi", [bits, steps], words)], kind)

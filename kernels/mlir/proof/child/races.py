@@ -14,12 +14,10 @@ from typing import Any
 
 import numpy as np
 from iree.compiler import ir
-from iree.compiler.passmanager import PassManager
 
-from tilewise.kernels.mlir.lowering.apply import Diagnostics, StageError
+from tilewise.kernels.mlir.lowering.apply import Diagnostics, StageError, run_passes
 from tilewise.kernels.mlir.lowering.functions import Signature, compile_function
-from tilewise.kernels.mlir.lowering.structure import walk
-from tilewise.kernels.mlir.lowering.to_llvm import function_of
+from tilewise.kernels.mlir.lowering.structure import function_of, walk
 from tilewise.kernels.mlir.proof.child.instrument import (
     EQUAL,
     LESS,
@@ -92,7 +90,7 @@ def refuse_races(
 
 def _watch(module: Any) -> list[str]:
     """Add shadows and checks to a module on buffers; return a message for each access."""
-    PassManager.parse(_LOOPS).run(module.operation)
+    run_passes(module, _LOOPS)
     function = function_of(module)
     loops = [op for op, _ in walk(function) if op.name in PARALLEL]
     accesses = [[op for op, _ in walk(loop) if _touches(op)] for loop in loops]

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from iree.compiler import ir
-from iree.compiler.passmanager import PassManager
 
-from tilewise.kernels.mlir.lowering.structure import LOOPS, walk
-from tilewise.kernels.mlir.lowering.to_llvm import function_of
+from tilewise.kernels.mlir.lowering.apply import run_passes
+from tilewise.kernels.mlir.lowering.structure import LOOPS, function_of, walk
 from tilewise.kernels.mlir.proof.child.comparison import Rules
 from tilewise.kernels.mlir.proof.child.instrument import (
     AT_LEAST_OR_NAN,
@@ -104,7 +103,7 @@ def watch_conversions(module: Any) -> None:
     What such a conversion of a float gives is not defined: code of vectors may give another
     integer than code of scalars.
     """
-    PassManager.parse(LOWER_LINALG).run(module.operation)
+    run_passes(module, LOWER_LINALG)
     function = function_of(module)
     conversions = [op for op, _ in walk(function) if op.name in _TO_INTEGERS]
     with ir.Location.unknown():
