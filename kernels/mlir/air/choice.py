@@ -1,16 +1,18 @@
-"""Choosing a K-streaming schedule by declared capacities and counted bytes.
+"""Choose a K-streaming schedule by declared capacities and counted bytes.
 
-There is no such machine here to measure on, so the choice is a model's and says so. What
-has to fit is what the script allocates; chunks of A and B count twice, since the next one
-comes while the present one is used. What is minimised are the bytes that the nest
-counts for the stages, with as many cores busy as there are.
+There is no such machine here to measure on, so the choice is a model's and says so. What the script
+allocates has to fit; chunks of A and B count twice, since the next one comes while the present one
+is used. The schedule with the fewest bytes that the nest counts for its stages is taken, with as
+many cores busy as there are.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tilewise.kernels.errors import ScheduleError
-from tilewise.kernels.mlir.air.schedule import KStreaming, Result, check_streaming, divisors, padded
+from tilewise.kernels.mlir.air.schedule import KStreaming, Result, check_streaming, padded
+from tilewise.kernels.mlir.cpu.loops import largest_divisor
 from tilewise.kernels.nest import (
     Compute,
     Layout,
@@ -77,16 +79,11 @@ class Traffic:
 
 
 def nest(problem: Matmul, schedule: KStreaming, level: int) -> Nest:
-    """The loops down to the copies into L2 (`level` 2) or the packs into L1 (`level` 1)."""
-    s = schedule
-    parallel = (
-        *(("m", s.block_m), ("n", s.block_n)),
-        *(("m", s.thread_m), ("n", s.thread_n)),
-    )
+    """Return the loops down to the copies into L2 (`level` 2) or the packs into L1 (`level` 1)."""
+    s, whole = schedule, nest_of(problem)
     depths, cols = ((s.outer_k,), 1) if level == 2 else ((s.outer_k, s.inner_k), s.pack_n)
-    whole = nest_of(problem)
     out = replace(whole, body=(Compute(MicroTile(s.thread_m, cols)), Store()))
-    for dim, size in parallel:
+    for dim, size in (("m", s.block_m), ("n", s.block_n), ("m", s.thread_m), ("n", s.thread_n)):
         out = out.around(Loop(dim, size, LoopKind.PARALLEL))
     for depth in depths:
         out = out.around(Loop("k", depth, LoopKind.K_BLOCK))
@@ -120,7 +117,7 @@ def traffic(problem: Matmul, schedule: KStreaming, buffers: int = AIE.buffers) -
 
 
 def choose(problem: Matmul, memories: Memories = AIE, result: Result = "l3") -> KStreaming:
-    """The schedule that fits `memories` and moves the fewest bytes.
+    """Return the schedule that fits `memories` and moves the fewest bytes.
 
     Before bytes count, in this order: cores that are busy, the size of the packs, whether
     both K loops exist, and whether rows of A come in whole bursts. Of the depths that fit,
@@ -131,8 +128,8 @@ def choose(problem: Matmul, memories: Memories = AIE, result: Result = "l3") -> 
     """
     found: list[tuple[tuple[float, ...], KStreaming]] = []
     problem = _rounded(problem)
-    for m in divisors(problem.m):
-        for n in divisors(problem.n):
+    for m in _divisors(problem.m):
+        for n in _divisors(problem.n):
             schedule = _tile(problem, memories, result, m, n)
             if schedule is not None:
                 found.append((_cost(problem, memories, schedule), schedule))
@@ -145,7 +142,7 @@ def choose(problem: Matmul, memories: Memories = AIE, result: Result = "l3") -> 
 
 
 def describe(problem: Matmul, schedule: KStreaming, memories: Memories = AIE) -> tuple[str, ...]:
-    """Lines on what the model says, marked as such."""
+    """Return lines on what the model says, marked as such."""
     t = traffic(problem, schedule, memories.buffers)
     rows, cols = schedule.threads
     return (
@@ -159,8 +156,9 @@ def describe(problem: Matmul, schedule: KStreaming, memories: Memories = AIE) ->
 
 
 def _rounded(problem: Matmul) -> Matmul:
-    """Sizes with divisors to choose from; a size that eight does not divide grows by at most
-    a sixteenth, or to the next multiple of eight.
+    """Return sizes with divisors to choose from.
+
+    One that eight does not divide grows by at most a sixteenth, or to the next multiple of eight.
     """
 
     def up(size: int) -> int:
@@ -173,7 +171,7 @@ def _rounded(problem: Matmul) -> Matmul:
 
 
 def _tile(problem: Matmul, memories: Memories, result: Result, m: int, n: int) -> KStreaming | None:
-    """The schedule with a thread's tile of m x n; None where it does not fit."""
+    """Return the schedule with a thread's tile of m x n; None where it does not fit."""
     element = problem.element
     rows = _largest(problem.m // m, memories.rows)
     cols = _largest(problem.n // n, memories.cols)
@@ -202,11 +200,11 @@ def _tile(problem: Matmul, memories: Memories, result: Result, m: int, n: int) -
 
 @lru_cache(maxsize=16)
 def _depths(k: int, pack_limit: int, burst: int) -> tuple[tuple[int, int, int], ...]:
-    """Every outer and inner depth and pack size of K, the best first."""
+    """Return every outer and inner depth and pack size of K, the best first."""
     pairs = [
         (outer, inner, _largest(inner, pack_limit))
-        for outer in divisors(k)
-        for inner in divisors(outer)
+        for outer in _divisors(k)
+        for inner in _divisors(outer)
     ]
     whole = _largest(k, pack_limit)
 
@@ -218,7 +216,7 @@ def _depths(k: int, pack_limit: int, burst: int) -> tuple[tuple[int, int, int], 
 
 
 def _cost(problem: Matmul, memories: Memories, schedule: KStreaming) -> tuple[float, ...]:
-    """What is compared between tiles; the smallest wins."""
+    """Return what is compared between tiles; the smallest wins."""
     s = schedule
     t = traffic(problem, s, memories.buffers)
     packed = s.pack_m * s.pack_n * s.pack_k
@@ -230,10 +228,16 @@ def _cost(problem: Matmul, memories: Memories, schedule: KStreaming) -> tuple[fl
 
 
 def _loops(k: int, outer: int, inner: int, pack_limit: int) -> int:
-    """K loops that there are; chunks less than a pack deep are no gain over a whole one."""
+    """Return the number of K loops; chunks less than a pack deep are no gain over a whole one."""
     return ((outer < k) + (inner < outer)) * (inner >= pack_limit)
 
 
 def _largest(number: int, limit: int) -> int:
-    """The largest divisor of `number` that is at most `limit`."""
-    return max(d for d in range(1, min(number, limit) + 1) if number % d == 0)
+    return largest_divisor((number,), limit)
+
+
+def _divisors(number: int) -> Iterator[int]:
+    """Yield the divisors of a number, ascending."""
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    yield from small
+    yield from (number // d for d in reversed(small) if d * d != number)

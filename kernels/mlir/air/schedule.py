@@ -1,19 +1,17 @@
 """K-streaming: what MLIR-AIR's users want of a matmul's loops, as one frozen value.
 
-It says with the words of `tilewise.kernels.schedule` what its steps cannot: two levels of tiles
-with hardware mappings, the reduction streamed on two levels, packs of both factors and
-of the result. The order of these steps is not free, as that of a processor's schedule is:
-any other order breaks one of the three wishes that `inspect` checks. So the sizes are
-fields, and `steps` is the recipe that they fill in; the loop nest whose traffic is counted
-is made from the same fields in `nest`.
+It is two levels of tiles with hardware mappings, the reduction streamed on two levels, and packs of
+both factors and of the result. The order of these steps is not free, as that of a processor's
+schedule is: any other order breaks a requirement of `inspection`. So the sizes are fields, and
+`steps` is the recipe that they fill in.
 """
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
 from tilewise.kernels.errors import ScheduleError, UnsupportedError
+from tilewise.kernels.mlir.cpu.loops import largest_divisor
 from tilewise.kernels.problem import Matmul, Problem
 
 Result = Literal["l3", "l2"]
@@ -56,7 +54,7 @@ class KStreaming:
 
     @property
     def threads(self) -> tuple[int, int]:
-        """Threads of a block along m and n."""
+        """The threads of a block along m and n."""
         return self.block_m // self.thread_m, self.block_n // self.thread_n
 
     @property
@@ -77,12 +75,12 @@ class KStreaming:
         return "\n".join(self.steps)
 
     def to_json(self) -> dict[str, str | int]:
-        """A JSON object with every field."""
+        """Return a JSON object with every field."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, source: object) -> "KStreaming":
-        """Read `to_json`'s object back; ScheduleError names a key that is missing or unknown."""
+        """Read the object of `to_json`; ScheduleError names a key that is missing or unknown."""
         if not isinstance(source, dict):
             raise ScheduleError(f"a K-streaming schedule is an object, not {source!r}")
         values: dict[str, Any] = {"result": "l3", **source}
@@ -94,7 +92,7 @@ class KStreaming:
 
 
 def require_streamed(problem: Problem) -> Matmul:
-    """The problem, if K-streaming covers it.
+    """Return the problem, if K-streaming covers it.
 
     Raises:
         UnsupportedError: names the key that stands in the way.
@@ -111,21 +109,19 @@ def require_streamed(problem: Problem) -> Matmul:
         )
     plain = {"transpose_a": False, "transpose_b": False, "init": "zero", "bias": False,
              "epilogue": "none"}  # fmt: skip
-    for field, value in plain.items():
-        given = getattr(problem, field)
-        if given != value:
-            raise UnsupportedError(
-                f"{problem}: {field}={given} has no air script yet; leave it out", field
-            )
+    given = {field: getattr(problem, field) for field in plain}
     if problem.has_constant_weights:
-        raise UnsupportedError(
-            f"{problem}: weights=constant has no air script yet; leave it out", "weights"
-        )
+        given["weights"] = "constant"
+    for field, value in given.items():
+        if value != plain.get(field):
+            raise UnsupportedError(
+                f"{problem}: {field}={value} has no air script yet; leave it out", field
+            )
     return problem
 
 
 def padded(problem: Matmul, schedule: KStreaming) -> Matmul:
-    """The problem in whole blocks and chunks: what the script pads its operands to in L3."""
+    """Return the problem in whole blocks and chunks: what operands are padded to in L3."""
     m, n, k = schedule.block_m, schedule.block_n, schedule.outer_k
     return replace(
         problem,
@@ -143,31 +139,17 @@ def check_streaming(problem: Matmul, schedule: KStreaming) -> None:
     Raises:
         ScheduleError: names the two sizes and what would divide.
     """
-    for dim, chain in _chains(schedule).items():
-        for (outer, whole), (inner, part) in pairwise(chain):
-            if whole % part:
-                near = max(d for d in range(1, min(part, whole) + 1) if whole % d == 0)
-                raise ScheduleError(
-                    f"{problem}: {inner}={part} does not divide {outer}={whole}, and remainders "
-                    f"along {dim} would need shapes that are not static; give a divisor of "
-                    f"{whole}, such as {near}"
-                )
-
-
-def _chains(schedule: KStreaming) -> dict[str, list[tuple[str, int]]]:
-    """For each dim its sizes from the outside in, by name."""
-    inside = {
+    chains = {
         "m": ("block_m", "thread_m", "pack_m"),
         "n": ("block_n", "thread_n", "pack_n"),
         "k": ("outer_k", "inner_k", "pack_k"),
     }
-    return {
-        dim: [(name, getattr(schedule, name)) for name in names] for dim, names in inside.items()
-    }
-
-
-def divisors(number: int) -> Iterator[int]:
-    """The divisors of a number, ascending."""
-    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
-    yield from small
-    yield from (number // d for d in reversed(small) if d * d != number)
+    for dim, chain in chains.items():
+        for outer, inner in pairwise(chain):
+            whole, part = getattr(schedule, outer), getattr(schedule, inner)
+            if whole % part:
+                raise ScheduleError(
+                    f"{problem}: {inner}={part} does not divide {outer}={whole}, and remainders "
+                    f"along {dim} would need shapes that are not static; give a divisor of "
+                    f"{whole}, such as {largest_divisor((whole,), part)}"
+                )
