@@ -1,4 +1,4 @@
-"""The contraction of a payload: the op, what it indexes by which dims, and its operands' views.
+"""The contraction of a payload: the op, and what it indexes by which dims.
 
 Named ops where MLIR has them. Other grouped convolutions and those of nchw are a linalg.generic
 over views of the operands in which every dim of the schedule is a dim.
@@ -13,6 +13,8 @@ from tilewise.kernels.mlir.payload.tensors import Shape, affine_map
 from tilewise.kernels.nest import Role, nest_of
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
 
+Dims = tuple[str, ...]
+
 
 @dataclass(frozen=True)
 class Contraction:
@@ -20,37 +22,53 @@ class Contraction:
 
     Attributes:
         op: `linalg.generic` or the name of the op, which says how operands are indexed.
-        dims: the iteration dims in MLIR's order.
-        maps: how the dims index the roles A and B, and C.
-        shapes: the operands as the op sees them, roles A and B, then C.
+        extents: of the iteration dims, in MLIR's order.
+        maps: how the dims index the roles A and B, and C: an affine term for each axis.
         options: the attributes of a named op.
     """
 
     op: str
-    dims: tuple[str, ...]
-    maps: tuple[str, str, str]
-    shapes: tuple[Shape, Shape, Shape]
+    extents: dict[str, int]
+    maps: tuple[Dims, Dims, Dims]
     options: str = ""
 
     @property
-    def result_dims(self) -> tuple[str, ...]:
+    def dims(self) -> Dims:
+        """The iteration dims in MLIR's order."""
+        return tuple(self.extents)
+
+    @property
+    def result_dims(self) -> Dims:
         """The dims of its result, in order."""
-        return tuple(self.maps[2].split(", "))
+        return self.maps[2]
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """The operands as the op sees them, roles A and B, then C."""
+        return tuple(tuple(self._reach(term) for term in terms) for terms in self.maps)
 
     @property
     def is_generic(self) -> bool:
         """Whether the op has no name of its own."""
         return self.op == "linalg.generic"
 
+    def _reach(self, term: str) -> int:
+        """Return the extent of an axis of which an affine term reads all."""
+        reach = 1
+        for part in term.split(" + "):
+            dim, _, scale = part.partition(" * ")
+            reach += (self.extents[dim] - 1) * int(scale or 1)
+        return reach
+
 
 @singledispatch
 def contraction(problem: Problem) -> Contraction:
-    """The contraction of `problem`; one function for each operation."""
+    """Return the contraction of `problem`; one function for each operation."""
     raise UnsupportedError(f"op={problem.op} has no payload; give a matmul or a conv2d", "op")
 
 
 def gathers_patches(problem: Problem) -> bool:
-    """Whether pixels are gathered first, of patches or of lines: vectors want neighbours."""
+    """Return whether pixels are gathered first, of patches or lines: vectors want neighbours."""
     nest = nest_of(problem)
     if not nest.group:
         return nest.operand("B").is_gathered
@@ -58,7 +76,7 @@ def gathers_patches(problem: Problem) -> bool:
 
 
 def read_image(problem: Conv2d) -> Shape:
-    """The shape of what is read of the padded image; a stride can leave its end unread."""
+    """Return the shape of what is read of the padded image; a stride can leave its end unread."""
     extents = ((problem.oh, problem.kh), (problem.ow, problem.kw))
     h, w = (
         (outputs - 1) * problem.stride + problem.dilation * (taps - 1) + 1
@@ -71,152 +89,120 @@ def read_image(problem: Conv2d) -> Shape:
 
 @contraction.register
 def _matmul(problem: Matmul) -> Contraction:
-    """A single row of a transposed A lies as it would otherwise, and is seen that way.
+    """A single row of a transposed A is in memory as it would be otherwise, and is seen that way.
 
     Else vectorisation takes the columns one by one. A single column of B is seen as transposed:
     its neighbours are elements of the reduction.
     """
     lead = ("batch",) if problem.batch > 1 else ()
     extents = nest_of(problem).extents
+    dims = (*lead, "m", "n", "k")
     transposed = problem.transpose_a and problem.m > 1
-    lies_along = problem.transpose_b or problem.n == 1
+    along_k = problem.transpose_b or problem.n == 1
     maps = (
         (*lead, *(("k", "m") if transposed else ("m", "k"))),
-        (*lead, *(("n", "k") if lies_along else ("k", "n"))),
+        (*lead, *(("n", "k") if along_k else ("k", "n"))),
         (*lead, "m", "n"),
     )
-    dims = (*lead, "m", "n", "k")
-    a, b, c = (tuple(extents[dim] for dim in results) for results in maps)
-    first, second, third = (_list(results) for results in maps)
     options = ""
-    if transposed or lies_along:
-        indexed = ", ".join(affine_map(dims, results) for results in (first, second, third))
+    if transposed or along_k:
+        indexed = ", ".join(affine_map(dims, ", ".join(terms)) for terms in maps)
         options = f" indexing_maps = [{indexed}]"
     op = "linalg.batch_matmul" if lead else "linalg.matmul"
-    return Contraction(op, dims, (first, second, third), (a, b, c), options)
+    return Contraction(op, {dim: extents[dim] for dim in dims}, maps, options)
 
 
 @contraction.register
 def _convolution(problem: Conv2d) -> Contraction:
-    if nest_of(problem).group:
-        return _across_groups(problem)
+    nest, groups = nest_of(problem), problem.groups
     if problem.has_channels_first:
-        return _nchw(problem)
-    return _grouped(problem) if problem.groups > 1 else _nhwc(problem)
-
-
-def _nhwc(problem: Conv2d) -> Contraction:
-    shapes = problem.operand_shapes
+        return _planes(problem) if nest.group else _nchw(problem)
+    pixel = pixels(problem)
+    extents = {"n": problem.n, "oh": problem.oh, "ow": problem.ow, "co": problem.co}
+    taps = {"kh": problem.kh, "kw": problem.kw}
+    inputs = problem.ci // groups
+    if nest.group:  # the image's channels are spread over those of the result (`spread_image`)
+        ci = {"ci": inputs} if inputs > 1 else {}
+        is_depthwise = inputs == problem.co // groups == 1
+        return Contraction(
+            "linalg.depthwise_conv_2d_nhwc_hwc" if is_depthwise else "linalg.generic",
+            extents | taps | ci,
+            (("n", *pixel, *ci, "co"), ("kh", "kw", *ci, "co"), ("n", "oh", "ow", "co")),
+            _windows(problem) if is_depthwise else "",
+        )
+    if groups > 1:  # channels are [groups, channels of a group] for all operands
+        return Contraction(
+            "linalg.generic",
+            {"g": groups, **extents, "co": problem.co // groups, **taps, "ci": inputs},
+            (
+                ("n", *pixel, "g", "ci"),
+                ("kh", "kw", "ci", "g", "co"),
+                ("n", "oh", "ow", "g", "co"),
+            ),
+        )
     return Contraction(
         "linalg.conv_2d_nhwc_hwcf",
-        ("n", "oh", "ow", "co", "kh", "kw", "ci"),
-        (f"n, {pixels(problem)}, ci", "kh, kw, ci, co", "n, oh, ow, co"),
-        (read_image(problem), shapes["B"], shapes["C"]),
+        extents | taps | {"ci": inputs},
+        (("n", *pixel, "ci"), ("kh", "kw", "ci", "co"), ("n", "oh", "ow", "co")),
         _windows(problem),
     )
 
 
-def _grouped(problem: Conv2d) -> Contraction:
-    """Channels are [groups, channels of a group] for the image, the filter and the result."""
-    groups = problem.groups
-    ci, co = problem.ci // groups, problem.co // groups
-    return Contraction(
-        "linalg.generic",
-        ("g", "n", "oh", "ow", "co", "kh", "kw", "ci"),
-        (f"n, {pixels(problem)}, g, ci", "kh, kw, ci, g, co", "n, oh, ow, g, co"),
-        (
-            (*read_image(problem)[:-1], groups, ci),
-            (problem.kh, problem.kw, ci, groups, co),
-            (problem.n, problem.oh, problem.ow, groups, co),
-        ),
-    )
+def _planes(problem: Conv2d) -> Contraction:
+    """Return the op of groups of few channels in planes.
 
-
-def _across_groups(problem: Conv2d) -> Contraction:
-    """Groups of few channels.
-
-    In planes `co` counts groups, and `f` the channels of the result in one. With channels last,
-    the image is one whose channels are spread over those of the result (`spread`).
+    `co` counts groups, and `f` the channels of the result in one.
     """
     inputs, outputs = problem.ci // problem.groups, problem.co // problem.groups
-    f, ci = ("f",) if outputs > 1 else (), ("ci",) if inputs > 1 else ()
-    group: Shape = (problem.groups,)
-    many = {"f": (outputs,) * len(f), "ci": (inputs,) * len(ci)}
-    image: Shape = read_image(problem)
-    taps: Shape = (problem.kh, problem.kw)
-    if problem.has_channels_first:
-        seen: tuple[str, ...] = (pixels(problem),)
-        across: tuple[str, ...] = ("kw",)
-        extents = image[2:]
-        line, _ = pixels(problem).split(", ")
-        if gathers_patches(problem):
-            seen, extents = (line, "kw", "ow"), (image[2], problem.kw, problem.ow)
-        if splits_lines(problem):
-            split, across = SplitLines.of(problem), TAPS
-            seen, extents = (line, "tap", "ow + turn"), split.read[2:]
-            taps = (problem.kh, split.turns, split.stride)
-        return Contraction(
-            "linalg.generic",
-            ("n", "co", *f, "oh", "ow", "kh", *across, *ci),
-            (
-                _list(("co", *f, *ci, "kh", *across)),
-                _list(("n", "co", *ci, *seen)),
-                _list(("n", "co", *f, "oh", "ow")),
-            ),
-            (
-                (*group, *many["f"], *many["ci"], *taps),
-                (problem.n, *group, *many["ci"], *extents),
-                (problem.n, *group, *many["f"], problem.oh, problem.ow),
-            ),
-        )
-    is_depthwise = inputs == outputs == 1
+    f = {"f": outputs} if outputs > 1 else {}
+    ci = {"ci": inputs} if inputs > 1 else {}
+    line, column = pixels(problem)
+    taps = {"kh": problem.kh, "kw": problem.kw}
+    seen: Dims = (line, column)
+    if gathers_patches(problem):
+        seen = (line, "kw", "ow")
+    if splits_lines(problem):
+        split = SplitLines.of(problem)
+        taps = {"kh": problem.kh, **dict(zip(TAPS, (split.turns, split.stride), strict=True))}
+        seen = (line, "tap", "ow + turn")
     return Contraction(
-        "linalg.depthwise_conv_2d_nhwc_hwc" if is_depthwise else "linalg.generic",
-        ("n", "oh", "ow", "co", "kh", "kw", *ci),
+        "linalg.generic",
+        {"n": problem.n, "co": problem.groups} | f | {"oh": problem.oh, "ow": problem.ow}
+        | taps | ci,
         (
-            _list(("n", pixels(problem), *ci, "co")),
-            _list(("kh", "kw", *ci, "co")),
-            _list(("n", "oh", "ow", "co")),
+            ("co", *f, *ci, *taps),
+            ("n", "co", *ci, *seen),
+            ("n", "co", *f, "oh", "ow"),
         ),
+    )  # fmt: skip
+
+
+def _nchw(problem: Conv2d) -> Contraction:
+    """The filter [g, co, k] by the pixels [n, g, k, p]; g and n only where there are several."""
+    nest = nest_of(problem)
+    lead, extents = nest.named(Role.LEAD), nest.extents
+    images, groups = (tuple(d for d in lead if d == name) for name in ("n", "g"))
+    return Contraction(
+        "linalg.generic",
+        {dim: extents[dim] for dim in (*lead, "co", "p", "k")},
         (
-            (*image[:-1], *many["ci"], problem.co),
-            (*taps, *many["ci"], problem.co),
-            (problem.n, problem.oh, problem.ow, problem.co),
+            (*groups, "co", "k"),
+            (*images, *groups, "k", "p"),
+            (*images, *groups, "co", "p"),
         ),
-        _windows(problem) if is_depthwise else "",
     )
 
 
 def _windows(problem: Conv2d) -> str:
-    """The attributes of a named convolution."""
     return (
         f" {{dilations = dense<{problem.dilation}> : tensor<2xi64>, "
         f"strides = dense<{problem.stride}> : tensor<2xi64>}}"
     )
 
 
-def _nchw(problem: Conv2d) -> Contraction:
-    """The filter [g, co, k] by the pixels [n, g, k, p]; g and n only where there are several."""
-    nest = nest_of(problem)
-    lead, extent = nest.named(Role.LEAD), nest.extents
-    images, groups = (tuple(d for d in lead if d == name) for name in ("n", "g"))
-    indices = (
-        (*groups, "co", "k"),
-        (*images, *groups, "k", "p"),
-        (*images, *groups, "co", "p"),
-    )
-    a, b, c = (tuple(extent[dim] for dim in operand) for operand in indices)
-    dims = (*lead, "co", "p", "k")
-    maps = (_list(indices[0]), _list(indices[1]), _list(indices[2]))
-    return Contraction("linalg.generic", dims, maps, (a, b, c))
-
-
-def pixels(problem: Conv2d) -> str:
-    """The indices of the pixel that a tap of an output reads, in affine terms."""
-    return ", ".join(
+def pixels(problem: Conv2d) -> tuple[str, str]:
+    """Return the line and column of the pixel that a tap of an output reads, in affine terms."""
+    line, column = (
         f"o{axis} * {problem.stride} + k{axis} * {problem.dilation}" for axis in ("h", "w")
     )
-
-
-def _list(dims: tuple[str, ...]) -> str:
-    return ", ".join(dims)
+    return line, column

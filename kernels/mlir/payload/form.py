@@ -139,10 +139,10 @@ def form(nest: Nest) -> Form:
         bias_dims=bias_dims(problem, op),
         has_epilogue=has_epilogue(problem),
         tap_extents=_tap_extents(nest),
-        panels_first=_panels_first(nest, op.maps[1].split(", ")),
+        panels_first=_panels_first(nest, op.maps[1]),
         copied_dims=len(op.shapes[0]) - 1,
-        contiguous=op.maps[0].rpartition(", ")[2],
-        contiguous_b=op.maps[1].rpartition(", ")[2],
+        contiguous=op.maps[0][-1],
+        contiguous_b=op.maps[1][-1],
         body=(f"arith.mul{kind}", f"arith.add{kind}"),
         zero=f"{'0.0' if element.is_float else '0'} : {element.name}",
         widens=element.name != element.accumulator,
@@ -216,7 +216,7 @@ def _may_copy_nothing(problem: Problem) -> bool:
     return (copies or problem.window == (1, 1)) and reach <= problem.pad
 
 
-def _panels_first(nest: Nest, order: list[str]) -> tuple[int, ...]:
+def _panels_first(nest: Nest, order: tuple[str, ...]) -> tuple[int, ...]:
     """Where packed B's dims come from: those visited one at a time, panels, taps, depth."""
     if nest.group:
         return ()  # nothing is packed

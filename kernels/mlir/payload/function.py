@@ -163,7 +163,7 @@ def _patches(problem: Conv2d, image: str, shape: Shape) -> tuple[list[str], Shap
     """Return what taps see of every channel of the nchw `image`, as %patches; its shape."""
     groups, ci = problem.groups, problem.ci // problem.groups
     seen = (problem.n, groups, ci, *shape[2:])
-    line, column = pixels(problem).split(", ")
+    line, column = pixels(problem)
     channels: tuple[str, ...] = ("n", "g", "ci")
     if nest_of(problem).group:  # lines as they are, each once for a column of taps
         if ci == 1:
@@ -184,8 +184,8 @@ def _contract(
 ) -> list[str]:
     narrow, wide = problem.element.name, problem.element.accumulator
     a, b, c = (
-        Argument(value, shape, element, indices, argument)
-        for value, shape, element, indices, argument in zip(
+        Argument(value, shape, element, ", ".join(terms), argument)
+        for value, shape, element, terms, argument in zip(
             values, op.shapes, (narrow, narrow, wide), op.maps, ("%a", "%b", "%c"), strict=True
         )
     )
