@@ -42,9 +42,9 @@ def compiled_with(text: str | bytes, library: str, flags: tuple[str, ...] = ()) 
     return Replaced(code, calls_in(after))
 
 
-def replaced_in(text: str | bytes, library: str, flags: tuple[str, ...] = ()) -> tuple[str, ...]:
+def replaced_in(text: str | bytes, library: str) -> tuple[str, ...]:
     """The names of the kernels that a module would call, one for each place; errors as above."""
-    return calls_in(preprocessed(text, library, flags))
+    return calls_in(preprocessed(text, library))
 
 
 def preprocessed(

@@ -122,11 +122,11 @@ def once_text() -> str:
   }}"""
 
 
-def matched_text(name: str, ops: Sequence[str], around: str, having: str = "") -> str:
+def matched_text(name: str, ops: Sequence[str], around: str) -> str:
     """A line that gives the ops of some names in another op a name."""
     listed = ", ".join(f'"{op}"' for op in ops)
     return f"""
-    %{name} = transform.structured.match ops{{[{listed}]}}{having} in {around} \
+    %{name} = transform.structured.match ops{{[{listed}]}} in {around} \
 : ({_HANDLE}) -> {_HANDLE}"""
 
 
@@ -299,12 +299,7 @@ Cuts = Mapping[str, Sequence[Pattern]]
 """Further patterns of problems, by the problems' strings."""
 
 
-def library_text(
-    entries: Sequence[Entry],
-    target: Target,
-    notes: Sequence[str] = (),
-    cuts: Cuts = MappingProxyType({}),
-) -> str:
+def library_text(entries: Sequence[Entry], target: Target) -> str:
     """The file for `iree-compile --iree-preprocessing-transform-spec-filename=`.
 
     Raises:
@@ -312,7 +307,7 @@ def library_text(
         ScheduleError: a schedule cannot be applied to its problem.
         LoweringError: a schedule asks for what the target has not, or this is no x86-64.
     """
-    return text_of([compiled(entry, target) for entry in entries], target, notes, cuts)
+    return text_of([compiled(entry, target) for entry in entries], target)
 
 
 def text_of(
@@ -321,7 +316,7 @@ def text_of(
     notes: Sequence[str] = (),
     cuts: Cuts = MappingProxyType({}),
 ) -> str:
-    """As `library_text`, of kernels that are compiled already."""
+    """As `library_text`, of compiled kernels, with notes for readers and patterns of models."""
     calls = list({(kernel.name, kernel.found.canonical): kernel for kernel in kernels}.values())
     calls.sort(key=lambda kernel: (-_rank(kernel.found), kernel.name, kernel.found.canonical))
     unique = list({kernel.name: kernel for kernel in calls}.values())

@@ -15,6 +15,7 @@ from tilewise.kernels.system.limited_child import run_limited
 from tilewise.kernels.system.typed_json import from_json
 
 CHILD = "tilewise.kernels.dispatches.extraction.child"
+MEMORY_BYTES = 4 << 30  # that the child may hold
 LONGEST = 300  # characters of an error
 
 
@@ -39,16 +40,7 @@ class Cut:
         return replace(self, problem=with_accuracy(self.problem, accuracy), whole=whole)
 
 
-@dataclass(frozen=True)
-class Pieces:
-    """What the child replies."""
-
-    cuts: tuple[Cut, ...]
-
-
-def cut_module(
-    module: bytes, seconds: float = 120.0, memory_bytes: int = 4 << 30
-) -> tuple[Cut, ...]:
+def cut_module(module: bytes, seconds: float = 120.0) -> tuple[Cut, ...]:
     """The problems of a module with their patterns, in the form in which IREE looks for these.
 
     Raises:
@@ -61,12 +53,11 @@ def cut_module(
         prelude.write_text(prelude_text())
         flags = (f"{FLAG}={prelude}", *SHORT_VALUES)
         seen.write_text(compiled_text(module, "preprocessing", flags, seconds))
-        ended = run_limited(
-            {"path": str(seen), "seconds": seconds, "memory_bytes": memory_bytes}, CHILD
-        )
+        request = {"path": str(seen), "seconds": seconds, "memory_bytes": MEMORY_BYTES}
+        ended = run_limited(request, CHILD)
     if ended.reply is None:
         raise ModuleError(f"the module was not read: {one_line(ended.message)[:LONGEST]}")
-    return from_json(Pieces, ended.reply).cuts
+    return tuple(from_json(Cut, one) for one in ended.reply["cuts"])
 
 
 def patterns_of(cuts: Sequence[Cut]) -> Cuts:

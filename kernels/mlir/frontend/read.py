@@ -167,7 +167,7 @@ def _without_traceback(message: str) -> str:
 ONNX_CHILD = "tilewise.kernels.mlir.frontend.child.onnx"
 
 
-def as_module(source: bytes, limits: Limits = WITH_WEIGHTS) -> bytes:
+def as_module(source: bytes) -> bytes:
     """An ONNX model as a module's bytecode, weights and all; what is a module stays as it is.
 
     Raises:
@@ -177,18 +177,18 @@ def as_module(source: bytes, limits: Limits = WITH_WEIGHTS) -> bytes:
     if not is_onnx(source):
         return source
     with on_disk(source) as path, TemporaryDirectory() as folder:
-        reply = ask_of_file(path, limits, {"folder": folder}, ONNX_CHILD)
+        reply = ask_of_file(path, WITH_WEIGHTS, {"folder": folder}, ONNX_CHILD)
         return b"".join((Path(folder) / str(i)).read_bytes() for i in range(reply["pieces"]))
 
 
-def read_program(module: bytes, limits: Limits = WITH_WEIGHTS) -> Program:
+def read_program(module: bytes) -> Program:
     """A module with one function as something to run, weights and all; errors as `read_module`.
 
     Raises:
         ModuleError: besides, its arguments, results or weights are none that can be run here.
     """
     with on_disk(module) as path:
-        reply = ask_of_file(path, limits, {"pieces": str(path.parent)})
+        reply = ask_of_file(path, WITH_WEIGHTS, {"pieces": str(path.parent)})
         if "refused" in reply:
             raise ModuleError(f"the module cannot be run here: {one_line(reply['refused'])}")
         outline = from_json(Outline, reply)

@@ -45,7 +45,7 @@ def wishes(blocks: Blocks) -> dict[str, Any]:
     return {"channels": blocks.channels, "rows": blocks.rows, "of_ops": of_ops}
 
 
-def prove_packs(plan: PackPlan, *, seed: int = 0, limits: Limits = USUAL_LIMITS) -> Proof:
+def prove_packs(plan: PackPlan, *, limits: Limits = USUAL_LIMITS) -> Proof:
     """Run a packed module beside the module as it was, on random inputs and random weights.
 
     What a float may differ by follows from perturbing each rounding of the module, as for any
@@ -54,19 +54,19 @@ def prove_packs(plan: PackPlan, *, seed: int = 0, limits: Limits = USUAL_LIMITS)
     Raises:
         LimitError: a limit cannot be one.
     """
-    request = {**run_request(plan, seed), **vars(limits)}
+    request = {**run_request(plan), **vars(limits)}
     proof = Proof.of(run_child(request, PROVE), mlir=mlir_version(), script=plan.script)
     return replace(proof, script=annotated(plan.script, proof))
 
 
-def run_request(plan: PackPlan, seed: int = 0) -> dict[str, Any]:
+def run_request(plan: PackPlan) -> dict[str, Any]:
     """What the child of a proof needs to know of a plan."""
     return {
         "payload": plan.payload,
         "script": plan.script,
         "depths": list(plan.depths),
         "work": plan.work,
-        "seed": seed,
+        "seed": 0,
     }
 
 
@@ -96,7 +96,7 @@ class ProvenLayer:
 
 
 def prove_layers(
-    layers: Iterable[Layer], target: Target, *, seed: int = 0, limits: Limits = USUAL_LIMITS
+    layers: Iterable[Layer], target: Target, *, limits: Limits = USUAL_LIMITS
 ) -> Iterator[ProvenLayer]:
     """Emit and prove the script of each layer; a proof's script has its header filled in.
 
@@ -106,7 +106,7 @@ def prove_layers(
     for layer in layers:
         tile = tile_of(layer.shape, target)
         script = _headed(emit_layer(layer, tile), layer, tile)
-        proof = verify(script, payload=layer.payload, seed=seed, **vars(limits)).proof
+        proof = verify(script, payload=layer.payload, **vars(limits)).proof
         if proof.ok and proof.time_us:
             proof = replace(proof, gflops=layer.shape.flops / proof.time_us / 1e3)
         yield ProvenLayer(layer, tile, replace(proof, script=annotated(script, proof)))

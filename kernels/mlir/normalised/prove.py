@@ -167,7 +167,7 @@ def with_op(lone: LoneOp, script: str) -> str:
     return with_function(function, script)
 
 
-def transform_lone(lone: LoneOp, schedule: Schedule, limits: Limits = USUAL_LIMITS) -> str:
+def transform_lone(lone: LoneOp, schedule: Schedule) -> str:
     """The module that an op's script makes of its payload; errors as of `prove_lone`.
 
     Raises:
@@ -175,7 +175,7 @@ def transform_lone(lone: LoneOp, schedule: Schedule, limits: Limits = USUAL_LIMI
     """
     normal = normal_form(lone, schedule)
     script = emit_normalised(normal, schedule)
-    found = _asked(lone, normal, script, limits, seed=0, apply_only=True)
+    found = _asked(lone, normal, script, USUAL_LIMITS, seed=0, apply_only=True)
     if found.failure:
         raise ProofError(f"{lone.found.where}: {found.failure}: {found.message}")
     return found.transformed
