@@ -37,10 +37,6 @@ from tilewise.search.space.points import Point, TilePoint
 from tilewise.search.space.space import Space
 from tilewise.search.space.workload import Workload
 
-SHUFFLES_PER_CYCLE = 2
-MISSED_AT_BEGIN = 2  # lines of a row that no prefetcher foresees
-JOINS_ALONE = 3  # instructions that join another row to a single vector of words
-
 _unhidden = itemgetter(*map(AMOUNTS.index, UNHIDDEN))
 _reads = itemgetter(*map(AMOUNTS.index, READS))
 
@@ -134,12 +130,10 @@ def _split_amounts(workload: Workload, shape: TilePoint, unroll: int) -> dict[st
 
 
 def _swept_amounts(workload: Workload, shape: TilePoint) -> dict[str, float]:
-    """The amounts of a swept tile: for every chunk C is visited once, and B for each tile of rows.
+    """The amounts of a swept tile: for every k-block C is visited once, B for each tile of rows.
 
     A visit of B loads its rows and joins them to words, and loads A's words for every vector of the
     tile's width. Words of whole vectors are joined once, stored, and loaded for each tile.
-    Prefetchers follow a row to its end, and miss where the next begins; of streams that a chunk has
-    one row each of, the next begins where the last one ended.
     """
     out, deep = dict.fromkeys(AMOUNTS, 0.0), workload.swept_arithmetic.depth
     vectors, chunks = ceil(workload.cols / workload.lanes), ceil(workload.depth / shape.depth)
@@ -151,10 +145,8 @@ def _swept_amounts(workload: Workload, shape: TilePoint) -> dict[str, float]:
     loads = visits * shape.depth + tiles * shape.rows * words / shape.vectors
     if is_shared:
         loads += (1 + tiles) * words
-    joins = visits * words * (deep - 1) * (1 if in_whole_vectors else JOINS_ALONE)
-    visit = rows * (words / FMA_UNITS + 1) + loads / LOADS_PER_CYCLE + joins / SHUFFLES_PER_CYCLE
+    loads += visits * words * (deep - 1)  # joins, as many of which begin in a cycle
+    visit = rows * (words / FMA_UNITS + 1) + loads / LOADS_PER_CYCLE
     out["multiply_adds"] = chunks * vectors * visit
     out["calls"] = float(chunks)
-    if shape.depth > shape.streams and workload.has_far_b:
-        out["b_rows_from_l3"] = float(visits * workload.depth * MISSED_AT_BEGIN)
     return out

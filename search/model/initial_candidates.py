@@ -12,7 +12,7 @@ from math import gcd
 from tilewise.kernels.nest import Role
 from tilewise.kernels.steps.tile import equal_block
 from tilewise.search.model.traffic import L2_WAYS, OWN_SHARE, PAGE_BYTES
-from tilewise.search.space.algorithms import ALGORITHM, DIRECT, WANTED
+from tilewise.search.space.parameters import completed
 from tilewise.search.space.points import WHOLE, Point, TilePoint
 from tilewise.search.space.space import Space
 from tilewise.search.space.tiles import (
@@ -27,19 +27,28 @@ from tilewise.search.space.tiles import (
     split_tiles,
 )
 
-MAX_SPLIT_POINTS = 8  # points of split tiles that are proposed
-MAX_SWEPT_POINTS = 7  # of swept ones that hold all rows
-FETCHED_AT, FETCHED = 2, 2  # place among these of those with prefetches, and how many
-MAX_SHARED_POINTS = 4  # of swept ones that share joined words
+MAX_OF_KIND = 8  # points of one kind of tile that are proposed
+FETCHED = 2  # of swept ones, as many of which are ahead of those with prefetches
 SWEPT_AT_ONCE = 8  # rows of a result up to which registers hold all, for a wide tile
 WIDENED_AT_ONCE = 4  # and up to which a sweep widens B as fast as a pack that many rows share
 LONG_STREAM = 32  # vectors of a row, from where caches deliver one row at a time best
-SHORT_ROWS = 1024  # elements of rows of which a tile reads several
 JOINED_ROWS, JOINED_VECTORS = 4, 4  # a line of i8, and two of bf16
-JOINED_COLS, JOINED_DEPTHS = 256, (64, 96)
+JOINED_COLS = 256
 STREAMED_VECTORS = (1, 2)  # of tiles of all rows, beside panels that were packed ahead
 LINES_VECTORS = (2, 3)  # of tiles of a line of a small image, beside such panels
-LINES_DEPTH, LINES_UNROLL = 256, 2
+LINES_UNROLL = 2
+
+LEAST_SUMS, LEAST_ROWS, MOST_ROWS = 24, 6, 9  # of tiles that load little for what they multiply
+COLS = 128  # of a block of a B that is fetched ahead: two panels or three; of few rows, one
+DEEP, SHALLOW = 512, 256  # k-blocks in place; of fewer rows B is packed
+UNROLL = 4
+NEAR_POINTS = 2
+WIDEST = 1.5  # times what a block of columns should have
+
+
+def plain_point(space: Space) -> Point:
+    """Return the point of first values, with nothing cut but into the threads' parts."""
+    return completed(space.parameters, {}) | division(space)
 
 
 def split_points(space: Space) -> Iterator[Point]:
@@ -54,9 +63,7 @@ def split_points(space: Space) -> Iterator[Point]:
     def rank(tile: TilePoint) -> tuple[bool, int]:
         return fits(tile, registers) == is_long, -tile.rows * tile.vectors
 
-    base: Point = {p.name: p.values[0] for p in space.parameters}
-    base |= dict.fromkeys(("depth", "cols", "rows"), WHOLE)
-    base |= division(space)
+    base = plain_point(space)
     if reads_in_place(workload):
         yield from _points_in_place(space, base)
         return
@@ -74,8 +81,9 @@ def _points_in_place(space: Space, base: Point) -> Iterator[Point]:
         computed = -(-rows // tile.rows) * -(-cols // tile.vectors)
         return computed * (tile.rows * tile.vectors + tile.rows + tile.vectors)
 
-    depth = space.nearest_size("depth", SHORT_ROWS)  # of rows that stay in the first cache
-    for tile in sorted(split_tiles(space.workload), key=slots)[: MAX_SPLIT_POINTS // 2]:
+    short = PAGE_BYTES // space.problem.element.bytes  # elements of rows that stay in L1
+    depth = space.nearest_size("depth", short)
+    for tile in sorted(split_tiles(space.workload), key=slots)[: MAX_OF_KIND // 2]:
         unroll = 2 if 2 in space.values("unroll") else 1
         for chunk in dict.fromkeys((WHOLE, depth)):
             yield base | {"tile": tile, "unroll": unroll, "depth": chunk}
@@ -94,17 +102,12 @@ def streamed_points(space: Space) -> list[Point]:
     rows = workload.rows
     if not streams or (workload.nest.image and rows > MAX_TILE_ROWS):
         return []
-    base: Point = {p.name: p.values[0] for p in space.parameters}
-    base |= {
-        name: WHOLE for name in ("depth", "cols", "rows", "image_rows", WANTED) if name in base
-    }
-    base |= division(space) | {"prefetch": True, "pack_b": True}
+    base = plain_point(space) | {"prefetch": True, "pack_b": True}
     if not workload.nest.image:
         vectors, base = STREAMED_VECTORS, base | {"pack_a": True}
     else:
         vectors = LINES_VECTORS
-        base |= {"depth": space.nearest_size("depth", LINES_DEPTH), "unroll": LINES_UNROLL}
-        base |= {ALGORITHM: DIRECT} if ALGORITHM in base else {}
+        base |= {"depth": space.nearest_size("depth", SHALLOW), "unroll": LINES_UNROLL}
     tiles = [TilePoint(rows, width) for width in vectors]
     return [base | {"tile": tile} for tile in tiles if tile in space.values("tile")]
 
@@ -121,19 +124,16 @@ def joined_points(space: Space) -> list[Point]:
     rows = min(JOINED_ROWS, workload.rows)
     tile = TilePoint(rows, JOINED_VECTORS)
     tiles = -(-workload.rows // rows)
-    base: Point = {p.name: p.values[0] for p in space.parameters} | {"rows": WHOLE}
-    base |= division(space) | {"prefetch": True, "pack_a": True, "pack_b": True, "tile": tile}
+    base = plain_point(space) | {"prefetch": True, "pack_a": True, "pack_b": True, "tile": tile}
     base |= {"cols": space.nearest_size("cols", JOINED_COLS)}
     base |= {"unroll": max(u for u in space.values("unroll") if int(u) <= tiles)}
-    depths = dict.fromkeys(space.nearest_size("depth", depth) for depth in JOINED_DEPTHS)
-    return [base | {"depth": depth} for depth in depths if tile in space.values("tile")]
+    shortest = space.values("depth")[:2]
+    return [base | {"depth": depth} for depth in shortest if tile in space.values("tile")]
 
 
 def swept_points(space: Space) -> list[Point]:
     """Points of swept tiles, one for each; none where no tile is swept."""
-    base: Point = {p.name: p.values[0] for p in space.parameters}
-    base |= dict.fromkeys(("depth", "cols", "rows"), WHOLE)
-    base |= division(space)
+    base = plain_point(space)
     return [base | {"tile": tile} for tile in space.values("tile") if tile.kind == "sweep"]
 
 
@@ -173,7 +173,7 @@ def sharing_words(space: Space, swept: Sequence[Point]) -> list[Point]:
         | ({"prefetch": True} if fetches else {})
         for (_, (tall, wide)), (_, (depth, fetches)) in chosen
     ]
-    return [p for p in points if p["tile"] in space.values("tile")][:MAX_SHARED_POINTS]
+    return [p for p in points if p["tile"] in space.values("tile")][:MAX_OF_KIND]
 
 
 def at_once(space: Space, swept: Sequence[Point]) -> list[Point]:
@@ -203,8 +203,8 @@ def at_once(space: Space, swept: Sequence[Point]) -> list[Point]:
     whole = sorted((p for p in swept if p["tile"].rows == rows), key=rank)
     if stored.stride > PAGE_BYTES and True in space.values("prefetch"):
         fetched = [point | {"prefetch": True} for point in _by_depth(whole)[:FETCHED]]
-        whole[FETCHED_AT:FETCHED_AT] = fetched
-    return whole[:MAX_SWEPT_POINTS]
+        whole[FETCHED:FETCHED] = fetched
+    return whole[:MAX_OF_KIND]
 
 
 def _by_depth(swept: Sequence[Point]) -> list[Point]:
@@ -233,17 +233,6 @@ def division(space: Space) -> Point:
     return {"parallel": f"{max(rows, key=nest.extent)}={threads}"}
 
 
-LEAST_SUMS, LEAST_ROWS, MOST_ROWS = 24, 6, 9  # of tiles that load little for what they multiply
-LEAST_RESULT_ROWS = 9  # fewer are swept
-COLS, COLS_OF_FEW_ROWS, FEW_ROWS = 128, 64, 64  # of a block: two panels or three, or one
-DEEP, SHALLOW = 512, 256  # chunks in place; of fewer rows B is packed
-DEEP_FROM = 1536  # a reduction that is cut to deep chunks
-PACKED = 0.5  # of L2, that a packed block takes
-UNROLL = 4
-NEAR_POINTS = 2
-WIDEST = 1.5  # times what a block of columns should have
-
-
 def fetched_points(space: Space) -> Iterator[Point]:
     """Points that read B in place, or fetch it, the likely ones first; none where L3 is near.
 
@@ -252,24 +241,23 @@ def fetched_points(space: Space) -> Iterator[Point]:
     """
     workload, problem = space.workload, space.problem
     is_able = space.target.core.far_l3 is not None and False in space.values("pack_b")
-    if not is_able or workload.nest.image or workload.rows < LEAST_RESULT_ROWS:
+    if not is_able or workload.nest.image or workload.rows <= SWEPT_AT_ONCE:
         return
     if problem.has_transposed_b or workload.b.is_constant:
         return
-    base: Point = {p.name: p.values[0] for p in space.parameters}
-    base |= dict.fromkeys(("depth", "cols", "rows"), WHOLE) | division(space) | {"outer": "rows"}
+    base = plain_point(space) | {"outer": "rows"}
     base |= {"unroll": UNROLL} if UNROLL in space.values("unroll") else {}
     deepest = rows_in_l2(space) // 2  # this block, and the next
     if not workload.has_far_b:
         if workload.depth <= rows_in_l2(space):
             yield from (base | {"tile": tile} for tile in _tiles(space)[:NEAR_POINTS])
         return
-    cols = COLS_OF_FEW_ROWS if workload.rows <= FEW_ROWS else COLS
+    cols = COLS if workload.rows > COLS // 2 else COLS // 2
     base |= {"cols": space.nearest_size("cols", cols), "chunks": "outer", "prefetch": True}
-    wide = int(PACKED * space.target.l2_bytes) // (DEEP * problem.element.bytes)
+    wide = space.target.l2_bytes // 2 // (DEEP * problem.element.bytes)
     packed = base | {"pack_b": True, "depth": space.nearest_size("depth", DEEP)}
     packed |= {"cols": space.nearest_size("cols", wide)}
-    wanted = DEEP if workload.depth >= DEEP_FROM else (DEEP + SHALLOW) // 2
+    wanted = DEEP if workload.depth >= 3 * DEEP else (DEEP + SHALLOW) // 2
     depths = dict.fromkeys(
         space.nearest_size("depth", min(depth, deepest)) for depth in (wanted, SHALLOW)
     )

@@ -9,34 +9,32 @@ model in one respect then costs one trial.
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, zip_longest
-from math import log
+from math import inf, log
 
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import Target
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.initial_candidates import (
-    MAX_SPLIT_POINTS,
+    MAX_OF_KIND,
     at_once,
-    division,
     fetched_points,
     joined_points,
+    plain_point,
     sharing_words,
     split_points,
     streamed_points,
     swept_points,
 )
-from tilewise.search.space.algorithms import ALGORITHM, DIRECT, EFFECTIVE, WANTED, algorithm_of
+from tilewise.search.space.algorithms import ALGORITHM, DIRECT, EFFECTIVE, algorithm_of
 from tilewise.search.space.parameters import Parameter, RegisterTile, Size
-from tilewise.search.space.points import WHOLE, Point, Value
+from tilewise.search.space.points import Point, Value
 from tilewise.search.space.schedules import schedule_of
 from tilewise.search.space.space import Space
 from tilewise.search.space.tiles import reads_in_place
 
 DESCENTS = 10  # plain points that a descent starts from
 LEAST_DESCENTS = 2  # from points of each algorithm
-MAX_RIVAL_POINTS = 3  # of other swept ones, whose rivals pack B
-MAX_SWEEPS = 3  # of a descent over all parameters
 EXAMINED_RATIO = 4  # legal points that are looked at, for each that is wanted
 DIVERSE_PROPOSALS = 4  # the first so many differ in tile or packs
 HOPELESS = 1.5  # times as long, by the model, as the direct method
@@ -103,8 +101,8 @@ def ranked(model: Model, algorithms: Sequence[str] = (DIRECT,)) -> Iterator[Poin
     """Points of split, streamed and swept tiles, if any; then what the descents met, by time.
 
     Where split tiles compete with packing, both come in turn. So do swept tiles that share words
-    and those of all rows, else small blocks. Other swept tiles of some rows at a time come behind
-    the best that the descents met, which packs B or not. Points whose B is fetched ahead come
+    and those of all rows, else small blocks. The best of other swept tiles comes behind the best
+    that the descents met, which packs B or not. Points whose B is fetched ahead come
     before what the descents met.
 
     Args:
@@ -112,7 +110,7 @@ def ranked(model: Model, algorithms: Sequence[str] = (DIRECT,)) -> Iterator[Poin
         algorithms: that points may have; a space without the choice has the direct one.
     """
     space, met = model.space, _descended(model, algorithms)
-    split = islice(split_points(space), MAX_SPLIT_POINTS)
+    split = islice(split_points(space), MAX_OF_KIND)
     if reads_in_place(space.workload):
         yield from in_turn(met, split)
         return
@@ -126,7 +124,8 @@ def ranked(model: Model, algorithms: Sequence[str] = (DIRECT,)) -> Iterator[Poin
         yield from fetched_points(space)
     rivals = [point for point in swept if point not in (*whole, *shared)]
     yield from islice(met, 1)
-    yield from sorted(rivals, key=model.log_time)[:MAX_RIVAL_POINTS]
+    if rivals:
+        yield min(rivals, key=model.log_time)
     yield from met
 
 
@@ -168,13 +167,12 @@ def _descend(space: Space, point: Point, cost: Callable[[Point], float]) -> None
     moving = [p for p in space.parameters if p.name not in fixed]
     if algorithm_of(point):
         moving = [p for p in moving if p.name in EFFECTIVE]
-    for _ in range(MAX_SWEEPS):
+    before = inf
+    while cost(point) < before:
         before = cost(point)
         for parameter in moving:
             near = [point | {parameter.name: value} for value in _tried_values(parameter)]
             point = min(near, key=lambda p: round(cost(p) / LOG_TIME_TIE))
-        if cost(point) >= before:
-            break
 
 
 def _tried_values(parameter: Parameter) -> tuple[Value, ...]:
@@ -189,10 +187,7 @@ def _tried_values(parameter: Parameter) -> tuple[Value, ...]:
 def _starts(model: Model, algorithms: Sequence[str]) -> list[Point]:
     """For each register tile a plain point, nothing cut, B packed or not; likely ones first."""
     space = model.space
-    base: Point = {p.name: p.values[0] for p in space.parameters}
-    uncut = ("depth", "cols", "rows", "image_rows", WANTED)
-    base |= {name: WHOLE for name in uncut if name in base}
-    base |= division(space)
+    base = plain_point(space)
     choices: list[Point] = [{}]
     if ALGORITHM in base:
         choices = [{ALGORITHM: name} for name in algorithms]

@@ -20,9 +20,6 @@ from tilewise.search.space.schedules import schedule_of
 from tilewise.search.space.space import Space
 from tilewise.search.space.workload_parameters import jammed_lines
 
-STORES_PER_CYCLE = 1
-HELD = 1  # registers beside sums and filter
-
 
 class _Tile(NamedTuple):
     """A register tile, in vectors and outputs.
@@ -50,11 +47,11 @@ def window_amounts(space: Space, point: Point) -> dict[str, float]:
     tile, out = _tile(space, point), dict.fromkeys(AMOUNTS, 0.0)
     tiles = _tiles(space, tile)
     taps = space.workload.nest.taps * space.workload.depth
-    is_held = taps * tile.vectors + tile.sums + HELD <= target.vector_registers
+    is_held = taps * tile.vectors + tile.sums + 1 <= target.vector_registers
     walks_pixels = problem.has_channels_first or point["outer"] == "cols"
     loads = tile.reads + (0 if is_held and walks_pixels else taps * tile.vectors)
     slots = tile.sums * taps * (2 if space.workload.adds_apart else 1) / FMA_UNITS
-    busy = max(slots, loads / LOADS_PER_CYCLE, tile.sums / STORES_PER_CYCLE)
+    busy = max(slots, loads / LOADS_PER_CYCLE, tile.sums)
     out["multiply_adds"] = tiles * busy
     out["loads"] = tiles * loads / LOADS_PER_CYCLE
     out["few_chains"] = tiles * taps * max(0, FMA_UNITS * FMA_LATENCY - tile.sums) / FMA_UNITS

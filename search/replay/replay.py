@@ -30,8 +30,6 @@ from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
 from tilewise.search.timing.samples import summarise
 
-SLOWER = 1.25  # a search stops timing what is so many times slower than the best
-
 
 @dataclass(frozen=True)
 class RecordedSpace(Space):

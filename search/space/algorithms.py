@@ -28,8 +28,8 @@ but in a tile of all groups of rows (`FEW_ROWS`); two gain 27% of 512x4096x4096 
 and nothing beside one of 128x768x3072.
 """
 
-LEAST_OF_VARIABLE: dict[int, Sizes] = {1: (1024, 2048, 2048), 2: (1024, 2048, 2048)}
-"""The same where B is added up in every run: both gain 6% of 2048^3."""
+LEAST_OF_VARIABLE: Sizes = (1024, 2048, 2048)
+"""The same of both where B is added up in every run: they gain 6% of 2048^3."""
 
 CHEAP_VARIABLE: Sizes = (1024, 1024, 1024)
 """From where one level is offered then by cores whose transforms are cheap.
@@ -60,7 +60,8 @@ def levels_of(workload: Workload) -> tuple[int, ...]:
 def _least(workload: Workload) -> dict[int, Sizes]:
     core = workload.target.core
     if not workload.problem.has_constant_weights:
-        return LEAST_OF_VARIABLE | ({1: CHEAP_VARIABLE} if core.transforms.are_cheap else {})
+        one = CHEAP_VARIABLE if core.transforms.are_cheap else LEAST_OF_VARIABLE
+        return {1: one, 2: LEAST_OF_VARIABLE}
     if core.far_l3 is None:
         return LEAST
     _, cols, depth = LEAST[1]
@@ -87,22 +88,19 @@ taps costs more than it saves from 8 channels down.
 LEAST_CHANNELS_OF_STRIDED = {(3, 3): {2: 16, 3: 16}, (5, 5): {2: 16}}
 """The same of filters of stride 2, whose transforms round less than direct sums at any depth."""
 
-RESULT_OF_L2 = 0.5
-"""Of the second cache, a result beyond which its lines may be written past the caches.
-
-On Emerald Rapids, with 2 MiB, 5x80x100x128 (20 MB) wins 10 to 15% by it, 28x28x512 (1.6 MB) 5%,
-56x56x128 (1.6 MB) 0 to 3%, and 28x28x256 (0.8 MB) loses 1% or wins 2%.
-"""
-
 
 def has_far_result(workload: Workload) -> bool:
-    """Whether the transforms write whole lines of a result too large for its share of L2."""
+    """Whether the transforms write whole lines of a far result, which may go past the caches.
+
+    On Emerald Rapids, with 2 MiB, 5x80x100x128 (20 MB) wins 10 to 15% by it, 28x28x512 (1.6 MB) 5%,
+    56x56x128 (1.6 MB) 0 to 3%, and 28x28x256 (0.8 MB) loses 1% or wins 2%.
+    """
     problem = workload.problem
     if not outputs_of(workload) or problem.has_channels_first or problem.accumulates:
         return False
     shape, size = problem.operand_shapes["C"], problem.element.bytes
     has_lines = workload.lanes * size == LINE_BYTES and shape[-1] % workload.lanes == 0
-    return has_lines and prod(shape) * size > RESULT_OF_L2 * workload.target.l2_bytes
+    return has_lines and workload.is_far(prod(shape) * size)
 
 
 def outputs_of(workload: Workload) -> tuple[int, ...]:

@@ -21,11 +21,9 @@ MAX_TILE_VECTORS = 6
 
 SPLIT_TILE_SIZES = (1, 2, 4, 8, 16)  # rows or columns of C
 SPLIT_TILE_VECTORS = (1, 2, 4, 8)  # accumulators of each element of C
-SMALL_EXTENT = 8  # rows or columns up to which one tile may cover them all
 SWEPT_DEPTHS = (4, 8, 16, 32)  # rows of B side by side
 DEEPEST_SWEPT = 64  # and where several tiles share joined words, whose sums are visited less then
 INTERLEAVED = (4, 8)  # streams, each of which has one of the rows side by side
-SHARED_SUMS = 0.5  # of the registers, where tiles share joined words: the others have words
 SWEPT_GROUPS = (1, 2)  # cache lines of each row that are read at once, if registers hold them
 MAX_SWEPT_ROWS = 32  # of the result
 MAX_SWEPT_AHEAD = 8  # of one whose B could be packed ahead
@@ -170,7 +168,7 @@ def may_share_words(workload: Workload, width: int) -> bool:
 
 def rows_sharing(workload: Workload, width: int) -> int:
     """Rows of a tile that has as many sums as fit beside the words, and no more than there are."""
-    sums = int(SHARED_SUMS * workload.target.vector_registers)
+    sums = workload.target.vector_registers // 2  # the others have words
     return min(max(1, sums // width), workload.rows)
 
 
@@ -217,6 +215,5 @@ def is_thin(workload: Workload) -> bool:
 
 
 def _sizes(extent: int) -> list[int]:
-    """Powers of two up to the extent, and a small extent itself."""
-    own = {extent} if extent <= SMALL_EXTENT else set()
-    return sorted({size for size in SPLIT_TILE_SIZES if size <= extent} | own)
+    """Return powers of two up to the extent, and an extent that is less than the largest."""
+    return sorted({min(size, extent) for size in SPLIT_TILE_SIZES})

@@ -74,7 +74,11 @@ class Workload:
     @cached_property
     def has_far_b(self) -> bool:
         """Whether B comes from farther away than L2."""
-        return 2 * self.stored["B"].total > self.target.l2_bytes
+        return self.is_far(self.stored["B"].total)
+
+    def is_far(self, size: int) -> bool:
+        """Whether so many bytes do not stay in L2 beside the other operands."""
+        return 2 * size > self.target.l2_bytes
 
     @cached_property
     def has_blocks_ahead(self) -> bool:
