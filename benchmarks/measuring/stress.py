@@ -71,7 +71,7 @@ def report(problem: Problem, trials: int) -> Iterator[str]:
     with Runner(problem, detect().canonical) as runner:
         reply = runner.finals(steps, ROUNDS, peers=False, placements=PLACEMENTS)
     rounds = rounds_of(reply)
-    times = [median(rounds.calm(index).values()) for index in range(len(steps))]
+    times = [median(rounds.undisturbed_times(index).values()) for index in range(len(steps))]
     standing = rounds.standings
     for (name, result), seconds, at in zip(found.items(), times, standing, strict=True):
         assert result.best is not None

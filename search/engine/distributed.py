@@ -26,7 +26,7 @@ LATE_S, LATE_TIMES = 15.0, 10  # as long as so many trials, a candidate is late
 
 
 @dataclass
-class Together:
+class SearchLeader:
     """What the leader of a search does about its helpers; a context manager.
 
     Attributes:
@@ -44,7 +44,7 @@ class Together:
     _looked_s: float = field(default=float("-inf"), init=False)
     _took_s: list[float] = field(default_factory=list, init=False)
 
-    def __enter__(self) -> "Together":
+    def __enter__(self) -> "SearchLeader":
         self._thread = ThreadPoolExecutor(1, "helpers")
         return self
 
@@ -116,7 +116,7 @@ class Together:
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.5
 
 
-def help_out(
+def run_worker(
     problem: Problem,
     target: Target,
     request: TuneRequest,

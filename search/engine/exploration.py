@@ -19,7 +19,7 @@ from tilewise.search.runner.protocol import CandidateFailureError, TrialReply
 from tilewise.search.space.points import Point
 from tilewise.search.store import TrialStore
 from tilewise.search.timing.samples import summarise
-from tilewise.search.timing.speed_factor import STEADY, WORTH, is_near, is_usual, quietest
+from tilewise.search.timing.speed_factor import STEADY, WORTH, is_near, is_usual, undisturbed_factor
 
 
 def attempt(ask: Callable[[], TrialReply], candidate: Candidate, flops: int) -> TrialRecord:
@@ -113,7 +113,7 @@ class Exploration:
         )
         for trial in stored:
             self._take_in(trial)
-        self._rescale(quietest(self.paces))
+        self._rescale(undisturbed_factor(self.paces))
         if self.best is not None:  # the luckiest is no control, but the first that is about as fast
             near = time_us(self.best) / WORTH
             timed = (trial for trial in self.trials if trial.state == "timed")
@@ -206,7 +206,7 @@ class Exploration:
         if tried.control is not None and trial.pace is None and trial.state == "timed":
             self.control = None  # it does not run any more; the next to be the best replaces it
         self._study.tell(proposal, rescaled(trial, 1 / self._scale))  # as those that it knows
-        self._rescale(quietest(self.paces))
+        self._rescale(undisturbed_factor(self.paces))
         return self.trials[-1]
 
     @property

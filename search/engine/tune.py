@@ -12,9 +12,9 @@ from tilewise.kernels.problem import Problem
 from tilewise.kernels.system.files import require_cache_dir
 from tilewise.kernels.target.model import Target
 from tilewise.search.budget import Budget
-from tilewise.search.engine.distributed import Together
+from tilewise.search.engine.distributed import SearchLeader
 from tilewise.search.engine.exploration import Exploration
-from tilewise.search.final_benchmark.benchmark import Finals
+from tilewise.search.final_benchmark.benchmark import FinalBenchmark
 from tilewise.search.helpers import Helpers
 from tilewise.search.model.analytical import Model, TimeModel
 from tilewise.search.model.levels import LevelModel, level_starts
@@ -105,12 +105,13 @@ def tune(
     budget = Budget(request, time.monotonic(), evicting_s=cold_s)
     search = _begun(beginning(problem, target, store), request, store, sampler)
     with make_runner(problem, target.canonical, request) as runner:
-        with Together(search, runner, helpers, on_trial) if helpers else nullcontext() as others:
-            complete = _explore(search, runner, budget, on_trial, should_stop, others)
+        leading = SearchLeader(search, runner, helpers, on_trial) if helpers else nullcontext()
+        with leading as leader:
+            complete = _explore(search, runner, budget, on_trial, should_stop, leader)
         runner.settle()
         if before_finals and search.best:
             before_finals(search.ranking(), budget.finals_begin)
-        finals = Finals(
+        finals = FinalBenchmark(
             problem,
             request.peers or target.kind == "iree",  # whose own modes tell a spec's gain
             runner,
@@ -139,7 +140,7 @@ def _explore(
     budget: Budget,
     on_trial: OnTrial | None,
     should_stop: Callable[[], bool] | None,
-    together: Together | None,
+    leader: SearchLeader | None,
 ) -> bool:
     """Try candidates until the budget is spent; False where seconds or a caller ended it early.
 
@@ -158,15 +159,15 @@ def _explore(
             if is_over():
                 return False
             begun = time.monotonic()
-            trial = search.run(runner, proposal, together.meanwhile() if together else None)
+            trial = search.run(runner, proposal, leader.meanwhile() if leader else None)
             took_s = time.monotonic() - begun
             budget.took(took_s)
             budget.start_s = runner.start_s
             if on_trial:
                 on_trial(trial, search.best)
-            if together:
-                together.took(took_s)
-        if not (together and together.is_under_way()):
+            if leader:
+                leader.took(took_s)
+        if not (leader and leader.is_under_way()):
             return True
         if is_over():
             return False

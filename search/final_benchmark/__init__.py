@@ -1,4 +1,4 @@
 """The best few timed again, and what is quoted of them.
 
-Face: `Finals`, `Rounds`, `rounds_of`.
+Face: `FinalBenchmark`, `Rounds`, `rounds_of`.
 """

@@ -20,11 +20,11 @@ from tilewise.kernels.problem import Problem
 from tilewise.search.budget import Budget
 from tilewise.search.final_benchmark.rounds import (
     PLACEMENT_ROUNDS,
-    QUIETEST,
+    UNDISTURBED_SHARE,
     ByRound,
     Rounds,
     by_round,
-    over_quiet,
+    over_undisturbed,
     rounds_of,
 )
 from tilewise.search.progress import OnPhase, Phase
@@ -125,14 +125,14 @@ class RoundsPlan:
 
 
 PROCESSES = 2  # that time the finalists, unless there is no time for the second
-QUIETER = 0.1  # of the logarithm of a pace: by so much the search has met quieter times
+LESS_DISTURBED = 0.1  # of a pace's logarithm: by so much the trials were less disturbed
 WAITING = 4  # further processes, at most, that wait for such times
 ENOUGH_PACES = 10  # to tell what the search has seen
 AFRESH = 10 * PLACEMENT_ROUNDS  # from where the rounds of a fresh process are counted
 
 
 @dataclass
-class Finals:
+class FinalBenchmark:
     """The finals of one search.
 
     Attributes:
@@ -149,7 +149,7 @@ class Finals:
         on_phase: told of each process that times the finalists.
         failure: the last one of a finalist; empty where none failed.
         scale: how many times longer than in their trials the finalists took, at the pace of the
-            quiet rounds; 1 where the trials met quieter times than the finals.
+            quiet rounds; 1 where the trials met less disturbed times than the finals.
     """
 
     problem: Problem
@@ -191,7 +191,7 @@ class Finals:
             self._timed = [by_round(timed) for timed in reply.finalists]
             self._peak, self._rejected = reply.peak_gflops, reply.rejected
             if afresh and self._time_afresh(finalists, rounds, 1):
-                self._wait_for_quiet(finalists, rounds)
+                self._wait_until_undisturbed(finalists, rounds)
             if not self._were_disturbed(finalists):
                 self.scale = exp(self._level(finalists, Rounds(tuple(self._timed))))
             return self._rank(finalists, reply)
@@ -247,8 +247,8 @@ class Finals:
         steps = [list(trial.schedule.to_json()) for trial in finalists]
         return self.runner.finals(steps, rounds, peers, placements, budget_s)
 
-    def _wait_for_quiet(self, finalists: list[TrialRecord], rounds: int) -> None:
-        """Further processes while there was no quiet one; not in a budget of seconds."""
+    def _wait_until_undisturbed(self, finalists: list[TrialRecord], rounds: int) -> None:
+        """Further processes while there was no undisturbed one; not in a budget of seconds."""
         for process in range(2, 2 + WAITING):
             is_over = self.budget.finals_left_s is not None or (
                 self.should_stop is not None and self.should_stop()
@@ -259,13 +259,13 @@ class Finals:
                 return
 
     def _were_disturbed(self, finalists: list[TrialRecord]) -> bool:
-        """Whether even the quiet rounds were slower than the search has seen the machine.
+        """Whether even the undisturbed rounds were slower than the search has seen the machine.
 
         Which of two finalists is the faster can depend on who else computes.
         """
         paces = sorted(self._paces(finalists, Rounds(tuple(self._timed))))
         is_known = len(paces) >= ENOUGH_PACES
-        return is_known and paces[int(QUIETEST * len(paces))] < -QUIETER
+        return is_known and paces[int(UNDISTURBED_SHARE * len(paces))] < -LESS_DISTURBED
 
     def _time_afresh(self, finalists: list[TrialRecord], rounds: int, process: int) -> bool:
         """Again in another process, the `process`-th; whether the rounds came to an end.
@@ -289,22 +289,22 @@ class Finals:
         flops = self.problem.flops
         rounds = Rounds(tuple(self._timed))
         own, peak = self._paces(finalists, rounds), self._peak
-        earlier = [pace for paces in self.earlier for pace in over_quiet(paces)]
+        earlier = [pace for paces in self.earlier for pace in over_undisturbed(paces)]
         order = sorted(range(len(finalists)), key=lambda i: rounds.standings[i])
         (schedule, measurement), *others = [
             (finalists[i].schedule, rounds.measurement(i, flops, own, earlier, peak)) for i in order
         ]
         others = others[: self.most - 1]
         winner = order[0]
-        calm = rounds.calm(winner)
+        times = rounds.undisturbed_times(winner)
         best = Best(
             schedule,
             measurement,
             peak,
             tuple(others),
             reply.scratch_bytes[winner],
-            samples=len(calm),
-            placements=len({at // PLACEMENT_ROUNDS for at in calm}),
+            samples=len(times),
+            placements=len({at // PLACEMENT_ROUNDS for at in times}),
             rejected=self._rejected,
             disturbed=rounds.disturbed,
             taken=sum(len(timed) for timed in self._timed),
@@ -314,20 +314,20 @@ class Finals:
             accuracy=reply.accuracy[winner] if reply.accuracy else {},
         )
         peers = {
-            name: summarise(list(rounds.in_quiet(by_round(timed)).values()), flops)
+            name: summarise(list(rounds.as_undisturbed(by_round(timed)).values()), flops)
             for name, timed in reply.peers.items()
         }
         return best, peers
 
     def _paces(self, finalists: list[TrialRecord], rounds: Rounds) -> list[float]:
-        """The paces of the search over that of the quiet rounds, as logarithms."""
+        """The paces of the search over that of the undisturbed rounds, as logarithms."""
         level = self._level(finalists, rounds)
         return [log(pace) - level for pace in self.paces]
 
     @staticmethod
     def _level(finalists: list[TrialRecord], rounds: Rounds) -> float:
-        """Return the pace of the quiet rounds by the finalists' trials, as a logarithm."""
+        """Return the pace of the undisturbed rounds by the finalists' trials, as a logarithm."""
         return median(
-            log(1e6 * median(rounds.calm(index).values()) / time_us(trial))
+            log(1e6 * median(rounds.undisturbed_times(index).values()) / time_us(trial))
             for index, trial in enumerate(finalists)
         )

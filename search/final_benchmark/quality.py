@@ -1,12 +1,11 @@
 """The quality of a result: the one rule of what counts as noisy, and of two results the better."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from tilewise.search.records import Measurement
 
 Quality = Literal["good", "noisy"]
-QUALITIES: tuple[Quality, ...] = get_args(Quality)
 WIDEST = 0.25
 """Width of the 95% interval over the speed from which a result is noisy.
 

@@ -5,7 +5,7 @@ are alike then say which of them met more of the good. Within a round all meet t
 what each took is split into a part of its own, by which they are ranked, and the level of the
 round, in a randomised block design (Box, Hunter and Hunter, Statistics for Experimenters, 2005,
 chapter 4). The levels also tell the good rounds from the bad: what is quoted is the median of
-the quiet ones, and how far levels reach from there goes into the interval.
+the undisturbed ones, and how far levels reach from there goes into the interval.
 """
 
 from collections import Counter
@@ -23,9 +23,9 @@ from tilewise.search.timing.samples import summarise
 
 PLACEMENT_ROUNDS = 500
 """More than are timed on a placement; its rounds are counted from a multiple of this."""
-QUIET = log(1.05)  # above the level of the quietest rounds
-QUIETEST = 0.1  # of all rounds: the level of so many is not luck
-ENOUGH_TO_RANK = 10  # quiet rounds; of fewer, all count
+UNDISTURBED = log(1.05)  # above the level of the least disturbed rounds
+UNDISTURBED_SHARE = 0.1  # of all rounds: the level of so many is not luck
+ENOUGH_TO_RANK = 10  # undisturbed rounds; of fewer, all count
 LEAST_GROUPS = 3
 LEAST_IN_GROUP = 3
 POLISHED = 6  # times, until neither part moves
@@ -78,41 +78,43 @@ class Rounds:
         return self._fit[1]
 
     @cached_property
-    def quiet(self) -> set[int]:
+    def undisturbed(self) -> set[int]:
         """The rounds whose level is near the least; all, where few are shared or one is alone."""
         if len(self.levels) < LEAST_SAMPLES or len(self.contenders) < 2:
             return set().union(*self.contenders)
         ordered = sorted(self.levels.values())
-        least = ordered[max(LEAST_SAMPLES, int(QUIETEST * len(ordered))) - 1]
-        return {at for at, level in self.levels.items() if level <= least + QUIET}
+        least = ordered[max(LEAST_SAMPLES, int(UNDISTURBED_SHARE * len(ordered))) - 1]
+        return {at for at, level in self.levels.items() if level <= least + UNDISTURBED}
 
     @property
     def disturbed(self) -> int:
-        """How many rounds were not quiet."""
-        return len(set(self.levels) - self.quiet)
+        """How many rounds were disturbed."""
+        return len(set(self.levels) - self.undisturbed)
 
     @cached_property
     def standings(self) -> list[float]:
         """For each contender, over rounds, the lower third of its log time over the round's level.
 
-        Of the quiet rounds, where there are enough; medians, where the contenders share few. What
-        disturbs a single sample only makes it longer: from process to process the lower third
+        Of the undisturbed rounds, where there are enough; medians, where the contenders share few.
+        What disturbs a single sample only makes it longer: from process to process the lower third
         differs less than the median does.
         """
         if len(self.levels) < LEAST_SAMPLES:
             return [log(median(one.values())) for one in self.contenders]
-        if len(self.quiet) < ENOUGH_TO_RANK:
+        if len(self.undisturbed) < ENOUGH_TO_RANK:
             return self._fit[0]
         return [
-            lower_third([one[at] - self.levels[at] for at in one if at in self.quiet] or [own])
+            lower_third(
+                [one[at] - self.levels[at] for at in one if at in self.undisturbed] or [own]
+            )
             for one, own in zip(self._logs, self._fit[0], strict=True)
         ]
 
-    def calm(self, index: int) -> ByRound:
-        """A contender's samples of quiet rounds; where it has none, the others at that level."""
+    def undisturbed_times(self, index: int) -> ByRound:
+        """Return a contender's samples of undisturbed rounds; without any, others at that level."""
         own = self.contenders[index]
-        calm = {at: taken for at, taken in own.items() if at in self.quiet}
-        return calm or self.in_quiet(own)
+        times = {at: taken for at, taken in own.items() if at in self.undisturbed}
+        return times or self.as_undisturbed(own)
 
     def measurement(
         self,
@@ -122,7 +124,7 @@ class Rounds:
         earlier: Sequence[float] = (),
         peak_gflops: float = inf,
     ) -> Measurement:
-        """Median speed in quiet rounds, and a 95% interval for the median of another process.
+        """Median speed in undisturbed rounds, and a 95% interval for the median of another process.
 
         Where buffers lie and when a process runs moves its median by more than the samples in
         it spread. So the medians of the placements are taken for draws of such medians, and
@@ -133,7 +135,7 @@ class Rounds:
         Args:
             index: of the contender.
             flops: of one run.
-            paces: logarithms of how much longer than in quiet rounds everything took, in the
+            paces: logarithms of how much longer than in undisturbed rounds everything took, in the
                 trials of the same search.
             earlier: the same of searches before it.
             peak_gflops: what no process can be faster than.
@@ -141,10 +143,10 @@ class Rounds:
         Raises:
             ValueError: there is no time at all.
         """
-        calm = self.calm(index)
-        found = summarise(list(calm.values()), flops)
-        middle = log(median(calm.values()))
-        low, high = (log(t) - middle for t in self._ends(calm))
+        times = self.undisturbed_times(index)
+        found = summarise(list(times.values()), flops)
+        middle = log(median(times.values()))
+        low, high = (log(t) - middle for t in self._ends(times))
         slow, fast = self._reach(paces, earlier)
         ends = middle - hypot(low, fast), middle + hypot(high, slow)
         most = max(found.interval[1], peak_gflops)
@@ -152,12 +154,12 @@ class Rounds:
         return Measurement(found.gflops, interval, found.time_us)
 
     @staticmethod
-    def _ends(calm: ByRound) -> tuple[float, float]:
+    def _ends(times: ByRound) -> tuple[float, float]:
         """Seconds at the ends of the interval while the pace stays."""
-        ordered = sorted(calm.values())
+        ordered = sorted(times.values())
         first, last = median_interval(len(ordered))
         groups: dict[int, list[float]] = {}
-        for at, taken in calm.items():
+        for at, taken in times.items():
             groups.setdefault(at // PLACEMENT_ROUNDS, []).append(log(taken))
         centres = [median(each) for each in groups.values() if len(each) >= LEAST_IN_GROUP]
         if len(centres) < LEAST_GROUPS:
@@ -167,7 +169,7 @@ class Rounds:
         return min(exp(middle - reach), ordered[first]), max(exp(middle + reach), ordered[last])
 
     def _reach(self, paces: Sequence[float], earlier: Sequence[float]) -> tuple[float, float]:
-        """How far above and below the quiet level paces went, as logarithms; not below 0.
+        """How far above and below the undisturbed level paces went, as logarithms; not below 0.
 
         Rounds and trials count each for themselves: there may be thousands of the ones beside
         the others. Where the machine has gone farther before than now, it is not known whether
@@ -175,7 +177,9 @@ class Rounds:
         """
         by_placement: dict[int, list[float]] = {}
         for at, level in self.levels.items():
-            by_placement.setdefault(at // PLACEMENT_ROUNDS, []).append(level - self._quiet_level)
+            by_placement.setdefault(at // PLACEMENT_ROUNDS, []).append(
+                level - self._undisturbed_level
+            )
         rounds = [pace for levels in by_placement.values() for pace in lasting(levels)]
         reaches = [_middle(shown) for shown in (rounds, paces) if shown]
         slow = max((high for _, high in reaches), default=0.0)
@@ -186,13 +190,13 @@ class Rounds:
         return slow + unseen, fast + unseen
 
     @cached_property
-    def _quiet_level(self) -> float:
-        return median(level for at, level in self.levels.items() if at in self.quiet)
+    def _undisturbed_level(self) -> float:
+        return median(level for at, level in self.levels.items() if at in self.undisturbed)
 
-    def in_quiet(self, other: ByRound) -> ByRound:
-        """What one who took part in some of the rounds would have taken in quiet ones."""
+    def as_undisturbed(self, other: ByRound) -> ByRound:
+        """What one who took part in some of the rounds would have taken in undisturbed ones."""
         told = {
-            at: taken * exp(self._quiet_level - self.levels[at])
+            at: taken * exp(self._undisturbed_level - self.levels[at])
             for at, taken in other.items()
             if at in self.levels
         }
@@ -227,10 +231,10 @@ def lower_third(values: Sequence[float]) -> float:
     return sorted(values)[(len(values) - 1) // 3]
 
 
-def over_quiet(paces: Sequence[float]) -> list[float]:
-    """A search's paces over the quietest of them, as logarithms."""
+def over_undisturbed(paces: Sequence[float]) -> list[float]:
+    """A search's paces over the least disturbed of them, as logarithms."""
     shown = sorted(map(log, paces))
-    return [pace - shown[int(QUIETEST * len(shown))] for pace in shown]
+    return [pace - shown[int(UNDISTURBED_SHARE * len(shown))] for pace in shown]
 
 
 def _middle(values: Sequence[float]) -> tuple[float, float]:

@@ -49,23 +49,23 @@ from tilewise.search.timing.samples import (
 WORTH = 0.93  # of the control's time: more than luck; a candidate as fast takes its place
 STEADY = 0.03  # between the ratios of rounds: more than they spread while the pace stays
 FASTER = log(1.1)  # of paces below 1, from which they are more than the error of a trial
-QUIETEST = 0.1  # of all paces
-LEAST_QUIET = 3  # paces that have to agree; fewer may be errors
+UNDISTURBED_SHARE = 0.1  # of all paces
+LEAST_UNDISTURBED = 3  # paces that have to agree; fewer may be errors
 
 
-def quietest(paces: Sequence[float]) -> float:
+def undisturbed_factor(paces: Sequence[float]) -> float:
     """Return the pace of the undisturbed machine as far as paces show it; 1 unless it is lower."""
-    if len(paces) < LEAST_QUIET:
+    if len(paces) < LEAST_UNDISTURBED:
         return 1.0
-    found = sorted(paces)[max(LEAST_QUIET - 1, int(QUIETEST * len(paces)))]
+    found = sorted(paces)[max(LEAST_UNDISTURBED - 1, int(UNDISTURBED_SHARE * len(paces)))]
     return found if -log(found) > FASTER else 1.0
 
 
 def spread(paces: Sequence[float]) -> float:
     """Return how far paces lie apart, the outer tenths left out, as a logarithm; 0 of few."""
-    if len(paces) < LEAST_QUIET:
+    if len(paces) < LEAST_UNDISTURBED:
         return 0.0
-    ordered, tail = sorted(paces), int(QUIETEST * len(paces))
+    ordered, tail = sorted(paces), int(UNDISTURBED_SHARE * len(paces))
     return log(ordered[-1 - tail] / ordered[tail])
 
 

@@ -70,11 +70,11 @@ def _help(options: argparse.Namespace, _settings: Settings) -> None:
     with closing(_calls(options)) as calls:
         leader = HttpLeader(calls, me(), options.toolchain or identity(), options.job)
         bind(epoch=leader.epoch, request_id=leader.request_id)
-        help_out: Helper = load(options.helper)
+        run_worker: Helper = load(options.helper)
         order = leader.order
         try:
             problem, target = parse_problem(order.problem), resolve(order.target)
-            count = help_out(problem, target, order.request, leader)
+            count = run_worker(problem, target, order.request, leader)
         except (KernelsError, SearchError) as error:
             raise WorkerError(f"this machine cannot help: {error}") from error
     log.info("helped with %d candidates", count)

@@ -18,7 +18,7 @@ DIRECT = "tilewise.search.model.prior:direct_schedules"
 EMITTER = "tilewise.kernels.mlir.cpu.script:emit_script"
 TUNER = "tilewise.search.engine.tune:tune"
 PROVER = "tilewise.service.workers.prover:prove"
-HELPER = "tilewise.search.engine.distributed:help_out"
+HELPER = "tilewise.search.engine.distributed:run_worker"
 PLANNER = "tilewise.service.workers.planning:make"
 
 
@@ -43,7 +43,7 @@ class Tuner(Protocol):
 
 
 class Helper(Protocol):
-    """`tilewise.search.engine.distributed.help_out`."""
+    """`tilewise.search.engine.distributed.run_worker`."""
 
     def __call__(
         self, problem: Problem, target: Target, request: TuneRequest, leader: Leader

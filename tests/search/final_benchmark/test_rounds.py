@@ -13,7 +13,7 @@ from tilewise.search.final_benchmark.rounds import (
     Rounds,
     by_round,
     lasting,
-    over_quiet,
+    over_undisturbed,
     student,
 )
 from tilewise.search.timing.samples import summarise
@@ -93,10 +93,10 @@ def test_what_is_quoted_is_the_median_of_quiet_rounds() -> None:
     rng = random.Random(4)
     levels = [1.0] * 12 + [1.6] * 28
     found = rounds([1e-3, 1.1e-3], levels, rng)
-    assert found.quiet == set(range(12)) and found.disturbed == 28
+    assert found.undisturbed == set(range(12)) and found.disturbed == 28
     measured = found.measurement(0, FLOPS)
     assert measured.time_us == pytest.approx(1e3, rel=0.02)
-    assert set(found.calm(1)) == set(range(12))
+    assert set(found.undisturbed_times(1)) == set(range(12))
     low, high = measured.interval
     assert low < measured.gflops / 1.55, "what a disturbed process measures is in the interval"
     assert high < 1.1 * measured.gflops, "and nothing was faster than in quiet"
@@ -128,7 +128,7 @@ def test_what_the_machine_did_before_is_in_the_interval() -> None:
     rng = random.Random(8)
     found = rounds([1e-3, 1.1e-3], [1.0] * 40, rng)
     own = found.measurement(0, FLOPS)
-    earlier = over_quiet([3.0] * 30 + [4.5] * 20)
+    earlier = over_undisturbed([3.0] * 30 + [4.5] * 20)
     low, high = found.measurement(0, FLOPS, [0.0] * 60, earlier).interval
     assert low < own.gflops / 1.47 < own.interval[0]
     assert high > own.gflops * 1.47, "now may have been the bad time"
@@ -137,10 +137,10 @@ def test_what_the_machine_did_before_is_in_the_interval() -> None:
     both = [0.0] * 30 + [log(1.5)] * 30
     _, high = found.measurement(0, FLOPS, both, earlier).interval
     assert high == pytest.approx(own.interval[1], rel=1e-2), "who has seen both knows"
-    calm = over_quiet([1.0] * 5000)
+    calm = over_undisturbed([1.0] * 5000)
     low, _ = found.measurement(0, FLOPS, [log(1.5)] * 20, calm).interval
     assert low < own.gflops / 1.5, "a long calm does not outweigh the present"
-    assert over_quiet([]) == [] and over_quiet([2.0]) == [0.0]
+    assert over_undisturbed([]) == [] and over_undisturbed([2.0]) == [0.0]
 
 
 def test_the_interval_holds_the_median_of_a_further_process() -> None:
@@ -205,7 +205,7 @@ def test_a_placement_of_a_sample_or_two_has_no_median_of_its_own() -> None:
 def test_a_peak_below_what_was_measured_cuts_nothing_off() -> None:
     found = rounds([1e-3, 1.1e-3], [1.0] * 40, random.Random(6))
     own = found.measurement(0, FLOPS)
-    samples = summarise(list(found.calm(0).values()), FLOPS)
+    samples = summarise(list(found.undisturbed_times(0).values()), FLOPS)
     for peak in (0.5 * own.gflops, own.gflops):
         cut = found.measurement(0, FLOPS, peak_gflops=peak)
         assert cut.gflops == own.gflops
@@ -216,7 +216,7 @@ def test_who_is_in_no_round_is_last_whatever_the_others_take() -> None:
     others = ({at: 3.0 + 0.01 * at for at in range(8)} for _ in range(3))
     found = Rounds((*others, {900: 2.0}))
     assert found.standings[3] > max(found.standings[:3])
-    assert found.calm(3) == {900: 2.0}
+    assert found.undisturbed_times(3) == {900: 2.0}
 
 
 def test_thousands_of_rounds_do_not_outweigh_a_search() -> None:
@@ -231,8 +231,8 @@ def test_who_took_part_in_slow_rounds_alone_is_told_as_in_quiet_ones() -> None:
     rng = random.Random(7)
     found = rounds([1e-3, 1.1e-3], [1.5] * 20 + [1.0] * 20, rng)
     peer = dict.fromkeys(range(20), 0.002 * 1.5)
-    assert median(found.in_quiet(peer).values()) == pytest.approx(2e-3, rel=0.02)
-    assert found.in_quiet({900: 5.0}) == {900: 5.0}, "nothing is known of that round"
+    assert median(found.as_undisturbed(peer).values()) == pytest.approx(2e-3, rel=0.02)
+    assert found.as_undisturbed({900: 5.0}) == {900: 5.0}, "nothing is known of that round"
 
 
 def test_samples_keep_their_round_and_their_placement() -> None:

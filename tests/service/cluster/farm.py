@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from benchmarks.surviving.server import Server
 
 TUNER = "tests.service.cluster.tuners:tune"
-HELPER = "tests.service.cluster.tuners:help_out"
+HELPER = "tests.service.cluster.tuners:run_worker"
 EMBEDDED = "embedded"
 STARTUP_S = 120
 

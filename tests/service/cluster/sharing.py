@@ -33,8 +33,8 @@ def lead(problem, target, request, store, **hooks) -> TuneResult:
     )
 
 
-def help_out(problem, target, request, leader) -> int:
+def run_worker(problem, target, request, leader) -> int:
     name = problem.canonical
-    return distributed.help_out(
+    return distributed.run_worker(
         problem, target, request, leader, make_runner=lambda *_: SlowRunner(name)
     )

@@ -83,10 +83,10 @@ def spread(problem, target, request, store, **hooks) -> TuneResult:
     return sharing.lead(problem, target, request, store, **hooks)
 
 
-def help_out(problem, target, request, leader) -> int:
+def run_worker(problem, target, request, leader) -> int:
     from tests.service.cluster import sharing
 
-    return sharing.help_out(problem, target, request, leader)
+    return sharing.run_worker(problem, target, request, leader)
 
 
 def note(line: str) -> None:

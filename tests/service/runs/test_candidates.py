@@ -296,14 +296,14 @@ def test_a_shared_search_spends_its_budget_exactly_though_answers_are_lost(
     request = keeper.order.request
     runners, counts = [FakeRunner() for _ in "abc"], []
 
-    def help_out(leader, runner):
+    def run_worker(leader, runner):
         counts.append(
-            distributed.help_out(problem, target, request, leader, make_runner=lambda *_: runner)
+            distributed.run_worker(problem, target, request, leader, make_runner=lambda *_: runner)
         )
 
     joined = [spread.join(f"tcp://10.0.1.{n}:1", Flaky(client._transport)) for n in (1, 2)]
     threads = [
-        threading.Thread(target=help_out, args=given)
+        threading.Thread(target=run_worker, args=given)
         for given in zip(joined, runners[1:], strict=True)
     ]
     for thread in threads:
