@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from tilewise.kernels.system.toolchain import identity
 from tilewise.service.api import problem_details
 from tilewise.service.api.access.gate import Gate, Rules
-from tilewise.service.api.access.stored import run_token_book, token_book
+from tilewise.service.api.access.tokens import run_token_book, token_book
 from tilewise.service.api.answer_cache import AnswerCache
 from tilewise.service.api.events.feeds import Feeds
 from tilewise.service.api.events.news import NewsReader
@@ -30,21 +30,20 @@ from tilewise.service.api.routes import (
     plans,
     runs,
     schedules,
+    spread,
     status,
     suites,
     tokens,
     trials,
 )
 from tilewise.service.api.routes import metrics as metrics_route
-from tilewise.service.api.routes.spread import exchange, helping
 from tilewise.service.api.services import OTHERS, READERS, WRITERS, Lanes, Services, Workers
 from tilewise.service.cluster.driver_process import DriverProcess
-from tilewise.service.dashboard import live
+from tilewise.service.dashboard import assets, live
+from tilewise.service.dashboard import plans as plan_pages
+from tilewise.service.dashboard import suites as suite_pages
 from tilewise.service.dashboard.rendering import as_page
-from tilewise.service.dashboard.routes import code, files, forms, pages, plots
-from tilewise.service.dashboard.routes import live as live_route
-from tilewise.service.dashboard.routes import plans as plan_pages
-from tilewise.service.dashboard.routes import suites as suite_pages
+from tilewise.service.dashboard.routes import code, forms, pages, plots
 from tilewise.service.db import schema
 from tilewise.service.db.changes import Changes
 from tilewise.service.db.session import STATEMENT_S, Sessions, make_engine, make_sessions, reading
@@ -53,9 +52,8 @@ from tilewise.service.host.machine import MachineInfo, examine
 from tilewise.service.jobs.waiting import Endings, ended_jobs
 from tilewise.service.listening import most_streams
 from tilewise.service.settings import Settings
-from tilewise.service.telemetry.metrics import Metrics
+from tilewise.service.telemetry.metrics import Metrics, StoredMetrics, add_to
 from tilewise.service.telemetry.requests import Observed
-from tilewise.service.telemetry.stored import StoredMetrics, add_to
 from tilewise.service.telemetry.traces import Tracing, start_tracing
 from tilewise.service.workers.pool import Pool, Work
 from tilewise.version import VERSION
@@ -165,9 +163,9 @@ def _build(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing 
     for part in (jobs, events, trials, schedules, lookup, modules, networks, plans):
         app.include_router(part.router)
     app.include_router(events.plans)
-    for part in (suites, tokens, status, runs, exchange, helping, metrics_route):
+    for part in (suites, tokens, status, runs, spread, metrics_route):
         app.include_router(part.router)
-    for seen in (pages, code, forms, plots, live_route, files, suite_pages, plan_pages):
+    for seen in (pages, code, forms, plots, live, assets, suite_pages, plan_pages):
         app.include_router(seen.router)
     app.include_router(suite_pages.plots)
     problem_details.install(app, as_page)

@@ -14,7 +14,7 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from tilewise.service.api.access.browsers import is_loopback
+from tilewise.service.api.access.caller import is_loopback
 from tilewise.service.app import create_app, stop_waiting
 from tilewise.service.db import schema, tokens
 from tilewise.service.db.session import make_engine, make_sessions, reading

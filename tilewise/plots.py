@@ -19,9 +19,7 @@ from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.service.errors import DrawingError
 from tilewise.service.plots import convergence as searches
 from tilewise.service.plots import nest, parameters, roofline, speeds
-from tilewise.service.plots.drawing import FORMATS, Format, draw, draw_svg
-from tilewise.service.plots.rows import trial_row
-from tilewise.service.plots.style import Spec, Theme
+from tilewise.service.plots.drawing import FORMATS, Format, Spec, Theme, draw, draw_svg, trial_row
 
 Json = dict[str, Any]
 

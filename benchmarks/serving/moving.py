@@ -27,9 +27,8 @@ from benchmarks.serving.cookbook import fill
 from benchmarks.serving.lookup import databases
 from benchmarks.serving.populated import Sizes
 from tilewise.kernels.system.children import child_command, child_environment
-from tilewise.service.archive.export import export
+from tilewise.service.archive.export import Selection, export
 from tilewise.service.archive.restore import restore
-from tilewise.service.archive.selection import Selection
 from tilewise.service.db import make_engine, schema
 from tilewise.service.db.session import make_sessions
 from tilewise.service.errors import BusyError

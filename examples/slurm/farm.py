@@ -13,7 +13,7 @@ import sys
 
 from dask_jobqueue import SLURMCluster
 
-from tilewise.service.cluster.configuration import configure
+from tilewise.service.cluster.scheduler import configure
 
 
 def make_cluster(queue: str, port: int, cores: int, memory: str, walltime: str) -> SLURMCluster:

@@ -13,8 +13,8 @@ from tilewise.service.api.problem_details import TAMPERED
 from tilewise.service.api.requests import FileKind
 from tilewise.service.db import models
 from tilewise.service.errors import TamperedError
-from tilewise.service.results import air_scripts, nearest, scripts, stored
-from tilewise.service.results.kernels.modules import kernel_source, kernel_tag
+from tilewise.service.results import nearest, scripts, stored
+from tilewise.service.results.kernels import kernel_source, kernel_tag
 from tilewise.service.results.nearest import Asked
 
 KERNEL: FileKind = "kernel"
@@ -44,9 +44,9 @@ class FilesOf:
     ) -> "FilesOf":
         """Fetch what the results of these schedules do not say themselves."""
         air: dict[int, str] = {}
-        if air_scripts.FLAVOR in kinds:
+        if scripts.FLAVOR in kinds:
             ids = [row.id for row in rows]
-            proofs = stored.fastest_proofs(session, ids, air_scripts.FLAVOR)
+            proofs = stored.fastest_proofs(session, ids, scripts.FLAVOR)
             air = {row: proof.script.sha256 for row, proof in proofs.items() if proof.script}
         return cls(tuple(dict.fromkeys(kinds)), asked, air)
 
@@ -61,7 +61,7 @@ class FilesOf:
 
     def _file(self, kind: FileKind, row: models.Schedule, result: Json) -> Json | None:
         tag = self._tag(kind, row, result)
-        if tag is None and kind != air_scripts.FLAVOR:
+        if tag is None and kind != scripts.FLAVOR:
             return None
         name = f"{'kernel' if kind == KERNEL else 'script'}?{_query(self.asked, kind)}"
         return {"etag": tag, "path": f"/v1/schedules/{row.problem.key}/{name}"}
@@ -69,7 +69,7 @@ class FilesOf:
     def _tag(self, kind: FileKind, row: models.Schedule, result: Json) -> str | None:
         if kind == KERNEL:
             return kernel_tag(kernel_source(result, self.asked.target), self.asked.toolchain)
-        if kind == air_scripts.FLAVOR:
+        if kind == scripts.FLAVOR:
             return self.air.get(row.id)
         proof = result["proof"]
         if (

@@ -21,8 +21,7 @@ from tilewise.service.db.changes import Changes
 from tilewise.service.db.session import Sessions
 from tilewise.service.host.machine import MachineInfo
 from tilewise.service.jobs.waiting import Endings
-from tilewise.service.telemetry.metrics import Metrics
-from tilewise.service.telemetry.stored import StoredMetrics
+from tilewise.service.telemetry.metrics import Metrics, StoredMetrics
 
 READERS, WRITERS = 16, 4
 OTHERS = 4  # connections of what is no request: the pool of workers, and what is being proven

@@ -1,11 +1,16 @@
-"""An archive, taken into a store in pieces."""
+"""Import: an archive, checked and taken into a store."""
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from dataclasses import replace
+from datetime import datetime
+from itertools import groupby
 from pathlib import Path
 from sqlite3 import Error as SqliteError
+from typing import Any
 
 from pydantic import ValidationError
 from sqlalchemy import Engine, text
@@ -13,17 +18,253 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import KernelsError
-from tilewise.service.archive.container import LeftError, Reader, opened
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.quoting import quoted
+from tilewise.kernels.target import TargetName, parse_target
+from tilewise.kernels.target.features import UNKNOWN, differences
+from tilewise.service.archive import merging
+from tilewise.service.archive.container import LeftError, Reader, opened, said
 from tilewise.service.archive.fields import Line
-from tilewise.service.archive.lines import MEMBERS, ScheduleLine, TrialLine
-from tilewise.service.archive.manifest import said
-from tilewise.service.archive.merging.checks import Checks
-from tilewise.service.archive.merging.features import Features
-from tilewise.service.archive.merging.merged import Merged
-from tilewise.service.archive.merging.taking import Taking
+from tilewise.service.archive.lines import (
+    MEMBERS,
+    JobLine,
+    MachineLine,
+    ModelLine,
+    PastLine,
+    ProblemLine,
+    ProofLine,
+    ScheduleLine,
+    SuiteLine,
+    ToolchainLine,
+    TrialLine,
+)
+from tilewise.service.archive.merging import ELSEWHERE, Merged, Numbers, proof_row
+from tilewise.service.archive.rows import travelling
 from tilewise.service.db import checked
 from tilewise.service.db.session import Sessions, make_engine, make_sessions
 from tilewise.service.errors import ArchiveError, BusyError, OutageError
+from tilewise.service.results import integrity
+from tilewise.service.results.stored import Work
+
+SINCE = 3
+"""The format whose targets name features."""
+
+Differences = tuple[str, ...]
+_UNKNOWN: Differences = (UNKNOWN,)
+
+
+class Features:
+    """Completes the targets of an archive, once all its lines were looked at.
+
+    Args:
+        archive: its format.
+    """
+
+    def __init__(self, archive: int) -> None:
+        self._is_old = archive < SINCE
+        self._machines: dict[str, tuple[str, Differences]] = {}
+        self._jobs: dict[str, Differences] = {}
+        self._work: dict[tuple[str, str], set[Differences]] = defaultdict(set)
+
+    def look_at(self, line: Line) -> None:
+        """Note what a line says of machines; those come before what was timed on them."""
+        if isinstance(line, MachineLine):
+            found = differences(line.cpu, line.features) if line.features else _UNKNOWN
+            self._machines[line.host] = line.cpu, found
+        elif isinstance(line, ScheduleLine | JobLine):
+            found = self._timed_on(parse_target(line.target), line.host)
+            if found != _UNKNOWN:
+                self._jobs[line.job] = found
+                self._work[line.target, line.toolchain].add(found)
+
+    def completed(self, line: Line) -> Line:
+        """Return a line whose target names features, with the digests that follow."""
+        if not self._is_old or not isinstance(line, JobLine | ScheduleLine | ModelLine):
+            return line
+        named = parse_target(line.target)
+        if isinstance(line, ModelLine):
+            return line.model_copy(update={"target": self._of_work(named, line.toolchain)})
+        found = self._timed_on(named, line.host)
+        if isinstance(line, JobLine):
+            found = self._jobs.get(line.job, found)
+            if found == _UNKNOWN and line.state in ("queued", "running"):
+                found = self._shared(named.cpu) or ()
+        made = line.model_copy(update={"target": replace(named, differences=found).canonical})
+        if not isinstance(made, ScheduleLine):
+            return made
+        proofs = [_sealed(made, proof) for proof in made.proofs]
+        return made.model_copy(update={"proofs": proofs})
+
+    def of_report(self, report: dict[str, Any]) -> str:
+        """Return the target of a suite's report, whose own text stays."""
+        machine = report["machine"]
+        target: str = machine["target"]
+        return self._of_work(parse_target(target), machine["toolchain"]) if self._is_old else target
+
+    def _timed_on(self, named: TargetName, host: str | None) -> Differences:
+        cpu, found = self._machines.get(host or "", ("", _UNKNOWN))
+        return found if cpu == named.cpu else _UNKNOWN
+
+    def _of_work(self, named: TargetName, toolchain: str) -> str:
+        found = _only(self._work[named.canonical, toolchain])
+        if found is None:
+            found = self._shared(named.cpu)
+        return replace(named, differences=_UNKNOWN if found is None else found).canonical
+
+    def _shared(self, cpu: str) -> Differences | None:
+        """The differences that all machines of a processor's name share; None for none such."""
+        found = _only({found for name, found in self._machines.values() if name == cpu})
+        return None if found == _UNKNOWN else found
+
+
+def _only(found: Collection[Differences]) -> Differences | None:
+    return next(iter(found)) if len(found) == 1 else None
+
+
+def _sealed(line: ScheduleLine, proof: ProofLine) -> ProofLine:
+    """A proof with the digest that it has with the target of a line."""
+    digest = integrity.proof_digest(work_of(line), proof_row(proof))
+    return proof.model_copy(update={"digest": digest})
+
+
+"""What of a schedule's line is no column of its row."""
+
+
+class Checks:
+    """Looks at the lines of an archive in their order."""
+
+    def __init__(self) -> None:
+        self._problems: set[str] = set()
+        self._toolchains: set[str] = set()
+        self._hosts: set[str] = set()
+        self._jobs: dict[str, int] = {}
+        self._last: tuple[int, int] = (-1, -1)
+        self._by_kind: dict[type[Line], Callable[[Any], None]] = {
+            ProblemLine: lambda line: self._problems.add(line.problem),
+            ToolchainLine: lambda line: self._toolchains.add(line.toolchain),
+            MachineLine: lambda line: self._hosts.add(line.host),
+            JobLine: self._job,
+            TrialLine: self._trial,
+            ScheduleLine: self._schedule,
+            PastLine: self._schedule,
+            ModelLine: lambda line: _refer(self._toolchains, line.toolchain),
+        }
+
+    def look_at(self, line: Line) -> None:
+        """Look at the next line.
+
+        Raises:
+            ArchiveError: it refers to what no line before it is, is there twice, is not in its
+                place, or is not what was stored.
+        """
+        check = self._by_kind.get(type(line))
+        if check is not None:
+            check(line)
+
+    def _job(self, line: JobLine) -> None:
+        if line.job in self._jobs:
+            raise ArchiveError("the job is in the archive twice")
+        self._refer_to_work(line)
+        self._jobs[line.job] = len(self._jobs)
+
+    def _trial(self, line: TrialLine) -> None:
+        place = (self._jobs.get(line.job, -1), line.number)
+        if place[0] < 0 or place <= self._last:
+            raise ArchiveError("its job is not in the archive, or it is not in the jobs' order")
+        self._last = place
+
+    def _schedule(self, line: ScheduleLine) -> None:
+        work = work_of(line)
+        values = line.model_dump(exclude=ELSEWHERE)
+        if travelling(work, values, line.job) != line.digest:
+            raise ArchiveError("its values do not have its digest")
+        self._refer_to_work(line)
+        _refer(self._hosts, line.host)
+        _refer(self._jobs, line.job)
+        for proof in line.proofs:
+            if not integrity.is_proof_whole(work, proof_row(proof)):
+                raise ArchiveError("a proof of it is not what was proven")
+
+    def _refer_to_work(self, line: JobLine | ScheduleLine) -> None:
+        _refer(self._problems, line.problem)
+        _refer(self._toolchains, line.toolchain)
+
+
+def work_of(line: ScheduleLine) -> Work:
+    """Return what the result of a line is of."""
+    key = parse_problem(line.problem).key
+    return Work(key, line.problem, line.target, line.toolchain, line.cache)
+
+
+def _refer(names: set[str] | dict[str, int], name: str) -> None:
+    if name not in names:
+        raise ArchiveError(f"it refers to {quoted(name)}, which is not in the archive")
+
+
+class Taking:
+    """Takes the lines of an archive in, in their order.
+
+    Args:
+        written_at: the moment of the archive.
+        features: completes the targets of older formats.
+
+    Attributes:
+        merged: what was done so far.
+    """
+
+    def __init__(self, written_at: datetime, features: Features) -> None:
+        self._written_at = written_at
+        self._features = features
+        self._numbers = Numbers()
+        self.merged = Merged()
+
+    def take(self, session: Session, lines: Sequence[Line]) -> None:
+        """Take in the next lines.
+
+        Args:
+            session: a transaction that writes; no other import does meanwhile.
+            lines: each refers to none but those before it.
+
+        Raises:
+            ArchiveError: one of them is not what was stored.
+        """
+        for kind, some in groupby(lines, type):
+            if kind is TrialLine:
+                self._take_trials(session, some)
+            else:
+                for line in some:
+                    self._take_one(session, line)
+        session.flush()
+
+    def resume(self, session: Session) -> None:
+        """Ask anew for the searches that had not ended."""
+        self.merged.resumed = merging.resume(session, self._numbers)
+
+    def _take_trials(self, session: Session, lines: Iterable[Line]) -> None:
+        trials = [line for line in lines if isinstance(line, TrialLine)]
+        merging.add_trials(session, trials, self._numbers, self.merged)
+
+    def _take_one(self, session: Session, line: Line) -> None:
+        numbers, merged = self._numbers, self.merged
+        line = self._features.completed(line)
+        match line:
+            case ProblemLine():
+                merging.add_problem(session, line, numbers, merged)
+            case ToolchainLine():
+                merging.add_toolchain(session, line, numbers, merged)
+            case MachineLine():
+                merging.add_machine(session, line, numbers, merged)
+            case JobLine():
+                merging.add_job(session, line, numbers, merged, self._written_at)
+            case PastLine():
+                merging.add_past(session, line, numbers, merged)
+            case ScheduleLine():
+                merging.add_schedule(session, line, numbers, merged)
+            case SuiteLine():
+                merging.add_suite(session, line, merged, self._features.of_report(line.report))
+            case ModelLine():
+                merging.add_model(session, line, numbers, merged)
+
 
 # Any number; two imports of one archive at once would both find none of it there.
 ADVISORY_LOCK = 7_445_002

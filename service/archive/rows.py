@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
-from tilewise.service.archive.container import holds_nul
+from tilewise.service.archive.container import holds_nul, said
 from tilewise.service.archive.fields import Line
 from tilewise.service.archive.lines import (
     JobLine,
@@ -24,7 +24,6 @@ from tilewise.service.archive.lines import (
     TrialLine,
     name_of,
 )
-from tilewise.service.archive.manifest import said
 from tilewise.service.db import models
 from tilewise.service.db.base import damage
 from tilewise.service.results import integrity

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from tilewise.service.cluster.configuration import UNUSABLE, configure
 from tilewise.service.cluster.facts import TIMING, Facts, facts_in
 from tilewise.service.cluster.planning import PlanTask
+from tilewise.service.cluster.scheduler import UNUSABLE, configure
 from tilewise.service.cluster.task import make_plan, run_offer
 from tilewise.service.errors import PlanError, UnreachableError
 from tilewise.service.runs.offers import Offer

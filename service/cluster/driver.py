@@ -10,13 +10,13 @@ another, and what the first does with them later changes nothing.
 import logging
 import threading
 import time
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from tilewise.service.cluster.connection import Cluster, Task
 from tilewise.service.cluster.facts import Facts
 from tilewise.service.cluster.planning import PAUSE_S, PlanGiving
-from tilewise.service.cluster.recalling import Kind, kind_of, recall_for_waiting
 from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.db.tokens import digest
 from tilewise.service.errors import PASSING
@@ -29,13 +29,48 @@ from tilewise.service.runs import helping, offers
 from tilewise.service.runs.offers import Offer
 from tilewise.service.workers.retiming import Retiming
 
+Kind = tuple[tuple[str, ...], str]
+"""What a worker can time: its targets and its toolchain."""
+
+log = logging.getLogger(__name__)
+
+
+def kind_of(facts: Facts) -> Kind:
+    """What a worker can time."""
+    return facts.targets, facts.toolchain
+
+
+def recall_for_waiting(
+    sessions: Sessions, helpers: Mapping[str, Facts], idle: Collection[Kind]
+) -> None:
+    """Recall as many helpers as jobs wait that could run on their workers.
+
+    Args:
+        sessions: of the database.
+        helpers: the workers that help, by address.
+        idle: kinds of workers that no job waits for.
+    """
+    kinds: dict[Kind, set[str]] = {}
+    for address, facts in helpers.items():
+        kinds.setdefault(kind_of(facts), set()).add(address)
+    for kind, addresses in kinds.items():
+        if kind in idle:
+            continue
+        with reading(sessions) as session:
+            waiting = offers.waiting(session, *kind)
+        if not waiting:
+            continue
+        with writing(sessions) as session:
+            recalled = helping.recall(session, addresses, waiting)
+        for address in recalled:
+            log.info("the helper on %s is recalled, for a job that waits", address)
+
+
 POLL_S = 0.25
 BEAT_S = 3.0
 UNSERVED_S = 5.0
 MOST_MISSED = 2  # times that a worker may be missing from the scheduler's list
 REST_S = 2.0  # for one that has helped, which may just have learnt that the search is over
-
-log = logging.getLogger(__name__)
 
 
 @dataclass

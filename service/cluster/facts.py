@@ -10,7 +10,7 @@ from tilewise.service.errors import WorkerError
 from tilewise.service.host.machine import MachineInfo, examine
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs.registry import Entry, Measured
-from tilewise.service.workers.peaks import PeakMeasurement
+from tilewise.service.workers.presence import PeakMeasurement
 
 KEY = "tilewise"
 """Under which a worker's identity has its facts."""

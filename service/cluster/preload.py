@@ -6,8 +6,8 @@ thread and no nanny.
 
 from typing import TYPE_CHECKING, Any
 
-from tilewise.service.cluster.configuration import configure
 from tilewise.service.cluster.facts import KEY, facts_of_this_machine
+from tilewise.service.cluster.scheduler import configure
 from tilewise.service.errors import WorkerError
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from tilewise.kernels.system.children import ONE_THREAD, child_command, child_environment
 from tilewise.service.errors import LeaseLostError, ServiceError, UnreachableError
-from tilewise.service.runs.calls import PATIENCE_S, RunCalls
+from tilewise.service.runs.http import PATIENCE_S, RunCalls
 from tilewise.service.runs.process import UNREACHABLE
-from tilewise.service.runs.wire.ends import CrashWire, EndedWire
+from tilewise.service.runs.wire.orders import CrashWire, EndedWire
 from tilewise.service.workers.endings import end, reason_of, sweep
 
 BEAT_S = 0.5

@@ -5,9 +5,8 @@ import logging
 import tempfile
 from typing import TYPE_CHECKING, Any
 
-from tilewise.service.cluster.configuration import UNUSABLE, configure
 from tilewise.service.cluster.facts import KEY, Facts
-from tilewise.service.cluster.scheduler import ends_at_signal
+from tilewise.service.cluster.scheduler import UNUSABLE, configure, ends_at_signal
 from tilewise.service.errors import UnreachableError
 from tilewise.service.faults import Faults
 

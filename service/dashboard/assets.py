@@ -1,4 +1,4 @@
-"""Style sheet, scripts, and the bundle that draws plots, under names that never change content."""
+"""Style sheet, scripts and the bundle, under a path that names their content."""
 
 import gzip
 import hashlib
@@ -11,10 +11,14 @@ from importlib.resources import files
 from pathlib import Path
 from threading import Lock
 
+from fastapi import APIRouter, Response
+
 from tilewise.kernels.errors import CacheError
 from tilewise.kernels.system.files import require_cache_dir, write_whole
+from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.services import ServicesDep
 from tilewise.service.errors import NotFoundError
-from tilewise.service.plots.style import COLOURS, VEGA_LITE, config
+from tilewise.service.plots.drawing import COLOURS, VEGA_LITE, config
 from tilewise.service.results.child import answer_of
 
 FOLDER = "tilewise.service.dashboard"
@@ -105,3 +109,29 @@ def _renderer() -> str:
 
 def _suffix(name: str) -> str:
     return Path(name).suffix
+
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'"
+)
+FOREVER = {
+    "Cache-Control": "public, max-age=31536000, immutable",
+    "Content-Encoding": "gzip",
+    "Content-Security-Policy": POLICY,
+}
+
+router = APIRouter(prefix="/assets", include_in_schema=False)
+
+
+@router.get("/{named}/{name}")
+@in_lane("reads")
+def get_asset(named: str, name: str, services: ServicesDep) -> Response:
+    """An asset; every browser that runs modules takes gzip."""
+    if named != version():
+        raise NotFoundError("the dashboard has changed; load the page again")
+    if name == BUNDLE:
+        return Response(bundle(), media_type="text/javascript", headers=FOREVER)
+    kind, data = asset(name)
+    return Response(data, media_type=kind, headers=FOREVER)

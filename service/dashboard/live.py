@@ -5,8 +5,10 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
+from typing import cast
 
-from fastapi.sse import format_sse_event
+from fastapi import APIRouter, Request, Response
+from fastapi.sse import EventSourceResponse, format_sse_event
 
 from tilewise.service.api.events.news import HEARTBEAT, RETRY
 from tilewise.service.api.lanes import Lane
@@ -147,3 +149,16 @@ def phase_text(phase: stored.Json | None) -> str:
     if phase is None:
         return ""
     return f"{phase['name']} {phase['done']}/{phase['total']}" if phase["total"] else phase["name"]
+
+
+HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/live")
+async def get_live(request: Request) -> Response:
+    """Server-sent events `overview`: jobs that run or wait, and machines with what they do."""
+    overviews = cast("Overviews", request.app.state.overviews)
+    overviews.require_room()
+    return EventSourceResponse(overviews.follow(), headers=HEADERS)

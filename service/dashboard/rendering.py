@@ -1,10 +1,13 @@
-"""Pages from templates, with their policy; an error on a page is a page."""
+"""Pages: templates, what they call, and the highlighting of code."""
 
-from collections.abc import Callable, Coroutine
+import re
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from difflib import SequenceMatcher
 from functools import cache
 from http import HTTPStatus
-from typing import Any
+from typing import Any, ClassVar
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -12,23 +15,173 @@ from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexer import RegexLexer
+from pygments.lexers.python import PythonLexer
+from pygments.token import Comment, Keyword, Name, Number, Operator, Punctuation, String, Text
 
 from tilewise.kernels.errors import KernelsError, ProblemError, ScheduleError
 from tilewise.search.errors import SearchError
 from tilewise.search.space.points import TilePoint
 from tilewise.service.api.access import caller_of
-from tilewise.service.api.access.browsers import SAFE
+from tilewise.service.api.access.caller import SAFE
 from tilewise.service.api.problem_details import ProblemResponse, headers_of, status_and_text
-from tilewise.service.dashboard.assets import version
+from tilewise.service.dashboard.assets import POLICY, version
 from tilewise.service.db.base import now
 from tilewise.service.errors import DamagedError, ServiceError, UnfinishedError
-from tilewise.service.plots.networks.words import told_us
+from tilewise.service.plots.networks.picture import told_us
 
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'self'; "
-    "frame-ancestors 'none'"
-)
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What a call takes: its name, where it stands, and what it may be."""
+
+    name: str
+    place: str
+    told: str
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call.
+
+    Attributes:
+        first, rest: what it does: the first line, and the paragraphs after it.
+        body: name of the schema that it takes; empty where it takes none.
+        answers: what each status means.
+    """
+
+    method: str
+    path: str
+    first: str
+    rest: tuple[str, ...]
+    parameters: tuple[Parameter, ...]
+    body: str
+    answers: dict[str, str]
+
+
+def calls_of(document: Json) -> dict[str, list[Call]]:
+    """The calls of an OpenAPI document, by their tag, in its order."""
+    found: dict[str, list[Call]] = {}
+    for path, methods in document["paths"].items():
+        for method, call in methods.items():
+            for tag in call.get("tags", ["others"]):
+                found.setdefault(tag, []).append(_call(method.upper(), path, call))
+    return found
+
+
+def _call(method: str, path: str, call: Json) -> Call:
+    told = str(call.get("description") or call.get("summary") or "")
+    first, *rest = told.split("\n\n")
+    content = call.get("requestBody", {}).get("content", {}).values()
+    schemas = [one.get("schema", {}).get("$ref", "") for one in content]
+    return Call(
+        method=method,
+        path=path,
+        first=" ".join(first.split()),
+        rest=tuple(" ".join(line.split()) for line in rest),
+        parameters=tuple(_parameter(one) for one in call.get("parameters", ())),
+        body=schemas[0].rpartition("/")[2] if schemas else "",
+        answers={status: one["description"] for status, one in call["responses"].items()},
+    )
+
+
+def _parameter(given: Json) -> Parameter:
+    told = _told(given.get("schema", {}))
+    if given.get("required"):
+        told += ", required"
+    return Parameter(given["name"], given["in"], told)
+
+
+def _told(schema: Json) -> str:
+    """What a value may be, in a few words."""
+    if "anyOf" in schema:
+        kinds = [_told(one) for one in schema["anyOf"] if one.get("type") != "null"]
+        return " or ".join(kinds)
+    if "enum" in schema:
+        return "one of " + ", ".join(map(str, schema["enum"]))
+    words = [str(schema.get("type", "any"))]
+    bounds = (("minimum", "at least"), ("maximum", "at most"), ("maxLength", "no longer than"))
+    words += [f"{said} {schema[name]}" for name, said in bounds if name in schema]
+    if "default" in schema and schema["default"] is not None:
+        words.append(f"by itself {schema['default']}")
+    return ", ".join(words)
+
+
+PREFIX = "c-"
+MOST_HIGHLIGHTED = 120_000  # characters; a longer text is shown plain
+
+
+class MlirLexer(RegexLexer):
+    """What stands out in MLIR: operations, values, symbols, attributes, types, comments."""
+
+    name = "MLIR"
+    tokens: ClassVar = {
+        "root": [
+            (r"//[^\n]*", Comment.Single),
+            (r'"(?:[^"\\\n]|\\.)*"', String),
+            (r"%[\w$.-]+(?::\d+)?", Name.Variable),
+            (r"@[\w$.-]+", Name.Function),
+            (r"\^\w+", Name.Label),
+            (r"![\w.]+", Keyword.Type),
+            (r"#[\w.]+", Name.Decorator),
+            (r"\b(?:[fi]\d+|bf16|index|tensor|memref|vector)\b", Keyword.Type),
+            (r"\b[a-z_]\w*(?:\.\w+)+", Keyword),
+            (r"\b(?:module|attributes|in|to|true|false|unit)\b", Keyword.Reserved),
+            (r"-?\b\d[\w.+-]*", Number),
+            (r"->|[=:*]", Operator),
+            (r"[()\[\]{}<>,?]", Punctuation),
+            (r"\w+", Name),
+            (r"\s+|.", Text),
+        ]
+    }
+    flags = re.MULTILINE
+
+
+def mlir(text: str) -> Markup:
+    """A script."""
+    return _marked(text, MlirLexer())
+
+
+def python(text: str) -> Markup:
+    """A kernel."""
+    return _marked(text, PythonLexer())
+
+
+def plain(text: str) -> Markup:
+    """Anything else."""
+    return Markup("<pre>{}</pre>").format(text)
+
+
+def _marked(text: str, lexer: RegexLexer) -> Markup:
+    if len(text) > MOST_HIGHLIGHTED:
+        return plain(text)
+    made = highlight(text, lexer, HtmlFormatter(cssclass="code", classprefix=PREFIX))
+    return Markup(made)  # the formatter has escaped it
+
+
+def differences(left: Sequence[str], right: Sequence[str]) -> list[tuple[str, str, str]]:
+    """The lines of two texts beside each other: `same`, `changed`, `removed`, `added`."""
+    rows: list[tuple[str, str, str]] = []
+    matcher = SequenceMatcher(a=left, b=right, autojunk=False)
+    for kind, a, b, c, d in matcher.get_opcodes():
+        for index in range(max(b - a, d - c)):
+            old = left[a + index] if a + index < b else ""
+            new = right[c + index] if c + index < d else ""
+            said = "same" if kind == "equal" else _kind(old, new)
+            rows.append((said, old, new))
+    return rows
+
+
+def _kind(old: str, new: str) -> str:
+    if old and new:
+        return "changed"
+    return "removed" if old else "added"
+
+
 HEADERS = {
     "Content-Security-Policy": POLICY,
     # Without a referrer a browser says of a form that it comes from nowhere.

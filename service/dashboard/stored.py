@@ -1,9 +1,10 @@
 """What pages show of the database, as plain values."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from math import isfinite
 from typing import Any, Literal
 
@@ -19,13 +20,45 @@ from tilewise.kernels.target.machine import facts_text
 from tilewise.search.final_benchmark.quality import Quality
 from tilewise.search.records import TrialState
 from tilewise.service.api.documents import job_json, moment
-from tilewise.service.dashboard.roofs import roof
 from tilewise.service.db import models
 from tilewise.service.db.base import Garbled, is_sound
 from tilewise.service.errors import NotFoundError
 from tilewise.service.host.process_identity import Owner
 from tilewise.service.jobs import model_jobs, queue, registry
 from tilewise.service.results import history
+
+LAST = "l3"
+
+
+def roof(
+    problem: str, target: str, cache: str, peak: float, machine: tuple[Mapping[str, Any], Any]
+) -> float:
+    """The lower of the peak and of what the memory feeds, in GFLOP/s.
+
+    The memory counts where operands come from there: with cold caches, or when they are larger
+    than the last cache. Its bandwidth is known of one thread alone.
+
+    Args:
+        problem: its canonical string.
+        target: that it was timed for.
+        cache: `hot` or `cold`.
+        peak: multiply-adds, in GFLOP/s.
+        machine: bytes of its caches by level, and its bandwidth in GB/s if it was measured.
+    """
+    caches, bandwidth = machine
+    if not isinstance(bandwidth, int | float) or parse_target(target).threads != 1:
+        return peak
+    flops, size = _work(problem)
+    last = caches.get(LAST)
+    is_from_memory = cache == "cold" or (isinstance(last, int) and size > last)
+    return min(peak, flops / size * bandwidth) if is_from_memory else peak
+
+
+@lru_cache(maxsize=20_000)
+def _work(problem: str) -> tuple[int, int]:
+    asked = parse_problem(problem)
+    return asked.flops, asked.bytes
+
 
 Json = dict[str, Any]
 TrialOrder = Literal["number", "speed", "state", "origin"]

@@ -21,8 +21,7 @@ from tilewise.search.records import (
 from tilewise.service.db import models
 from tilewise.service.db.base import now
 from tilewise.service.db.session import Sessions, reading, writing
-from tilewise.service.db.sound import earlier_search, is_above_0
-from tilewise.service.db.trials import log, readable, row
+from tilewise.service.db.trials import earlier_search, is_above_0, log, readable, row
 from tilewise.service.errors import ConflictError
 from tilewise.service.faults import tell_once
 from tilewise.service.jobs import lease

@@ -2,8 +2,17 @@
 
 from collections.abc import Sequence
 
-from tilewise.service.plots.rows import shown_of, thinned
-from tilewise.service.plots.style import SPEED, TRIALS, Row, Spec, plot, state_scale, tooltip
+from tilewise.service.plots.drawing import (
+    SPEED,
+    TRIALS,
+    Row,
+    Spec,
+    plot,
+    shown_of,
+    state_scale,
+    thinned,
+    tooltip,
+)
 
 BEST, PEAK = "best so far", "peak"
 PACE_HEIGHT = 60

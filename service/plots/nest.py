@@ -10,7 +10,7 @@ from html import escape
 from math import prod
 from typing import Any
 
-from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.errors import KernelsError, ScheduleError
 from tilewise.kernels.nest import (
     Compute,
     Counts,
@@ -27,8 +27,8 @@ from tilewise.kernels.nest import (
     shape_of,
 )
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Schedule, loop_nest
-from tilewise.service.plots.style import COLOURS, FONT, Theme
+from tilewise.kernels.schedule import Schedule, fast_algorithm, loop_nest
+from tilewise.service.plots.drawing import COLOURS, FONT, Theme
 
 WIDTH, INDENT, OUTDENT, LINE, PAD = 640, 14, 4, 24, 8
 CELL, MOST_CELLS = 9, 32  # of the register tile's picture
@@ -243,3 +243,45 @@ def said_bytes(size: float) -> str:
             return f"{size:.0f} {unit}" if size >= 10 or size == int(size) else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} GiB"
+
+
+def result_card(result: dict[str, Any]) -> str:
+    """What was measured, and the schedule as a loop nest.
+
+    Args:
+        result: as `GET /v1/schedules` gives it.
+    """
+    rows = "".join(
+        f"<tr><th style='text-align:left'>{escape(name)}</th>"
+        f"<td style='text-align:left'>{escape(told)}</td></tr>"
+        for name, told in _facts(result)
+    )
+    try:
+        figure = drawn(result["problem"], result["best"]["steps"])
+    except KernelsError:  # steps of a newer version
+        figure = ""
+    return f"<div><table>{rows}</table>{figure}</div>"
+
+
+def _facts(result: dict[str, Any]) -> list[tuple[str, str]]:
+    best, proof = result["best"], result["proof"]
+    low, high = best["interval"] or (best["gflops"], best["gflops"])
+    facts = [
+        ("problem", result["problem"]),
+        ("target", f"{result['target']}, {result['cache']} caches"),
+        ("speed", f"{best['gflops']:.1f} GFLOP/s, 95% interval {low:.1f} to {high:.1f}"),
+    ]
+    if best.get("quality") == "noisy":
+        facts.append(("quality", "noisy machine: measure again"))
+    if best["peak_fraction"]:
+        name = fast_algorithm(best["steps"])
+        fewer = f"; {name} does fewer multiplications than GFLOP/s counts" if name else ""
+        facts.append(("peak", f"{best['peak_fraction']:.1%} of the measured one{fewer}"))
+    for name, peer in sorted(result["peers"].items()):
+        ratio = best["gflops"] / peer["gflops"]
+        facts.append((name, f"{peer['gflops']:.1f} GFLOP/s, ours is {ratio:.2f}x"))
+    if proof is not None:
+        speed = "" if proof["gflops"] is None else f", {proof['gflops']:.1f} GFLOP/s"
+        told = f"proven{speed}" if proof["sha256"] and not proof["failure"] else "not proven"
+        facts.append(("script", f"{told} ({proof['mlir']})"))
+    return facts

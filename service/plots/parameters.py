@@ -6,8 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tilewise.search.space.points import TilePoint, point_from_json
-from tilewise.service.plots.rows import shown_of, thinned
-from tilewise.service.plots.style import SPEED, Row, Spec, plot, tooltip
+from tilewise.service.plots.drawing import SPEED, Row, Spec, plot, shown_of, thinned, tooltip
 
 if TYPE_CHECKING:
     import optuna

@@ -11,8 +11,7 @@ from typing import Any
 
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import parse_target
-from tilewise.service.plots.rows import thinned
-from tilewise.service.plots.style import DTYPES, SPEED, Row, Spec, plot, tooltip
+from tilewise.service.plots.drawing import DTYPES, SPEED, Row, Spec, plot, thinned, tooltip
 
 HEADROOM = 1.3  # of each axis beyond the last thing on it
 INTENSITY = "flops per byte of operands"

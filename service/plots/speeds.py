@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tilewise.service.plots.style import SPEED, Row, Spec, plot, tooltip
+from tilewise.service.plots.drawing import SPEED, Row, Spec, plot, tooltip
 
 KINDS = ("OpenBLAS", "script", "native")
 LONGEST = 44  # characters of a problem on a line of an axis

@@ -1,16 +1,133 @@
-"""`Keeper`: where the job of a run is kept, as the run sees it."""
+"""`Keeper`: where the job of a run is kept, as the run sees it; and one over the database.
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+A run outlives its database's absence: what it reads and writes is tried again, for a while. Only
+whole transactions are repeated. One whose answer was lost may have been committed, so each learns
+whether it is a repetition, and takes what it finds of its own for its success.
+"""
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from sqlalchemy.orm import Session
+
+from tilewise.schema.base import JobState
 from tilewise.search.helpers import Helpers
 from tilewise.search.progress import Phase
-from tilewise.search.records import Best, TuneRequest, TuneResult
+from tilewise.search.records import Best, Earlier, Solved, TrialRecord, TuneRequest, TuneResult
 from tilewise.search.store import TrialStore
+from tilewise.service.db import models
+from tilewise.service.db.session import Sessions, reading, writing
+from tilewise.service.errors import PASSING
 from tilewise.service.host.machine import MachineInfo
+from tilewise.service.jobs import lease, outcome, queue
+from tilewise.service.jobs.events import note_phase
+from tilewise.service.jobs.heartbeat import Heartbeat
+from tilewise.service.jobs.lease import Lease
 from tilewise.service.jobs.outcome import Attempt
+from tilewise.service.jobs.trial_store import SqlTrialStore
+from tilewise.service.results import integrity
+from tilewise.service.results.stored import Work
+
+PATIENCE_S = 90.0
+"""For how long a run waits for its database, which may be restarted meanwhile."""
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
+
+log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+
+
+def patiently(step: Callable[[bool], Answer], what: str, patience_s: float | None = None) -> Answer:
+    """What `step` returns, once the database lets it.
+
+    Args:
+        step: a whole transaction; told whether it is a repetition.
+        what: it does, for the log: `job 3, trial 5`.
+        patience_s: seconds after which it is not begun again; None is `PATIENCE_S`.
+
+    Raises:
+        DatabaseError: one that does not pass, or has not passed in time.
+    """
+    wait_s = PATIENCE_S if patience_s is None else patience_s
+    end, tries = time.monotonic() + wait_s, 0
+    while True:
+        try:
+            answer = step(tries > 0)
+        except PASSING as error:
+            if time.monotonic() >= end:
+                raise
+            if not tries:
+                log.warning("%s: %s; trying again for %.0f s", what, error, wait_s)
+        else:
+            if tries:
+                log.warning("%s: done, at try %d", what, tries + 1)
+            return answer
+        time.sleep(min(_pause_s(tries), max(0.0, end - time.monotonic())))
+        tries += 1
+
+
+def _pause_s(tries: int) -> float:
+    """A pause that doubles with each try, of which chance takes up to half.
+
+    Without chance, all runs that lost one database would come back at one moment.
+    """
+    longest = min(FIRST_PAUSE_S * 2.0 ** min(tries, 10), LONGEST_PAUSE_S)
+    return longest * random.uniform(0.5, 1.0)
+
+
+class PatientTrials:
+    """A `tilewise.search.store.TrialStore` over one in a database that may be away for a while.
+
+    Args:
+        store: where the trials are.
+        job_id: whose they are, for the log.
+    """
+
+    def __init__(self, store: SqlTrialStore, job_id: int) -> None:
+        self._store = store
+        self._job_id = job_id
+
+    def trials(self) -> list[TrialRecord]:
+        """Every finished trial, by number."""
+        return self._read(self._store.trials)
+
+    def known_failures(self) -> set[str]:
+        """Hashes of schedules that failed in any search of the same work."""
+        return self._read(self._store.known_failures)
+
+    def earlier_paces(self) -> list[list[float]]:
+        """The paces of the trials of other searches of late, by search."""
+        return self._read(self._store.earlier_paces)
+
+    def earlier(self, operation: str) -> list[Earlier]:
+        """The earlier searches for an operation, the newest first."""
+        return self._read(lambda: self._store.earlier(operation))
+
+    def solved(self, searches: Sequence[Earlier]) -> list[Solved]:
+        """What some of those have found."""
+        return self._read(lambda: self._store.solved(searches))
+
+    def add(self, trial: TrialRecord) -> None:
+        """Keep one finished trial; as the other store does, once that can."""
+
+        def step(is_repeated: bool) -> None:
+            keep = self._store.ensure if is_repeated else self._store.add
+            keep(trial)
+
+        patiently(step, f"job {self._job_id}, trial {trial.number}")
+
+    def correct(self, trials: Sequence[TrialRecord]) -> None:
+        """Replace the speeds and paces of stored trials, once the database can."""
+        patiently(lambda _: self._store.correct(trials), f"job {self._job_id}, speeds of trials")
+
+    def _read(self, ask: Callable[[], Answer]) -> Answer:
+        return patiently(lambda _: ask(), f"job {self._job_id}")
 
 
 @dataclass(frozen=True)
@@ -81,3 +198,84 @@ class Keeper(Protocol):
     def release(self) -> None:
         """Give the job back to the queue."""
         ...
+
+
+class SqlKeeper:
+    """A `Keeper` over the database.
+
+    Args:
+        sessions: the session factory.
+        held: the run's lease.
+
+    Raises:
+        NotFoundError, DamagedError: as `queue.get`.
+    """
+
+    def __init__(self, sessions: Sessions, held: Lease) -> None:
+        self._sessions = sessions
+        self._held = held
+        self._job = patiently(lambda _: self._read(), f"job {held.job_id}")
+        self.trials = PatientTrials(SqlTrialStore(sessions, held.job_id, held), held.job_id)
+        self.epoch = held.epoch
+        self.helpers = None  # a driver alone finds some, and gives jobs to workers of a cluster
+        self.request_id = self._job.request_id or ""
+
+    @property
+    def order(self) -> Order:
+        """What the run is to do; TamperedError where the row is not what was stored."""
+        integrity.check_work(Work.of(self._job))
+        return _order(self._job)
+
+    @contextmanager
+    def beating(self) -> Iterator[Callable[[], bool]]:
+        """Keeps the lease meanwhile."""
+        with Heartbeat(self._sessions, self._held) as heartbeat:
+            yield heartbeat.should_stop
+
+    def note(self, phase: Phase) -> None:
+        """Keep what the run does now."""
+        note_phase(self._sessions, self._held, phase)
+
+    def done(
+        self, result: TuneResult, best: Best, attempts: Sequence[Attempt], machine: MachineInfo
+    ) -> bool:
+        """End the job with its results, unless it was taken away at the last moment."""
+
+        def store(session: Session) -> bool:
+            row = outcome.store(session, self._held, result, best, attempts, machine)
+            return row is not None
+
+        return self._end("done", store)
+
+    def failed(self, message: str) -> bool:
+        """End the job without a result."""
+
+        def fail(session: Session) -> bool:
+            return lease.end(session, self._held, state="failed", error=message, complete=False)
+
+        return self._end("failed", fail)
+
+    def release(self) -> None:
+        """Give the job back to the queue; at once or not at all, since the process is to end."""
+        with writing(self._sessions) as session:
+            lease.release(session, self._held)
+
+    def _read(self) -> models.Job:
+        with reading(self._sessions) as session:
+            return queue.get(session, self._held.job_id)
+
+    def _end(self, state: JobState, end: Callable[[Session], bool]) -> bool:
+        """End the job; a repetition finds it ended where the answer alone was lost."""
+
+        def step(is_repeated: bool) -> bool:
+            with writing(self._sessions) as session:
+                if is_repeated and lease.has_left(session, self._held, state):
+                    return True
+                return end(session)
+
+        return patiently(step, f"job {self._held.job_id}, {state}")
+
+
+def _order(job: models.Job) -> Order:
+    problem, spent = job.problem.canonical, job.elapsed_s
+    return Order(job.id, problem, job.target, TuneRequest.of(job), spent)

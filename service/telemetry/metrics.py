@@ -1,11 +1,14 @@
-"""Metrics of one service process, for Prometheus.
+"""Metrics: what this process counts, and what the database says, the same from every process.
 
-Names and units are customary (prometheus.io/docs/practices/naming). No label has values that a
-client chooses: routes are templates, and what is unknown has one value.
+To add up what the database says over processes would count everything as often as there are
+processes; take the largest. Trials are counted from when this process began to look, a row once.
 """
 
+import collections
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import get_args
 
@@ -18,8 +21,18 @@ from prometheus_client import (
     PlatformCollector,
     ProcessCollector,
 )
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
-from tilewise.schema.base import MatchKind
+from tilewise.schema.base import JobState, MatchKind
+from tilewise.search.records import TrialState
+from tilewise.service.db import models
+from tilewise.service.db.base import now
+from tilewise.service.db.trials import unpack_samples
+from tilewise.service.jobs import registry
+from tilewise.service.results import integrity
 
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 KINDS: tuple[MatchKind, ...] = get_args(MatchKind)
@@ -97,3 +110,104 @@ class Metrics:
                 self._seconds.labels(method, route),
             )
         return self._known[key]
+
+
+ROWS_AT_ONCE = 5000
+STATES: tuple[JobState, ...] = get_args(JobState)
+OUTCOMES: tuple[TrialState, ...] = get_args(TrialState)
+PHASES = ("compile", "timing")
+TABLES = ("problems", "schedules", "proofs", "plans")
+
+
+@dataclass(eq=False)
+class StoredMetrics(Collector):
+    """What the last look at the database has found; `look` looks, Prometheus collects.
+
+    Attributes:
+        last: number of the last trial's row that was counted; None before the first look.
+    """
+
+    last: int | None = None
+    jobs: dict[str, int] = field(default_factory=dict)
+    queue_age_s: float = 0.0
+    workers: int = 0
+    trials: collections.Counter[str] = field(default_factory=collections.Counter)
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def begin(self, session: Session) -> None:
+        """Take the trials that are there as known."""
+        self.last = session.scalar(select(func.max(models.Trial.id))) or 0
+
+    def look(self, session: Session) -> None:
+        """Bring everything up to date; what it costs depends on what is new alone."""
+        with self.lock:
+            job, is_search = models.Job, models.Job.kind == "tune"
+            counts = select(job.state, func.count()).where(is_search).group_by(job.state)
+            self.jobs = {str(state): number for state, number in session.execute(counts)}
+            oldest = session.scalar(
+                select(func.min(job.created_at)).where(is_search, job.state == "queued")
+            )
+            self.queue_age_s = 0.0 if oldest is None else (now() - oldest).total_seconds()
+            self.workers = len(registry.live(session))
+            self._count_trials(session)
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        """The metrics, as Prometheus asks for them."""
+        jobs = GaugeMetricFamily("tilewise_jobs", "Jobs by state.", labels=["state"])
+        for state in STATES:
+            jobs.add_metric([state], self.jobs.get(state, 0))
+        yield jobs
+        yield GaugeMetricFamily(
+            "tilewise_queue_age_seconds", "Since the oldest queued job was asked for.",
+            value=self.queue_age_s,
+        )  # fmt: skip
+        yield GaugeMetricFamily("tilewise_workers", "Live worker processes.", value=self.workers)
+        trials = CounterMetricFamily("tilewise_trials", "Trials by outcome.", labels=["outcome"])
+        for outcome in OUTCOMES:
+            trials.add_metric([outcome], self.trials[outcome])
+        yield trials
+        seconds = CounterMetricFamily(
+            "tilewise_trial_seconds", "Seconds of trials by phase.", labels=["phase"]
+        )
+        for phase in PHASES:
+            seconds.add_metric([phase], self.seconds[phase])
+        yield seconds
+        refused = CounterMetricFamily(
+            "tilewise_refused_rows", "Rows refused by this process as not what was stored.",
+            labels=["table"],
+        )  # fmt: skip
+        found = integrity.refused()
+        for table in TABLES:
+            refused.add_metric([table], found.get(table, 0))
+        yield refused
+
+    def _count_trials(self, session: Session) -> None:
+        if self.last is None:
+            self.begin(session)
+        row = models.Trial
+        # What a job took over from an earlier one is older than the job itself.
+        query = (
+            select(row.id, row.state, row.compile_s, row.samples)
+            .join(models.Job, models.Job.id == row.job_id)
+            .where(row.created_at >= models.Job.created_at)
+            .order_by(row.id)
+            .limit(ROWS_AT_ONCE)
+        )
+        while found := session.execute(query.where(row.id > self.last)).all():
+            for number, state, compile_s, samples in found:
+                self.last = number
+                self.trials[str(state)] += 1
+                self._add_seconds(compile_s, samples)
+
+    def _add_seconds(self, compile_s: object, samples: object) -> None:
+        """Add what a row says; a damaged one says nothing."""
+        if isinstance(compile_s, float) and compile_s >= 0:
+            self.seconds["compile"] += compile_s
+        if isinstance(samples, bytes) and len(samples) % 8 == 0:
+            self.seconds["timing"] += sum(unpack_samples(samples))
+
+
+def add_to(chosen: CollectorRegistry, metrics: StoredMetrics) -> None:
+    """Have a registry collect them."""
+    chosen.register(metrics)

@@ -21,13 +21,9 @@ from tilewise.service.db.session import STATEMENT_S, Sessions, make_engine, make
 from tilewise.service.errors import WorkerError
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs.lease import Lease
-from tilewise.service.runs.calls import RunCalls
-from tilewise.service.runs.http import HttpKeeper
-from tilewise.service.runs.http_leader import HttpLeader
-from tilewise.service.runs.keeper import Keeper
-from tilewise.service.runs.patience import patiently
+from tilewise.service.runs.http import HttpKeeper, HttpLeader, RunCalls
+from tilewise.service.runs.keeper import Keeper, SqlKeeper, patiently
 from tilewise.service.runs.process import load, parser_of, run_process
-from tilewise.service.runs.sql import SqlKeeper
 from tilewise.service.settings import Settings
 from tilewise.service.telemetry.logs import bind
 from tilewise.service.telemetry.traces import start_tracing

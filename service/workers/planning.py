@@ -29,7 +29,7 @@ from tilewise.service.jobs import lease, plans
 from tilewise.service.jobs.heartbeat import Heartbeat
 from tilewise.service.jobs.lease import Lease
 from tilewise.service.jobs.plans import CHOOSING, PROVING, Made, Order, Packed
-from tilewise.service.runs.patience import patiently
+from tilewise.service.runs.keeper import patiently
 
 if TYPE_CHECKING:
     from tilewise.search.networks.costs import CopyTimes

@@ -1,13 +1,94 @@
 """A pool shows itself in the database, and has its machine measured while there is time."""
 
+import contextlib
+import json
+import logging
+import subprocess
+import sys
 import time
+from dataclasses import asdict
 from datetime import timedelta
 
+from tilewise.kernels.system.children import child_command, child_environment
+from tilewise.kernels.system.typed_json import from_json
 from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.errors import WorkerError
 from tilewise.service.jobs import registry
-from tilewise.service.jobs.registry import Entry
-from tilewise.service.workers.peaks import PeakMeasurement
+from tilewise.service.jobs.registry import Entry, Measured
+
+LIMIT_S = 60.0
+
+log = logging.getLogger(__name__)
+
+
+class PeakMeasurement:
+    """A child that measures, looked after by whoever has started it.
+
+    It is to run while nothing is being timed: it keeps a core and the memory busy for some tenths
+    of a second.
+    """
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._child = subprocess.Popen(
+            child_command("tilewise.service.workers.presence"),
+            env=child_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def result(self) -> Measured | None:
+        """What it has found; None while it runs.
+
+        Raises:
+            WorkerError: it failed, or took too long.
+        """
+        if self._child.poll() is None:
+            if time.monotonic() - self._began < LIMIT_S:
+                return None
+            self.stop()
+            raise WorkerError(f"measuring this machine's peaks took over {LIMIT_S:.0f} s")
+        return self._read()
+
+    def wait(self) -> Measured:
+        """What it has found, once it has; raises what `result` does."""
+        found = None
+        while found is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._child.wait(1.0)
+            found = self.result()
+        return found
+
+    def _read(self) -> Measured:
+        text, _ = self._child.communicate()
+        try:
+            return from_json(Measured, json.loads(text))
+        except ValueError as error:
+            raise WorkerError("this machine's peaks could not be measured") from error
+
+    def stop(self) -> None:
+        """End the child."""
+        self._child.kill()
+        self._child.communicate()
+
+
+def measured() -> Measured:
+    """The peaks and the bandwidth of one thread; loads LLVM."""
+    from tilewise.kernels.native.microbench import bandwidth_gbs, measure_rates, peak_gflops
+    from tilewise.kernels.problem import DTYPES
+    from tilewise.kernels.target import detect
+
+    target = detect()
+    measure_rates(target)  # kept for the searches of this machine
+    peaks = {dtype: round(peak_gflops(target, dtype), 2) for dtype in DTYPES}
+    return Measured(peaks, round(bandwidth_gbs(target), 2))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(asdict(measured())))
+
 
 PEAKS_KEPT = timedelta(days=7)
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.brief import python_path
 from tilewise.kernels.system.children import child_environment
-from tilewise.service.workers import peaks
+from tilewise.service.workers import presence
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -21,5 +21,5 @@ def brief_peaks() -> Iterator[None]:
         return child_environment(PYTHONPATH=python_path(ROOT))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(peaks, "child_environment", environment)
+        patch.setattr(presence, "child_environment", environment)
         yield

@@ -21,7 +21,7 @@ from tilewise.service.host.machine import MachineInfo, examine_here
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease, model_jobs, queue
 from tilewise.service.jobs.queue import Submitter
-from tilewise.service.runs.sql import SqlKeeper
+from tilewise.service.runs.keeper import SqlKeeper
 from tilewise.service.settings import Settings
 from tilewise.service.workers.job_run import JobOutcome, run_job
 

@@ -23,7 +23,7 @@ from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease, queue
 from tilewise.service.jobs.lease import Lease
 from tilewise.service.jobs.trial_store import SqlTrialStore
-from tilewise.service.runs.sql import SqlKeeper
+from tilewise.service.runs.keeper import SqlKeeper
 from tilewise.service.workers.job_run import run_job
 
 PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"

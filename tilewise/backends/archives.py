@@ -12,9 +12,8 @@ from tilewise.errors import BadInputError
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import parse_target
 from tilewise.service.archive.container import opened
-from tilewise.service.archive.export import export
+from tilewise.service.archive.export import Selection, export
 from tilewise.service.archive.restore import restore
-from tilewise.service.archive.selection import Selection
 from tilewise.version import VERSION
 
 

@@ -14,8 +14,8 @@ from tilewise.service.api import files
 from tilewise.service.api.requests import FILE_KINDS, FileKind
 from tilewise.service.db.session import Sessions, reading
 from tilewise.service.errors import NotFoundError
-from tilewise.service.results import air_scripts, scripts
-from tilewise.service.results.kernels.modules import kernel_source, kernel_tag
+from tilewise.service.results import scripts
+from tilewise.service.results.kernels import kernel_source, kernel_tag
 from tilewise.service.results.nearest import Asked
 
 
@@ -56,9 +56,9 @@ def text(sessions: Sessions, found: Found, kind: str) -> Text:
 
         tag = kernel_tag(kernel_source(found.result.document, target), identity())
         return Text(export_result(found.result.document), tag, match, target, toolchain)
-    if kind == air_scripts.FLAVOR:
+    if kind == scripts.FLAVOR:
         try:
-            made = air_scripts.make(sessions, identity(), found.key, target)
+            made = scripts.make(sessions, identity(), found.key, target)
         except NotFoundError as error:
             raise MissingError(str(error)) from error
         return Text(made.text, made.sha256, match, target, toolchain)

@@ -16,7 +16,7 @@ from tilewise.service.db.base import is_sound
 from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease, queue
-from tilewise.service.runs.sql import SqlKeeper
+from tilewise.service.runs.keeper import SqlKeeper
 from tilewise.service.workers.job_run import Event, JobOutcome, PhaseReached, TrialEnded, run_job
 
 POLL_S = 0.5

@@ -66,7 +66,7 @@ class Result(StoredResult):
     """
 
     def _repr_html_(self) -> str:
-        from tilewise.service.plots.card import result_card
+        from tilewise.service.plots.nest import result_card
 
         return result_card(self.document)
 

@@ -1,11 +1,27 @@
-"""Who has sent a request, as the routes see it."""
+"""Who makes a request: a token that a client shows, or a browser that has signed in."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from fastapi import Request
 
 from tilewise.schema.base import Scope
 from tilewise.service.telemetry.requests import REQUEST_ID
+
+TOKEN_COOKIE = "tilewise_token"
+
+
+def token_in(cookie: str) -> str | None:
+    """The token of a `Cookie` header; None where it has none."""
+    try:
+        found = SimpleCookie(cookie).get(TOKEN_COOKIE)
+    except CookieError:
+        return None
+    return None if found is None else found.value
+
 
 CALLER = "tilewise.caller"
 """Where an ASGI scope carries its `Caller`."""
@@ -51,3 +67,55 @@ def request_id_of(request: Request) -> str | None:
     """The name of this request in logs, if it has one."""
     found: str | None = request.scope.get(REQUEST_ID)
     return found
+
+
+SAFE = ("GET", "HEAD")
+LOOPBACK_NAME = "localhost"
+ANY = "*"
+
+
+def is_allowed_host(host: str, allowed: Collection[str]) -> bool:
+    """Whether a `Host` is one of a service that listens on loopback, or is allowed by name.
+
+    Args:
+        host: the header, with a port or without.
+        allowed: further names, without ports; `*` allows all.
+    """
+    name = host_name(host)
+    return ANY in allowed or name in allowed or name == LOOPBACK_NAME or is_loopback(name)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a text is an address that only this machine reaches."""
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def host_name(host: str) -> str:
+    """The name or address of a `Host`, lower case, without its port; empty for what is none."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        return ""
+
+
+def is_of_another_page(
+    method: str, host: str, origin: str | None, site: str | None, mode: str | None
+) -> bool:
+    """Whether a page of another origin has made a browser send this.
+
+    Args:
+        method: of the request.
+        host: its `Host`.
+        origin: its `Origin`, which browsers send with all that may do something.
+        site: its `Sec-Fetch-Site`: `same-origin`, `same-site`, `cross-site`, `none`.
+        mode: its `Sec-Fetch-Mode`; somebody who follows a link navigates.
+    """
+    is_link = method in SAFE and mode == "navigate"
+    if site in ("cross-site", "same-site") and not is_link:
+        return True
+    if origin is None or (method in SAFE and site is None):
+        return False
+    return origin.partition("://")[2].lower() != host.lower()

@@ -1,6 +1,8 @@
 """The gate: who may pass is decided before anything else happens, also before kept answers."""
 
 import math
+import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,10 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tilewise.kernels.quoting import quoted
 from tilewise.schema.base import Scope as TokenScope
-from tilewise.service.api.access import browsers
-from tilewise.service.api.access.caller import ANYONE, CALLER, NOBODY, Caller
-from tilewise.service.api.access.cookie import token_in
-from tilewise.service.api.access.limits import RequestLimit
+from tilewise.service.api.access import caller
+from tilewise.service.api.access.caller import ANYONE, CALLER, NOBODY, Caller, token_in
 from tilewise.service.api.access.tokens import TokenBook
 from tilewise.service.api.problem_details import (
     AsPage,
@@ -27,6 +27,36 @@ from tilewise.service.api.problem_details import (
     wants_page,
 )
 from tilewise.service.errors import DatabaseError
+
+MINUTE_S = 60.0
+MOST_BUCKETS = 10_000
+
+
+class RequestLimit:
+    """So many requests a minute, for each of those who ask; in the memory of this process.
+
+    Args:
+        per_minute: for each; 0 for as many as they like.
+    """
+
+    def __init__(self, per_minute: int) -> None:
+        self._per_minute = per_minute
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait_s(self, who: str) -> float:
+        """Take one request from a bucket: 0 if it was there, else seconds until one will be."""
+        if not self._per_minute:
+            return 0.0
+        now_s = time.monotonic()
+        rate = self._per_minute / MINUTE_S
+        left, since_s = self._buckets.pop(who, (float(self._per_minute), now_s))
+        left = min(float(self._per_minute), left + (now_s - since_s) * rate)
+        wait_s = 0.0 if left >= 1.0 else (1.0 - left) / rate
+        self._buckets[who] = (left - 1.0 if not wait_s else left), now_s
+        while len(self._buckets) > MOST_BUCKETS:
+            self._buckets.popitem(last=False)
+        return wait_s
+
 
 OPEN = ("/healthz", "/readyz")
 SIGN_IN = "/sign-in"
@@ -142,20 +172,18 @@ class Gate:
                 headers={"Accept-Encoding": "identity"},
             )
         is_named = not rules.needs_token or rules.allowed_hosts
-        if is_named and not browsers.is_allowed_host(sent.host, rules.allowed_hosts):
+        if is_named and not caller.is_allowed_host(sent.host, rules.allowed_hosts):
             detail = (
                 "this service is not known by the host that was asked for; "
                 "TILEWISE_ALLOWED_HOSTS names those that are"
             )
             return problem_response(path, HTTPStatus.MISDIRECTED_REQUEST, detail)
-        if browsers.is_of_another_page(
-            scope["method"], sent.host, sent.origin, sent.site, sent.mode
-        ):
+        if caller.is_of_another_page(scope["method"], sent.host, sent.origin, sent.site, sent.mode):
             return problem_response(
                 path, HTTPStatus.FORBIDDEN, "a page of another origin may not ask this"
             )
         is_proven = sent.origin is not None or sent.site is not None
-        if sent.has_cookie and scope["method"] not in browsers.SAFE and not is_proven:
+        if sent.has_cookie and scope["method"] not in caller.SAFE and not is_proven:
             detail = "a request with a cookie has to say of which page it is; send a token instead"
             return problem_response(path, HTTPStatus.FORBIDDEN, detail)
         return None
@@ -331,7 +359,7 @@ def _too_small(scope: Scope, caller: Caller) -> Response | None:
 def _ask_for_token(scope: Scope, sent: _Sent) -> Response:
     """Send somebody who looks at a page to where they sign in; tell a program what it lacks."""
     path = scope["path"]
-    if scope["method"] not in browsers.SAFE or not wants_page(path, sent.accept):
+    if scope["method"] not in caller.SAFE or not wants_page(path, sent.accept):
         return _unauthorized(path, "show a token")
     query = scope["query_string"].decode("latin-1")
     place = quote(f"{path}?{query}" if query else path, safe="")

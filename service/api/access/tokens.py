@@ -1,5 +1,6 @@
-"""Who shows which token: looked up at most once a second, however many requests come."""
+"""Which tokens are known, read from the database and kept for a while."""
 
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
@@ -7,8 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tilewise.service.api.access.caller import Caller
-from tilewise.service.api.lanes import SharedReads
+from tilewise.service.api.access.caller import ANYONE, Caller
+from tilewise.service.api.lanes import Lane, SharedReads
+from tilewise.service.db import checked, tokens
+from tilewise.service.db.session import Sessions
+from tilewise.service.errors import DatabaseError
+from tilewise.service.runs import offers
 
 KNOWN_S = 1.0
 MOST_KNOWN = 4096
@@ -67,3 +72,62 @@ class TokenBook:
         if now_s - self._touched.get(token_id, -TOUCHED_S) >= TOUCHED_S:
             self._touched[token_id] = now_s
             await self._touch(token_id)
+
+
+RUNS_KNOWN_S = 60.0
+
+log = logging.getLogger(__name__)
+
+
+def token_book(reads: Lane, writes: Lane, sessions: Sessions) -> TokenBook:
+    """What tokens are worth, as the database has it.
+
+    Args:
+        reads: where questions block.
+        writes: where notes do.
+        sessions: of the database.
+    """
+
+    async def find(token: str) -> Caller | None:
+        return await reads.run(partial(_find, sessions, token))
+
+    async def touch(token_id: int) -> None:
+        try:
+            await writes.run(partial(_touch, sessions, token_id))
+        except DatabaseError as error:  # a request needs no note of itself
+            log.debug("token %d: its use is not noted: %s", token_id, error)
+
+    return TokenBook(find, touch)
+
+
+def run_token_book(reads: Lane, sessions: Sessions) -> TokenBook:
+    """Which tokens belong to offers; their routes ask again what each is worth.
+
+    Args:
+        reads: where questions block.
+        sessions: of the database.
+    """
+
+    async def find(token: str) -> Caller | None:
+        return await reads.run(partial(_find_run, sessions, token))
+
+    async def touch(_token_id: int) -> None:
+        """Nobody wants to know."""
+
+    return TokenBook(find, touch, RUNS_KNOWN_S)
+
+
+def _find_run(sessions: Sessions, token: str) -> Caller | None:
+    with checked.reading(sessions) as session:
+        return ANYONE if offers.is_known(session, token) else None
+
+
+def _find(sessions: Sessions, token: str) -> Caller | None:
+    with checked.reading(sessions) as session:
+        row = tokens.find(session, token)
+        return None if row is None else Caller(row.id, row.scope)
+
+
+def _touch(sessions: Sessions, token_id: int) -> None:
+    with checked.writing(sessions) as session:
+        tokens.touch(session, token_id)

@@ -25,8 +25,8 @@ from tilewise.service.api.requests import TargetText
 from tilewise.service.api.schemas import ImportedView, OpScriptView, UnfinishedView
 from tilewise.service.api.services import Services, ServicesDep
 from tilewise.service.errors import ConflictError
-from tilewise.service.results.kernels import op_scripts
-from tilewise.service.results.kernels.modules import kept_module, kernel_module
+from tilewise.service.results import kernels
+from tilewise.service.results.kernels import kept_module, kernel_module
 from tilewise.service.results.nearest import Asked
 
 Found = TypeVar("Found")
@@ -122,12 +122,12 @@ async def script_of_op(
     asked = Asked(canonical, services.toolchain, match=match)
     lone = lone.with_accuracy(accuracy)
     source, origins = await services.lanes.reads.run(partial(_op_source, services, lone, asked))
-    tag = op_scripts.op_tag(source, services.toolchain)
+    tag = kernels.op_tag(source, services.toolchain)
     found = await services.lanes.reads.run(partial(kept_module, tag))
     if found is None:
-        making = partial(kernel_module, tag, source, op_scripts.op_document)
+        making = partial(kernel_module, tag, source, kernels.op_document)
         found = await services.proofs.make(("op", tag), making)
-    told = op_scripts.told_of(found, with_payload=with_payload)
+    told = kernels.told_of(found, with_payload=with_payload)
     return told | origins[told["schedule"]["hash"]]
 
 
@@ -135,9 +135,9 @@ def _read_op(place: str, module: bytes, limits: Limits) -> LoneOp:
     return read_op(module, place or None, limits)
 
 
-def _op_source(services: Services, lone: LoneOp, asked: Asked) -> tuple[str, op_scripts.Origins]:
+def _op_source(services: Services, lone: LoneOp, asked: Asked) -> tuple[str, kernels.Origins]:
     with services.reading() as session:
-        return op_scripts.op_source(session, lone, asked)
+        return kernels.op_source(session, lone, asked)
 
 
 async def imported_of(services: Services, key: str, module: bytes) -> Imported:

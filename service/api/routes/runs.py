@@ -19,14 +19,27 @@ from tilewise.service.jobs import lease, queue, registry
 from tilewise.service.jobs.lease import Lease
 from tilewise.service.jobs.trial_store import SqlTrialStore, is_stored
 from tilewise.service.runs import candidates, offers
-from tilewise.service.runs.checks.ends import check_begin, checked_end, known_machine
-from tilewise.service.runs.checks.trials import check_trial
-from tilewise.service.runs.checks.work import JobWork
-from tilewise.service.runs.sql import SqlKeeper
-from tilewise.service.runs.wire.base import LARGEST
-from tilewise.service.runs.wire.ends import CrashWire, EndedWire, EndWire, FailWire
-from tilewise.service.runs.wire.orders import BeginWire, EpochWire, OrderWire, PhaseWire, WordWire
+from tilewise.service.runs.checks import (
+    JobWork,
+    check_begin,
+    check_trial,
+    checked_end,
+    known_machine,
+)
+from tilewise.service.runs.keeper import SqlKeeper
+from tilewise.service.runs.wire.orders import (
+    BeginWire,
+    CrashWire,
+    EndedWire,
+    EndWire,
+    EpochWire,
+    FailWire,
+    OrderWire,
+    PhaseWire,
+    WordWire,
+)
 from tilewise.service.runs.wire.trials import (
+    LARGEST,
     TRIALS_A_PAGE,
     AddWire,
     AskedWire,

@@ -19,15 +19,8 @@ from tilewise.service.api.schemas import Flavor, ObjectView, ProblemKey, ResultV
 from tilewise.service.api.services import Services, ServicesDep
 from tilewise.service.db import models
 from tilewise.service.errors import NotFoundError
-from tilewise.service.results import air_scripts, nearest, scripts
-from tilewise.service.results.kernels import libraries
-from tilewise.service.results.kernels.modules import (
-    kept_module,
-    kernel_module,
-    kernel_source,
-    kernel_tag,
-)
-from tilewise.service.results.kernels.objects import (
+from tilewise.service.results import kernels, nearest, scripts
+from tilewise.service.results.kernels import (
     DOCUMENT,
     MEDIA_TYPES,
     MODULE,
@@ -35,6 +28,10 @@ from tilewise.service.results.kernels.objects import (
     Form,
     content_of,
     file_name,
+    kept_module,
+    kernel_module,
+    kernel_source,
+    kernel_tag,
     object_document,
     object_tag,
 )
@@ -93,13 +90,13 @@ async def get_script(
     flavor iree is given if IREE is faster with it than without.
     """
     asked = _asked(services, target, match)
-    if flavor == libraries.FLAVOR:
+    if flavor == kernels.FLAVOR:
         return await _library(services, key, asked, if_none_match)
     script, work = await services.lanes.reads.run(
         partial(_find_script, services, key, asked, flavor)
     )
     if script is None:
-        making = partial(air_scripts.make, services.sessions, services.toolchain, key, work.target)
+        making = partial(scripts.make, services.sessions, services.toolchain, key, work.target)
         script = await services.proofs.make((key, work.target), making)
     headers = _headers(script.sha256, work.target, work.toolchain, asked)
     if if_none_match is not None and matches(if_none_match, headers["ETag"]):
@@ -150,13 +147,13 @@ async def _library(
     """The library for IREE of a result."""
     result = await services.lanes.reads.run(partial(_find_result, services, key, asked))
     source = kernel_source(result, asked.target)
-    tag = libraries.library_tag(source, services.toolchain)
+    tag = kernels.library_tag(source, services.toolchain)
     headers = _headers(tag, result["target"], result["toolchain"], asked)
     text = await services.lanes.reads.run(partial(kept_module, tag))
     if text is None:
-        making = partial(kernel_module, tag, source, libraries.library_document)
+        making = partial(kernel_module, tag, source, kernels.library_document)
         text = await services.proofs.make((key, tag), making)
-    library = libraries.library_of(text)
+    library = kernels.library_of(text)
     if if_none_match is not None and matches(if_none_match, headers["ETag"]):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     return Response(library, media_type="text/x-mlir", headers=headers)
@@ -193,7 +190,7 @@ def _asked(services: Services, target: str, match: Match, cache: CacheMode | Non
 
 def _find_script(
     services: Services, key: str, asked: Asked, flavor: Flavor
-) -> tuple[StoredScript | air_scripts.Text | None, Work]:
+) -> tuple[StoredScript | scripts.Text | None, Work]:
     """The script, None for an air script that nobody has asked for yet; what it belongs to."""
     with services.reading() as session:
         found = scripts.served_script(session, key, asked.target, flavor, services.toolchain)
@@ -202,9 +199,9 @@ def _find_script(
             found = scripts.served_script(session, key, target, flavor, services.toolchain)
         if found is None:
             raise _missing(key, asked.target)
-        if found.script is None and flavor == air_scripts.FLAVOR:
+        if found.script is None and flavor == scripts.FLAVOR:
             row = _stored(session, services, key, asked)
-            return air_scripts.find(session, row), found.work
+            return scripts.find(session, row), found.work
         if found.script is None:
             raise NotFoundError(f"no proven {flavor} script of {found.work.canonical} is stored")
         return found.script, found.work

@@ -13,12 +13,12 @@ from tilewise.service.api.documents import result_json
 from tilewise.service.api.flights import Flights
 from tilewise.service.api.routes.jobs import LARGEST_ID
 from tilewise.service.api.services import Services, ServicesDep
-from tilewise.service.dashboard import highlight, stored
+from tilewise.service.dashboard import rendering, stored
 from tilewise.service.dashboard.rendering import PageRoute, page
 from tilewise.service.errors import UnfinishedError
-from tilewise.service.results import air_scripts
+from tilewise.service.results import scripts
 from tilewise.service.results.inner_loop import inner_loop_text
-from tilewise.service.results.kernels.modules import (
+from tilewise.service.results.kernels import (
     kept_module,
     kernel_module,
     kernel_source,
@@ -45,7 +45,7 @@ async def kernel(number: Number, request: Request, services: ServicesDep) -> Res
         text = await _made(services.kernels, tag, partial(kernel_module, tag, source))
     file = _served(result, "kernel", "py")
     return await _shown(services, request, {**file, "result": result, "title": "Kernel"},
-                        text, highlight.python)  # fmt: skip
+                        text, rendering.python)  # fmt: skip
 
 
 @router.get("/{number}/air")
@@ -53,12 +53,12 @@ async def air(number: Number, request: Request, services: ServicesDep) -> Respon
     """The script of flavor air of the schedule's problem."""
     result = await services.lanes.reads.run(partial(_result, services, number))
     key, target = result["key"], result["target"]
-    making = partial(air_scripts.make, services.sessions, services.toolchain, key, target)
+    making = partial(scripts.make, services.sessions, services.toolchain, key, target)
     made = await _made(services.proofs, (key, target), making)
-    file = _served(result, "script", "mlir", flavor=air_scripts.FLAVOR)
+    file = _served(result, "script", "mlir", flavor=scripts.FLAVOR)
     return await _shown(
         services, request, {**file, "result": result, "title": "Script of flavor air"},
-        None if made is None else made.text, highlight.mlir,
+        None if made is None else made.text, rendering.mlir,
     )  # fmt: skip
 
 
@@ -70,7 +70,7 @@ async def assembly(number: Number, request: Request, services: ServicesDep) -> R
     key = ("assembly", kernel_tag(source, services.toolchain))
     text = await _made(services.kernels, key, partial(inner_loop_text, source))
     return await _shown(services, request, {"result": result, "title": "Inner loop", "href": None},
-                        None if text is None else counts_first(text), highlight.plain)  # fmt: skip
+                        None if text is None else counts_first(text), rendering.plain)  # fmt: skip
 
 
 def counts_first(text: str) -> str:

@@ -14,7 +14,7 @@ from tilewise.kernels.footprint import check_memory
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.errors import SearchError
 from tilewise.service.api.access import caller_of, request_id_of
-from tilewise.service.api.access.cookie import TOKEN_COOKIE
+from tilewise.service.api.access.caller import TOKEN_COOKIE
 from tilewise.service.api.lanes import in_lane
 from tilewise.service.api.problem_details import field_of
 from tilewise.service.api.requests import JobRequest

@@ -14,9 +14,8 @@ from tilewise.service.api.lanes import in_lane
 from tilewise.service.api.routes.jobs import LARGEST_ID, JobId
 from tilewise.service.api.schemas import ProblemKey
 from tilewise.service.api.services import Services, ServicesDep
-from tilewise.service.dashboard import highlight, live, stored
-from tilewise.service.dashboard.calls import calls_of
-from tilewise.service.dashboard.rendering import PageRoute, page
+from tilewise.service.dashboard import live, rendering, stored
+from tilewise.service.dashboard.rendering import PageRoute, calls_of, page
 from tilewise.service.dashboard.stored import Order, Standing, TrialOrder, TrialsAsked
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound
@@ -182,7 +181,7 @@ def problem(
         steps=stored.steps_text(result["best"]["steps"]),
         nest=nest.drawn(canonical, result["best"]["steps"], caches),
         flavor=flavor,
-        script=None if script is None else highlight.mlir(script.text),
+        script=None if script is None else rendering.mlir(script.text),
         links=sorted(links, key=lambda link: link["created"], reverse=True),
     )
 
@@ -248,7 +247,7 @@ def compare(
         sides=sides,
         ratio=ratio,
         tells_apart=first["low"] > second["high"] or second["low"] > first["high"],
-        lines=highlight.differences(first["steps"], second["steps"]),
+        lines=rendering.differences(first["steps"], second["steps"]),
     )
 
 

@@ -17,8 +17,7 @@ from tilewise.service.db.base import is_sound
 from tilewise.service.errors import NotFoundError
 from tilewise.service.jobs import queue
 from tilewise.service.plots import convergence, parameters, roofline, speeds
-from tilewise.service.plots.rows import trial_row
-from tilewise.service.plots.style import Spec
+from tilewise.service.plots.drawing import Spec, trial_row
 from tilewise.service.results import history, integrity
 
 router = APIRouter(prefix="/plots", include_in_schema=False, route_class=StoredRoute)

@@ -315,7 +315,7 @@ class Candidate(Base):
     Attributes:
         epoch: of the leader's run; those of an earlier one are worth nothing.
         number: among the candidates of that run.
-        asked: what is to be timed, as JSON (`tilewise.service.runs.wire.candidates`); empty once
+        asked: what is to be timed, as JSON (`tilewise.service.runs.wire.trials`); empty once
             its trial is stored.
         taken_by: digest of the offer of the helper that has it, or `leader`, which has taken it
             back; None while it waits.

@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from tilewise.service.plots.networks.picture import Box, Edge, Picture, layout_kind
-from tilewise.service.plots.networks.places import Placed, Point, placed
-from tilewise.service.plots.networks.words import told_us
-from tilewise.service.plots.style import FONT
+from tilewise.service.plots.drawing import FONT
+from tilewise.service.plots.networks.picture import Box, Edge, Picture, layout_kind, told_us
+from tilewise.service.plots.networks.placement import Placed, Point, placed
 
 MARGIN = 10
 LAYER, SMALL, LINE, PAD = 292, 30, 18, 10

@@ -1,12 +1,88 @@
-"""What is drawn of a plan: boxes for what runs, edges for what they hand each other."""
+"""What a planned network is drawn of: boxes with their words, arrows and bars, as plain values."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import singledispatch
+from html import escape
 from typing import Any, Literal
 
-from tilewise.kernels.problem import parse_problem
-from tilewise.search.networks.plan import Plan, PlannedNode
+from tilewise.kernels.mlir.frontend.graph import Size
+from tilewise.kernels.problem import Conv2d, Matmul, Problem, parse_problem
+from tilewise.kernels.quoting import duration
+from tilewise.search.networks.plan import Plan, PlannedNode, Totals
 from tilewise.search.networks.variants import Layout, plain
-from tilewise.service.plots.networks.words import extents, title, told_fused, told_shape
+
+FUSED = {
+    "addition": "residual",
+    "broadcast_a": "repeated A",
+    "broadcast_b": "repeated B",
+    "transpose_a": "transposed A",
+    "transpose_b": "transposed B",
+    "transpose_c": "transposed C",
+}
+
+
+def told_us(time_us: float | None) -> str:
+    """A time with as many digits as mean something, as `tilewise plan` prints it."""
+    return "" if time_us is None else duration(time_us)
+
+
+def told_shape(shape: Sequence[Size], dtype: str) -> str:
+    """A tensor's type as MLIR spells it."""
+    return "x".join([*("?" if size is None else str(size) for size in shape), dtype])
+
+
+def told_fused(fused: Sequence[str]) -> tuple[str, ...]:
+    """What a layer takes in, as people call it."""
+    return tuple(FUSED.get(name, name) for name in fused)
+
+
+def extents(problem: Problem) -> str:
+    """How large a problem is, and of which type."""
+    return f"{_sizes(problem)} {problem.element.name}"
+
+
+@singledispatch
+def _sizes(problem: Problem) -> str:
+    return problem.canonical.partition(":")[2].partition(",dtype")[0].replace(",", " ")
+
+
+@_sizes.register
+def _of_matmul(problem: Matmul) -> str:
+    lead = f"{problem.batch} of " if problem.batch > 1 else ""
+    return f"{lead}m={problem.m} n={problem.n} k={problem.k}"
+
+
+@_sizes.register
+def _of_convolution(problem: Conv2d) -> str:
+    lead = f"{problem.n}x" if problem.n > 1 else ""
+    read, made = ((problem.h, problem.w, problem.ci), (problem.oh, problem.ow, problem.co))
+    return " to ".join(lead + "x".join(map(str, shape)) for shape in (read, made))
+
+
+@singledispatch
+def title(problem: Problem) -> str:
+    """What a problem does, without its extents."""
+    return problem.op
+
+
+@title.register
+def _matmul(problem: Matmul) -> str:
+    return "batch matmul" if problem.batch > 1 else problem.op
+
+
+@title.register
+def _convolution(problem: Conv2d) -> str:
+    is_depthwise = problem.groups == problem.ci > 1
+    parts = [
+        "depthwise" if is_depthwise else problem.op,
+        f"{problem.kh}x{problem.kw}",
+        f"stride {problem.stride}" if problem.stride > 1 else "",
+        f"dilation {problem.dilation}" if problem.dilation > 1 else "",
+        f"groups {problem.groups}" if problem.groups > 1 and not is_depthwise else "",
+    ]
+    return " ".join(filter(None, parts))
+
 
 BoxKind = Literal["layer", "op", "around", "copy", "end"]
 """A tuned layer, any other op, one that is planned around, a copy, what callers have."""
@@ -220,3 +296,80 @@ def _check(plan: Plan) -> None:
         raise ValueError(f"the plan has {len(plan.nodes)} nodes, and no node {wrong[0]}")
     if any(not one.nodes for one in plan.passes):
         raise ValueError("the plan has a pass of no node")
+
+
+HEIGHT = 22
+DIRECT = "direct"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One total.
+
+    Attributes:
+        name: what it is the time of.
+        time_us: the total.
+        ratio: over the planned time.
+        svg: the bar, as wide as its place; for the eye alone.
+    """
+
+    name: str
+    time_us: float
+    ratio: float
+    svg: str
+
+
+def bars(picture: Picture, totals: Totals) -> list[Bar]:
+    """The planned time in its parts, and the two others; none where nothing was timed."""
+    times = {
+        "planned": totals.chosen_us,
+        "all as the model has it": totals.plain_us,
+        "each layer on its own": totals.alone_us,
+    }
+    longest = max(times.values())
+    if not totals.chosen_us:
+        return []
+    made = []
+    for name, time_us in times.items():
+        if name == "planned":
+            inside = "".join(_parts(picture, longest))
+        else:
+            inside = (
+                f'<rect class="bar-other" width="{_percent(time_us / longest)}" height="100%"/>'
+            )
+        svg = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="bar" aria-hidden="true" '
+            f'width="100%" height="{HEIGHT}">{inside}</svg>'
+        )
+        made.append(Bar(name, time_us, time_us / totals.chosen_us, svg))
+    return made
+
+
+def kind_of(box: Box) -> str:
+    """By which a part of a bar is coloured."""
+    if box.kind != "layer":
+        return "copy" if box.kind == "copy" else "pass"
+    return "direct" if box.algorithm == DIRECT else "other-algorithm"
+
+
+def _parts(picture: Picture, longest: float) -> Iterator[str]:
+    """Each box that is timed, as wide as its time is long."""
+    passed = 0.0
+    for box in picture.in_order:
+        if box.time_us is None:
+            continue
+        number = "" if box.node is None else f"{box.node} "
+        told = f"{number}{box.title} {box.detail}: {told_us(box.time_us)}"
+        part = (
+            f'<rect class="bar-{kind_of(box)}" x="{_percent(passed / longest)}" '
+            f'width="{_percent(box.time_us / longest)}" height="100%">'
+            f"<title>{escape(told)}</title></rect>"
+        )
+        # Those who cannot see the bar have the table.
+        leads = "" if box.node is None else f' href="#node-{box.node}"'
+        yield f'<a tabindex="-1"{leads}>{part}</a>' if leads else part
+        passed += box.time_us
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3f}%"

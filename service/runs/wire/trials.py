@@ -1,32 +1,92 @@
-"""Trials of the run's own job, and what other jobs tell of theirs."""
+"""Trials, candidates and what searches learn from others, as JSON of workers."""
 
-from typing import Annotated, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
 
 from tilewise.kernels.errors import KernelsError
-from tilewise.kernels.mlir.tuning_spec.config import read_steps
+from tilewise.kernels.mlir.tuning_spec.config import AnySchedule, read_steps
 from tilewise.kernels.problem import parse_problem
+from tilewise.search.helpers import Candidate, Exchanged, Helped
 from tilewise.search.records import (
     LONGEST_SAMPLER,
+    MOST_SPREAD,
     Earlier,
     FailureClass,
+    Measurement,
     Solved,
     TrialRecord,
     TrialState,
 )
-from tilewise.service.db.sound import fault_of
-from tilewise.service.runs.wire.base import (
-    LONGEST_MESSAGE,
-    PLAIN,
-    MeasurementWire,
-    Message,
-    Number,
-    Params,
-    Steps,
-    Unbounded,
-    Wire,
-)
+from tilewise.search.space.points import TilePoint, point_from_json
+from tilewise.service.db.trials import fault_of
+
+LARGEST = 2**31 - 1
+LONGEST_MESSAGE = 100_000
+
+
+def _without_nul(text: str) -> str:
+    return text.replace("\0", "")
+
+
+PLAIN = r"^[^\x00-\x1f\x7f-\x9f]*$"
+"""Text without control characters: it is printed in terminals, and PostgreSQL stores no NUL."""
+
+Label = Annotated[str, Field(max_length=64, pattern=PLAIN)]
+Whole = Annotated[StrictInt, Field(ge=-(2**53), le=2**53)]
+Steps = Annotated[list[dict[Label, Whole | Label]], Field(max_length=200)]
+Number = Annotated[int, Field(ge=0, le=LARGEST)]
+Bytes = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Name = Annotated[str, Field(max_length=300, pattern=PLAIN)]
+Message = Annotated[str, Field(max_length=LONGEST_MESSAGE), AfterValidator(_without_nul)]
+Unbounded = Annotated[float, Field(allow_inf_nan=True)]
+"""How far a result is off, which may be infinitely far."""
+
+_Text = Annotated[StrictStr, Field(max_length=300, pattern=PLAIN)]
+Params = Annotated[
+    dict[Label, StrictBool | Whole | _Text | TilePoint],
+    Field(max_length=200),
+    BeforeValidator(lambda said: point_from_json(said) if isinstance(said, dict) else said),
+]
+
+
+Word = Literal["go", "stop"]
+
+
+class Wire(BaseModel):
+    """What is said: no more than is declared, and an infinity as text, which JSON lacks."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, ser_json_inf_nan="strings"
+    )
+
+
+class MeasurementWire(Wire):
+    """A speed with its 95% interval."""
+
+    gflops: float
+    interval: tuple[float, float]
+    time_us: float
+
+    @classmethod
+    def of(cls, speed: Measurement) -> "MeasurementWire":
+        """A speed as it is said."""
+        return cls(gflops=speed.gflops, interval=speed.interval, time_us=speed.time_us)
+
+    def measurement(self) -> Measurement:
+        """The speed that was said."""
+        return Measurement(self.gflops, self.interval, self.time_us)
+
 
 TRIALS_A_PAGE = 200
 MOST_SEARCHES = 1024
@@ -176,3 +236,137 @@ class FoundWire(Wire):
     """What earlier searches have found."""
 
     found: list[SolvedWire]
+
+
+MOST_AT_ONCE = 4 * MOST_SPREAD
+LONGEST_S = 7 * 86400.0
+
+Seconds = Annotated[float, Field(gt=0, le=LONGEST_S)]
+
+
+class ControlWire(Wire):
+    """The schedule that a machine's pace is read from, and what one run takes at pace 1."""
+
+    steps: Steps
+    seconds: Seconds
+
+    def schedule(self) -> AnySchedule:
+        """Return the schedule; ScheduleError if the steps are not those of one."""
+        return read_steps(self.steps)
+
+
+class CandidateWire(Wire):
+    """A point that is to be tried, as `tilewise.search.helpers.Candidate` has it."""
+
+    number: Number
+    steps: Steps
+    params: Params
+    origin: Annotated[str, Field(max_length=LONGEST_SAMPLER, pattern=PLAIN)]
+    best_s: Seconds | None
+    control: ControlWire | None
+
+    @model_validator(mode="after")
+    def _is_a_candidate(self) -> Self:
+        try:
+            self.candidate()
+        except KernelsError as error:
+            raise ValueError(str(error)) from error
+        return self
+
+    @classmethod
+    def of(cls, candidate: Candidate) -> "CandidateWire":
+        """A candidate as it is said."""
+        control: Any = candidate.control
+        return cls(
+            number=candidate.number,
+            steps=candidate.steps,
+            params=candidate.params,
+            origin=candidate.origin,
+            best_s=candidate.best_s,
+            control=None if control is None else ControlWire(**control),
+        )
+
+    def candidate(self) -> Candidate:
+        """The candidate that was said; ScheduleError where its steps are none."""
+        control = None
+        if self.control is not None:
+            self.control.schedule()
+            control = self.control.model_dump()
+        schedule = read_steps(self.steps)
+        params = dict(self.params)
+        return Candidate(self.number, schedule, params, self.origin, self.best_s, control)
+
+
+class ExchangeWire(Wire):
+    """What a leader puts out and wants back.
+
+    Attributes:
+        epoch: number of its run.
+        start: number of the first trial that it does not know.
+        offered: new candidates.
+        back: numbers of candidates that it takes back, unless a helper has them.
+        late_s: seconds after which a helper has lost a candidate.
+    """
+
+    epoch: Number
+    start: Number
+    offered: Annotated[list[CandidateWire], Field(max_length=MOST_AT_ONCE)]
+    back: Annotated[list[Number], Field(max_length=MOST_AT_ONCE)]
+    late_s: Seconds
+
+
+class HelpedWire(Wire):
+    """A candidate that a helper has tried, as a stored trial."""
+
+    number: Number
+    trial: TrialWire
+    place: Annotated[str, Field(max_length=64)]
+
+    @classmethod
+    def of(cls, helped: Helped) -> "HelpedWire":
+        """A trial as it is said."""
+        return cls(number=helped.number, trial=TrialWire.of(helped.trial), place=helped.place)
+
+    def helped(self) -> Helped:
+        """The trial that was said."""
+        return Helped(self.number, self.trial.record(), self.place)
+
+
+class ExchangedWire(Wire):
+    """What an exchange comes to; with `stop`, the job has ended or was taken over."""
+
+    helped: list[HelpedWire]
+    out: list[Number]
+    helpers: Annotated[int, Field(ge=0, le=LARGEST)]
+    word: Word
+
+    @classmethod
+    def of(cls, found: Exchanged, word: Word) -> "ExchangedWire":
+        """An outcome as it is said."""
+        helped = [HelpedWire.of(one) for one in found.helped]
+        return cls(helped=helped, out=sorted(found.out), helpers=found.helpers, word=word)
+
+    def exchanged(self) -> Exchanged:
+        """The outcome that was said."""
+        return Exchanged([one.helped() for one in self.helped], set(self.out), self.helpers)
+
+
+class HelpWire(Wire):
+    """What a helper has tried, and how much it has use for.
+
+    Attributes:
+        epoch: number of the run that it has joined.
+        answer: a trial, under the number of its candidate; null where it has tried none.
+        wants: so many candidates it holds at most.
+    """
+
+    epoch: Number
+    answer: TrialWire | None
+    wants: Annotated[int, Field(ge=0, le=MOST_AT_ONCE)]
+
+
+class GivenWire(Wire):
+    """All candidates that a helper holds; with `stop`, the search needs no help any more."""
+
+    candidates: list[CandidateWire]
+    word: Word

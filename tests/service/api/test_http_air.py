@@ -9,7 +9,7 @@ from tests.service.conftest import PROBLEM
 from tilewise.kernels.mlir.air import script_for
 from tilewise.kernels.problem import parse_problem
 from tilewise.service.db import models, reading
-from tilewise.service.results import air_scripts
+from tilewise.service.results import scripts
 
 KEY = parse_problem(PROBLEM).key
 PATH = f"/v1/schedules/{KEY}/script?flavor=air"
@@ -19,14 +19,14 @@ PATH = f"/v1/schedules/{KEY}/script?flavor=air"
 def attempts(monkeypatch):
     """Counts the proofs, and lets a test spoil them."""
     calls, spoil = [], {}
-    real = air_scripts.attempt
+    real = scripts.attempt
 
     def attempt(problem, **options):
         calls.append(problem)
         made = real(problem, **options)
         return fakes.replace(made, proof=fakes.replace(made.proof, **spoil)) if spoil else made
 
-    monkeypatch.setattr(air_scripts, "attempt", attempt)
+    monkeypatch.setattr(scripts, "attempt", attempt)
     return calls, spoil
 
 
@@ -84,17 +84,17 @@ def test_an_unknown_flavor_is_named(client, tuned):
 def test_of_two_processes_that_prove_it_the_faster_ones_is_kept(
     client, tuned, sessions, machine, monkeypatch
 ):
-    real = air_scripts.attempt
+    real = scripts.attempt
 
     def attempt(problem, **options):
-        monkeypatch.setattr(air_scripts, "attempt", real)
+        monkeypatch.setattr(scripts, "attempt", real)
         services = client.app.state.services
-        air_scripts.make(
+        scripts.make(
             services.sessions, services.toolchain, KEY, machine.target
         )  # as another process would
         return real(problem, **options)
 
-    monkeypatch.setattr(air_scripts, "attempt", attempt)
+    monkeypatch.setattr(scripts, "attempt", attempt)
     assert client.get(PATH).status_code == 200
     with reading(sessions) as session:
         assert session.query(models.Script).filter_by(flavor="air").count() == 1

@@ -7,7 +7,7 @@ import pytest
 from tests.service.conftest import PROBLEM
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.peers import missing_packages
-from tilewise.service.results.kernels import libraries
+from tilewise.service.results import kernels
 
 KEY = parse_problem(PROBLEM).key
 PATH = f"/v1/schedules/{KEY}/script?flavor=iree"
@@ -27,7 +27,7 @@ def answers(monkeypatch: pytest.MonkeyPatch, **document: str | None) -> list[str
         asked.append(source)
         return json.dumps(document)
 
-    monkeypatch.setattr(libraries, "library_document", made)
+    monkeypatch.setattr(kernels, "library_document", made)
     return asked
 
 

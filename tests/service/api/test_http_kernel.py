@@ -6,7 +6,7 @@ import pytest
 
 from tests.service.conftest import PROBLEM
 from tilewise.kernels.problem import parse_problem
-from tilewise.service.results.kernels import modules as kernel_modules
+from tilewise.service.results import kernels as kernel_modules
 
 KEY = parse_problem(PROBLEM).key
 PATH = f"/v1/schedules/{KEY}/kernel"

@@ -7,7 +7,7 @@ import pytest
 from tests.service.conftest import PROBLEM
 from tilewise.kernels.native.objects.object_files import Elf
 from tilewise.kernels.problem import parse_problem
-from tilewise.service.results.kernels.modules import kernel_source
+from tilewise.service.results.kernels import kernel_source
 
 KEY = parse_problem(PROBLEM).key
 PATH = f"/v1/schedules/{KEY}/kernel"

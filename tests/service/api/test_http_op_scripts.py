@@ -18,7 +18,7 @@ from tests.service.results.test_tampering import edit
 from tests.tilewise.test_script_of_op import GROUPED
 from tilewise.kernels.schedule import Schedule, Tile
 from tilewise.service.api.routes import modules
-from tilewise.service.results.kernels import op_scripts
+from tilewise.service.results import kernels
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
@@ -61,7 +61,7 @@ def test_a_stored_schedule_is_proven_on_the_op(
     assert 0 < told["proof"]["max_error"] <= told["proof"]["tolerance"]
     assert f"// schedule: {OF_FAKES}" in told["script"]
     assert "func.func" not in told["script"].split("transform.named_sequence")[0]
-    monkeypatch.setattr(op_scripts, "answer_of", lambda *_: pytest.fail("it is kept"))
+    monkeypatch.setattr(kernels, "answer_of", lambda *_: pytest.fail("it is kept"))
     by_number = client.post(SCRIPT, json={"module": MODULE}, params={"place": "1"})
     assert by_number.json() == told
     behind_op = asked(client, place="1", with_payload="true").json()
@@ -94,7 +94,7 @@ def test_that_none_proves_is_found_out_once_in_a_while(
         given.append(json.loads(source))
         return json.dumps({"reason": "@main 9:8: no script proved; the last one: wrong: by 3"})
 
-    monkeypatch.setattr(op_scripts, "answer_of", refused)
+    monkeypatch.setattr(kernels, "answer_of", refused)
     for _ in range(2):
         answer = asked(client, place="1")
         assert_problem(answer, 404)
@@ -108,7 +108,7 @@ def test_that_none_proves_is_found_out_once_in_a_while(
 def test_of_a_row_that_was_edited_no_script_is_made(
     client: TestClient, tuned: int, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(op_scripts, "answer_of", lambda *_: pytest.fail("it was asked for"))
+    monkeypatch.setattr(kernels, "answer_of", lambda *_: pytest.fail("it was asked for"))
     edit(url, "UPDATE schedules SET steps = '[]'")
     answer = asked(client, place="1")
     assert answer.status_code == 500
@@ -124,7 +124,7 @@ def test_trials_that_cannot_be_read_are_left_out(
         given.append(json.loads(source)["schedules"])
         return json.dumps({"reason": "no script proved"})
 
-    monkeypatch.setattr(op_scripts, "answer_of", refused)
+    monkeypatch.setattr(kernels, "answer_of", refused)
     edit(url, ("UPDATE trials SET steps = '[' WHERE number = 1",
                """UPDATE trials SET steps = '[{"step": "later"}]' WHERE number = 2"""))  # fmt: skip
     assert_problem(asked(client, place="1"), 404)

@@ -19,8 +19,8 @@ from tilewise.service.api.flights import Flights
 from tilewise.service.api.services import READERS, Lanes
 from tilewise.service.app import create_app
 from tilewise.service.errors import BusyError
-from tilewise.service.results import air_scripts
-from tilewise.service.results.kernels import modules as kernel_modules
+from tilewise.service.results import kernels as kernel_modules
+from tilewise.service.results import scripts
 
 KEY = parse_problem(PROBLEM).key
 SQUARE = "matmul:m=8,n=8,k={},dtype=f32"
@@ -140,14 +140,14 @@ def test_what_takes_long_is_answered_202_and_found_later(client, tuned, printer,
 
 def test_air_scripts_are_proven_once_while_others_are_served(client, tuned, monkeypatch, many):
     release, proven = threading.Event(), []
-    real = air_scripts.attempt
+    real = scripts.attempt
 
     def attempt(problem, **options):
         proven.append(problem)
         assert release.wait(60)
         return real(problem, **options)
 
-    monkeypatch.setattr(air_scripts, "attempt", attempt)
+    monkeypatch.setattr(scripts, "attempt", attempt)
     path = f"/v1/schedules/{KEY}/script?flavor=air"
     asked = many([lambda: client.get(path)] * 48)
     wait_until(lambda: bool(proven))
@@ -161,7 +161,7 @@ def test_air_scripts_are_proven_once_while_others_are_served(client, tuned, monk
 
 
 def test_a_proof_outlives_a_lock(client, tuned, monkeypatch):
-    real, locks = air_scripts._keep, []
+    real, locks = scripts._keep, []
 
     def keep(*given):
         if len(locks) < 2:
@@ -169,7 +169,7 @@ def test_a_proof_outlives_a_lock(client, tuned, monkeypatch):
             raise BusyError("locked")
         real(*given)
 
-    monkeypatch.setattr(air_scripts, "_keep", keep)
+    monkeypatch.setattr(scripts, "_keep", keep)
     assert client.get(f"/v1/schedules/{KEY}/script?flavor=air").status_code == 200
     assert len(locks) == 2
 

@@ -16,11 +16,10 @@ from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.records import Best, TrialRecord, TuneRequest, TuneResult
-from tilewise.service.archive.export import export
-from tilewise.service.archive.manifest import Manifest
-from tilewise.service.archive.merging.merged import Merged
+from tilewise.service.archive.container import Manifest
+from tilewise.service.archive.export import Selection, export
+from tilewise.service.archive.merging import Merged
 from tilewise.service.archive.restore import restore
-from tilewise.service.archive.selection import Selection
 from tilewise.service.db import Sessions, make_engine, models, reading, tokens, writing
 from tilewise.service.db.base import Base, now
 from tilewise.service.db.rows import toolchain_row
@@ -31,7 +30,7 @@ from tilewise.service.jobs import lease, queue
 from tilewise.service.jobs.model_jobs import end_at_once, model_job
 from tilewise.service.jobs.queue import Submitter
 from tilewise.service.results import history, suites
-from tilewise.service.runs.sql import SqlKeeper
+from tilewise.service.runs.keeper import SqlKeeper
 from tilewise.service.workers.job_run import run_job
 
 COLD = "matmul:m=8,n=8,k=8,dtype=bf16"

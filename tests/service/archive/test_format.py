@@ -10,11 +10,9 @@ from tests.service.archive.forging import edited
 from tests.service.archive.stores import exported, fill_whole, rows_of
 from tilewise.kernels.target.features import differences, implied
 from tilewise.search.space.points import TilePoint
-from tilewise.service.archive.container import opened
+from tilewise.service.archive.container import FORMAT, MANIFEST, Manifest, opened
 from tilewise.service.archive.lines import MEMBERS, ProofLine, ScriptLine
-from tilewise.service.archive.manifest import FORMAT, MANIFEST, Manifest
-from tilewise.service.archive.merging.features import SINCE
-from tilewise.service.archive.restore import restore
+from tilewise.service.archive.restore import SINCE, restore
 from tilewise.service.db import models, reading
 from tilewise.service.results import integrity
 

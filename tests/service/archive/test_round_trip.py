@@ -24,6 +24,7 @@ from tests.service.archive.stores import (
 )
 from tests.service.conftest import PROBLEM
 from tilewise.kernels.problem import parse_problem
+from tilewise.service.archive.export import Selection
 from tilewise.service.archive.lines import (
     JobLine,
     MachineLine,
@@ -34,7 +35,6 @@ from tilewise.service.archive.lines import (
     TrialLine,
 )
 from tilewise.service.archive.restore import restore
-from tilewise.service.archive.selection import Selection
 from tilewise.service.db import models
 from tilewise.service.errors import NotFoundError
 

@@ -16,7 +16,7 @@ from tilewise.service.host.machine import MachineInfo
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease, queue
 from tilewise.service.jobs.trial_store import SqlTrialStore
-from tilewise.service.runs.sql import SqlKeeper
+from tilewise.service.runs.keeper import SqlKeeper
 from tilewise.service.workers.job_run import run_job
 
 PROBLEM = parse_problem("conv2d:n=1,h=14,w=14,ci=16,co=32,kh=3,kw=3,dtype=f32").canonical

@@ -28,15 +28,13 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.search.progress import Phase
 from tilewise.search.records import Best, TuneResult
 from tilewise.service.cluster import task
-from tilewise.service.cluster.configuration import configure
 from tilewise.service.cluster.facts import facts_of_this_machine
-from tilewise.service.cluster.scheduler import ends_at_signal
+from tilewise.service.cluster.scheduler import configure, ends_at_signal
 from tilewise.service.cluster.worker import _worker
 from tilewise.service.errors import LeaseLostError
 from tilewise.service.host.machine import MachineInfo, examine
 from tilewise.service.host.process_identity import me
-from tilewise.service.runs.calls import RunCalls
-from tilewise.service.runs.http import HttpKeeper
+from tilewise.service.runs.http import HttpKeeper, RunCalls
 from tilewise.service.runs.keeper import Order
 
 PROCESSES = 2

@@ -28,9 +28,8 @@ from tests.service.processes import wait_until
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.system.toolchain import identity
 from tilewise.service.cluster import task
-from tilewise.service.cluster.configuration import configure
 from tilewise.service.cluster.facts import Facts
-from tilewise.service.cluster.scheduler import ends_at_signal
+from tilewise.service.cluster.scheduler import configure, ends_at_signal
 from tilewise.service.cluster.worker import _worker
 from tilewise.service.host.machine import MachineInfo
 

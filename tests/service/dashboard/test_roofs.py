@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewise.service.dashboard.roofs import roof
+from tilewise.service.dashboard.stored import roof
 
 CACHES = {"l1": 32 * 2**10, "l2": 2**20, "l3": 32 * 2**20}
 PEAK, BANDWIDTH = 280.0, 40.0

@@ -25,7 +25,7 @@ from tilewise.service.db.base import Base
 from tilewise.service.db.session import write_connection
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease, registry, retention
-from tilewise.service.runs.sql import SqlKeeper
+from tilewise.service.runs.keeper import SqlKeeper
 from tilewise.service.workers.job_run import run_job
 
 KEY = parse_problem(PROBLEM).key

@@ -11,9 +11,8 @@ from tests.service.archive.stores import fill_whole, rows_of
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.db.released import dumps
 from tilewise.kernels.problem import parse_problem
-from tilewise.service.archive.export import export
+from tilewise.service.archive.export import Selection, export
 from tilewise.service.archive.restore import restore
-from tilewise.service.archive.selection import Selection
 from tilewise.service.db import make_engine, models, reading, schema
 from tilewise.service.db.session import make_sessions
 

@@ -88,7 +88,7 @@ def test_a_search_takes_no_script_of_another_flavor_away(client_factory, submit,
     run(submit(trials=6))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "tilewise.service.results.air_scripts.make",
+            "tilewise.service.results.scripts.make",
             lambda *_: pytest.fail("it is proven again"),
         )
         # A service that has just made one keeps it by itself for a while; another asks the store.

@@ -15,11 +15,10 @@ from tilewise.service.errors import WorkerError
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import registry
 from tilewise.service.jobs.registry import Entry, Measured
-from tilewise.service.workers import peaks as measuring
+from tilewise.service.workers import presence as measuring
 from tilewise.service.workers import presence as module
-from tilewise.service.workers.peaks import PeakMeasurement
 from tilewise.service.workers.pool import Pool, Work
-from tilewise.service.workers.presence import Presence
+from tilewise.service.workers.presence import PeakMeasurement, Presence
 
 BLOCKED_S = 0.3  # in which the second of two has got as far as it can
 

@@ -1,7 +1,7 @@
 """A result in a notebook says what a result in a terminal says."""
 
 from tests.tilewise.test_render import found
-from tilewise.service.plots.card import result_card
+from tilewise.service.plots.nest import result_card
 
 
 def test_a_noisy_result_and_a_fast_algorithm_are_named():

@@ -9,8 +9,8 @@ import pytest
 import vl_convert
 
 from tilewise.kernels.errors import KernelsError
-from tilewise.service.plots import convergence, drawing, nest, parameters, roofline, speeds, style
-from tilewise.service.plots.rows import improvements, thinned, trial_row
+from tilewise.service.plots import convergence, drawing, nest, parameters, roofline, speeds
+from tilewise.service.plots.drawing import improvements, thinned, trial_row
 
 PROBLEM = "matmul:m=100,n=70,k=33,dtype=f32"
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "data" / "results"
@@ -65,10 +65,10 @@ SPECS = {
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("name", SPECS)
-def test_the_renderer_draws_every_plot_in_both_themes(name: str, theme: style.Theme) -> None:
+def test_the_renderer_draws_every_plot_in_both_themes(name: str, theme: drawing.Theme) -> None:
     svg = drawing.draw(SPECS[name], "svg", theme).decode()
     ElementTree.fromstring(svg)
-    assert style.COLOURS[theme]["page"] in svg
+    assert drawing.COLOURS[theme]["page"] in svg
     assert SPECS[name]["description"]
 
 
@@ -79,9 +79,9 @@ def test_files_of_each_kind_are_what_their_names_say() -> None:
     assert drawing.draw_svg(nest.draw(PROBLEM, STEPS), "png").startswith(b"\x89PNG")
 
 
-def drawn(spec: style.Spec, kind: str) -> list[dict[str, Any]]:
+def drawn(spec: drawing.Spec, kind: str) -> list[dict[str, Any]]:
     """Items of the marks of a kind, as the renderer has placed them."""
-    graph = vl_convert.vegalite_to_scenegraph(style.sized(spec), vl_version=style.VEGA_LITE)
+    graph = vl_convert.vegalite_to_scenegraph(drawing.sized(spec), vl_version=drawing.VEGA_LITE)
     found: list[dict[str, Any]] = []
 
     def walk(node: Any) -> None:

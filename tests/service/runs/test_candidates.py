@@ -24,9 +24,7 @@ from tilewise.service.jobs import lease, queue
 from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.runs import helping as helper_offers
 from tilewise.service.runs import offers
-from tilewise.service.runs.calls import RunCalls
-from tilewise.service.runs.http import HttpKeeper
-from tilewise.service.runs.http_leader import HttpLeader
+from tilewise.service.runs.http import HttpKeeper, HttpLeader, RunCalls
 
 DRIVER = "driver-host:1:1"
 LATE_S = 60.0

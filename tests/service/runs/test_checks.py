@@ -22,8 +22,8 @@ from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.results.schedules import find_schedule
 from tilewise.service.results.scripts import find_script
 from tilewise.service.runs import offers
-from tilewise.service.runs.checks.work import JobWork
-from tilewise.service.runs.wire.ends import BestWire, EndWire, MachineWire
+from tilewise.service.runs.checks import JobWork
+from tilewise.service.runs.wire.orders import BestWire, EndWire, MachineWire
 from tilewise.service.runs.wire.trials import TrialWire
 
 OWNER = "worker-host:7:7"

@@ -20,8 +20,7 @@ from tilewise.service.jobs.lease import LEASE
 from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.results.schedules import find_schedule
 from tilewise.service.runs import offers
-from tilewise.service.runs.calls import RunCalls
-from tilewise.service.runs.http import HttpKeeper
+from tilewise.service.runs.http import HttpKeeper, RunCalls
 from tilewise.service.workers.job_run import run_job
 
 DRIVER, WORKER = "driver-host:1:1", "tcp://10.0.0.2:4000"

@@ -18,15 +18,15 @@ from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease
 from tilewise.service.jobs.heartbeat import Heartbeat
 from tilewise.service.jobs.trial_store import SqlTrialStore
-from tilewise.service.runs import patience, sql
-from tilewise.service.runs.patience import PatientTrials, patiently
+from tilewise.service.runs import keeper
+from tilewise.service.runs.keeper import PatientTrials, patiently
 
 AWAY = OutageError("is away")
 
 
 @pytest.fixture(autouse=True)
 def in_no_time(monkeypatch):
-    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(keeper, "FIRST_PAUSE_S", 0.0)
 
 
 def failing(times, error, answer):
@@ -61,8 +61,8 @@ def test_what_does_not_pass_is_told_at_once(error):
 def test_patience_ends(monkeypatch):
     step, told = failing(10**9, AWAY, None)
     moments = iter(range(1000))
-    monkeypatch.setattr(patience.time, "monotonic", lambda: next(moments))
-    monkeypatch.setattr(patience.time, "sleep", lambda _: None)
+    monkeypatch.setattr(keeper.time, "monotonic", lambda: next(moments))
+    monkeypatch.setattr(keeper.time, "sleep", lambda _: None)
     with pytest.raises(OutageError):
         patiently(step, "job 3", patience_s=10)
     assert 2 <= len(told) <= 10
@@ -109,7 +109,7 @@ def answers_are_lost(monkeypatch):
                 left[0] -= 1
                 raise AWAY
 
-        monkeypatch.setattr(sql, "writing", losing)
+        monkeypatch.setattr(keeper, "writing", losing)
 
     return lose
 
@@ -144,7 +144,7 @@ def test_who_was_cancelled_meanwhile_is_not_done(sessions, submit, run, monkeypa
                 raise AWAY
             yield session
 
-    monkeypatch.setattr(sql, "writing", away_once)
+    monkeypatch.setattr(keeper, "writing", away_once)
     assert run(job_id).state == "interrupted"
 
 
@@ -170,11 +170,11 @@ def test_the_store_of_a_run_writes_as_its_run(sessions, submit):
     job_id = submit()
     with writing(sessions) as session:
         held = lease.claim_one(session, job_id, me())
-    keeper = sql.SqlKeeper(sessions, held)
-    keeper.trials.add(fakes.trial(0))
+    kept = keeper.SqlKeeper(sessions, held)
+    kept.trials.add(fakes.trial(0))
     with writing(sessions) as session:
         lease.release(session, held)
         assert lease.claim_one(session, job_id, "elsewhere:1:1")
     with pytest.raises(LeaseLostError):
-        keeper.trials.add(fakes.trial(1))
+        kept.trials.add(fakes.trial(1))
     assert SqlTrialStore(sessions, job_id).trials() == [fakes.trial(0)]

@@ -17,7 +17,7 @@ from tilewise.service.db import make_engine
 from tilewise.service.db.session import make_sessions
 from tilewise.service.errors import OutageError
 from tilewise.service.jobs.trial_store import SqlTrialStore
-from tilewise.service.runs.patience import PatientTrials
+from tilewise.service.runs.keeper import PatientTrials
 
 
 def main(folder: Path) -> None:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.service.api.access.asking import JOB, bearer, refused
-from tilewise.service.api.access.browsers import is_allowed_host
+from tilewise.service.api.access.caller import is_allowed_host
 
 
 @pytest.mark.parametrize(

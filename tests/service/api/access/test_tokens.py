@@ -9,7 +9,7 @@ from tests.service import fakes
 from tests.service.api.access.asking import JOB, SCRIPT, bearer, refused
 from tests.service.conftest import PROBLEM
 from tilewise.service.api.access import gate
-from tilewise.service.api.access.limits import RequestLimit
+from tilewise.service.api.access.gate import RequestLimit
 from tilewise.service.db import models, tokens, writing
 from tilewise.service.db.base import now
 from tilewise.service.errors import BusyError, OutageError
@@ -267,7 +267,7 @@ def test_who_guesses_is_slowed_down(guarded):
 
 def test_a_bucket_fills_as_time_goes_by(monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr("tilewise.service.api.access.limits.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("tilewise.service.api.access.gate.time.monotonic", lambda: clock[0])
     limit = RequestLimit(60)
     assert [limit.wait_s("a") for _ in range(61)] == [0.0] * 60 + [1.0]
     clock[0] = 0.5

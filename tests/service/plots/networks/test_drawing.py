@@ -5,9 +5,8 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 from tests.service.plots.networks.made import LAST, block, layer, use
-from tilewise.service.plots.networks.bars import bars
 from tilewise.service.plots.networks.drawing import HOTTEST, draw
-from tilewise.service.plots.networks.picture import picture_of
+from tilewise.service.plots.networks.picture import bars, picture_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = "<script>alert('1')</script>\"'&<img src=x onerror=alert(2)>"

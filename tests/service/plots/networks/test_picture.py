@@ -7,9 +7,8 @@ import pytest
 from tests.service.plots.networks.made import LAST, block, other, use
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.networks.plan import PlannedPass
-from tilewise.service.plots.networks import words
-from tilewise.service.plots.networks.bars import bars, kind_of
-from tilewise.service.plots.networks.picture import Picture, picture_of
+from tilewise.service.plots.networks import picture
+from tilewise.service.plots.networks.picture import Picture, bars, kind_of, picture_of
 
 
 def ways(picture: Picture) -> set[tuple[str, str, str]]:
@@ -104,11 +103,11 @@ def test_a_plan_of_which_nothing_is_timed_has_no_bars() -> None:
 )  # fmt: skip
 def test_problems_have_short_names(problem: str, title: str, extents: str) -> None:
     asked = parse_problem(problem)
-    assert (words.title(asked), words.extents(asked)) == (title, extents)
+    assert (picture.title(asked), picture.extents(asked)) == (title, extents)
 
 
 def test_sizes_that_are_not_known_are_told() -> None:
-    assert words.told_shape((None, 3), "f32") == "?x3xf32"
+    assert picture.told_shape((None, 3), "f32") == "?x3xf32"
 
 
 def test_a_pass_has_its_time_where_it_ends() -> None:

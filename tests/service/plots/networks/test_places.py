@@ -5,8 +5,7 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from tilewise.service.plots.networks.places import APART, placed
-from tilewise.service.plots.networks.ranks import ranked
+from tilewise.service.plots.networks.placement import APART, placed, ranked
 
 BOX = (100.0, 40.0)
 

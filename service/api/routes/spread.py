@@ -1,8 +1,9 @@
-"""What the helpers of a job say: they join its run, take candidates, and answer them.
+"""`/v1/runs`, where a job is spread: what its leader and its helpers say.
 
 A helper's token allows nothing else. Every call may be sent twice.
 """
 
+from datetime import timedelta
 from http import HTTPStatus
 
 from fastapi import APIRouter
@@ -14,23 +15,39 @@ from tilewise.service.api.routes.runs import PREFIX, Shown, ShownDep, require_re
 from tilewise.service.api.services import ServicesDep
 from tilewise.service.db.models import Offer
 from tilewise.service.errors import ConflictError, LeaseLostError, TamperedError
-from tilewise.service.jobs import queue
+from tilewise.service.jobs import lease, queue
 from tilewise.service.jobs.lease import Lease
 from tilewise.service.runs import candidates, helping, offers
-from tilewise.service.runs.checks.trials import check_answer
-from tilewise.service.runs.checks.work import JobWork
-from tilewise.service.runs.sql import SqlKeeper
-from tilewise.service.runs.wire.candidates import (
-    GivenWire,
-    HelpWire,
-)
+from tilewise.service.runs.checks import JobWork, check_answer, check_candidates
+from tilewise.service.runs.keeper import SqlKeeper
 from tilewise.service.runs.wire.orders import BeginWire, OrderWire
+from tilewise.service.runs.wire.trials import ExchangedWire, ExchangeWire, GivenWire, HelpWire
 
 router = APIRouter(
     prefix=f"{PREFIX}/{{job_id}}",
     tags=["runs"],
     responses=responses(HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY),
 )
+
+
+@router.post("/candidates")
+@in_lane("writes")
+def exchange(body: ExchangeWire, shown: ShownDep, services: ServicesDep) -> ExchangedWire:
+    """Put candidates out for helpers, and store what came of others; the leader learns of it."""
+    offered = [one.candidate() for one in body.offered]
+    late = timedelta(seconds=body.late_s)
+    with services.writing() as session:
+        held = offers.held_by(offers.find(session, shown.job_id, shown.token))
+        if body.epoch != held.epoch:
+            raise LeaseLostError(f"run {body.epoch} of job {shown.job_id} is over")
+        work = JobWork.of(queue.get(session, shown.job_id))
+        numbers = [one.number for one in offered]
+        taken, _ = candidates.used(session, held, numbers, work.budget)
+        check_candidates(work, body.offered, taken)
+        candidates.exchange(session, held, offered, body.back, late)
+    with services.reading() as session:
+        found = candidates.outcome(session, held, body.start)
+        return ExchangedWire.of(found, "go" if lease.holds(session, held) else "stop")
 
 
 @router.post("/join")

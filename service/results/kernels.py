@@ -1,0 +1,265 @@
+"""Kernels, machine code and scripts of ops, printed by child processes that load compilers."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+from sqlalchemy.orm import Session
+
+from tilewise.kernels.errors import CacheError, UnsupportedError
+from tilewise.kernels.mlir.frontend.graph import LoneOp
+from tilewise.kernels.mlir.normalised.choice import MOST_PROOFS, fitting, problems_of
+from tilewise.kernels.problem import parse_problem, stem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.system.files import read_regular, require_cache_dir, write_whole
+from tilewise.kernels.system.typed_json import to_json
+from tilewise.service.db import models
+from tilewise.service.errors import NotFoundError
+from tilewise.service.results import integrity, nearest
+from tilewise.service.results.child import answer_of
+from tilewise.service.results.nearest import Asked
+from tilewise.service.results.stored import shown_proofs
+from tilewise.service.results.trials import trials_beside
+
+MOST_KEPT = 1000  # modules, of about 50 kB
+_PARTS = ("problem", "target", "toolchain", "best")
+
+
+def kernel_source(result: dict[str, Any], target: str) -> str:
+    """What a module depends on, as canonical JSON.
+
+    Args:
+        result: the contract's result object.
+        target: canonical; of the module, whatever target the schedule was found on.
+    """
+    return json.dumps({part: result[part] for part in _PARTS} | {"target": target}, sort_keys=True)
+
+
+def kernel_tag(source: str, toolchain: str) -> str:
+    """A strong entity tag of the module that the present toolchain prints of `source`."""
+    return hashlib.sha256(f"{toolchain}\n{source}".encode()).hexdigest()
+
+
+def kernel_module(tag: str, source: str, printed: Callable[[str], str] | None = None) -> str:
+    """The module that `tag` names, printed now, which takes a second, and kept.
+
+    It is called in a flight of `Services.kernels`.
+
+    Args:
+        tag: the name.
+        source: what `kernel_source` gives.
+        printed: what makes another text of the source, if it is to be one.
+
+    Raises:
+        ConflictError: this machine or this toolchain cannot print it.
+    """
+    folder = _folder_if_any()
+    text = (printed or _print)(source)
+    if folder is not None:
+        with suppress(OSError):  # without the file it is printed again
+            _write(folder / tag, text)
+    return text
+
+
+def _print(source: str) -> str:
+    return answer_of("tilewise.kernels.native.export", "the kernel", source)
+
+
+def _folder() -> Path:
+    """Where modules are kept; made if need be."""
+    folder = require_cache_dir() / "modules"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _folder_if_any() -> Path | None:
+    try:
+        return _folder()
+    except (CacheError, OSError):
+        return None
+
+
+def kept_module(tag: str) -> str | None:
+    """The module that `tag` names, if it is kept and not damaged."""
+    try:
+        digest, _, text = read_regular(_folder() / tag).decode().partition("\n")
+    except (CacheError, OSError, UnicodeDecodeError):
+        return None
+    return text if digest == _digest(text) else None
+
+
+def _write(path: Path, text: str) -> None:
+    """Keep a module, whole or not at all; the oldest beyond `MOST_KEPT` go."""
+    write_whole(path, f"{_digest(text)}\n{text}".encode())
+    kept = sorted(path.parent.iterdir(), key=lambda path: path.stat().st_mtime)
+    for old in kept[:-MOST_KEPT]:
+        old.unlink(missing_ok=True)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+FLAVOR = "iree"
+
+
+def library_tag(source: str, toolchain: str) -> str:
+    """A strong entity tag of the library that the present toolchain makes of `source`."""
+    return hashlib.sha256(f"{FLAVOR}\n{toolchain}\n{source}".encode()).hexdigest()
+
+
+def library_document(source: str) -> str:
+    """What came of a result inside IREE, found out now, as JSON.
+
+    Raises:
+        ConflictError: this machine or this toolchain cannot make or prove it.
+    """
+    return answer_of("tilewise.search.libraries", "the library", source)
+
+
+def library_of(document: str) -> str:
+    """The library.
+
+    Raises:
+        NotFoundError: there is none, since IREE is as fast without; the message has the times.
+    """
+    found = json.loads(document)
+    if found["script"] is None:
+        raise NotFoundError(f"no script of flavor {FLAVOR} is served: {found['reason']}")
+    return str(found["script"])
+
+
+Form = Literal["module", "object", "bitcode", "c-header", "json"]
+MODULE: Form = "module"
+DOCUMENT: Form = "json"
+MEDIA_TYPES: dict[Form, str] = {
+    "module": "text/x-python",
+    "object": "application/octet-stream",
+    "bitcode": "application/octet-stream",
+    "c-header": "text/x-c",
+    "json": "application/json",
+}
+TEXT_TYPES = tuple(dict.fromkeys(kind for form, kind in MEDIA_TYPES.items() if form != DOCUMENT))
+"""The media types of the forms that are files."""
+_ENDINGS: dict[Form, str] = {"object": ".o", "bitcode": ".bc", "c-header": ".h"}
+
+
+def object_tag(source: str, toolchain: str, form: Form) -> str:
+    """A strong entity tag of a form of the object that the present toolchain makes of `source`."""
+    return hashlib.sha256(f"{form}\n{toolchain}\n{source}".encode()).hexdigest()
+
+
+def object_document(source: str) -> str:
+    """The object of a result with all that is told of it, made and proven now, as JSON.
+
+    Raises:
+        ConflictError: this machine or this toolchain cannot make it, or it was not proven.
+    """
+    return answer_of("tilewise.kernels.native.objects", "the object", source)
+
+
+def content_of(document: str, form: Form) -> bytes:
+    """One form of an object."""
+    if form == DOCUMENT:
+        return document.encode()
+    found = json.loads(document)
+    if form == "c-header":
+        return str(found["header"]).encode()
+    return base64.b64decode(found[form])
+
+
+def file_name(problem: str, form: Form) -> str | None:
+    """Such as `matmul_m64_n48_k32_f32.o`; None for a form that is no file for a compiler."""
+    ending = _ENDINGS.get(form)
+    return None if ending is None else stem(parse_problem(problem)) + ending
+
+
+CHILD = "tilewise.kernels.mlir.normalised"
+
+Origins = dict[str, dict[str, Any]]
+
+
+def op_source(session: Session, lone: LoneOp, asked: Asked) -> tuple[str, Origins]:
+    """What a script depends on, as canonical JSON: the op and the schedules that are tried.
+
+    The schedule of a problem's own script is tried first, since the fastest native kernel is not
+    the fastest script; then the best of each problem, and the fastest others. Of each it is what
+    the op can use (`fitting`).
+
+    Returns:
+        That, and of each schedule by its hash how near it is to what was asked for.
+
+    Raises:
+        NotFoundError: no schedule of the op's problem is stored, or no script can be of the op.
+        TamperedError: a stored result is not as it was stored.
+    """
+    try:
+        problems = problems_of(lone)
+    except UnsupportedError as error:
+        raise NotFoundError(str(error)) from error
+    found = nearest.find(session, [one.key for one in problems], asked)
+    rows = {one: found[one.key] for one in problems if one.key in found}
+    if not rows:
+        told = " or ".join(one.canonical for one in problems)
+        raise NotFoundError(f"no schedule of {told} is stored for {asked.target}; tune it first")
+    for row in rows.values():
+        integrity.check_schedule(row)
+    stored = [(one, row, Schedule.from_json(row.steps)) for one, row in rows.items()]
+    for one, row in rows.items():
+        timed = islice(trials_beside(session, row, ("timed",)), MOST_PROOFS)
+        stored += [(one, row, trial.schedule) for trial in timed]
+    proofs = shown_proofs(session, [row.id for row in rows.values()]).values()
+    of_scripts = {one.script.hash for one in proofs if one.script and one.failure is None}
+    stored.sort(key=lambda each: each[2].hash not in of_scripts)
+    tried: dict[str, tuple[models.Schedule, Schedule]] = {}
+    for one, row, schedule in stored:
+        fit = fitting(lone, one, schedule)
+        tried.setdefault(fit.hash, (row, fit))
+    first = dict(islice(tried.items(), MOST_PROOFS))
+    source = {
+        "op": to_json(lone),
+        "schedules": [schedule.to_json() for _, schedule in first.values()],
+    }
+    origins = {hashed: _origin(row, asked) for hashed, (row, _) in first.items()}
+    return json.dumps(source, sort_keys=True), origins
+
+
+def _origin(row: models.Schedule, asked: Asked) -> dict[str, Any]:
+    toolchain = row.toolchain.identity
+    return {
+        "target": row.target,
+        "toolchain": toolchain,
+        "match": nearest.kind_of(row.target, toolchain, asked),
+        "stale": toolchain != asked.toolchain,
+    }
+
+
+def op_tag(source: str, toolchain: str) -> str:
+    """The name of what the present toolchain makes of `source`."""
+    return hashlib.sha256(f"{CHILD}\n{toolchain}\n{source}".encode()).hexdigest()
+
+
+def op_document(source: str) -> str:
+    """The script and what is told of it, made and proven now, as JSON for `told_of`.
+
+    Raises:
+        NotFoundError: none proved.
+        ConflictError: this machine or this toolchain cannot make or prove a script.
+    """
+    document = answer_of(CHILD, "the script", source)
+    found = json.loads(document)
+    if "reason" in found:
+        raise NotFoundError(found["reason"])
+    return document
+
+
+def told_of(document: str, *, with_payload: bool) -> dict[str, Any]:
+    """What a caller gets of a document: the script alone, or behind the op's function."""
+    told: dict[str, Any] = json.loads(document)
+    whole = told.pop("with_payload")
+    return told | ({"script": whole} if with_payload else {})
