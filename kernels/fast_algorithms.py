@@ -320,16 +320,16 @@ def _transposed(rows: Sequence[Sequence[Fraction]]) -> Matrix:
     return tuple(zip(*rows, strict=True))
 
 
-def _signs(*rows: str) -> Matrix:
-    """A matrix of 0, 1 and -1, as written."""
+def signs(*rows: str) -> Matrix:
+    """Return a matrix of 1, -1 and 0, a row for each text of `+`, `-` and `.`."""
     values = {"+": Fraction(1), "-": Fraction(-1), ".": Fraction(0)}
     return tuple(tuple(values[sign] for sign in row) for row in rows)
 
 
 STRASSEN = BilinearAlgorithm(
-    image=_signs("+..+", "..++", "+...", "...+", "++..", "-.+.", ".+.-"),
-    filter=_signs("+..+", "+...", ".+.-", "-.+.", "...+", "++..", "..++"),
-    result=_signs("+..+-.+", "..+.+..", ".+.+...", "+-+..+."),
+    image=signs("+..+", "..++", "+...", "...+", "++..", "-.+.", ".+.-"),
+    filter=signs("+..+", "+...", ".+.-", "-.+.", "...+", "++..", "..++"),
+    result=signs("+..+-.+", "..+.+..", ".+.+...", "+-+..+."),
 )
 """Of the blocks of A (`image`), of B (`filter`), and of the products to the blocks of C."""
 

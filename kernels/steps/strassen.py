@@ -61,6 +61,7 @@ class Strassen(AlgorithmStep):
 
     name: ClassVar[str] = "strassen"
     choices: ClassVar[tuple[str, ...]] = ("strassen",)
+    matrices: ClassVar[BilinearAlgorithm] = STRASSEN
     levels: int
 
     @property
@@ -71,7 +72,7 @@ class Strassen(AlgorithmStep):
     @property
     def label(self) -> str:
         """Return what users read in tables."""
-        return f"strassen {self.levels}"
+        return f"{self.name} {self.levels}"
 
     @classmethod
     def chosen(cls, choice: str, value: Any, part: Part) -> Iterable[Step]:
@@ -89,14 +90,15 @@ class Strassen(AlgorithmStep):
         problem, parts = nest.problem, 2**self.levels
         (rows, cols, depth), (col, k) = matrix_of(problem), (nest.col, nest.k)
         extents = {
-            POINT: STRASSEN.products**self.levels,
+            POINT: self.matrices.products**self.levels,
             TILES: -(-rows // parts),
             col: cols // parts,
             k: depth // parts,
         }
         c = Operand("C", "C", (Axis(rows, ()), Axis(cols, (Term(col),))))
         stored = (nest.operand("A"), nest.operand("B"))
-        return transformed_nest(nest, StrassenBlocks(problem, self.levels, col, stored), extents, c)
+        blocks = StrassenBlocks(problem, self.levels, col, stored, self.matrices, self.name)
+        return transformed_nest(nest, blocks, extents, c)
 
 
 def matrix_of(problem: Problem) -> tuple[int, int, int]:
@@ -149,15 +151,16 @@ class StrassenBlocks:
         levels: how often operands are cut in halves.
         col: the dim of the columns.
         operands: A and B of the direct product.
-        algorithm: of one level.
+        matrices: of the algorithm, for one level.
+        name: of the step.
     """
 
     problem: Problem
     levels: int
     col: str
     operands: tuple[Operand, Operand]
-    algorithm: BilinearAlgorithm = STRASSEN
-    name: ClassVar[str] = "strassen"
+    matrices: BilinearAlgorithm
+    name: str
     tiles_pixels: ClassVar[bool] = False
 
     @property
@@ -168,11 +171,11 @@ class StrassenBlocks:
     @property
     def roundings(self) -> int:
         """Return the most roundings of a value in all transforms."""
-        return self.algorithm.roundings * self.levels
+        return self.matrices.roundings * self.levels
 
     def magnitudes(self) -> "StrassenBlocks":
         """Return the sums with the magnitudes of all coefficients."""
-        return replace(self, algorithm=self.algorithm.magnitudes())
+        return replace(self, matrices=self.matrices.magnitudes())
 
     def stored(self, role: str) -> Operand:
         """Return A or B of the direct product."""
@@ -187,12 +190,12 @@ class StrassenBlocks:
         if role == "B":
             b = arrays["B"].T if self.problem.has_transposed_b else arrays["B"]
             b = b.reshape(-1, self.problem.operand_shapes["C"][-1])
-            return strassen_columns(self.algorithm, self.levels, b, at[self.col])
+            return strassen_columns(self.matrices, self.levels, b, at[self.col])
         shape, group = self.problem.operand_shapes["C"][:-1], 2**self.levels
         row = at[TILES][:, None] * group + np.arange(group)
         first, *pixel = np.unravel_index(np.minimum(row, prod(shape) - 1), shape)
         places = (np.where(row < prod(shape), first, -1), *(self.problem.stride * i for i in pixel))
-        return strassen_rows(self.algorithm, self.levels, arrays["A"], places)
+        return strassen_rows(self.matrices, self.levels, arrays["A"], places)
 
     def combine(
         self, products: "Array", at: "Mapping[str, Array]"
@@ -202,5 +205,5 @@ class StrassenBlocks:
 
         shape = self.problem.operand_shapes["C"]
         return strassen_results(
-            self.algorithm, self.levels, products, shape, at[TILES], at[self.col]
+            self.matrices, self.levels, products, shape, at[TILES], at[self.col]
         )

@@ -15,6 +15,7 @@ from tests.extension.blocks import NAME, blocks, in_blocks
 from tests.extension.fmuladd import FMULADDS
 from tests.extension.fused_tile import FusedTile
 from tests.extension.reorder import Reorder
+from tests.extension.winograd_form import WinogradForm
 from tests.kernels.native_case import check as check_native
 from tests.kernels.nest.test_steps import LARGEST, MATMUL, REGISTER, made, step
 from tests.kernels.nest.test_steps import check as check_nest
@@ -32,8 +33,10 @@ from tilewise.kernels.schedule import (
     InstructionChoice,
     Register,
     Schedule,
+    Stream,
     Tile,
     check_legal,
+    fast_algorithm,
     loop_nest,
 )
 from tilewise.kernels.steps import STEPS
@@ -107,6 +110,28 @@ def test_a_script_with_the_step_is_proven() -> None:
     with steps.registered(Reorder):
         proof = prove(parse_problem(MATMUL), Schedule.from_json(map(step, written)))
     assert proof.ok, proof.message
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_an_algorithm_is_a_step_as_any_other(levels: int, host: Target) -> None:
+    problem = parse_problem("matmul:m=21,n=24,k=20,dtype=f32,bias,epilogue=relu")
+    cols = host.lanes("f32")
+    register = f"register rows=2 cols={cols} outer=cols"
+    around = ("pack operand=B", "prefetch operand=B", "tile dim=t size=4", "pack operand=A")
+    written = (f"winograd_form levels={levels}", *around, register)
+    with pytest.raises(ScheduleError, match="no step of a schedule"):
+        Schedule.from_json(map(step, written))
+    with steps.registered(WinogradForm):
+        schedule = Schedule.from_json(map(step, written))
+        assert fast_algorithm(schedule.to_json()) == "winograd_form"
+        assert schedule.algorithm == WinogradForm(levels)
+        check_nest(loop_nest(problem, schedule))
+        check_native(problem, schedule, host, 0)
+        check_native(problem, schedule, host, 1)
+        with pytest.raises(ScheduleError, match="beside winograd_form"):
+            check_legal(
+                problem, Schedule((*schedule.steps[:-1], Stream("k", 4), Register(2, cols)))
+            )
 
 
 def fmuladd(host: Target) -> str:

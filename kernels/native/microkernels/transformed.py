@@ -108,7 +108,7 @@ class TransformedProduct:
 def _method_of(nest: Nest) -> Method:
     """What the transforms of a nest compute."""
     if isinstance(nest.algorithm, StrassenBlocks):
-        return StrassenMethod(nest.algorithm.levels, nest.algorithm.algorithm)
+        return StrassenMethod(nest.algorithm.levels, nest.algorithm.matrices)
     assert isinstance(nest.algorithm, WinogradTiles)
     tiles, problem = nest.algorithm, nest.algorithm.problem
     return WinogradMethod(tiles.outputs, problem.window, problem.stride)
