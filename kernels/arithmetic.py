@@ -34,8 +34,8 @@ class Arithmetic:
     Attributes:
         stored: how the operands hold an element, by name.
         instruction: what multiplies and adds.
-        form: how the micro-kernel feeds it. A sweep joins words, and widens elements, as it loads
-            them; split reductions and depthwise tiles read both factors as they are stored.
+        form: how the micro-kernel feeds it. A skinny GEMM joins words, and widens elements, as it
+            loads them; split reductions and depthwise tiles read both factors as they are stored.
         is_narrow: whether panels of B hold stored elements that are widened as they are multiplied,
             those of a word one after another; A's are packed ones.
     """
@@ -47,7 +47,7 @@ class Arithmetic:
 
     @property
     def accumulator(self) -> str:
-        """The type of C and of the registers."""
+        """Return the type of C and of the registers."""
         return self.instruction.c
 
     @cached_property
@@ -56,57 +56,57 @@ class Arithmetic:
 
     @cached_property
     def depth(self) -> int:
-        """Elements of the reduction in a word: what is taken from A and B at a time."""
+        """Return the elements of the reduction in a word, taken from A and B at a time."""
         if self._reads_stored:
             return 1
         return _NARROW[self.stored] if self.is_narrow else self.instruction.k
 
     @cached_property
     def packed(self) -> str:
-        """How panels hold an element; another type where packing widens."""
+        """Return the type of elements of panels; another one where packing widens."""
         return self.stored if self._reads_stored else self.instruction.b
 
     @cached_property
     def word(self) -> str:
-        """The type of a word of B."""
+        """Return the type of a word of B."""
         if self.depth > 1:
             return f"i{8 * self.depth * size_of(self.stored)}"
         return self.stored if self.is_narrow else self.packed
 
     @property
     def word_of_a(self) -> str:
-        """A type of as many bytes as a word of A: of B's the elements can be narrower."""
+        """Return a type of as many bytes as a word of A: of B's the elements can be narrower."""
         if not self.is_narrow:
             return self.word
         return self.packed if self.depth == 1 else "i64"
 
     @property
     def offset(self) -> int:
-        """What is added to signed elements of A, or in a sweep of B, that are multiplied unsigned.
+        """Return what makes signed elements of A (of B in a skinny GEMM) unsigned when added.
 
         The first factor of vpdpbusd is unsigned: (a + 128) b summed, less 128 times the column sums
-        of B. A sweep makes B so, and the correction needs A alone.
+        of B. A skinny GEMM makes B so, and the correction needs A alone.
         """
         return 0 if self._reads_stored else self.instruction.offset
 
     @property
     def multiply_adds(self) -> int:
-        """Instructions that multiply a word of A with a vector of words of B."""
+        """Return the instructions that multiply a word of A with a vector of words of B."""
         return self.depth if self.is_narrow else 1
 
     @property
     def widens(self) -> bool:
-        """Whether packing changes the element type, so that nothing can be read in place."""
+        """Return whether packing changes the element type, so that nothing can be read in place."""
         return self.stored != self.packed and self.form is not Form.SKINNY
 
     @property
     def packs_a(self) -> bool:
-        """Whether A cannot be read in place."""
+        """Return whether A cannot be read in place."""
         return self.widens or (self.offset > 0 and self.form is not Form.SKINNY)
 
     @property
     def packs_b(self) -> bool:
-        """Whether B cannot be read in place: a word holds elements of several of its rows."""
+        """Return whether B cannot be read in place: a word holds elements of several rows."""
         return self.widens or (self.depth > 1 and self.form is not Form.SKINNY)
 
 
@@ -163,7 +163,7 @@ class DepthwiseVector(NamedTuple):
 
 
 def depthwise_vector(problem: Problem, target: Target) -> DepthwiseVector:
-    """The target's vectors, or wider ones that hold a group; LLVM makes two registers of such."""
+    """Return the target's vectors, or wider ones that hold a group (two registers each)."""
     lanes, group = target.lanes(problem.element.name), nest_of(problem).group
     if problem.has_channels_first:
         return DepthwiseVector(lanes, lanes)
@@ -172,7 +172,7 @@ def depthwise_vector(problem: Problem, target: Target) -> DepthwiseVector:
 
 
 def must_pack(problem: Problem, how: Arithmetic) -> frozenset[str]:
-    """The factors, by role, that the native lowering cannot read in place, at any depth."""
+    """Return the factors, by role, that the native lowering cannot read in place, at any depth."""
     if how.form is Form.SPLIT:
         return _must_pack_split(problem)
     nest, packed = nest_of(problem), set[str]()
@@ -191,10 +191,10 @@ def must_pack(problem: Problem, how: Arithmetic) -> frozenset[str]:
 
 def _must_pack_split(problem: Problem) -> frozenset[str]:
     """B, unless its columns are contiguous; rows of A are, or no pack makes them so."""
-    contiguous = problem.has_transposed_b or problem.operand_shapes["B"][-1] == 1
+    contiguous = problem.transpose_b or problem.operand_shapes["B"][-1] == 1
     return frozenset() if contiguous else frozenset({"B"})
 
 
 def size_of(name: str) -> int:
-    """Bytes of an element type."""
+    """Return the bytes of an element type."""
     return DTYPES[name].bytes

@@ -5,8 +5,8 @@ class KernelsError(Exception):
     """Root of every error that `kernels` raises on purpose."""
 
 
-class ProblemError(KernelsError):
-    """A problem that cannot be read or makes no sense.
+class FieldError(KernelsError):
+    """An error of one key of a problem.
 
     Args:
         message: names the key, its value and the way out.
@@ -18,6 +18,10 @@ class ProblemError(KernelsError):
         self.field = field
 
 
+class ProblemError(FieldError):
+    """A problem that cannot be read or makes no sense."""
+
+
 class TargetError(KernelsError):
     """A target string that cannot be read, or that this machine is not."""
 
@@ -26,17 +30,8 @@ class ScheduleError(KernelsError):
     """A step that cannot be applied; the message names the step and what it met."""
 
 
-class UnsupportedError(KernelsError):
-    """A valid problem that no lowering covers yet; the message names the key.
-
-    Args:
-        message: names the key, its value and what is covered.
-        field: the key of the problem that stands in the way.
-    """
-
-    def __init__(self, message: str, field: str = "problem") -> None:
-        super().__init__(message)
-        self.field = field
+class UnsupportedError(FieldError):
+    """A valid problem that no lowering covers yet; the message says what is covered."""
 
 
 class LoweringError(KernelsError):

@@ -198,7 +198,7 @@ class WinogradTransforms:
 
 @functools.cache
 def winograd_transforms(output: int, taps: tuple[int, int], stride: int = 1) -> WinogradTransforms:
-    """F(output x output, taps), with one pixel along an axis with a single tap.
+    """Return F(output x output, taps), with one pixel along an axis with a single tap.
 
     Raises:
         KeyError: `outputs_for` does not have the output.
@@ -210,7 +210,7 @@ def winograd_transforms(output: int, taps: tuple[int, int], stride: int = 1) -> 
 
 @functools.cache
 def outputs_for(taps: tuple[int, int], stride: int = 1) -> tuple[int, ...]:
-    """The outputs along each axis that a filter of so many taps, down and across, has tiles of."""
+    """Return the outputs along each axis of the tiles of a filter, by its taps down and across."""
     if set(taps) == {1} or stride not in STRIDES:
         return ()
     return tuple(
@@ -232,7 +232,7 @@ def _has_points(output: int, taps: int, stride: int) -> bool:
 
 @functools.cache
 def cook_toom(output: int, taps: int, stride: int = 1) -> CookToom:
-    """F(output, taps) at the points of `POINTS`, KeyError where there are none; F(1, 1) for a tap.
+    """Return F(output, taps) at `POINTS`, or F(1, 1) for one tap; KeyError without points.
 
     Args:
         output: outputs of a tile; for a single tap it does not count.
@@ -255,7 +255,7 @@ def _part(output: int, taps: int) -> CookToom:
 
 
 def strided_cook_toom(even: CookToom, odd: CookToom) -> CookToom:
-    """A filter of stride 2: `even` of the pixels 0, 2, 4 and so on, `odd` of those between.
+    """Return a filter of stride 2: `even` of the pixels 0, 2, 4 and so on, `odd` of those between.
 
     The products of the even pixels come first.
     """
@@ -279,7 +279,7 @@ def _spread(row: Sequence[Fraction], first: int, count: int) -> tuple[Fraction, 
 
 
 def cook_toom_at(points: Sequence[Fraction], taps: int) -> CookToom:
-    """F(m, taps) for m + taps - 2 finite points and infinity, which comes last."""
+    """Return F(m, taps) for m + taps - 2 finite points and infinity, which comes last."""
     output = len(points) + 2 - taps
     image = [_from_roots([p for p in points if p != at]) for at in points]
     norms = [prod(at - p for p in points if p != at) for at in points]

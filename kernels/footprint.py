@@ -1,10 +1,9 @@
 """What a problem needs of a machine; light, so that a service can ask."""
 
 import os
-from math import ceil, prod
+from math import prod
 
 from tilewise.kernels.errors import ProblemError
-from tilewise.kernels.fast_algorithms import outputs_for, winograd_transforms
 from tilewise.kernels.nest import nest_of
 from tilewise.kernels.problem import Problem
 
@@ -14,7 +13,7 @@ _WIDE = 8  # bytes of a float64
 
 
 def physical_memory() -> int:
-    """Bytes of memory that the machine has."""
+    """Return the bytes of memory that the machine has."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
@@ -42,33 +41,22 @@ def check_memory(problem: Problem, memory: int | None = None) -> None:
 
 
 def working_bytes(problem: Problem) -> int:
-    """Bytes to hold the operands and all that the reference computes from them in float64.
+    """Return the bytes of the operands and of what the reference computes of them in float64.
 
     A and B have a second copy of magnitudes, and the result exists as value, bound, product of
-    one tap, and what is being compared. A filter may be transformed as well, first along one side.
-    Scripts pad an image ahead, and gather all patches of an nchw image ahead.
+    one tap, and what is being compared; fast algorithms are bounded block by block. Scripts pad an
+    image ahead, and gather all patches of an nchw image ahead.
     """
     has_image = bool(problem.spatial_axes)
-    copies = {"A": 2 if has_image else 4, "B": 2 + _transformed_share(problem), "C": 5, "bias": 1}
+    copies = {"A": 2 if has_image else 4, "B": 2, "C": 5, "bias": 1}
     total = problem.bytes
     for name, shape in problem.operand_shapes.items():
         total += copies[name] * _WIDE * prod(shape)
     return total + padded_bytes(problem) + patch_bytes(problem)
 
 
-def _transformed_share(problem: Problem) -> int:
-    """Copies of a filter that Winograd transforms make, along one side and along both."""
-    outputs, (rows, cols) = outputs_for(problem.window, problem.stride), problem.window
-    if not outputs:
-        return 0
-    transforms = winograd_transforms(max(outputs), problem.window, problem.stride)
-    height, width = transforms.input
-    half = max(height * cols, rows * width)
-    return ceil((transforms.products + half) / (rows * cols))
-
-
 def padded_bytes(problem: Problem) -> int:
-    """Bytes of the padded image: the reference's, what it cuts from it, and that of scripts.
+    """Return the bytes of padded images: the reference's, its cuts, and those of scripts.
 
     The reference of i32 cuts two halves of each tap's view, in float64.
     """
@@ -79,7 +67,7 @@ def padded_bytes(problem: Problem) -> int:
 
 
 def patch_bytes(problem: Problem) -> int:
-    """Bytes of all patches of an image that scripts gather: every tap's view of it."""
+    """Return the bytes of all patches of an image that scripts gather: every tap's view of it."""
     nest = nest_of(problem)
     patches = nest.operand("B")
     if nest.group or not patches.is_gathered:

@@ -1,4 +1,4 @@
-"""What a user gave, as a message shows it: printable, and short whatever it was."""
+"""Values as messages show them: printable, short, and durations with their unit."""
 
 import re
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ class _Short(Repr):
         self.maxstring = self.maxother = _LONGEST
 
     def repr_int(self, x: int, _level: int) -> str:
-        """All digits of a number that a person would write."""
+        """Return all digits of a number that a person would write."""
         if abs(x) < 10**_MOST_DIGITS:
             return repr(x)
         return f"<{'negative ' if x < 0 else ''}integer of {x.bit_length()} bits>"
@@ -28,7 +28,7 @@ _short = _Short()
 
 
 def quoted(value: object) -> str:
-    """Like `repr`, with the middle of long values left out; never fails for JSON values."""
+    """Return a `repr` with the middle of long values left out; never fails for JSON values."""
     text = _short.repr(value)
     if len(text) <= _LONGEST:
         return text
@@ -36,7 +36,7 @@ def quoted(value: object) -> str:
 
 
 def one_line(text: object) -> str:
-    """A message on one line that no terminal takes for orders; cut off where it is very long."""
+    """Return a message on one line without control characters, cut off where it is very long."""
     line = " ".join(str(text).split())
     if len(line) > _MOST_CHARACTERS:
         line = f"{line[:_MOST_CHARACTERS]}..."
@@ -53,7 +53,7 @@ def suggestion(given: str, known: Iterable[str]) -> str:
 
 
 def without_password(url: str) -> str:
-    """A text that may be a URL, without what stands before an `@` in it."""
+    """Return a text that may be a URL, without what stands before an `@` in it."""
     return _CREDENTIALS.sub("://***@", url)
 
 

@@ -6,7 +6,7 @@ from math import exp, lgamma, log
 
 @lru_cache(maxsize=1024)
 def median_interval(count: int, confidence: float = 0.95) -> tuple[int, int]:
-    """Indices of the order statistics that hold the median with `confidence`.
+    """Return the indices of the order statistics that hold the median with `confidence`.
 
     For fewer than six samples no interval reaches 95%; the whole range is given.
     """

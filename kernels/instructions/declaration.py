@@ -34,7 +34,7 @@ UNSIGNED_OFFSET = 128
 class Form(Enum):
     """A form of micro-kernel, by how it feeds the instruction.
 
-    An outer product and a sweep multiply one word of A, in every lane, with a vector of words of B.
+    Outer products and skinny GEMMs multiply a word of A, in all lanes, with a vector of B.
     A split reduction multiplies two vectors along the reduction, as they are stored. A depthwise
     tile multiplies vectors of channels.
     """
@@ -51,7 +51,7 @@ class Instruction:
 
     `k` elements of the reduction lie side by side in the registers of both factors: they are the
     word that panels are made of. Where `a` is u8 and `b` is i8, signed elements of A are packed
-    with 128 added, and C is corrected by sums over B; a sweep exchanges the factors.
+    with 128 added, and C is corrected by sums over B; a skinny GEMM exchanges the factors.
 
     Attributes:
         name: vector unit and mnemonic, such as `x86.avx512.vdpbf16ps`, as schedules have it.
@@ -89,21 +89,21 @@ class Instruction:
 
     @property
     def unit(self) -> str:
-        """The vector unit, such as `x86.avx512`."""
+        """Return the vector unit, such as `x86.avx512`."""
         return ".".join(self.name.split(".")[:2])
 
     @property
     def mnemonic(self) -> str:
-        """The name within the unit."""
+        """Return the name within the unit."""
         return self.name.removeprefix(f"{self.unit}.")
 
     def is_printed_as(self, mnemonic: str) -> bool:
-        """Whether it has a mnemonic in assembly."""
+        """Return whether it has a mnemonic in assembly."""
         return re.fullmatch(self.assembly or self.mnemonic, mnemonic) is not None
 
     @property
     def adds(self) -> bool:
-        """Whether it also adds."""
+        """Return whether it also adds."""
         return "acc" in self.arguments
 
     def slots_on(self, core: Core) -> int:
@@ -112,11 +112,11 @@ class Instruction:
 
     @property
     def offset(self) -> int:
-        """What is added to elements of A that are stored signed."""
+        """Return what is added to elements of A that are stored signed."""
         return UNSIGNED_OFFSET if (self.a, self.b) == ("u8", "i8") else 0
 
     def takes(self, dtype: str) -> bool:
-        """Whether it multiplies elements of a problem's type, as they are or widened."""
+        """Return whether it multiplies elements of a problem's type, as they are or widened."""
         accumulator = DTYPES[dtype].accumulator
         return self.c == accumulator and self.b in (dtype, accumulator)
 

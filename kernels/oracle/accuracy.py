@@ -30,7 +30,7 @@ DRAWS: dict[Kind, int] = {"gaussian": 1, "uniform": 1, "relu": 1, "scaled": 4}
 
 
 def operands_of_kind(problem: Problem, kind: Kind, seed: int = 0) -> Operands:
-    """Random `A`, `B` and a `C` of zeros for an nhwc convolution of f32 or f64 without bias."""
+    """Return random A, B and a C of zeros for an nhwc convolution of floats without bias."""
     rng = np.random.default_rng(seed)
     shapes = problem.operand_shapes
     if kind == "uniform":
@@ -58,11 +58,11 @@ def _as(problem: Problem, array: Array) -> Array:
 
 
 def rms_error(found: Array, exact: Array) -> float:
-    """The root of the mean squared difference; infinite where something is no number."""
+    """Return the root of the mean squared difference; infinite where something is no number."""
     error = float(np.sqrt(np.mean(np.square(found.astype(np.float64) - exact))))
     return error if np.isfinite(error) else np.inf
 
 
 def over_draws(errors: Sequence[float]) -> float:
-    """The root of the mean square of the errors of several draws of operands."""
+    """Return the root of the mean square of the errors of several draws of operands."""
     return float(np.sqrt(np.mean(np.square(errors))))

@@ -25,7 +25,7 @@ _HALF = 16
 
 
 def empty_aligned(shape: tuple[int, ...], dtype: type) -> Array:
-    """An uninitialised array that starts on a cache line."""
+    """Return an uninitialised array that starts on a cache line."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     raw = np.empty(size + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
@@ -38,7 +38,7 @@ def poison(array: Array) -> None:
 
 
 def make_operands(problem: Problem, seed: int = 0) -> Operands:
-    """Random `A`, `B`, `C` and, where the problem has one, `bias`.
+    """Return random `A`, `B`, `C` and, where the problem has one, `bias`.
 
     Floats are uniform in [-1, 1), those of A and B below `operand_limit`; integers take their
     whole range, so that i32 sums wrap. C is random where the problem accumulates and poisoned where
@@ -58,7 +58,7 @@ def make_operands(problem: Problem, seed: int = 0) -> Operands:
 
 
 def operand_limit(problem: Problem) -> float:
-    """The magnitude below which random floats of A and B stay, a power of two.
+    """Return the magnitude below which random floats of A and B stay, a power of two.
 
     It is 1, or small enough that most sums lie below the ceiling that a result has: a sum that is
     cut off tells nothing of its products.
@@ -71,7 +71,7 @@ def operand_limit(problem: Problem) -> float:
 
 
 def operand_type(problem: Problem, name: str) -> str:
-    """The dtype of an operand: A and B have the problem's, C and bias the accumulator's."""
+    """Return the dtype of an operand: A and B have the problem's, C and bias the accumulator's."""
     element = problem.element
     return element.name if name in ("A", "B") else element.accumulator
 
@@ -86,12 +86,12 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, limit:
 
 
 def to_bf16(values: Array) -> Array:
-    """The bits of float32 values cut to bf16."""
+    """Return the bits of float32 values cut to bf16."""
     return (values.view(np.uint32) >> _HALF).astype(np.uint16)
 
 
 def widened(array: Array, dtype: str) -> Array:
-    """Operands in float64 or int64, exactly."""
+    """Return operands in float64 or int64, exactly."""
     if dtype == "bf16":
         return (array.astype(np.uint32) << _HALF).view(np.float32).astype(np.float64)
     return array.astype(np.float64 if DTYPES[dtype].is_float else np.int64)

@@ -46,7 +46,7 @@ class Expected:
 
 
 def compare(problem: Problem, result: Array, expected: Expected) -> tuple[float, float]:
-    """The largest deviation and the tolerance at that element.
+    """Return the largest deviation and the tolerance at that element.
 
     The deviation is over the tolerance exactly when some element is wrong; a NaN
     where none belongs gives infinity. Integers: the number of wrong elements, and 0.
@@ -71,7 +71,7 @@ def compare(problem: Problem, result: Array, expected: Expected) -> tuple[float,
 
 
 def error_bound(length: int, accumulator: str) -> float:
-    """Relative error allowed for a sum of `length` products, as a fraction of |A||B|.
+    """Return the error allowed for a sum of `length` products, as a fraction of |A||B|.
 
     The reference itself is computed in float64, so f64 results get twice the bound.
     """
@@ -84,7 +84,7 @@ def error_bound(length: int, accumulator: str) -> float:
 
 
 def reference(problem: Problem, operands: Operands) -> Expected:
-    """The expected result of `problem` on `operands`; C is read where it accumulates."""
+    """Return the expected result of `problem` on `operands`; C is read where it accumulates."""
     if problem.element.is_float:
         return _float_reference(problem, operands)
     return Expected(_wrapped_reference(problem, operands), None)

@@ -7,7 +7,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from math import prod
-from typing import ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.problem.keys import DTYPES, EPILOGUES, DType, Epilogue
@@ -20,26 +20,20 @@ Accuracy = Literal["standard", "strict"]
 ACCURACIES: tuple[Accuracy, ...] = get_args(Accuracy)
 
 
-class SharedKeys:
-    """Keys of every operation. Each declares them as fields, where its canonical string has them.
-
-    This is no dataclass, whose fields would come before all others.
-    """
-
-    dtype: str
-    init: str
-    bias: bool
-    epilogue: str
-    weights: str
-    accuracy: str
-
-
 @dataclass(frozen=True, kw_only=True)
-class Problem(SharedKeys, ABC):
+class Problem(ABC):
     """What all operations share: canonical string, key, and derived sizes.
 
     Field order is the canonical key order; a field at its default is left out.
     """
+
+    if TYPE_CHECKING:  # keys of every operation: fields where its canonical string has them
+        dtype: str
+        init: str
+        bias: bool
+        epilogue: str
+        weights: str
+        accuracy: str
 
     op: ClassVar[str]
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -53,12 +47,9 @@ class Problem(SharedKeys, ABC):
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name in self.choices:
-                self._check_choice(field.name, value)
-            elif field.type is bool:
-                self._check_flag(field.name, value)
-            else:
-                self._check_size(field.name, value)
+            why = self._why_not(field.name, value, is_flag=field.type is bool)
+            if why is not None:
+                raise ProblemError(f"{self.op}: {field.name}={quoted(value)} {why}", field.name)
         if self.function.needs_float and not self.element.is_float:
             raise ProblemError(
                 f"{self.op}: epilogue={self.epilogue} needs a dtype of floats, and "
@@ -66,32 +57,25 @@ class Problem(SharedKeys, ABC):
                 "epilogue",
             )
 
-    def _check_choice(self, name: str, value: object) -> None:
-        if value not in self.choices[name]:
-            allowed = ", ".join(self.choices[name])
-            raise ProblemError(f"{self.op}: {name}={quoted(value)} is not one of {allowed}", name)
-
-    def _check_flag(self, name: str, value: object) -> None:
-        if not isinstance(value, bool):
-            raise ProblemError(f"{self.op}: {name}={quoted(value)} is not true or false", name)
-
-    def _check_size(self, name: str, value: object) -> None:
-        least = 0 if name == "pad" else 1
+    def _why_not(self, name: str, value: object, *, is_flag: bool) -> str | None:
+        if name in self.choices:
+            allowed = self.choices[name]
+            return None if value in allowed else f"is not one of {', '.join(allowed)}"
+        if is_flag:
+            return None if isinstance(value, bool) else "is not true or false"
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ProblemError(f"{self.op}: {name}={quoted(value)} is not a whole number", name)
-        if not least <= value <= LARGEST_DIM:
-            raise ProblemError(
-                f"{self.op}: {name}={quoted(value)} is out of range; give {least} to {LARGEST_DIM}",
-                name,
-            )
+            return "is not a whole number"
+        least = 0 if name == "pad" else 1
+        is_in_range = least <= value <= LARGEST_DIM
+        return None if is_in_range else f"is out of range; give {least} to {LARGEST_DIM}"
 
     @property
     def element(self) -> DType:
-        """The input's element type."""
+        """Return the input's element type."""
         return DTYPES[self.dtype]
 
     def to_json(self) -> dict[str, JsonValue]:
-        """The JSON form: `op` and every key that is not at its default."""
+        """Return the JSON form: `op` and every key that is not at its default."""
         out: dict[str, JsonValue] = {"op": self.op}
         for field in fields(self):
             value = getattr(self, field.name)
@@ -101,7 +85,7 @@ class Problem(SharedKeys, ABC):
 
     @property
     def canonical(self) -> str:
-        """The one string of this problem, such as `matmul:m=4,n=4,k=4,dtype=f32`."""
+        """Return the one string of this problem, such as `matmul:m=4,n=4,k=4,dtype=f32`."""
         pairs = [
             key if value is True else f"{key}={value}"
             for key, value in self.to_json().items()
@@ -111,7 +95,7 @@ class Problem(SharedKeys, ABC):
 
     @property
     def key(self) -> str:
-        """SHA-256 of the canonical string, hex."""
+        """Return the SHA-256 of the canonical string, hex."""
         return hashlib.sha256(self.canonical.encode()).hexdigest()
 
     def __str__(self) -> str:
@@ -120,106 +104,106 @@ class Problem(SharedKeys, ABC):
     @property
     @abstractmethod
     def flops(self) -> int:
-        """Multiplications and additions, also for integers; bias and relu not counted."""
+        """Return the multiplications and additions, without bias and epilogue."""
 
     @property
     @abstractmethod
     def operand_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of `A` (or the image), `B` (or the filter), `C`, and `bias` where there is one."""
+        """Return the shapes, as stored, of A (the image), B (the filter), C, and bias if any."""
 
     @property
     def accumulates(self) -> bool:
-        """Whether the result is added to what C holds, instead of taking its place."""
+        """Return whether the result is added to what C holds, instead of taking its place."""
         return self.init == "accumulate"
 
     @property
     def has_bias(self) -> bool:
-        """Whether `bias` is added to the sums, one value per column or output channel."""
+        """Return whether `bias` is added to the sums, one value per column or output channel."""
         return self.bias
 
     @property
     def function(self) -> Epilogue:
-        """The declaration of the epilogue."""
+        """Return the declaration of the epilogue."""
         return EPILOGUES[self.epilogue]
 
     @property
     def has_relu(self) -> bool:
-        """Whether the result is cut off below zero."""
+        """Return whether the result is cut off below zero."""
         return self.function.is_relu
 
     @property
     def ceiling(self) -> int | None:
-        """What the result is cut off above, after relu; None for no limit."""
+        """Return what the result is cut off above, after relu; None for no limit."""
         return self.function.ceiling
 
     @property
     def has_constant_weights(self) -> bool:
-        """Whether B (the filter) stays what it is from one run to the next."""
+        """Return whether B (the filter) stays what it is from one run to the next."""
         return self.weights == "constant"
 
     @property
     def is_strict(self) -> bool:
-        """Whether only direct methods may compute it, whose rounding every user expects."""
+        """Return whether only direct methods may compute it, whose rounding every user expects."""
         return self.accuracy == "strict"
 
     @property
-    def has_transposed_a(self) -> bool:
-        """Whether A is stored with the reduction first."""
+    def transpose_a(self) -> bool:
+        """Return whether A is stored with the reduction first."""
         return False
 
     @property
-    def has_transposed_b(self) -> bool:
-        """Whether B is stored with the reduction last."""
+    def transpose_b(self) -> bool:
+        """Return whether B is stored with the reduction last."""
         return False
 
     @property
     def has_channels_first(self) -> bool:
-        """Whether images are stored plane by plane, a channel after the other."""
+        """Return whether images are stored plane by plane, a channel after the other."""
         return False
 
     @property
     def window(self) -> tuple[int, int]:
-        """Rows and columns of the filter; one of each without a filter."""
+        """Return the rows and columns of the filter; one of each without a filter."""
         return 1, 1
 
     @property
     def stride(self) -> int:
-        """Pixels from one window to the next."""
+        """Return the pixels from one window to the next."""
         return 1
 
     @property
     def dilation(self) -> int:
-        """Pixels from one element of a window to the next."""
+        """Return the pixels from one element of a window to the next."""
         return 1
 
     @property
     def pad(self) -> int:
-        """Rows and columns of zeros on each side of an image."""
+        """Return the rows and columns of zeros on each side of an image."""
         return 0
 
     @property
     def groups(self) -> int:
-        """Groups of channels that are computed apart."""
+        """Return the groups of channels that are computed apart."""
         return 1
 
     @property
     def spatial_axes(self) -> tuple[int, ...]:
-        """The axes of rows and columns in the shapes of image and result; none without an image."""
+        """Return the axes of rows and columns of image and result; none without an image."""
         return ()
 
     @property
     def padded_shape(self) -> tuple[int, ...]:
-        """The shape of `A` with the zeros around it, in the order in which it is stored."""
+        """Return the shape of `A` with the zeros around it, in the order in which it is stored."""
         axes, shape = self.spatial_axes, self.operand_shapes["A"]
         return tuple(size + 2 * self.pad * (axis in axes) for axis, size in enumerate(shape))
 
     @property
     def depth(self) -> int:
-        """How many products are summed to an element of the result."""
+        """Return how many products are summed to an element of the result."""
         return self.flops // (2 * prod(self.operand_shapes["C"]))
 
     def stored_as(self, *, channels_first: bool, pad: int) -> "Problem":
-        """The same computation on images of this layout, whose zeros but for `pad` are stored.
+        """Return the same computation on images of this layout that store all zeros but `pad`.
 
         Raises:
             ProblemError: the stored image is too large.
@@ -228,7 +212,7 @@ class Problem(SharedKeys, ABC):
 
     @property
     def bytes(self) -> int:
-        """Bytes of all operands and the result as they are stored, each counted once.
+        """Return the bytes of all operands and the result as they are stored, each counted once.
 
         That is the least that a run reads and writes. An image's padding is not stored;
         `tilewise.kernels.footprint.working_bytes` counts it, and everything else that takes memory.

@@ -31,23 +31,13 @@ class Matmul(Problem):
     accuracy: str = "standard"
 
     @property
-    def has_transposed_a(self) -> bool:
-        """Whether A is [k,m]."""
-        return self.transpose_a
-
-    @property
-    def has_transposed_b(self) -> bool:
-        """Whether B is [n,k]."""
-        return self.transpose_b
-
-    @property
     def flops(self) -> int:
-        """Multiplications and additions; bias and epilogue not counted."""
+        """Return the multiplications and additions, without bias and epilogue."""
         return 2 * self.batch * self.m * self.n * self.k
 
     @property
     def operand_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes as stored."""
+        """Return the shapes as stored."""
         lead = (self.batch,) if self.batch > 1 else ()
         shapes = {
             "A": lead + ((self.k, self.m) if self.transpose_a else (self.m, self.k)),
@@ -124,49 +114,49 @@ class Conv2d(Problem):
 
     @property
     def has_channels_first(self) -> bool:
-        """Whether the layout is `nchw_fchw`."""
+        """Return whether the layout is `nchw_fchw`."""
         return self.layout == "nchw_fchw"
 
     @property
     def padded(self) -> tuple[int, int]:
-        """Height and width of the image with its padding of zeros."""
+        """Return the height and width of the image with its padding of zeros."""
         return self.h + 2 * self.pad, self.w + 2 * self.pad
 
     @property
     def spatial_axes(self) -> tuple[int, ...]:
-        """The axes of rows and columns in the shapes of image and result."""
+        """Return the axes of rows and columns in the shapes of image and result."""
         return (2, 3) if self.has_channels_first else (1, 2)
 
     def stored_as(self, *, channels_first: bool, pad: int) -> "Conv2d":
-        """The same convolution in this layout, with all of the padding but `pad` in the image."""
+        """Return the same convolution in this layout, all padding but `pad` in the image."""
         grown = 2 * (self.pad - pad)
         layout = "nchw_fchw" if channels_first else "nhwc_hwcf"
         return replace(self, h=self.h + grown, w=self.w + grown, pad=pad, layout=layout)
 
     @property
     def window(self) -> tuple[int, int]:
-        """Rows and columns of the filter."""
+        """Return the rows and columns of the filter."""
         return self.kh, self.kw
 
     @property
     def oh(self) -> int:
-        """Output height."""
+        """Return the output height."""
         return (self.padded[0] - self.dilation * (self.kh - 1) - 1) // self.stride + 1
 
     @property
     def ow(self) -> int:
-        """Output width."""
+        """Return the output width."""
         return (self.padded[1] - self.dilation * (self.kw - 1) - 1) // self.stride + 1
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions; bias and epilogue not counted."""
+        """Return the multiplications and additions, without bias and epilogue."""
         taps = self.kh * self.kw * self.ci // self.groups
         return 2 * self.n * self.oh * self.ow * self.co * taps
 
     @property
     def operand_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes as stored."""
+        """Return the shapes as stored."""
         ci = self.ci // self.groups
         if self.layout == "nhwc_hwcf":
             shapes: dict[str, tuple[int, ...]] = {

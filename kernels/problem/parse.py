@@ -36,7 +36,7 @@ def parse_problem(source: str | Mapping[str, object]) -> Problem:
 
 
 def with_accuracy(problem: str, accuracy: Accuracy) -> str:
-    """The canonical string of a problem with another accuracy.
+    """Return the canonical string of a problem with another accuracy.
 
     Raises:
         ProblemError: as `parse_problem`.

@@ -139,7 +139,7 @@ def _why_no_matrix(problem: Problem) -> str | None:
         found = getattr(problem, name, wanted)
         if found != wanted:
             return f"{name}={found} is not {wanted}"
-    return "A is transposed" if problem.has_transposed_a else None
+    return "A is transposed" if problem.transpose_a else None
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class StrassenBlocks:
         from tilewise.kernels.steps.transforms import strassen_columns, strassen_rows
 
         if role == "B":
-            b = arrays["B"].T if self.problem.has_transposed_b else arrays["B"]
+            b = arrays["B"].T if self.problem.transpose_b else arrays["B"]
             b = b.reshape(-1, self.problem.operand_shapes["C"][-1])
             return strassen_columns(self.matrices, self.levels, b, at[self.col])
         shape, group = self.problem.operand_shapes["C"][:-1], 2**self.levels

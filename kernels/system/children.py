@@ -20,7 +20,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def child_command(module: str, *arguments: str) -> list[str]:
-    """The command that runs a module of this code in a new interpreter, which ends with this one.
+    """Return the command that runs a module of this code in a child that ends with this process.
 
     On Linux it ends with the thread that starts it. `-P` keeps the working folder out of the
     path, so that a user's own folder named `search` is not taken for ours; `child_environment`
@@ -38,7 +38,7 @@ def child_command(module: str, *arguments: str) -> list[str]:
 
 
 def child_environment(**extra: str) -> dict[str, str]:
-    """This process's environment, with this code first in the path."""
+    """Return this process's environment, with this code first in the path."""
     root = str(ROOT)
     inherited = os.environ.get("PYTHONPATH")
     path = os.pathsep.join([root, inherited] if inherited else [root])
@@ -64,7 +64,7 @@ def die_with_parent(parent: int) -> None:
 
 
 def has_ended(child: "subprocess.Popen[bytes]") -> bool:
-    """Whether a child has ended; until `end_group` its pid, and its group's, are its own."""
+    """Return whether a child has ended; until `end_group` its pid, and its group's, are its own."""
     if not hasattr(os, "waitid"):
         return child.poll() is not None
     return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -78,14 +78,14 @@ def end_group(child: "subprocess.Popen[bytes]") -> None:
 
 
 def private_output() -> BinaryIO:
-    """The real stdout, for replies alone; whatever else prints goes to stderr."""
+    """Return the real stdout, for replies alone; whatever else prints goes to stderr."""
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return out
 
 
 def resident_bytes(pid: int) -> int:
-    """Resident memory of a process; 0 where it cannot be read."""
+    """Return the resident memory of a process; 0 where it cannot be read."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):
@@ -94,7 +94,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def signal_name(number: int) -> str:
-    """`SIGSEGV`, say; of a signal that has no name, its number."""
+    """Return the name of a signal, such as `SIGSEGV`; its number if it has none."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -126,7 +126,7 @@ class Patience:
         self._looked_at = self.clock()
 
     def is_over(self, pid: int) -> bool:
-        """Whether the process `pid` has had its time; asked at each look."""
+        """Return whether the process `pid` has had its time; asked at each look."""
         moment = self.clock()
         step, self._looked_at = moment - self._looked_at, moment
         if not is_stopped(pid):
@@ -135,7 +135,7 @@ class Patience:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process is stopped until somebody lets it go on; False where none can tell."""
+    """Return whether a process is stopped (SIGSTOP, a debugger); False where it is not known."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (OSError, ValueError):

@@ -12,7 +12,7 @@ from tilewise.kernels.errors import CacheError
 
 
 def require_cache_dir() -> Path:
-    """The cache folder, made if need be.
+    """Return the cache folder, made if need be.
 
     Raises:
         CacheError: it cannot be made or written.
@@ -29,7 +29,7 @@ def require_cache_dir() -> Path:
 
 
 def cache_dir() -> Path:
-    """The cache folder: `TILEWISE_CACHE_DIR`, else the user's, else a temporary one."""
+    """Return the cache folder: `TILEWISE_CACHE_DIR`, else the user's, else a temporary one."""
     named = os.environ.get("TILEWISE_CACHE_DIR")
     if named:
         return Path(named)

@@ -145,7 +145,7 @@ def _read(reply: IO[str], where: str) -> Ended:
 
 
 def reply_to_request(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """In the child: read the request, and write what `answer` makes of it within its limits."""
+    """Read the request, and write what `answer` makes of it within its limits; for the child."""
     request = json.load(sys.stdin)
     out = private_output()
     limit(request["seconds"], request["memory_bytes"])
@@ -155,7 +155,7 @@ def reply_to_request(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None
 
 
 def limit(seconds: float, memory_bytes: int) -> None:
-    """Bounds that hold even if the parent is gone: processor time, address space, output."""
+    """Set bounds that hold even without the parent: processor time, address space, output."""
     processor = int(seconds) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (processor, processor + 1))
     space = memory_bytes + LIBRARIES
@@ -166,6 +166,6 @@ def limit(seconds: float, memory_bytes: int) -> None:
 
 
 def stage(name: str) -> float:
-    """Announce a stage; the time at which it began."""
+    """Announce a stage; return the time at which it began."""
     print(f"\n{STAGE}{name}", file=sys.stderr, flush=True)  # MLIR may end in the midst of a line
     return time.perf_counter()

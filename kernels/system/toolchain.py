@@ -20,7 +20,7 @@ COMPILERS = ("numba", "llvmlite", "iree-base-compiler")
 
 @functools.cache
 def identity() -> str:
-    """Such as `numba 0.68.1, llvmlite 0.50.0, iree-base-compiler 3.13.0, generator 1f2e3d4c`."""
+    """Return `numba 0.68.1, llvmlite 0.50.0, iree-base-compiler 3.13.0, generator 1f2e3d4c`."""
     parts = [f"{name} {_version(name)}" for name in COMPILERS]
     return ", ".join([*parts, f"generator {generator_hash()}"])
 

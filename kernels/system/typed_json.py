@@ -14,7 +14,7 @@ Value = TypeVar("Value")
 
 
 def to_json(value: "DataclassInstance") -> dict[str, Any]:
-    """A dataclass as an object, its parts likewise; lists of numbers are not copied."""
+    """Return a dataclass as an object, its parts likewise; lists of numbers are not copied."""
     return {field.name: _written(getattr(value, field.name)) for field in fields(value)}
 
 
@@ -29,7 +29,7 @@ def _written(part: Any) -> Any:
 
 
 def from_json(kind: type[Value], source: object, *, tolerant: bool = False) -> Value:
-    """The dataclass that `to_json` made an object of.
+    """Return the dataclass that `to_json` made an object of.
 
     Args:
         kind: a dataclass of numbers, texts, truths, moments, literals, tuples of one kind,

@@ -114,7 +114,7 @@ of 6x4 of i32 by four.
 
 
 def core_of(cpu: str) -> tuple[Core, bool]:
-    """The core of a processor, and whether it is in the table (else it is `DEFAULT`)."""
+    """Return the core of a processor, and whether it is in the table (else it is `DEFAULT`)."""
     return _CORES.get(cpu, DEFAULT), cpu in _CORES
 
 

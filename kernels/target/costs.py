@@ -79,7 +79,7 @@ class Transforms:
 
     @property
     def are_cheap(self) -> bool:
-        """Whether a line is transformed faster than it is packed."""
+        """Return whether a line is transformed faster than it is packed."""
         return self.near < 1
 
 
@@ -121,54 +121,20 @@ class FarCache:
     near_bytes: int
 
 
+# Amounts that no trial speaks for have 0.001 (unrolled) and 0.1.
 ZEN5 = Costs(
-    multiply_adds=1.0,
-    loads=0.0945,
-    few_chains=0.0501,
-    steps=0.0263,
-    unrolled=0.001,  # no trial speaks for it
-    crowded=0.021,
-    calls=32.7,
-    edges=0.112,
-    c_lines=0.27,
-    a_from_l2=8.14,
-    a_from_l3=9.52,
-    a_rows_from_l2=7.26,
-    a_rows_from_l3=8.95,
-    b_from_l2=1.17,
-    b_from_l3=1.92,
-    b_rows_from_l2=1.77,
-    b_rows_from_l3=2.49,
-    packed_a=3.44,
-    packed_b=2.0,
-    packed_b_far=5.23,
-    fetched_b=4.89,
-    overlap=8.0,
-)
+    multiply_adds=1.0, loads=0.0945, few_chains=0.0501, steps=0.0263, unrolled=0.001, crowded=0.021,
+    calls=32.7, edges=0.112, c_lines=0.27, a_from_l2=8.14, a_from_l3=9.52, a_rows_from_l2=7.26,
+    a_rows_from_l3=8.95, b_from_l2=1.17, b_from_l3=1.92, b_rows_from_l2=1.77, b_rows_from_l3=2.49,
+    packed_a=3.44, packed_b=2.0, packed_b_far=5.23, fetched_b=4.89, overlap=8.0,
+)  # fmt: skip
 CASCADE_LAKE = Costs(
-    multiply_adds=1.0,
-    loads=0.448,
-    few_chains=0.0128,
-    steps=1.72,
-    unrolled=0.0151,
-    crowded=0.0604,
-    calls=0.1,  # no trial speaks for it
-    edges=0.0066,
-    c_lines=1.57,
-    a_from_l2=1.57,
-    a_from_l3=2.87,
-    a_rows_from_l2=0.86,
-    a_rows_from_l3=0.919,
-    b_from_l2=0.19,
-    b_from_l3=1.42,
-    b_rows_from_l2=0.538,
-    b_rows_from_l3=1.31,
-    packed_a=8.83,
-    packed_b=2.03,
-    packed_b_far=0.536,
-    fetched_b=0.1,  # no trial speaks for it
+    multiply_adds=1.0, loads=0.448, few_chains=0.0128, steps=1.72, unrolled=0.0151, crowded=0.0604,
+    calls=0.1, edges=0.0066, c_lines=1.57, a_from_l2=1.57, a_from_l3=2.87, a_rows_from_l2=0.86,
+    a_rows_from_l3=0.919, b_from_l2=0.19, b_from_l3=1.42, b_rows_from_l2=0.538,
+    b_rows_from_l3=1.31, packed_a=8.83, packed_b=2.03, packed_b_far=0.536, fetched_b=0.1,
     overlap=1.0,  # nothing seems to hide behind computing
-)
+)  # fmt: skip
 FITTED = {"znver5": ZEN5, "cascadelake": CASCADE_LAKE}
 """Costs by the processor whose recorded spaces `benchmarks/replay/fit.py` fitted them to."""
 
@@ -192,15 +158,10 @@ GOLDEN_COVE_TRANSFORMS = Transforms(
     fetched_result=12.0,
     fetched_from=0.75,
     products=(
-        ("loads", 0.15),
-        ("steps", 0.5),
-        ("crowded", 0.0),
-        ("a_from_l2", 0.1),
-        ("b_from_l2", 2.5),
-        ("packed_b", 7.0),
-        ("packed_b_far", 30.0),
+        ("loads", 0.15), ("steps", 0.5), ("crowded", 0.0), ("a_from_l2", 0.1), ("b_from_l2", 2.5),
+        ("packed_b", 7.0), ("packed_b_far", 30.0),
     ),
-)
+)  # fmt: skip
 """Fitted to ten layers on Emerald Rapids, and judged by ten others
 (docs/experiments/0047-filters-from-a-far-last-cache.md).
 

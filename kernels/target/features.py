@@ -129,7 +129,7 @@ def vector_unit(features: frozenset[str]) -> tuple[int, int]:
 
 
 def can_run(kernels_of: Collection[str], on: Collection[str]) -> bool:
-    """Whether a processor runs the kernels that were generated for another, as they are.
+    """Return whether a processor runs the kernels that were generated for another, as they are.
 
     Their vector registers have to be the same in width and number, since schedules are made of
     both, and each extension that is used has to be there.
@@ -143,6 +143,6 @@ def can_run(kernels_of: Collection[str], on: Collection[str]) -> bool:
 
 
 def likeness(first: Collection[str], second: Collection[str]) -> float:
-    """How much two processors have in common: shared features over all of them, 0 to 1."""
+    """Return the shared features of two processors over all of them, 0 to 1."""
     either = set(first) | set(second)
     return len(set(first) & set(second)) / len(either) if either else 1.0

@@ -46,18 +46,18 @@ class TargetName:
 
     @property
     def canonical(self) -> str:
-        """The contract's string, such as `cpu:emeraldrapids,threads=1,features=-amx-tile`."""
+        """Return the contract's string: `cpu:emeraldrapids,threads=1,features=-amx-tile`."""
         differing = f",features={':'.join(self.differences)}" if self.differences else ""
         return f"{self.kind}:{self.cpu},threads={self.threads}{differing}"
 
     @property
     def is_known(self) -> bool:
-        """Whether the features of the machine are known."""
+        """Return whether the features of the machine are known."""
         return UNKNOWN not in self.differences
 
     @property
     def features(self) -> frozenset[str]:
-        """Which of the extensions that kernels may use the processor has; empty if not known."""
+        """Return which of `EXTENSIONS` the processor has; empty if not known."""
         return with_differences(self.cpu, self.differences) if self.is_known else frozenset()
 
     def why_not(self, asked: "TargetName") -> str | None:
@@ -69,7 +69,7 @@ class TargetName:
         return f"features differ: {' '.join(differing)}" if differing and asked.is_known else None
 
     def is_of(self, other: "TargetName") -> bool:
-        """Whether both are of processors with one name and the same features, which are known."""
+        """Return whether both have one processor's name and the same, known, features."""
         same = (self.cpu, self.differences) == (other.cpu, other.differences)
         return same and self.is_known
 
@@ -104,35 +104,35 @@ class Target:
 
     @property
     def named(self) -> TargetName:
-        """This target by its name, its threads, and its differences from what the name implies."""
+        """Return this target's name, threads, and differences from what the name implies."""
         return TargetName(self.cpu, self.threads, self.kind, differences(self.cpu, self.features))
 
     @property
     def canonical(self) -> str:
-        """The contract's string, such as `cpu:znver4,threads=1`."""
+        """Return the contract's string, such as `cpu:znver4,threads=1`."""
         return self.named.canonical
 
     @property
     def core(self) -> Core:
-        """What the table has of its cores; of those that are not in it, the default."""
+        """Return its core in the table; the default for one that is not in it."""
         return core_of(self.cpu)[0]
 
     @property
     def has_fma(self) -> bool:
-        """Whether a fused multiply-add is one instruction (else it would be a library call)."""
+        """Return whether a fused multiply-add is one instruction, not a library call."""
         return bool(self.features & {"fma", "neon", "fp-armv8"})
 
     def lanes(self, dtype: str) -> int:
-        """Accumulator lanes of one vector register for a problem's dtype."""
+        """Return the accumulator lanes of one vector register for a problem's dtype."""
         return self.vector_bytes // DTYPES[dtype].accumulator_bytes
 
     def with_threads(self, threads: int) -> "Target":
-        """The same processor using `threads` cores."""
+        """Return the same processor using `threads` cores."""
         return replace(self, threads=threads)
 
 
 def target_kind(text: str) -> Kind:
-    """Whose code a target runs: `iree` for `iree:NAME`, else `cpu`."""
+    """Return whose code a target runs: `iree` for `iree:NAME`, else `cpu`."""
     return "iree" if text.startswith("iree:") else "cpu"
 
 

@@ -243,7 +243,7 @@ def fetched_points(space: Space) -> Iterator[Point]:
     is_able = space.target.core.far_l3 is not None and False in space.values("pack_b")
     if not is_able or workload.nest.image or workload.rows <= SWEPT_AT_ONCE:
         return
-    if problem.has_transposed_b or workload.b.is_constant:
+    if problem.transpose_b or workload.b.is_constant:
         return
     base = plain_point(space) | {"outer": "rows"}
     base |= {"unroll": UNROLL} if UNROLL in space.values("unroll") else {}

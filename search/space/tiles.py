@@ -116,7 +116,7 @@ def reads_in_place(workload: Workload) -> bool:
     problem = workload.problem
     if workload.nest.image or is_thin(workload):
         return False
-    is_along = problem.has_transposed_b and not problem.has_transposed_a
+    is_along = problem.transpose_b and not problem.transpose_a
     is_deep = workload.depth >= MIN_VECTORS_IN_PLACE * workload.lanes
     few_rows = workload.rows <= MAX_ROWS_IN_PLACE
     return is_along and is_deep and few_rows and not workload.b.is_constant
@@ -200,7 +200,7 @@ def joins_for_few_rows(workload: Workload) -> bool:
 def _is_swept(workload: Workload) -> bool:
     """Whether rows of B can be read side by side, and B is used too seldom to be packed for it."""
     problem, rows = workload.problem, workload.rows
-    if workload.nest.image or problem.has_transposed_b or (problem.has_transposed_a and rows > 1):
+    if workload.nest.image or problem.transpose_b or (problem.transpose_a and rows > 1):
         return False
     return rows <= (MAX_SWEPT_AHEAD if workload.b.is_constant else MAX_SWEPT_ROWS)
 
@@ -208,10 +208,10 @@ def _is_swept(workload: Workload) -> bool:
 def is_thin(workload: Workload) -> bool:
     """Whether most lanes of a row of C are idle, or B is used few times and lies along k."""
     problem, rows = workload.problem, workload.rows
-    if problem.has_transposed_a and rows > 1:
+    if problem.transpose_a and rows > 1:
         return False
     is_narrow = 2 * workload.cols <= workload.lanes
-    return is_narrow or (rows <= MAX_THIN_ROWS and problem.has_transposed_b)
+    return is_narrow or (rows <= MAX_THIN_ROWS and problem.transpose_b)
 
 
 def _sizes(extent: int) -> list[int]:

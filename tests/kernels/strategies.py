@@ -151,7 +151,7 @@ def schedules(
     else:
         if draw(st.booleans()):
             inner.append(Tile(nest.row, register.rows * draw(st.integers(1, 4))))
-        can_pack_a = not (splits and problem.has_transposed_a)
+        can_pack_a = not (splits and problem.transpose_a)
         pack_a = "A" in needed or (can_pack_a and draw(st.booleans()))
     pack_b: list[Step] = [Pack("B")] if "B" in needed or draw(st.booleans()) else []
     inner += [Pack("A")] if pack_a else []

@@ -6,6 +6,7 @@ import pytest
 
 from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.footprint import GIB, check_memory, physical_memory, working_bytes
+from tilewise.kernels.oracle import fast_algorithms
 from tilewise.kernels.oracle.fast_algorithms import expected_by
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.oracle.reference import reference
@@ -96,9 +97,11 @@ def test_this_machine_is_what_problems_have_to_fit_in() -> None:
     "extents",
     ["n=1,h=9,w=7,ci=64,co=64,pad=2", "n=2,h=90,w=80,ci=8,co=8", "n=1,h=9,w=7,ci=8,co=8,pad=70"],
 )
-def test_the_bound_of_winograd_takes_no_more(
-    extents: str, taps: str, output: int, layout: str
+def test_the_bound_of_winograd_takes_a_few_blocks_more(
+    extents: str, taps: str, output: int, layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for limit, value in (("COLUMN_BYTES", 1 << 16), ("ROW_BYTES", 1 << 16), ("LEAST_ROWS", 1)):
+        monkeypatch.setattr(fast_algorithms, limit, value)
     problem = parse_problem(f"conv2d:{extents},{taps},layout={layout},dtype=f32")
     tracemalloc.start()
     try:

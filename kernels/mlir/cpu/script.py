@@ -40,7 +40,7 @@ def notes(problem: Problem) -> tuple[str, ...]:
             "constant weights are an ordinary argument: where the schedule packs them, "
             "every run does, and the speed includes it"
         )
-    if problem.has_transposed_a:
+    if problem.transpose_a:
         found.append("pack A copies blocks of the transposed A as they lie, [depth, rows]")
     nest = nest_of(problem)
     if nest.group:

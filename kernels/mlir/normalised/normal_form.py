@@ -219,8 +219,8 @@ def _reading(planned: Nest, parts: Parts) -> Reading:
     """How a nest reads operands: a split reduction goes along rows and columns."""
     problem, is_split = planned.problem, planned.compute.lanes > 1
     turns = (
-        not is_split and problem.has_transposed_a and bool(parts.rows),
-        not is_split and not problem.has_transposed_b and bool(parts.cols),
+        not is_split and problem.transpose_a and bool(parts.rows),
+        not is_split and not problem.transpose_b and bool(parts.cols),
     )
     return Reading(turns, is_split, planned.tile.rows, problem.element.bytes)
 

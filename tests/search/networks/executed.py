@@ -98,4 +98,4 @@ def _filter(problem: Problem, weights: Array) -> Array:
     """A filter of the example's models, hwcf, as a problem has it; a matrix likewise."""
     if isinstance(problem, Conv2d):
         return weights.transpose(3, 2, 0, 1) if problem.has_channels_first else weights
-    return weights.T if problem.has_transposed_b else weights
+    return weights.T if problem.transpose_b else weights
