@@ -21,11 +21,7 @@ from tilewise.kernels.native.export.description import (
     method,
     operand_names,
 )
-from tilewise.kernels.native.export.source import (
-    definitions,
-    driver_text,
-    edges_of_parts,
-)
+from tilewise.kernels.native.export.source import definitions, driver_text, edges_of_parts
 from tilewise.kernels.native.export.templates import filled
 from tilewise.kernels.native.jit.ir_text import kernel_text
 from tilewise.kernels.native.plan import Plan, plan

@@ -4,7 +4,7 @@ All arguments are i64. The driver finds a function at the address that a paramet
 function's name holds.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tilewise.kernels.nest import Store
@@ -80,10 +80,6 @@ class Arguments(Generic[T]):
     ahead_step: T
 
 
-ARGUMENTS = tuple(field.name for field in fields(Arguments))
-"""The names of a micro-kernel's arguments, in their order."""
-
-
 @dataclass(frozen=True)
 class DepthwiseArguments(Generic[T]):
     """The arguments of a depthwise micro-kernel, in their order: as values in IR, or as text.
@@ -104,10 +100,6 @@ class DepthwiseArguments(Generic[T]):
     line_end: T
     channel: T
     channel_end: T
-
-
-DEPTHWISE_ARGUMENTS = tuple(field.name for field in fields(DepthwiseArguments))
-"""The names of a depthwise micro-kernel's arguments, in their order."""
 
 
 @dataclass(frozen=True)
@@ -138,10 +130,6 @@ class SkinnyGemmArguments(Generic[T]):
     cols: T
     wrap: T
     sums: T
-
-
-SKINNY_GEMM_ARGUMENTS = tuple(field.name for field in fields(SkinnyGemmArguments))
-"""The names of a skinny-GEMM micro-kernel's arguments, in their order."""
 
 
 def epilogue_flags(store: Store) -> int:

@@ -1,15 +1,37 @@
-"""What the forms of micro-kernels share: branches, the epilogue of a tile, and checks of a nest."""
+"""What the forms of micro-kernels share: their begin, branches, the epilogue, checks of a nest."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import TypeVar
+
+from llvmlite import ir
 
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import Transform, branch, when
-from tilewise.kernels.native.ir.vectors import Value, Vectors, const
-from tilewise.kernels.native.microkernels.abi import LOAD_C, RELU, ceiling_of
+from tilewise.kernels.native.ir.vectors import Value, Vectors, const, internal_function
+from tilewise.kernels.native.microkernels.abi import (
+    LOAD_C,
+    RELU,
+    Arguments,
+    DepthwiseArguments,
+    SkinnyGemmArguments,
+    ceiling_of,
+)
 from tilewise.kernels.nest import Nest
 from tilewise.kernels.target.model import Target
+
+RecordT = TypeVar(
+    "RecordT", Arguments[Value], DepthwiseArguments[Value], SkinnyGemmArguments[Value]
+)
+
+
+def begin_kernel(
+    module: ir.Module, name: str, arguments: type[RecordT]
+) -> tuple[ir.Function, Builder, RecordT]:
+    """Add a micro-kernel; return it, a builder in its first block, and its arguments."""
+    fn = internal_function(module, f"tilewise_kernel_{name}", len(fields(arguments)))
+    return fn, Builder(fn.append_basic_block("entry")), arguments(*fn.args)
 
 
 def if_any(builder: Builder, count: Value, then: Transform, values: list[Value]) -> list[Value]:
@@ -47,7 +69,7 @@ def end_of_whole(builder: Builder, count: Value, step: int) -> Value:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """Emits what a call does to its sums beside adding products, as its flags say.
+    """Emits what a call does to its sums besides adding products, as its flags say.
 
     Attributes:
         v: vectors of accumulators.

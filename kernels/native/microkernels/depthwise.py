@@ -22,16 +22,14 @@ from llvmlite import ir
 from tilewise.kernels.arithmetic import Arithmetic, depthwise_vector
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.instructions import Form
-from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import Loop
-from tilewise.kernels.native.ir.vectors import Value, const, internal_function
-from tilewise.kernels.native.microkernels.abi import (
-    DEPTHWISE_ARGUMENTS,
-    PAST_CACHES,
-    DepthwiseArguments,
-    epilogue_flags,
+from tilewise.kernels.native.ir.vectors import Value, const
+from tilewise.kernels.native.microkernels.abi import PAST_CACHES, DepthwiseArguments, epilogue_flags
+from tilewise.kernels.native.microkernels.building_blocks import (
+    begin_kernel,
+    check_nontemporal,
+    run_if,
 )
-from tilewise.kernels.native.microkernels.building_blocks import check_nontemporal, run_if
 from tilewise.kernels.native.microkernels.depthwise_tiles import (
     Axis,
     DepthwiseSpec,
@@ -122,23 +120,20 @@ class Depthwise:
 
 def emit_depthwise(module: ir.Module, spec: DepthwiseSpec, name: str = "full") -> ir.Function:
     """Add the micro-kernel to `module`."""
-    fn = internal_function(module, f"tilewise_kernel_{name}", len(DEPTHWISE_ARGUMENTS))
-    _Loops(fn, spec).emit()
+    fn, builder, arg = begin_kernel(module, name, DepthwiseArguments)
+    _Loops((PlaneTile if spec.planes else PixelTile)(builder, spec, arg)).emit()
+    builder.ret_void()
     return fn
 
 
 class _Loops:
     """Emits the loops over channels, lines and tiles of a line, in the register step's order."""
 
-    def __init__(self, fn: ir.Function, spec: DepthwiseSpec) -> None:
-        self.builder = Builder(fn.append_basic_block("entry"))
-        self.spec = spec
-        self.arg: DepthwiseArguments[Value] = DepthwiseArguments(*fn.args)
-        form = PlaneTile if spec.planes else PixelTile
-        self.tile: DepthwiseTile = form(self.builder, spec, self.arg)
+    def __init__(self, tile: DepthwiseTile) -> None:
+        self.tile, self.builder, self.spec, self.arg = tile, tile.builder, tile.spec, tile.arg
 
     def emit(self) -> None:
-        """Emit the whole function."""
+        """Emit all loops."""
         tile = self.tile
         if self.spec.planes and self.spec.cols_outside:
             self._columns(
@@ -160,14 +155,12 @@ class _Loops:
             self._lines(
                 lambda line, found: self._columns(
                     lambda run, x: self._channels(
-                        lambda c, held: tile.emit(run, Place(line, x, c, found), held),
-                        holds=False,
+                        lambda c, held: tile.emit(run, Place(line, x, c, found), held), holds=False
                     )
                 )
             )
         if self.spec.past_caches:
             tile.v.wait_for_stores()
-        self.builder.ret_void()
 
     def _channels(self, body: Callable[[Value, Weights], None], holds: bool = True) -> None:
         """Over the channels of a call; the last vectors of channels are moved back to end there."""

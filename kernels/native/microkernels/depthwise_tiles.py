@@ -19,12 +19,7 @@ from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import Loop, branch
 from tilewise.kernels.native.ir.dot_products import multiply_add, widen
 from tilewise.kernels.native.ir.vectors import ELEMENTS, I1, I32, Value, Vectors, const
-from tilewise.kernels.native.microkernels.abi import (
-    ADD_BIAS,
-    RELU,
-    DepthwiseArguments,
-    ceiling_of,
-)
+from tilewise.kernels.native.microkernels.abi import ADD_BIAS, RELU, DepthwiseArguments, ceiling_of
 
 Readers = list[tuple[int, int]]
 """Outputs of a tile that read the same line or pixel, each with its tap."""

@@ -34,13 +34,17 @@ from tilewise.kernels.native.ir.vectors import (
 )
 from tilewise.kernels.native.microkernels.abi import (
     ADD_BIAS,
-    ARGUMENTS,
     LOAD_C,
     RELU,
     Arguments,
     epilogue_flags,
 )
-from tilewise.kernels.native.microkernels.building_blocks import Epilogue, end_of_whole, if_any
+from tilewise.kernels.native.microkernels.building_blocks import (
+    Epilogue,
+    begin_kernel,
+    end_of_whole,
+    if_any,
+)
 from tilewise.kernels.native.microkernels.microkernel import ANY_USE, Piece, Use, packs_of_a
 from tilewise.kernels.native.packing.panels import PANEL_ARGUMENTS
 from tilewise.kernels.native.strides import Strides
@@ -158,9 +162,9 @@ class InnerProduct:
 
 def emit_inner_product(module: ir.Module, spec: InnerProductSpec, edge: bool) -> ir.Function:
     """Add the micro-kernel to `module`; with `edge` for any number of rows and cols in the tile."""
-    name = "edge" if edge else "full"
-    fn = internal_function(module, f"tilewise_kernel_{name}", len(ARGUMENTS))
-    _Emitter(fn, spec, edge).emit()
+    fn, builder, arg = begin_kernel(module, "edge" if edge else "full", Arguments)
+    _Emitter(builder, spec, arg, edge).emit()
+    builder.ret_void()
     return fn
 
 
@@ -190,10 +194,10 @@ class _Emitter:
     element are neighbours, and elements are in the order of C.
     """
 
-    def __init__(self, fn: ir.Function, spec: InnerProductSpec, edge: bool) -> None:
-        self.spec, self.edge = spec, edge
-        self.arg: Arguments[Value] = Arguments(*fn.args)
-        self.builder = Builder(fn.append_basic_block("entry"))
+    def __init__(
+        self, builder: Builder, spec: InnerProductSpec, arg: Arguments[Value], edge: bool
+    ) -> None:
+        self.builder, self.spec, self.arg, self.edge = builder, spec, arg, edge
         self.v = Vectors(self.builder, ELEMENTS[spec.how.accumulator], spec.lanes)
         self.stored = Vectors(self.builder, ELEMENTS[spec.how.stored], spec.span)
         b_col = const(spec.b_col) if spec.b_col else self.arg.depth
@@ -201,10 +205,9 @@ class _Emitter:
         self.b_offsets = self._offsets(spec.cols, self.arg.cols, b_col)
 
     def emit(self) -> None:
-        """Emit the whole function."""
+        """Emit the products, and C's update."""
         totals = [total for rows, cols in self._groups() for total in self._totals(rows, cols)]
         self._finish(totals)
-        self.builder.ret_void()
 
     def _groups(self) -> list[tuple[Sequence[int], Sequence[int]]]:
         """Return the groups, in the order of C's elements."""

@@ -1,4 +1,4 @@
-"""The kinds of micro-kernel that there are, and which of them a schedule asks for."""
+"""The forms of micro-kernels, and which of them serves a schedule."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,14 +22,14 @@ KINDS: list[type[MicroKernel]] = [
     InnerProduct,
     OuterProduct,
 ]
-"""In the order in which they are asked whether they serve a nest."""
+"""In the order in which they are tried."""
 
 
 def kind_of(nest: Nest) -> type[MicroKernel]:
-    """Return the kind that a nest asks for: the first one that serves it.
+    """Return the form for a nest: the first one that serves it.
 
     Raises:
-        LoweringError: there is none for it.
+        LoweringError: none does.
     """
     for kind in KINDS:
         if kind.serves(nest):
@@ -41,10 +41,10 @@ def kind_of(nest: Nest) -> type[MicroKernel]:
 
 
 def register_kind(kind: type[KindT]) -> type[KindT]:
-    """Add a kind, which is asked before those that are there; a class decorator.
+    """Add a form, which is tried before those that are there; a class decorator.
 
     Raises:
-        ValueError: a kind has the name.
+        ValueError: a form has the name.
     """
     if any(one.__name__ == kind.__name__ for one in KINDS):
         raise ValueError(f"micro-kernel {kind.__name__!r}: the name is taken; give another")
@@ -54,7 +54,7 @@ def register_kind(kind: type[KindT]) -> type[KindT]:
 
 @contextmanager
 def registered(kind: type[MicroKernel]) -> Iterator[None]:
-    """Add a kind for the duration of a `with` block."""
+    """Add a form for the duration of a `with` block."""
     register_kind(kind)
     try:
         yield

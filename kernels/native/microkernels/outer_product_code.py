@@ -27,16 +27,14 @@ from tilewise.kernels.arithmetic import Arithmetic, size_of
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import Loop, branch, turns
 from tilewise.kernels.native.ir.dot_products import multiply_add, widened_from_word
-from tilewise.kernels.native.ir.vectors import (
-    ELEMENTS,
-    LINE_BYTES,
-    Value,
-    Vectors,
-    const,
-    internal_function,
+from tilewise.kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Value, Vectors, const
+from tilewise.kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU, Arguments
+from tilewise.kernels.native.microkernels.building_blocks import (
+    Epilogue,
+    begin_kernel,
+    end_of_whole,
+    if_any,
 )
-from tilewise.kernels.native.microkernels.abi import ADD_BIAS, ARGUMENTS, LOAD_C, RELU, Arguments
-from tilewise.kernels.native.microkernels.building_blocks import Epilogue, end_of_whole, if_any
 from tilewise.kernels.native.microkernels.microkernel import Cut
 from tilewise.kernels.nest import Fetch, Fetched
 
@@ -130,8 +128,7 @@ def _emit(
     module: ir.Module, name: str, spec: OuterProductSpec, cut: Cut = "", fills: bool = False
 ) -> ir.Function:
     """The whole function; one vector of columns alone where no more of them are left."""
-    fn = internal_function(module, f"tilewise_kernel_{name}", len(ARGUMENTS))
-    builder, arg = Builder(fn.append_basic_block("entry")), Arguments[Value](*fn.args)
+    fn, builder, arg = begin_kernel(module, name, Arguments)
     call = _Call.begin(builder, spec, arg, cut, fills)
 
     def compute(vectors: int, nothing: list[Value]) -> list[Value]:
@@ -188,12 +185,7 @@ class _Call:
 
     @classmethod
     def begin(
-        cls,
-        builder: Builder,
-        spec: OuterProductSpec,
-        arg: Arguments[Value],
-        cut: Cut,
-        fills: bool,
+        cls, builder: Builder, spec: OuterProductSpec, arg: Arguments[Value], cut: Cut, fills: bool
     ) -> "_Call":
         """Return the call for a tile as wide as it can be."""
         how = spec.how

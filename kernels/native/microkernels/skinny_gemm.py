@@ -23,13 +23,10 @@ from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import Loop
-from tilewise.kernels.native.ir.vectors import Value, const, internal_function
-from tilewise.kernels.native.microkernels.abi import (
-    SKINNY_GEMM_ARGUMENTS,
-    SkinnyGemmArguments,
-    epilogue_flags,
-)
+from tilewise.kernels.native.ir.vectors import Value, const
+from tilewise.kernels.native.microkernels.abi import SkinnyGemmArguments, epilogue_flags
 from tilewise.kernels.native.microkernels.building_blocks import (
+    begin_kernel,
     run_if,
     run_if_any,
     vectors_of_tile,
@@ -111,10 +108,7 @@ class SkinnyGemm:
 
 def emit_skinny_gemm(module: ir.Module, spec: SkinnyGemmSpec, is_whole: bool) -> ir.Function:
     """Add the micro-kernel for whole chunks, or the one for what is left of the reduction."""
-    name = "full" if is_whole else "edge"
-    fn = internal_function(module, f"tilewise_kernel_{name}", len(SKINNY_GEMM_ARGUMENTS))
-    builder = Builder(fn.append_basic_block("entry"))
-    arg: SkinnyGemmArguments[Value] = SkinnyGemmArguments(*fn.args)
+    fn, builder, arg = begin_kernel(module, "full" if is_whole else "edge", SkinnyGemmArguments)
     if spec.all_rows == spec.rows:
         RowTile(builder, spec, arg, const(0), is_whole).prepare().emit()
     elif is_whole and spec.shares_words:

@@ -14,11 +14,7 @@ from tilewise.kernels.arithmetic import Arithmetic
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import Loop
 from tilewise.kernels.native.ir.dot_products import add_offset, join, multiply_add, widen
-from tilewise.kernels.native.ir.shuffles import (
-    in_order_of_columns,
-    in_order_of_words,
-    interleaved,
-)
+from tilewise.kernels.native.ir.shuffles import in_order_of_columns, in_order_of_words, interleaved
 from tilewise.kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Value, Vectors, const
 from tilewise.kernels.native.microkernels.abi import SkinnyGemmArguments
 from tilewise.kernels.nest import Fetch
@@ -311,11 +307,7 @@ class Products(Emitter):
         return sums
 
     def of_words_put(
-        self,
-        sums: list[Value],
-        at: Value,
-        vectors: int,
-        before: Callable[[int], None] | None,
+        self, sums: list[Value], at: Value, vectors: int, before: Callable[[int], None] | None
     ) -> list[Value]:
         """Return the sums plus the products of a whole chunk whose words were put at `at`."""
         for word in range(self.spec.words):

@@ -13,12 +13,7 @@ from llvmlite import ir
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import Loop, branch
 from tilewise.kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const
-from tilewise.kernels.native.microkernels.abi import (
-    ADD_BIAS,
-    FROM_WORDS,
-    LOAD_C,
-    TO_WORDS,
-)
+from tilewise.kernels.native.microkernels.abi import ADD_BIAS, FROM_WORDS, LOAD_C, TO_WORDS
 from tilewise.kernels.native.microkernels.building_blocks import (
     Epilogue,
     end_of_whole,

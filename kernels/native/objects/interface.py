@@ -169,8 +169,19 @@ def header_text(
         features: what they need of the processor.
         tuned: the speed where it was tuned, if it is known.
     """
-    name = interface.name
-    prepare = ""
+    how, name, prepare = method(schedule, tuned), interface.name, ""
+    about = [
+        f"problem   {problem}",
+        f"computes  {_hanging(formula(problem))}",
+        *([f"{'':10}{_hanging(how)}"] if how else []),
+        f"schedule  {schedule.hash}, outermost step first:",
+        indent(str(schedule), " " * 10),
+        f"tuned for {target.canonical}{_speed(tuned)}",
+        f"needs     {_wrapped(features)}",
+        "",
+        *_operand_lines(problem, interface),
+    ]
+    lines = [line.rstrip() for line in "\n".join(about).splitlines()]
     if interface.weights:
         weights = _declared(interface.weights)
         prepare = filled(TEMPLATES / "prepare.h", name=name, weights=weights, line=LINE_BYTES)
@@ -178,7 +189,7 @@ def header_text(
         TEMPLATES / "header.h",
         alias=interface.alias,
         name=name,
-        about=indent(_about(problem, schedule, target, interface, features, tuned), "   "),
+        about=indent("\n".join(lines), "   "),
         written=", `scratch` and `packed`" if interface.weights else " and `scratch`",
         ok=OK,
         null=NULL,
@@ -190,29 +201,6 @@ def header_text(
         arguments=",\n    ".join(["", *map(_declared, interface.arguments)]).lstrip(","),
         aliases=_aliases(interface),
     )
-
-
-def _about(
-    problem: Problem,
-    schedule: Schedule,
-    target: Target,
-    interface: Interface,
-    features: tuple[str, ...],
-    tuned: Tuned | None,
-) -> str:
-    how = method(schedule, tuned)
-    lines = [
-        f"problem   {problem}",
-        f"computes  {_hanging(formula(problem))}",
-        *([f"{'':10}{_hanging(how)}"] if how else []),
-        f"schedule  {schedule.hash}, outermost step first:",
-        indent(str(schedule), " " * 10),
-        f"tuned for {target.canonical}{_speed(tuned)}",
-        f"needs     {_wrapped(features)}",
-        "",
-        *_operand_lines(problem, interface),
-    ]
-    return "\n".join(line.rstrip() for line in "\n".join(lines).splitlines())
 
 
 def _operand_lines(problem: Problem, interface: Interface) -> list[str]:

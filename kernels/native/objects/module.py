@@ -23,6 +23,7 @@ from tilewise.kernels.native.jit.object_code import Passes, optimise
 from tilewise.kernels.native.language.definitions import language
 from tilewise.kernels.native.language.frame import called_name, symbol
 from tilewise.kernels.native.language.to_ir import emit_driver, emit_function
+from tilewise.kernels.native.microkernels.microkernel import Piece
 from tilewise.kernels.native.objects.entries import (
     BOUNDS,
     COPY,
@@ -69,20 +70,24 @@ class Compiler:
         self._machine = machine(self.features)
 
     def bitcode(self) -> bytes:
-        """All of the kernel as one module; what is not called from outside is internal.
+        """Return the kernel as one module; what is not called from outside is internal.
 
         Raises:
             LoweringError: code generation failed.
         """
-        pieces = [self._piece(name) for name in self._piece_names()]
-        whole = self._driver(dict(pieces))
-        for _, module in pieces:
+        pieces = {
+            name: self._piece(name, piece)
+            for name, piece in self.planned.kernel.pieces(self.planned.use).items()
+            if name in self.planned.functions
+        }
+        whole = self._driver(pieces)
+        for module in pieces.values():
             whole.link_in(module)
-        kept = _as_they_are([_piece_symbol(name) for name, _ in pieces])
+        kept = _as_they_are([_piece_symbol(name) for name in pieces])
         whole = self._parsed(_with_memory(str(whole)) + kept)
         if self.entries.has_supported:
-            asks = supported_text(self.entries.name, self.features)
-            whole.link_in(self._parsed(asks, own=False))
+            supported = supported_text(self.entries.name, self.features)
+            whole.link_in(self._parsed(supported, own=False))
         for function in whole.functions:
             if not function.is_declaration and function.name not in self.entries.functions:
                 function.linkage = "internal"
@@ -91,7 +96,7 @@ class Compiler:
         return bytes(whole.as_bitcode())
 
     def object_file(self, bitcode: bytes) -> bytes:
-        """The relocatable object of a module.
+        """Return the relocatable object of a module.
 
         It is made of the bitcode, so that whoever compiles that has the same code; a module that
         was just built has the uses of its values in another order, and compiles differently.
@@ -110,13 +115,8 @@ class Compiler:
             raise LoweringError("the object would have memory of its own, which calls share")
         return data
 
-    def _piece_names(self) -> list[str]:
-        pieces = self.planned.kernel.pieces(self.planned.use)
-        return [name for name in pieces if name in self.planned.functions]
-
-    def _piece(self, name: str) -> tuple[str, llvm.ModuleRef]:
+    def _piece(self, name: str, piece: Piece) -> llvm.ModuleRef:
         """One function of the micro-kernel, under a name of its own."""
-        piece = self.planned.kernel.pieces(self.planned.use)[name]
         module = ir.Module(name)
         function = piece.emit(module)
         function.linkage = "external"
@@ -127,7 +127,7 @@ class Compiler:
         made = parsed.get_function(function.name)
         made.name = _piece_symbol(name)
         made.add_function_attribute("noinline")
-        return name, parsed
+        return parsed
 
     def _driver(self, pieces: Mapping[str, llvm.ModuleRef]) -> llvm.ModuleRef:
         """What C calls, the driver, and what both call of the language."""
@@ -229,7 +229,7 @@ def _add_language(module: ir.Module) -> None:
 
 
 def compiled_again(bitcode: bytes, features: tuple[str, ...]) -> bytes:
-    """The object that a compiler makes of bitcode when it runs all passes of level 3 over it."""
+    """Return the object that a compiler makes of bitcode with all passes of level 3."""
     made = machine(features)
     module = llvm.parse_bitcode(bitcode)
     optimise(module, made, "level 3")
@@ -238,7 +238,7 @@ def compiled_again(bitcode: bytes, features: tuple[str, ...]) -> bytes:
 
 @functools.lru_cache(maxsize=8)
 def machine(features: tuple[str, ...]) -> Any:
-    """LLVM's machine for position-independent code that uses `features` at most."""
+    """Return LLVM's machine for position-independent code that uses `features` at most."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()  # `supported` has lines of assembly

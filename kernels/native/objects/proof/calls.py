@@ -124,7 +124,7 @@ def in_turns(runs: Sequence[Callable[[], object]], seconds: float) -> list[list[
 
 
 def _seconds(run: Callable[[], object], repeat: int) -> float:
-    """Of this thread's own time: whoever else has the processor meanwhile does not count."""
+    """Of this thread's own time: that of other threads does not count."""
     begin = time.thread_time()
     for _ in range(repeat):
         run()

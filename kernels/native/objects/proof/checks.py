@@ -1,8 +1,8 @@
-"""What an object has to hold before anybody gets it, checked as C would see it.
+"""Checks of an object before it is served, with calls as C makes them.
 
-The operands lie once right in front of a page that nobody may touch, and once right behind one;
-what is only read cannot be written to; results and scratch are poisoned. An access outside ends
-the process, which whoever started it takes for a failure.
+Operands are placed directly before a guard page, which no access may touch, and directly behind
+one; what is only read cannot be written to; results and scratch are poisoned. An access outside
+ends the process, which the parent reports as a failure.
 """
 
 import ctypes
@@ -51,14 +51,14 @@ class Trial:
 
     @classmethod
     def of(cls, problem: Problem, schedule: Schedule, loaded: LoadedObject, seed: int) -> "Trial":
-        """One on random operands."""
+        """Return one on random operands."""
         operands = make_operands(problem, seed)
         expected = reference(problem, operands)
         expected = expected_by(problem, operands, expected, schedule.algorithm)
         return cls(problem, loaded, operands, expected)
 
     def checks(self) -> Iterator[Callable[[], Found | None]]:
-        """What is to hold, in an order in which a failure says the most."""
+        """Yield the checks, in an order in which a failure says the most."""
         yield self.finds_the_processor
         yield self.runs_before_a_guard_page
         yield self.runs_behind_a_guard_page
@@ -67,27 +67,27 @@ class Trial:
         yield self.refuses_bad_pointers
 
     def finds_the_processor(self) -> None:
-        """It says that it runs here."""
+        """Check that it says that it runs here."""
         if not self.loaded.is_supported():
             raise ObjectError("it says that this processor lacks what it needs")
 
     def runs_before_a_guard_page(self) -> Found:
-        """Nothing behind its operands is touched, and the result is right."""
+        """Check that nothing behind its operands is touched, and the result."""
         return self._run(at_end=True)
 
     def runs_behind_a_guard_page(self) -> Found:
-        """Nothing in front of them is."""
+        """Check that nothing in front of them is."""
         return self._run(at_end=False)
 
     def runs_by_parts(self) -> Found:
-        """The parts one by one, the last first, make the same result."""
+        """Check that the parts one by one, the last first, make the same result."""
         memory = Memory(self, at_end=True)
         for part in reversed(range(self.loaded.interface.parts)):
             _require(OK, self.loaded.run_part(memory.addresses, part), f"part {part}")
         return self._compared(memory.out)
 
     def runs_twice_at_once(self) -> Found:
-        """Calls at the same time, each with an `out` and a scratch of its own, are right."""
+        """Check calls at the same time, each with an `out` and a scratch of its own."""
         memories = [Memory(self, at_end=True) for _ in range(_AT_ONCE)]
         codes: list[int] = []
         threads = [
@@ -99,11 +99,11 @@ class Trial:
         for thread in threads:
             thread.join()
         for code in codes:
-            _require(OK, code, "a call beside another")
+            _require(OK, code, "one of two calls at once")
         return max(self._compared(memory.out) for memory in memories)
 
     def refuses_bad_pointers(self) -> None:
-        """It says what is wrong with an address or a part, and touches nothing."""
+        """Check that it says what is wrong with an address or a part, and touches nothing."""
         memory = Memory(self, at_end=False)
         before = memory.out.copy()
         interface = self.loaded.interface
@@ -162,7 +162,7 @@ class GuardedMemory:
         return int(self.array.ctypes.data)
 
     def lock(self) -> None:
-        """Let nobody write to it any more."""
+        """Make it read-only."""
         _protect(self._first, self._bytes, _READ)
 
 

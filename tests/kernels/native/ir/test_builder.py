@@ -16,7 +16,8 @@ from tilewise.kernels.native.ir.control import Loop, branch, turns
 from tilewise.kernels.native.ir.vectors import ELEMENTS, I1, I8, I32, I64, Vectors, const
 from tilewise.kernels.native.jit.loading import Loaded
 from tilewise.kernels.native.jit.object_code import compile_module
-from tilewise.kernels.native.microkernels.abi import ADD_BIAS, ARGUMENTS, RELU
+from tilewise.kernels.native.macrokernel.parameters import names_of
+from tilewise.kernels.native.microkernels.abi import ADD_BIAS, RELU, Arguments
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Pack, Register, Schedule, Split, Step
@@ -203,7 +204,7 @@ def test_a_micro_kernel_has_the_epilogue_of_its_problem_alone(
     for name in ("full", "edge"):
         module = ir.Module("object")
         function = kernel.pieces()[name].emit(module)
-        bias = function.args[ARGUMENTS.index("bias")].get_reference()
+        bias = function.args[names_of(Arguments).index("bias")].get_reference()
         text = "\n".join(str(line) for block in function.blocks for line in block.instructions)
         found = {"bias": f"{bias}," in text or f"{bias} " in text, "relu": "fcmp" in text}
         assert {word for word, is_there in found.items() if is_there} == words

@@ -19,10 +19,10 @@ from tilewise.kernels.native.macrokernel.parameters import (
     names_of,
 )
 from tilewise.kernels.native.microkernels.abi import (
-    ARGUMENTS,
-    DEPTHWISE_ARGUMENTS,
     FUNCTIONS,
-    SKINNY_GEMM_ARGUMENTS,
+    Arguments,
+    DepthwiseArguments,
+    SkinnyGemmArguments,
 )
 from tilewise.kernels.native.packing.panels import (
     PANEL_ARGUMENTS,
@@ -40,9 +40,9 @@ from tilewise.kernels.schedule import Pack, Parallel, Register, Schedule, Winogr
 from tilewise.kernels.target import Target
 
 GIVEN = {
-    "full": ARGUMENTS,
-    "edge": ARGUMENTS,
-    "filling": ARGUMENTS,
+    "full": names_of(Arguments),
+    "edge": names_of(Arguments),
+    "filling": names_of(Arguments),
     "pack_a_panel": PANEL_ARGUMENTS,
     "pack_b_panel": PANEL_ARGUMENTS,
     "copy_rows": ROWS_ARGUMENTS,
@@ -127,5 +127,5 @@ def test_drivers_give_functions_as_many_arguments_as_they_take(
         taken = GIVEN["full" if name == "kernel" else name]
         if planned.nest.is_macro:
             is_window = planned.nest.group > 0
-            taken = DEPTHWISE_ARGUMENTS if is_window else SKINNY_GEMM_ARGUMENTS
+            taken = names_of(DepthwiseArguments if is_window else SkinnyGemmArguments)
         assert len(call.args) - 1 == len(taken)

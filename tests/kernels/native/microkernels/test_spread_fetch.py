@@ -1,7 +1,7 @@
 """Which rows of B sweeps fetch ahead, and to which cache."""
 
 import ctypes
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.vectors import LINE_BYTES, Value, Vectors, const, internal_function
 from tilewise.kernels.native.jit.loading import Loaded
 from tilewise.kernels.native.jit.object_code import compile_module
-from tilewise.kernels.native.microkernels.abi import SKINNY_GEMM_ARGUMENTS, SkinnyGemmArguments
+from tilewise.kernels.native.microkernels.abi import SkinnyGemmArguments
 from tilewise.kernels.native.microkernels.skinny_products import SkinnyGemmSpec, SpreadFetch
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.nest import Fetch, Fetched
@@ -90,7 +90,7 @@ def fetched(
         levels.append(level)
 
     zero, (first, count), (col, all_cols) = const(0), rows, cols
-    arg = SkinnyGemmArguments[Value](*[zero] * len(SKINNY_GEMM_ARGUMENTS))
+    arg = SkinnyGemmArguments[Value](*[zero] * len(fields(SkinnyGemmArguments)))
     arg = replace(arg, cols=const(all_cols), wrap=const(WRAP))
     with monkeypatch.context() as patched:
         patched.setattr(Vectors, "prefetch", put)
