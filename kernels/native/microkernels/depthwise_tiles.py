@@ -77,17 +77,15 @@ class DepthwiseSpec:
 
     Attributes:
         how: the arithmetic; elements are widened as they are loaded.
-        lanes: elements of an accumulator vector.
-        fits: whether one register holds such a vector.
-        unit: columns of C that a whole vector has.
+        lanes, fits: elements of an accumulator vector, and whether one register holds it.
+        unit: columns of C in a whole vector.
         epilogue: which of `ADD_BIAS`, `RELU` and `CEILING` every call does.
         down, across: the image's lines, and its columns.
         inputs, outputs: channels of a group.
         image_channels, channels: of the image, and of the result.
         planes: whether each channel is a plane of its own (`nchw_fchw`).
-        lines: of the result that a register tile has.
-        pixels: of each of these lines; 1 in planes, where `vectors` run along a line.
-        vectors: of channels, or of a plane's line.
+        lines, pixels, vectors: of a register tile: lines of the result, pixels of each, vectors of
+            channels of each; in planes 1 pixel, and vectors of pixels.
         registers: vector registers of the target.
         cols_outside: whether the loop over columns of C is outside the one over its rows.
         past_caches: whether the result is written past the caches.
@@ -152,13 +150,10 @@ class DepthwiseSpec:
 class Run:
     """Tiles of a line that follow each other and read alike.
 
-    A tile has units: single outputs, or the outputs of a vector.
-
     Attributes:
-        first: the first output of the first tile.
-        count: tiles.
-        step: outputs from one tile to the next.
-        starts: the first output of each of a tile's units, from the tile's first output on.
+        first, count, step: the first output, the number of tiles, outputs from one to the next.
+        starts: the first output of each of a tile's units, which are single outputs or those of a
+            vector, from the tile's first output on.
         found: for each unit and tap.
     """
 
@@ -264,7 +259,7 @@ class DepthwiseTile(ABC):
         return self.bias(width, self.v.offset(self.arg.bias, place.channel)) * self.spec.lines
 
     def store(self, sums: list[Value], places: Sequence[Value]) -> None:
-        """Apply relu where it is asked for, and store."""
+        """Apply relu if the epilogue has it, and store."""
         mask, ceiling = self.span_mask, ceiling_of(self.spec.epilogue)
         for value, at in zip(sums, places, strict=True):
             done = self.v.relu(value, ceiling) if self.spec.epilogue & RELU else value
@@ -332,11 +327,11 @@ class PixelTile(DepthwiseTile):
         """For each input of a group, the channel that each lane takes."""
 
     def runs(self) -> list[Run]:
-        """Return the tiles of a line: neighbouring pixels."""
+        """Return tiles of neighbouring pixels."""
         return runs(self.spec.across, 1, min(self.spec.pixels, self.spec.across.outputs))
 
     def held_weights(self, channel: Value) -> Weights:
-        """Return the filter of a tile's channels, if registers hold it beside the sums."""
+        """Return the filter of a tile's channels, if registers hold it and the sums."""
         spec = self.spec
         count = spec.taps * spec.inputs * spec.vectors
         if count + spec.sums + spec.inputs > spec.registers:
@@ -446,11 +441,11 @@ class PlaneTile(DepthwiseTile):
     """
 
     def runs(self) -> list[Run]:
-        """Return the tiles of a line: neighbouring vectors."""
+        """Return tiles of neighbouring vectors."""
         return runs(self.spec.across, self.spec.span, self.spec.vectors)
 
     def held_weights(self, channel: Value) -> Weights:
-        """Return the filter of a channel, if registers hold it beside the sums."""
+        """Return the filter of a channel, if registers hold it and the sums."""
         spec = self.spec
         if spec.inputs > 1 or spec.taps + spec.sums + 1 > spec.registers:
             return {}

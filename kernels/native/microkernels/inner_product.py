@@ -174,8 +174,7 @@ class _Strip:
 
     Attributes:
         elements: their indices in the tile.
-        address: of the first element of C.
-        bias: address of its bias; with `c_down` that of all.
+        address, bias: of the first element of C, and of its bias; with `c_down` that of all.
         vectors: emits vectors of the strip's width, a power of two.
         mask: which lanes are elements of C; None for all.
     """

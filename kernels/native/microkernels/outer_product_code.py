@@ -51,9 +51,7 @@ class OuterProductSpec:
 
     Attributes:
         how: the arithmetic; it says what a word is.
-        rows: register rows MR.
-        vectors: register columns NV, in vectors.
-        lanes: elements of a vector.
+        rows, vectors, lanes: register rows MR, register columns in vectors, elements of a vector.
         unroll: steps of the reduction in one iteration.
         a_row: words between rows of A (constant: it folds into addresses).
         a_step: words of A between steps of the reduction; 1 unless A is transposed.

@@ -30,10 +30,8 @@ class SkinnyGemmSpec:
 
     Attributes:
         how: the arithmetic; words are joined, and elements widened, as they are loaded.
-        all_rows: of the result.
-        rows: of a register tile; the last one of all has what is left.
-        vectors: columns that are computed at once, in vectors.
-        lanes: elements of an accumulator vector.
+        all_rows, rows: of the result, and of a register tile; the last tile has what is left.
+        vectors, lanes: columns that are computed at once, in vectors, and elements of a vector.
         depth: rows of B that are read in parallel.
         streams: interleaved k-streams, parts of the reduction that a chunk has its rows from.
         whole: elements of the reduction that all whole chunks have; 0 where no code needs it.
@@ -281,7 +279,7 @@ class Products(Emitter):
         """Return the sums plus the products of a whole chunk; joined words have their order.
 
         Args:
-            sums: what is added to; without any, words are put but not multiplied.
+            sums: what is added to; without any, words are only stored.
             col: the first column.
             vectors: how many.
             mask: of the columns that exist; None for all.
@@ -306,10 +304,10 @@ class Products(Emitter):
                     sums = self._added(sums, word, vectors, first, joined)
         return sums
 
-    def of_words_put(
+    def of_stored_words(
         self, sums: list[Value], at: Value, vectors: int, before: Callable[[int], None] | None
     ) -> list[Value]:
-        """Return the sums plus the products of a whole chunk whose words were put at `at`."""
+        """Return the sums plus the products of a whole chunk whose words are at `at`."""
         for word in range(self.spec.words):
             if before:
                 before(word)

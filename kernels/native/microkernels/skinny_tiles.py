@@ -208,7 +208,7 @@ class SharingTile(RowTile):
             if self.puts_words:
                 at = self.words_at
                 return self.products.of_chunk(sums, col, spec.vectors, None, at, before)
-            return self.products.of_words_put(sums, self.words_at, spec.vectors, before)
+            return self.products.of_stored_words(sums, self.words_at, spec.vectors, before)
 
         def end(sums: list[Value]) -> list[Value]:
             done = self.epilogue.relu(self.products.in_order_of_columns(sums))
@@ -228,8 +228,8 @@ class SharingTile(RowTile):
 class ColumnGroups(Emitter):
     """Emits the products of a whole chunk, in all whole groups of columns, of tiles sharing words.
 
-    The first tile of rows joins the words of a group and puts them on the stack, beside its
-    products; the others find them there. On processors with one port for shuffles joining them
+    The first tile of rows joins the words of a group and stores them on the stack, between
+    its products; the others find them there. On processors with one port for shuffles joining them
     again for each tile would take half as long as the products. A group's words fit the first
     cache; the rows of B that they come from need not.
 
