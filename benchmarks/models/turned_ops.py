@@ -84,7 +84,7 @@ def measured(letters: str, sizes: dict[str, int], seconds: float) -> float | Non
         loaded = LoadedModule(code, open_device(1))
         (result,) = loaded.results("main", given)
         np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
-        runs[name] = loaded.bind_raw("main", given, 1)
+        runs[name] = loaded.bind("main", given, 1)
     runs["own"] = lower(problem, schedule, target).bind(make_operands(problem))
     times = in_turns(runs, seconds)
     gain = min(times["default"], times["data tiling"]) / times["turned"]

@@ -97,7 +97,7 @@ def _iree(
             continue
         module = LoadedModule((folder / file).read_bytes(), device)
         results[name] = module.results("main", given)[0]
-        runs[name] = module.bind_raw("main", given, 1)
+        runs[name] = module.bind("main", given, 1)
     return runs, results
 
 

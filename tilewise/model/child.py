@@ -53,7 +53,7 @@ def _measured(request: dict[str, Any]) -> Measured:
             "compared; give a function whose results are finite"
         )
     stage("time")
-    runs = [module.bind_raw(entry, given, len(gives)) for module in modules.values()]
+    runs = [module.bind(entry, given, len(gives)) for module in modules.values()]
     until = time.monotonic() + request["budget_s"]
     samples = interleave(runs, request["rounds"], request["threads"], until=until)
     forms = {

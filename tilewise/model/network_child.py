@@ -58,7 +58,7 @@ def _ran(request: dict[str, Any]) -> Ran:
     apart = [deviation(_results(network, arrays), expected, gives) for network in networks]
     stage("time")
     until = time.monotonic() + BUDGET_S
-    runs = [*map(_repeated, networks), module.bind_raw(entry, given, len(gives))]
+    runs = [*map(_repeated, networks), module.bind(entry, given, len(gives))]
     *ours, its = interleave(runs, request["rounds"], threads, until=until)
     kept = min(range(len(ours)), key=lambda one: median(ours[one].times))
     network, others = networks[kept], [one for i, one in enumerate(ours) if i != kept]

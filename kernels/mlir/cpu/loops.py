@@ -13,6 +13,7 @@ from math import gcd
 
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.mlir.payload.form import Form
+from tilewise.kernels.mlir.payload.tensors import zero_of
 from tilewise.kernels.mlir.transform.sequences import pack_epilogue, pack_panels
 from tilewise.kernels.mlir.transform.writer import ANY, MERGE_SLICES, Writer, types
 from tilewise.kernels.nest import (
@@ -344,7 +345,7 @@ class PackEmitter:
         w, dims = self.writer, self.form.dims
         moving = [dims.index(moved) for moved in (dim, self.nest.k) if moved in dims]
         nofold = [int(index == operand) for index in range(operand + 1)]
-        zeros = [self.form.zero] * len(nofold)
+        zeros = [zero_of(self.form.element)] * len(nofold)
         copied = w.pad(handle, ("copied", "pad", "back"), zeros, moving, nofold)
         return copied, w.in_place(w.producer(copied, operand, f"{name}s"), f"{name}_copy")
 

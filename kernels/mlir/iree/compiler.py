@@ -18,22 +18,8 @@ FLAGS = (
 )
 """How every module is compiled: for this processor, and with the types that it has."""
 
-OLDER_HAS = frozenset(
-    f"avx512{name}"
-    for name in (
-        "f",
-        "bw",
-        "cd",
-        "dq",
-        "vl",
-        "ifma",
-        "vbmi",
-        "vbmi2",
-        "vnni",
-        "bitalg",
-        "vpopcntdq",
-    )
-)
+_OLDER = ("f", "bw", "cd", "dq", "vl", "ifma", "vbmi", "vbmi2", "vnni", "bitalg", "vpopcntdq")
+OLDER_HAS = frozenset(f"avx512{name}" for name in _OLDER)
 """What a processor has to have to run code for its older model."""
 
 DATA_TILING = "--iree-opt-data-tiling"
@@ -45,7 +31,7 @@ SHORT_VALUES = (
 
 CRASH = "LLVM ERROR:"
 ERRORS = ("error:", CRASH, "Assertion failed:")
-"""What stands before a message: MLIR's diagnostics, and what LLVM says before it aborts."""
+"""What precedes a message: of MLIR's diagnostics, and of LLVM before it aborts."""
 
 COMPILE_LIMIT_S = 90.0
 COMPILE_MEMORY = 16 << 30  # of address space, which is far above what is touched
@@ -54,7 +40,7 @@ COMPILE_MEMORY = 16 << 30  # of address space, which is far above what is touche
 def compile_module(
     text: str | bytes, flags: tuple[str, ...] = (), seconds: float = COMPILE_LIMIT_S
 ) -> bytes:
-    """The code (a vmfb) of a module's text or bytecode.
+    """Return the code (a vmfb) of a module's text or bytecode.
 
     Raises:
         CompilerAbsentError: IREE's compiler is not installed.
@@ -77,7 +63,7 @@ def compile_file(
 def compiled_text(
     text: str | bytes, phase: str, flags: tuple[str, ...] = (), seconds: float = COMPILE_LIMIT_S
 ) -> str:
-    """The module after one of IREE's phases, such as `abi` or `executable-configurations`.
+    """Return the module after one of IREE's phases, such as `abi` or `executable-configurations`.
 
     Raises:
         CompilerAbsentError: IREE's compiler is not installed.
@@ -87,7 +73,7 @@ def compiled_text(
 
 
 def find_compiler() -> str:
-    """The path of `iree-compile`.
+    """Return the path of `iree-compile`.
 
     Raises:
         CompilerAbsentError: it is not installed.
@@ -120,7 +106,7 @@ def _run(flags: tuple[str, ...], source: Path, code: Path, seconds: float) -> No
 
 
 def older_model(here: Processor) -> str | None:
-    """A model of processor whose features this one all has; None where its own name does.
+    """Return a model of processor whose features this one all has; None where its own name does.
 
     A virtual machine may hide features of its processor, such as bf16. IREE takes them from the
     model's name, and makes vectors of them that LLVM, which knows better, cannot select.
@@ -152,7 +138,7 @@ def _tried(
 
 
 def _why(done: "subprocess.CompletedProcess[str]") -> str:
-    """The first error; of a compiler that crashed LLVM's or the signal, and not its stack."""
+    """Return the first error; of a compiler that crashed LLVM's or the signal, not its stack."""
     lines = done.stderr.splitlines()
     for sign in ERRORS:
         found = next((line for line in lines if sign in line), "")

@@ -1,8 +1,8 @@
 """IREE's runtime: a module loaded on a device of this process and bound to arrays.
 
-The calls are the ones that a user of the Python runtime has at best: the arrays imported
-without a copy, results written into arrays that are passed in, one `invoke` per run. The
-cost of that call (some 5 us) is part of what is measured.
+Calls are the best that the Python runtime offers: arrays imported without a copy, results written
+into arrays that are passed in, one `invoke` per run. The cost of that call (some 5 us) is part of
+what is measured.
 """
 
 import functools
@@ -24,7 +24,7 @@ ELEMENTS = {
 
 @dataclass(frozen=True)
 class Parameters:
-    """Values of a module that are loaded beside it, such as weights.
+    """Values that are loaded together with a module, such as weights.
 
     Attributes:
         scope: the first part of their names.
@@ -55,22 +55,14 @@ class LoadedModule:
     def bind(
         self, entry: str, arguments: Sequence[tuple[Array, str]], results: int = 1
     ) -> Callable[[int], None]:
-        """What runs a function so many times on arrays of the caller, which it reads and writes.
+        """Return what runs a function so many times on the caller's arrays, in place.
 
         Args:
             entry: the function's name.
-            arguments: arrays in its order, each with its dtype; where a result goes
-                (`iree.abi.output`) is one of them.
+            arguments: arrays in its order, each with its dtype or the runtime's name of it; where a
+                result goes (`iree.abi.output`) is one of them.
             results: how many values the function returns.
         """
-        return self.bind_raw(
-            entry, [(array, ELEMENTS[dtype]) for array, dtype in arguments], results
-        )
-
-    def bind_raw(
-        self, entry: str, arguments: Sequence[tuple[Array, str]], results: int
-    ) -> Callable[[int], None]:
-        """As `bind`, of arrays with the runtime's own names of their types."""
         rt = runtime()
         function = self._module.lookup_function(entry)
         given = self._given(arguments)
@@ -83,20 +75,20 @@ class LoadedModule:
         return run
 
     def functions(self) -> list[str]:
-        """Names of the functions that it exports."""
+        """Return the names of the functions that it exports."""
         return list(self._module.function_names)
 
     def declaration(self, entry: str) -> str | None:
-        """What a function takes and gives: `sync func @main(%input0: ...) -> (...)`.
+        """Return what a function takes and gives: `sync func @main(%input0: ...) -> (...)`.
 
         None where the module does not say it, as for functions of torch's own tensors.
         """
-        said = self._module.lookup_function(entry).reflection
-        found: str | None = said.get("iree.abi.declaration")
+        reflection = self._module.lookup_function(entry).reflection
+        found: str | None = reflection.get("iree.abi.declaration")
         return found
 
     def results(self, entry: str, arguments: Sequence[tuple[Array, str]]) -> list[Array]:
-        """What a function gives for arrays with the runtime's names of their types.
+        """Return what a function gives for arrays, each with its type as `bind` takes it.
 
         bf16 comes as uint16. The function gets copies: the compiler's code may write a result into
         the memory of an argument, such as one that sums start from.
@@ -124,18 +116,19 @@ class LoadedModule:
         rt = runtime()
         given = rt.VmVariantList(len(arguments))
         for array, element in arguments:
-            given.push_ref(_imported(rt, self._device, array, element))
+            kind = ELEMENTS.get(element, element)
+            given.push_ref(_imported(rt, self._device, array, kind))
         return given
 
 
 def _copied(array: Array) -> Array:
-    made = empty_aligned(array.shape, array.dtype.type)
-    made[...] = array
-    return made
+    copy = empty_aligned(array.shape, array.dtype.type)
+    copy[...] = array
+    return copy
 
 
 def runtime() -> Any:
-    """The package `iree.runtime`.
+    """Return the package `iree.runtime`.
 
     Raises:
         CompilerAbsentError: it is not installed.
@@ -151,7 +144,7 @@ def runtime() -> Any:
 
 @functools.cache
 def open_device(threads: int, *allocators: str) -> Any:
-    """A device of this process.
+    """Return a device of this process.
 
     One thread runs in the caller's; more run on IREE's own, while the caller waits.
 
@@ -172,7 +165,7 @@ def open_device(threads: int, *allocators: str) -> Any:
 
 
 def _imported(rt: Any, device: Any, array: Array, element: str) -> Any:
-    """The array's own memory as a buffer of the device."""
+    """Return the array's own memory as a buffer of the device."""
     memory = rt.MemoryType.HOST_LOCAL | rt.MemoryType.DEVICE_VISIBLE
     usage = rt.BufferUsage.DEFAULT | rt.BufferUsage.MAPPING
     raw = array.reshape(-1).view(np.uint8)
@@ -181,7 +174,7 @@ def _imported(rt: Any, device: Any, array: Array, element: str) -> Any:
 
 
 def _taken(rt: Any, device: Any, view: Any) -> Array:
-    """A copy of what a buffer of the device holds."""
+    """Return a copy of a buffer of the device."""
     raw = rt.DeviceArray(device, view, implicit_host_transfer=True)
     values: Array = np.array(raw.to_host())
     return values.view(np.uint16) if values.dtype.name == "bfloat16" else values

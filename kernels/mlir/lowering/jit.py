@@ -67,7 +67,7 @@ def compile_ir(text: str, entry: str, effort: int = 3) -> Compiled:
 
 
 def _with_repeats(text: str, entry: str) -> Any:
-    """The module with a function that calls `entry` many times on words that lie in memory.
+    """Return the module with a function that calls `entry` many times on words in memory.
 
     It takes the addresses of the words and of the room for what `entry` returns, and the
     number of calls. Entered once, a short kernel is not timed with what entering costs.
@@ -112,7 +112,7 @@ def _with_repeats(text: str, entry: str) -> Any:
 
 
 def _apart(text: str, entry: str) -> str:
-    """The module with every pointer that `entry` takes marked as the only way to its memory."""
+    """Return the module with pointers that `entry` takes marked as the only way to memory."""
     start = text.find("define ", max(0, text.rfind("\n", 0, text.find(f" @{entry}("))))
     end = text.find("\n", start)
     return text[:start] + _POINTER.sub(r"ptr noalias \1", text[start:end]) + text[end:]
@@ -142,7 +142,7 @@ class Call:
         self._function(*self._addresses, repeat)
 
     def returned(self, number: int = 0) -> Array:
-        """A copy of what one of the descriptors that the last run returned points at.
+        """Return a copy of what one of the descriptors that the last run returned points at.
 
         Raises:
             ValueError: the function returns nothing.
@@ -160,6 +160,6 @@ class Call:
 
 
 def descriptor_words(array: Array) -> list[int]:
-    """A memref descriptor of an array, as the words that a compiled function takes."""
+    """Return a memref descriptor of an array, as the words that a compiled function takes."""
     data = array.ctypes.data
     return [data, data, 0, *array.shape, *(s // array.itemsize for s in array.strides)]

@@ -233,7 +233,6 @@ def _form(
     numbers: tuple[int, int],
 ) -> Form:
     problem = parse_problem(lone.found.problem)
-    element, kind = problem.element, "f" if problem.element.is_float else "i"
     a, b, c = (parts.names_of(dims) for dims in packed.operands)
     taps = {parts.names[dim]: lone.nest.extents[dim] for dim in parts.taps}
     return Form(
@@ -248,10 +247,6 @@ def _form(
         copied_dims=max(len(a) - 1, 0),
         contiguous=a[-1] if a else "",
         contiguous_b=b[-1] if b else "",
-        body=(f"arith.mul{kind}", f"arith.add{kind}"),
-        zero=f"{'0.0' if element.is_float else '0'} : {element.name}",
-        widens=element.name != element.accumulator,
-        accumulator_bytes=element.accumulator_bytes,
         rows_apart=_has_gaps(problem, (a, c), loops),
         image_operand=numbers[0] if loops.image else 0,
         group_extents={"f": 1},

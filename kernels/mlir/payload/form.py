@@ -6,21 +6,20 @@ from tilewise.kernels.mlir.payload.contraction import contraction, gathers_patch
 from tilewise.kernels.mlir.payload.function import bias_dims, has_epilogue
 from tilewise.kernels.mlir.payload.images import (
     TAPS,
-    SplitLines,
     pads_split_lines,
     pads_taps,
     splits_lines,
     spreads_channels,
 )
 from tilewise.kernels.nest import Loop, Nest, Node, Role
-from tilewise.kernels.problem import Problem
+from tilewise.kernels.problem import DType, Problem
 
 REGISTER_BYTES = 64  # of the widest vector registers; narrower ones halve such vectors
 
 
 @dataclass(frozen=True)
 class Form:
-    """The linalg op that a loop nest is made of, and where each dim sits in its iteration domain.
+    """The linalg op that a loop nest is made of, and where each dim is in its iteration domain.
 
     Attributes:
         nest: the loops that a script makes, over the op's dims.
@@ -32,29 +31,24 @@ class Form:
         tap_extents: the reduction dims that are not streamed (kh, kw), with their extents.
         panels_first: the outer permutation that puts the panels of packed B first.
         copied_dims: dims of A before its last one.
-        contiguous: the dim whose neighbours are neighbours in A.
-        contiguous_b: the same for B.
-        rows_apart: whether something lies in A between neighbouring rows of the register
-            tile: pixels that a stride leaves out, or the channels of other groups.
+        contiguous, contiguous_b: the dims whose neighbours are neighbours in A and in B.
+        rows_apart: whether rows of the register tile are not neighbours in A: a stride leaves
+            pixels out, or channels of other groups are between.
+        image_operand: the op's operand that is the image; 0 for a matmul.
+        group_extents: the dim `f` of the channels of a group's result, which no step can name.
+        starts_from_fill: whether C starts from zeros that a linalg.fill writes.
+        pads_image: whether the op reads an image that is padded with zeros first.
         gathers_lines: whether the op reads an image whose lines are gathered first, for each column
             of taps the pixels that its outputs read.
         pads_lines: whether those lines, or pixels that are spread, are of an image that is padded
             first.
-        splits_lines: whether the op reads an image whose lines are parted first.
-        pads_parts: whether zeros lie around those parts.
-        pads_taps: whether zeros lie around the taps of a line of the filter.
-        pads_image: whether the op reads an image that is padded with zeros first.
-        image_operand: the op's operand that is the image; 0 for a matmul.
-        group_extents: the dim `f` of the channels of a group's result, which no schedule speaks of.
-        starts_from_fill: whether C starts from zeros that a linalg.fill writes.
+        splits_lines: whether the op reads an image whose lines are split first.
+        pads_parts: whether there are zeros around the parts of split lines.
+        pads_taps: whether there are zeros around the taps of a line of the filter.
         operands: the op's operands that play A and B.
         multiplies_columns_first: whether the first factor in the op's body is B's.
         spreads_channels: whether the op reads what an op of its own spreads over the channels of
             groups.
-        zero: the element type's zero as an attribute.
-        widens: whether the body widens A and B to the accumulator's type.
-        accumulator_bytes: size of an element of C.
-        body: the multiplication and the addition of the op's body.
     """
 
     nest: Nest
@@ -68,10 +62,6 @@ class Form:
     copied_dims: int
     contiguous: str
     contiguous_b: str
-    body: tuple[str, str]
-    zero: str
-    widens: bool
-    accumulator_bytes: int
     rows_apart: bool
     image_operand: int
     group_extents: dict[str, int]
@@ -87,9 +77,25 @@ class Form:
     spreads_channels: bool = False
 
     @property
+    def element(self) -> DType:
+        """The element type of A and B."""
+        return self.nest.problem.element
+
+    @property
+    def widens(self) -> bool:
+        """Whether the op's body widens A and B to the accumulator's type."""
+        return self.element.name != self.element.accumulator
+
+    @property
+    def body(self) -> tuple[str, str]:
+        """The multiplication and the addition of the op's body."""
+        kind = "f" if self.element.is_float else "i"
+        return f"arith.mul{kind}", f"arith.add{kind}"
+
+    @property
     def register_lanes(self) -> int:
         """The elements of C in a vector register."""
-        return REGISTER_BYTES // self.accumulator_bytes
+        return REGISTER_BYTES // self.element.accumulator_bytes
 
     @property
     def moving_dims(self) -> frozenset[str]:
@@ -124,12 +130,12 @@ class Form:
 
 
 def form(nest: Nest) -> Form:
-    """The form that the payload of a nest's problem has."""
+    """Return the form that the payload of a nest's problem has."""
     problem = nest.problem
-    element, op = problem.element, contraction(problem)
-    kind = "f" if element.is_float else "i"
+    op = contraction(problem)
     splits, spreads = splits_lines(problem), spreads_channels(problem)
-    gathers = _gathers_lines(nest)
+    has_one_input = nest.group > 0 and nest.dim(nest.k).extent == 1
+    gathers = has_one_input and gathers_patches(problem)
     pads = problem.pad > 0 and not _may_copy_nothing(problem)
     return Form(
         nest=_in_groups(nest),
@@ -138,15 +144,11 @@ def form(nest: Nest) -> Form:
         result_dims=op.result_dims,
         bias_dims=bias_dims(problem, op),
         has_epilogue=has_epilogue(problem),
-        tap_extents=_tap_extents(nest),
+        tap_extents={dim: op.extents[dim] for dim in op.dims if dim in ("kh", "kw", *TAPS)},
         panels_first=_panels_first(nest, op.maps[1]),
         copied_dims=len(op.shapes[0]) - 1,
         contiguous=op.maps[0][-1],
         contiguous_b=op.maps[1][-1],
-        body=(f"arith.mul{kind}", f"arith.add{kind}"),
-        zero=f"{'0.0' if element.is_float else '0'} : {element.name}",
-        widens=element.name != element.accumulator,
-        accumulator_bytes=element.accumulator_bytes,
         rows_apart=nest.image == "A" and (problem.stride > 1 or problem.groups > 1),
         pads_image=_pads_image(nest),
         gathers_lines=gathers,
@@ -162,7 +164,7 @@ def form(nest: Nest) -> Form:
 
 
 def _in_groups(nest: Nest) -> Nest:
-    """The nest over the op's dims: those of the problem, but `co` counts groups.
+    """Return the nest over the op's dims: those of the problem, but `co` counts groups.
 
     Where channels are spread over lanes, it counts them, as the problem does.
     """
@@ -181,25 +183,8 @@ def _in_groups(nest: Nest) -> Nest:
     return replace(nest, dims=dims, group=1).mapped(shortened)
 
 
-def _tap_extents(nest: Nest) -> dict[str, int]:
-    """The filter's rows and columns, where they are dims of their own."""
-    problem = nest.problem
-    if not (nest.image == "A" or nest.group):
-        return {}
-    kh, kw = problem.window
-    if splits_lines(problem):
-        split = SplitLines.of(problem)
-        return {"kh": kh, **dict(zip(TAPS, (split.turns, split.stride), strict=True))}
-    return {"kh": kh, "kw": kw}
-
-
-def _gathers_lines(nest: Nest) -> bool:
-    """Whether pixels of a line that vectors read are apart, and of one channel of a group."""
-    return nest.group > 0 and gathers_patches(nest.problem) and nest.dim(nest.k).extent == 1
-
-
 def _pads_image(nest: Nest) -> bool:
-    """Whether there is padding, and nothing but a slice between it and the op."""
+    """Return whether there is padding, and nothing but a slice between it and the op."""
     problem = nest.problem
     if not problem.pad:
         return False
@@ -210,14 +195,14 @@ def _pads_image(nest: Nest) -> bool:
 
 
 def _may_copy_nothing(problem: Problem) -> bool:
-    """Whether a script would copy pixels of a tile all of which may lie beside the image."""
+    """Return whether a script would copy pixels of a tile that may have nothing but padding."""
     copies = problem.has_channels_first or spreads_channels(problem)
     reach = problem.dilation * (min(problem.window) - 1) + 1
     return (copies or problem.window == (1, 1)) and reach <= problem.pad
 
 
 def _panels_first(nest: Nest, order: tuple[str, ...]) -> tuple[int, ...]:
-    """Where packed B's dims come from: those visited one at a time, panels, taps, depth."""
+    """Return where packed B's dims come from: those visited one at a time, panels, taps, depth."""
     if nest.group:
         return ()  # nothing is packed
     lead = [dim for dim in order if dim in nest.named(Role.LEAD)]
