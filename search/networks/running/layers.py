@@ -12,7 +12,7 @@ from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.native import Executable, lower
 from tilewise.kernels.native.executable import Call as Bound
 from tilewise.kernels.native.macrokernel.parameters import Addresses, names_of
-from tilewise.kernels.native.programs.steps import Kernel, Step
+from tilewise.kernels.native.programs.steps import At, Kernel, Pass, Step
 from tilewise.kernels.oracle.operands import NUMPY_TYPES, Operands, operand_type
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule
@@ -22,13 +22,11 @@ from tilewise.search.networks.plan import Plan, PlannedNode, PlannedUse
 from tilewise.search.networks.planning import COPIED, UNKNOWN
 from tilewise.search.networks.running.memory import Buffers, room
 from tilewise.search.networks.running.works import (
-    Address,
     Call,
     Memory,
     Work,
+    pass_call,
     refused,
-    rows_call,
-    word_of,
 )
 from tilewise.search.networks.variants import plain
 
@@ -186,7 +184,7 @@ class _Layer:
         """A copy of what sums start from, if any, and the kernel."""
         operands: Operands = dict(self.constants)
         operands |= {role: memory.weights.keep(self.constants[role]) for role in self._read()}
-        start = None if self.before is None else memory.address(self.before)
+        start = None if self.before is None else memory.at(self.before)
         if "C" in operands:
             start = memory.place(operands.pop("C").ctypes.data)
         problem = self.executable.problem
@@ -215,14 +213,14 @@ class _Layer:
         for given in self.executable.given(bound):
             held = {name: 0 if name in gone else value for name, value in given.items()}
             rows.append(tuple(
-                word_of(memory.place(value)) if value and name in names_of(Addresses) else value
+                memory.place(value) if value and name in names_of(Addresses) else value
                 for name, value in held.items()
             ))  # fmt: skip
         does = Kernel(self.executable.problem, self.executable.schedule)
         return Step(does, tuple(rows))
 
 
-def _copy(memory: Memory, source: Address, target: Array) -> Call:
+def _copy(memory: Memory, source: At, target: Array) -> Call:
     """A copy of what sums start from."""
     ends = source, memory.place(target.ctypes.data)
-    return rows_call("copy", memory, ends, target.nbytes // 4, ())
+    return pass_call(Pass("copy"), memory, ends, target.nbytes // 4)

@@ -164,8 +164,8 @@ class Network:
         return tuple(work.label for work in self._works)
 
     @property
-    def steps(self) -> tuple[tuple[str, Step | None], ...]:
-        """All calls in order, each with the label of its part, as another process makes them."""
+    def steps(self) -> tuple[Step, ...]:
+        """All calls in order, as another process makes them."""
         return tuple(self._chains.steps)
 
     @property
@@ -283,12 +283,12 @@ class Chains:
 
     def __init__(self, works: Sequence[Work], memory: Memory) -> None:
         self._threads = memory.threads
-        self.steps: list[tuple[str, Step | None]] = []
+        self.steps: list[Step] = []
         calls, ends = list[Call](), [0]
         for work in works:
             for call in work.calls(memory):
                 calls += [call] if call.meets else [call, *self._meeting()]
-                self.steps.append((work.label, call.step))
+                self.steps += [call.step] if call.step is not None else []
             ends.append(len(calls))
         nothing = pass_of("nothing").entry
         self._tables = [

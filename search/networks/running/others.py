@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from tilewise.kernels.mlir.frontend.program import Action, Loops, Pad, Program, Window
 from tilewise.kernels.native.conversion import Conversion, Moves, moves_of
+from tilewise.kernels.native.programs.steps import Pass, Word
 from tilewise.search.errors import NetworkError
 from tilewise.search.networks.costs import conversion_of
 from tilewise.search.networks.plan import Plan, PlannedNode, PlannedUse
@@ -17,9 +17,9 @@ from tilewise.search.networks.running.works import (
     Call,
     Memory,
     Work,
+    pass_call,
     refused,
-    rows_call,
-    table_address,
+    table_of,
 )
 from tilewise.search.networks.variants import Layout
 
@@ -118,8 +118,8 @@ class Others:
         moves = _moves_of_pad(shape, wide, low)
 
         def calls(memory: Memory) -> list[Call]:
-            ends = (memory.address(target),) * 2
-            filled = rows_call("fill", memory, ends, prod(wide), (pad.value,))
+            ends = (memory.at(target),) * 2
+            filled = pass_call(Pass("fill"), memory, ends, prod(wide), (pad.value,))
             return [filled, _copy(memory, moves, 4, source, target)]
 
         return Work("tensor.pad", number, (source,), (target,), calls)
@@ -144,8 +144,8 @@ class Others:
         name = "max" if window.kind == "max" else "window sum"
 
         def calls(memory: Memory) -> list[Call]:
-            ends = memory.address(source), memory.address(target)
-            return [rows_call(name, memory, ends, outer * height, numbers)]
+            ends = memory.at(source), memory.at(target)
+            return [pass_call(Pass(name), memory, ends, outer * height, numbers)]
 
         return Work(f"{node.op}", number, (source,), (target,), calls)
 
@@ -162,8 +162,8 @@ class Others:
         (source,), target = self._uses(number)
 
         def calls(memory: Memory) -> list[Call]:
-            ends = memory.address(source), memory.address(target)
-            return [rows_call("sum", memory, ends, outer, (many, inner))]
+            ends = memory.at(source), memory.at(target)
+            return [pass_call(Pass("sum"), memory, ends, outer, (many, inner))]
 
         return Work(f"sum {node.op}", number, (source,), (target,), calls)
 
@@ -276,11 +276,11 @@ def _moves_of_pad(shape: Shape, wide: Shape, low: Sequence[int]) -> Moves:
 
 
 def _copy(memory: Memory, moves: Moves, size: int, source: int, target: int) -> Call:
-    arrays = memory.bytes_of(source), memory.bytes_of(target)
-    offsets: Any = (table_address(moves.froms), table_address(moves.tos))
-    more = [*offsets, moves.lengths[0], *(one.nbytes // size for one in arrays)]
+    sizes = [one.nbytes // size for one in (memory.bytes_of(source), memory.bytes_of(target))]
+    tables = table_of(moves.froms), table_of(moves.tos)
+    more: list[Word | float] = [*tables, moves.lengths[0], *sizes]
     if moves.steps is not None:
         more += [moves.lengths[1], *moves.steps]
     name = f"{'rows' if moves.steps is None else 'blocks'} {size}"
-    ends = memory.address(source), memory.address(target)
-    return rows_call(name, memory, ends, len(moves.froms), more, moves)
+    ends = memory.at(source), memory.at(target)
+    return pass_call(Pass(name), memory, ends, len(moves.froms), more)

@@ -26,6 +26,7 @@ from tilewise.kernels.mlir.frontend.program import (
 from tilewise.kernels.native.passes.rows.compiled import row_pass
 from tilewise.kernels.native.passes.rows.emit import MOST_ON_STACK, stack_bytes
 from tilewise.kernels.native.passes.rows.program import Operation, RowProgram, Source, Target
+from tilewise.kernels.native.programs.steps import Word
 from tilewise.search.errors import NetworkError
 from tilewise.search.networks.plan import Plan, PlannedNode
 from tilewise.search.networks.running.memory import Buffers, room
@@ -35,8 +36,8 @@ from tilewise.search.networks.running.works import (
     Call,
     Memory,
     Work,
-    part_call,
-    table_address,
+    pass_call,
+    table_of,
 )
 
 USUAL_COLUMNS = 256  # of rows that nothing else decides
@@ -209,14 +210,14 @@ class RowWorks:
         if len(group.members) > 1 and stack_bytes(made.program) > MOST_ON_STACK:
             return _joined([self.work(Group(group.split, (one,))) for one in group.members])
         try:
-            entry = row_pass(made.program).entry
+            row_pass(made.program)  # what cannot be compiled is refused here
         except LoweringError as error:
             raise NetworkError(str(error)) from error
         constants = [self.program.weights[one] for one in made.origins if isinstance(one, tuple)]
         return Work(
             _label(made.program), group.members[-1].number,
             tuple(one for one in made.origins if isinstance(one, int)), made.targets,
-            lambda memory: [_call(made, entry, self.program, group.split.rows, memory)],
+            lambda memory: [_call(made, self.program, group.split.rows, memory)],
             room(*(one.nbytes for one in constants)),
         )  # fmt: skip
 
@@ -331,17 +332,17 @@ def _joined(parts: Sequence[Work]) -> Work:
     )  # fmt: skip
 
 
-def _call(made: _MadeRows, entry: int, program: Program, rows: int, memory: Memory) -> Call:
-    words = list[int]()
+def _call(made: _MadeRows, program: Program, rows: int, memory: Memory) -> Call:
+    words = list[Word]()
     for origin, table in zip(made.origins, made.tables, strict=True):
         if isinstance(origin, int):
-            words.append(memory.address(origin))
+            words.append(memory.at(origin))
         else:
             held = memory.weights.keep(np.ascontiguousarray(program.weights[origin]))
             words.append(memory.place(held.ctypes.data))
-        words.append(0 if table is None else table_address(table))
-    words += [memory.address(target) for target in made.targets]
-    return part_call(entry, made.program, memory, (0, 0), rows, words, (made, entry))
+        words.append(0 if table is None else table_of(table))
+    words += [memory.at(target) for target in made.targets]
+    return pass_call(made.program, memory, (0, 0), rows, words)
 
 
 def _label(program: RowProgram) -> str:

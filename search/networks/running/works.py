@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tilewise.kernels.mlir.frontend.graph import Node
 from tilewise.kernels.native.passes.passes import pass_of
+from tilewise.kernels.native.passes.rows.compiled import row_pass
 from tilewise.kernels.native.programs.steps import Area, At, Parametric, Pass, Step, Table, Word
 from tilewise.search.errors import NetworkError
 from tilewise.search.networks.plan import PlannedNode
@@ -32,7 +33,7 @@ class Call:
         entry: the function's address.
         parameters: of each thread that calls it; the others wait.
         kept: what the addresses belong to.
-        step: the same for another process; None where there is no telling.
+        step: the same for another process; None of a barrier.
         meets: whether it ends with all threads waiting for each other.
     """
 
@@ -41,24 +42,6 @@ class Call:
     kept: Any
     step: Step | None = None
     meets: bool = False
-
-
-class Address(int):
-    """An address in this process that says what lies there, for code that runs elsewhere."""
-
-    word: At | Table
-
-    @classmethod
-    def of(cls, address: int, word: At | Table) -> "Address":
-        """An address of something."""
-        made = cls(address)
-        made.word = word
-        return made
-
-
-def table_address(values: Array) -> Address:
-    """The address of i64s that are only read; whoever passes it on keeps them alive."""
-    return Address.of(values.ctypes.data, Table(tuple(values.tolist())))
 
 
 @dataclass(frozen=True)
@@ -76,19 +59,12 @@ class Memory:
     weights: Arena
     threads: int
 
-    def address(self, buffer: int) -> Address:
+    def at(self, buffer: int) -> At:
         """Where a buffer begins."""
-        return self.place(self.bytes_of(buffer).ctypes.data)
+        return At("activations", self.placed.offsets[buffer])
 
-    def place(self, address: int) -> Address:
-        """An address in one of the arenas, with where that is there."""
-        found = self.within(address)
-        if found is None:
-            raise ValueError(f"{address:#x} is in no arena of the network")
-        return Address.of(address, found)
-
-    def within(self, address: int) -> At | None:
-        """Where in the arenas an address is; None where it is elsewhere."""
+    def place(self, address: int) -> At:
+        """Where in the arenas an address is."""
         arenas: tuple[tuple[Area, Arena], ...] = (
             ("activations", self.activations), ("weights", self.weights),
         )  # fmt: skip
@@ -96,7 +72,15 @@ class Memory:
                    for area, arena in arenas]  # fmt: skip
         inside = [At(area, at) for area, at, size in offsets if 0 <= at < size]
         ends = [At(area, at) for area, at, size in offsets if at == size]  # of an empty buffer
-        return next(iter([*inside, *ends]), None)
+        found = next(iter([*inside, *ends]), None)
+        if found is None:
+            raise ValueError(f"{address:#x} is in no arena of the network")
+        return found
+
+    def address(self, at: At) -> int:
+        """The address of a place in this process."""
+        arena = self.activations if at.area == "activations" else self.weights
+        return int(arena.bytes.ctypes.data) + at.offset
 
     def bytes_of(self, buffer: int) -> Array:
         """The bytes of a buffer."""
@@ -125,37 +109,38 @@ class Work:
     weights_bytes: int = 0
 
 
-def rows_call(
-    name: str, memory: Memory, ends: tuple[int, int], rows: int, more: Sequence[int | float],
-    kept: object = None,
+def table_of(values: Array) -> Table:
+    """Numbers that a pass only reads."""
+    return Table(tuple(values.tolist()))
+
+
+def pass_call(
+    does: Parametric, memory: Memory, ends: tuple[Word, Word], rows: int,
+    more: Sequence[Word | float] = (),
 ) -> Call:  # fmt: skip
-    """A pass over rows, of which each thread has its part.
+    """Return the call of a pass over rows, of which each thread has its part.
 
     Args:
-        name: of the pass.
+        does: the pass.
         memory: of the network.
-        ends: addresses of its source and its target.
+        ends: its source and its target.
         rows: how many there are.
         more: the other parameters; floats become the bits of an f64.
-        kept: what addresses among them belong to.
     """
-    found = pass_of(name)
-    return part_call(found.entry, Pass(name), memory, ends, rows, more, (found, kept))
-
-
-def part_call(
-    entry: int, does: Parametric, memory: Memory, ends: tuple[int, int], rows: int,
-    more: Sequence[int | float], kept: object,
-) -> Call:  # fmt: skip
-    """A function of a pass's parameters, as `rows_call`, by its address and by what it does."""
+    found = pass_of(does.name) if isinstance(does, Pass) else row_pass(does)
     words = [int(np.float64(one).view(np.int64)) if isinstance(one, float) else one for one in more]
     cuts = [rows * part // memory.threads for part in range(memory.threads + 1)]
-    table = np.array([[*ends, *part, *words] for part in pairwise(cuts)], np.int64)
-    addresses = tuple(row.ctypes.data for row in table)
-    told = (tuple(map(word_of, (*ends, *part, *words))) for part in pairwise(cuts))
-    return Call(entry, addresses, (table, kept), Step(does, tuple(told)))
+    told = tuple((*ends, *part, *words) for part in pairwise(cuts))
+    tables = list[Array]()
 
+    def address(word: Word) -> int:
+        if isinstance(word, At):
+            return memory.address(word)
+        if isinstance(word, Table):
+            tables.append(np.array(word.words, np.int64))
+            return int(tables[-1].ctypes.data)
+        return word
 
-def word_of(one: int) -> Word:
-    """A parameter as another process has it."""
-    return one.word if isinstance(one, Address) else int(one)
+    parameters = np.array([list(map(address, row)) for row in told], np.int64)
+    addresses = tuple(row.ctypes.data for row in parameters)
+    return Call(found.entry, addresses, (parameters, tables, found), Step(does, told))

@@ -70,17 +70,8 @@ def files_of(network: Network, module: bytes) -> dict[str, bytes]:
 
 
 def program_of(network: Network, module: bytes) -> Program:
-    """What a network of a module does, in terms of its two memories.
-
-    Raises:
-        NetworkError: a part of it cannot be told to another process.
-    """
-    steps = []
-    for label, step in network.steps:
-        if step is None or any(_is_untold(network, word) for row in step.rows for word in row):
-            raise NetworkError(f"{label} runs in this process alone")
-        steps.append(step)
-    return Program(_name(network.plan, module), network.target, tuple(steps), network.placed.size)
+    """What a network of a module does, in terms of its two memories."""
+    return Program(_name(network.plan, module), network.target, network.steps, network.placed.size)
 
 
 def _name(plan: Plan, module: bytes) -> str:
@@ -95,17 +86,11 @@ def _name(plan: Plan, module: bytes) -> str:
     return f"{_PREFIX}{stem[:_LONGEST]}_{hashlib.sha256(of).hexdigest()[:_DIGITS]}"
 
 
-def _is_untold(network: Network, word: object) -> bool:
-    """Whether a number is an address in this process."""
-    return isinstance(word, int) and network.memory.within(word) is not None
-
-
 def _about(
     network: Network, program: Program, code: CompiledProgram, held: Mapping[str, bytes]
 ) -> dict[str, Any]:
     def array(one: NDArray[Any]) -> dict[str, Any]:
-        at = network.memory.within(one.ctypes.data)
-        assert at is not None
+        at = network.memory.place(one.ctypes.data)
         return {"offset": at.offset, "shape": list(one.shape), "dtype": str(one.dtype)}
 
     return {

@@ -16,12 +16,10 @@ from examples.models.graph import Graph
 from tests.search.networks.running.drawn import apart, computed, plan_of
 from tests.search.networks.running.drawn import program_of as program_from
 from tests.search.networks.standalone.written import MODULE, Drawn, run_alone, written
-from tilewise.search.errors import NetworkError
 from tilewise.search.networks.plan import Plan
 from tilewise.search.networks.running.memory import Arena
 from tilewise.search.networks.running.network import Network
 from tilewise.search.networks.standalone import files, runner
-from tilewise.search.networks.standalone.files import program_of
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
@@ -88,14 +86,10 @@ def test_a_processor_that_lacks_extensions_is_told() -> None:
     assert runner._lacking([]) == "what the code needs"
 
 
-def test_a_part_that_is_told_to_nobody_is_refused(graph: Graph) -> None:
+def test_an_address_outside_the_arenas_has_no_place(graph: Graph) -> None:
     program = program_from(graph, "linalg")
     network = Network(plan_of(program, 5), program)
-    (label, step), *_ = network.steps
-    network._chains.steps[0] = label, None
-    with pytest.raises(NetworkError, match="runs in this process alone"):
-        program_of(network, MODULE)
-    address = int(network.inputs[0].ctypes.data)
-    network._chains.steps[0] = label, replace(step, rows=((address,),))
-    with pytest.raises(NetworkError, match="runs in this process alone"):
-        program_of(network, MODULE)
+    own = int(network.inputs[0].ctypes.data)
+    assert network.memory.address(network.memory.place(own)) == own
+    with pytest.raises(ValueError, match="is in no arena of the network"):
+        network.memory.place(np.zeros(1).ctypes.data)
