@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.tilewise.conftest import PROBLEM, Cli
-from tilewise.cli.help import GROUPS
-from tilewise.cli.parser import all_commands, make_parser
+from tilewise.cli.parser import GROUPS, all_commands, make_parser
 
 NAMES = [command.name for command in all_commands()]
 

@@ -11,7 +11,7 @@ import pytest
 from tests.kernels.mlir.frontend.dialects import DIALECTS
 from tests.service.api.test_http_modules import FOUND, MODULE
 from tests.tilewise.conftest import Cli
-from tilewise.cli.commands import imports
+from tilewise.cli.commands import modules
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
@@ -94,4 +94,4 @@ def test_a_limit_that_is_none(cli: Cli, module: str) -> None:
 def test_many_places_are_cut_short() -> None:
     where = [f"@f#{i} linalg.matmul" for i in range(9)]
     found = {"problems": [{"problem": "p", "count": 9, "where": where}], "skipped": []}
-    assert imports.render(found).splitlines()[1] == "9      p        @f#0, @f#1, @f#2, ..."
+    assert modules.problems_text(found).splitlines()[1] == "9      p        @f#0, @f#1, @f#2, ..."

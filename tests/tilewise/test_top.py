@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from tests.tilewise.conftest import PROBLEM, Cli
-from tilewise.cli.snapshot import Snapshot, rendered, take
+from tilewise.cli.commands.top import Snapshot, rendered, take
 from tilewise.client import Client
 from tilewise.kernels.system.children import child_environment
 

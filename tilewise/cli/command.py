@@ -1,14 +1,164 @@
-"""What the parser knows of a command."""
+"""What the parser knows of a command: its arguments as data, those that several commands share."""
 
 import argparse
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from tilewise.backends.base import Backend
+from tilewise.backends.choose import open_backend
+from tilewise.kernels.problem import ACCURACIES
+from tilewise.kernels.quoting import one_line
 from tilewise.requirements import BASE
+from tilewise.search.records import CACHE_MODES
+from tilewise.service.default_database import default_file
+from tilewise.service.errors import DatabaseError
+
+LARGEST_PORT = 65535
 
 
-def no_options(_parser: argparse.ArgumentParser) -> None:
-    """A command that takes nothing but `--json`."""
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a command.
+
+    Attributes:
+        names: of an option, such as `-o` and `--output`; of a positional argument its only one.
+        text: its help, or what makes it once the environment is known.
+        settings: further ones of `argparse`.
+        group: under which the help lists it; empty for the command's own.
+    """
+
+    names: tuple[str, ...]
+    text: str | Callable[[], str]
+    settings: Mapping[str, Any]
+    group: str = ""
+
+
+Arguments = tuple[Argument, ...]
+
+
+def arg(names: str, text: str | Callable[[], str], **settings: Any) -> Argument:
+    """Declare an argument; several names of an option are parted by spaces."""
+    return Argument(tuple(names.split()), text, settings)
+
+
+def flag(names: str, text: str, **settings: Any) -> Argument:
+    """Declare an option without a value."""
+    return arg(names, text, action="store_true", **settings)
+
+
+def in_group(title: str, *arguments: Argument) -> Arguments:
+    """Return arguments that the help lists under a title."""
+    return tuple(replace(one, group=title) for one in arguments)
+
+
+def of_request(kind: type) -> Arguments:
+    """Return an option for each field of a request, flags last."""
+    hints = get_type_hints(kind)
+    made = []
+    for field in sorted(fields(kind), key=lambda field: hints[field.name] is bool):
+        name, hint = f"--{field.name.replace('_', '-')}", hints[field.name]
+        text, default = field.metadata["help"], field.default
+        if hint is bool:
+            made.append(flag(name, text))
+            continue
+        if default is not None:
+            text = f"{text}; default: {default}"
+        if get_origin(hint) is Literal:
+            made.append(arg(name, text, choices=get_args(hint), default=default))
+        else:
+            (kept,) = (one for one in get_args(hint) or (hint,) if one is not NoneType)
+            metavar = field.metadata["metavar"]
+            made.append(arg(name, text, type=kept, default=default, metavar=metavar))
+    return tuple(made)
+
+
+def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[Argument]) -> None:
+    """Add arguments to the parser of a command."""
+    groups: dict[str, argparse._ActionsContainer] = {"": parser}
+    for one in arguments:
+        if one.group not in groups:
+            groups[one.group] = parser.add_argument_group(one.group)
+        text = one.text() if callable(one.text) else one.text
+        groups[one.group].add_argument(*one.names, help=text, **one.settings)
+
+
+def _db_text() -> str:
+    """Return what the help says of `--db`, with the file of the default database."""
+    try:
+        file, home = default_file(), Path.home()
+    except (DatabaseError, RuntimeError):
+        shown = "tilewise/tilewise.db in XDG_DATA_HOME"
+    else:
+        near = Path("~") / file.relative_to(home) if file.is_relative_to(home) else file
+        shown = one_line(near).replace("%", "%%")
+    return f"database; default: TILEWISE_DB, or {shown}"
+
+
+PROBLEM = arg("problem", "as matmul:m=64,n=64,k=64,dtype=f32", metavar="PROBLEM")
+PROBLEM_LIST = "a problem a line, # comments; or a suite's JSON"
+PROBLEMS = arg("problems", PROBLEM_LIST, metavar="PROBLEMS.txt")
+TARGET = arg("--target", "processor, threads; default: host", default="host", metavar="T")
+DB = arg("--db", _db_text, metavar="URL")
+SERVER = arg("--server", "a service; default: TILEWISE_SERVER", metavar="URL")
+OUTPUT = arg("-o --output", "file to write; default: stdout", metavar="FILE")
+STORED = (PROBLEM, TARGET, DB, SERVER)
+"""A problem on a target, and where its results are stored."""
+WITH_PAYLOAD = flag("--with-payload", "the computation in the same module")
+
+
+def seed(text: str) -> Argument:
+    """Return the option for a seed, which is 0 by default."""
+    return arg("--seed", text, type=int, default=0, metavar="I")
+
+
+def trials(text: str) -> Argument:
+    """Return the option for the budget of searches."""
+    return arg("--trials", f"{text}; default: 64", type=int, default=64, metavar="N")
+
+
+def time_limit(text: str = "time limit; default: 60", default: float | None = 60.0) -> Argument:
+    """Return the option for a limit in seconds."""
+    return arg("--seconds", text, type=float, default=default, metavar="S")
+
+
+def accuracy(default: str | None = "standard") -> Argument:
+    """Return the option for how the problems of a model may be rounded.
+
+    `default` is None where no model may be given.
+    """
+    text = "of a model's problems; strict: direct methods alone; default: standard"
+    return arg("--accuracy", text, choices=ACCURACIES, default=default)
+
+
+def tuning_of_lacking(seeds: str, accurate: str | None = "standard") -> Arguments:
+    """Return the options for how problems of a model without a stored schedule are tuned.
+
+    Args:
+        seeds: what a seed is of.
+        accurate: the default of the accuracy.
+    """
+    cold = "cold: schedules for weights that come from memory in each run; default: hot"
+    return (
+        TARGET,
+        trials("for problems without a stored schedule"),
+        seed(f"of {seeds}"),
+        arg("--cache", cold, choices=CACHE_MODES, default="hot"),
+        accuracy(accurate),
+    )
+
+
+def cache_filter(default: str) -> Argument:
+    """Return the option for trials of one cache mode."""
+    text = f"only trials that were timed so; default: {default}"
+    return arg("--cache", text, choices=CACHE_MODES)
+
+
+def backend_of(options: argparse.Namespace, began: float | None = None) -> Backend:
+    """Return the backend that `--server` and `--db` name."""
+    return open_backend(options.server, options.db, began)
 
 
 @dataclass(frozen=True)
@@ -18,24 +168,32 @@ class Command:
     Attributes:
         name: the word.
         run: does it; the first line of its docstring is the help.
-        add_options: says what may follow.
+        arguments: what may follow, beside `--json`.
         extra: what has to be installed for it on this machine.
         at_service: what has to be installed where `--server` names a service that does it; None
             where no service does.
         examples: what may follow `tilewise`.
+        notes: what the help says below the options, before the examples.
     """
 
     name: str
     run: Callable[[argparse.Namespace], None]
-    add_options: Callable[[argparse.ArgumentParser], None] = no_options
+    arguments: Arguments = ()
     extra: str = "service"
     at_service: str | None = None
     examples: tuple[str, ...] = ()
+    notes: str = ""
 
     @property
     def help(self) -> str:
         """One line for `tilewise --help`."""
         return (self.run.__doc__ or "").strip().splitlines()[0]
+
+    @property
+    def epilog(self) -> str:
+        """What the help says below the options."""
+        examples = "\n".join(["examples:", *(f"  tilewise {one}" for one in self.examples)])
+        return f"{self.notes}\n{examples}" if self.notes else examples
 
     @property
     def is_light_at_service(self) -> bool:

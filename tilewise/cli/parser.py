@@ -2,37 +2,47 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
-from tilewise.cli.command import Command
+from tilewise.cli.command import Command, add_arguments
 from tilewise.cli.commands import (
     bench,
+    completion,
     doctor,
     fetch,
-    imports,
+    kernels,
+    modules,
     plot,
     script,
     serve,
-    token,
+    store,
     top,
-    trials,
     tune,
-    verify,
 )
-from tilewise.cli.commands.cluster import processes
-from tilewise.cli.commands.kernels import kernel, library
 from tilewise.cli.commands.models import model, native
-from tilewise.cli.commands.shells import completion
-from tilewise.cli.commands.stores import store
-from tilewise.cli.help import GROUPS, examples, overview
 from tilewise.kernels.quoting import one_line, quoted, suggestion
 from tilewise.version import VERSION
 
 MODULES = (
-    *(tune, script, kernel, library, imports, model, native, verify, fetch, trials, plot, bench),
-    *(serve, processes, store, top, token, doctor, completion),
+    *(tune, script, kernels, modules, model, native, fetch, plot, bench, serve, store, top),
+    *(doctor, completion),
 )
+GROUPS = {
+    "search": ("tune", "show", "trials", "bench", "plot", "export-study"),
+    "scripts and kernels": ("script", "kernel", "library", "asm", "fetch"),
+    "MLIR modules and models": ("import", "model", "plan", "verify"),
+    "service": ("serve", "top", "token", "db", "store"),
+    "cluster": ("scheduler", "driver", "worker"),
+    "this installation": ("doctor", "completion"),
+}
+"""The commands by what they are for, in the order of `tilewise --help`."""
+
+INTRODUCTION = """\
+Find the schedule that runs a matmul or a convolution fastest, and serve it as a proven script.
+
+A first search: tilewise tune matmul:m=1024,n=512,k=2048,dtype=f32
+"""
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -69,6 +79,17 @@ class OneLineParser(argparse.ArgumentParser):
         super()._check_value(action, value)
 
 
+def overview(commands: Iterable[Command]) -> str:
+    """Return the commands in their groups, a line each."""
+    helps = {command.name: command.help for command in commands}
+    width = max(map(len, helps))
+    parts = [
+        "\n".join([f"{group}:", *(f"  {name:<{width}}  {helps[name]}" for name in names)])
+        for group, names in GROUPS.items()
+    ]
+    return "\n\n".join([INTRODUCTION.rstrip(), *parts])
+
+
 def version() -> str:
     """Return what `--version` prints, such as `tilewise 0.2.0`."""
     return f"tilewise {VERSION}"
@@ -95,10 +116,10 @@ def make_parser() -> argparse.ArgumentParser:
     )
     for command in commands:
         made = kinds.add_parser(
-            command.name, description=command.help, epilog=examples(command),
+            command.name, description=command.help, epilog=command.epilog,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )  # fmt: skip
         made.add_argument("--json", action="store_true", help="machine-readable result on stdout")
         made.set_defaults(run=command.run, command=command, commands=commands, parser=parser)
-        command.add_options(made)
+        add_arguments(made, command.arguments)
     return parser

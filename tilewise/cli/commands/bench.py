@@ -11,9 +11,9 @@ from pathlib import Path
 from tilewise.backends.base import Backend, Json
 from tilewise.backends.choose import open_backend
 from tilewise.bench import Compared, Entry, Report, Suite, SuiteError, read_suite, table
-from tilewise.cli.command import Command
+from tilewise.cli.command import DB, SERVER, TARGET, Command, arg, seed
+from tilewise.cli.command import trials as trials_option
 from tilewise.cli.files import require_file, require_folder, write_text
-from tilewise.cli.options import add_db, add_server
 from tilewise.cli.progress import progress
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import KernelsError
@@ -168,42 +168,29 @@ def _note(text: str) -> None:
         sys.stderr.write(f"{text}\n")
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """What can be typed after `tilewise bench`."""
-    parser.add_argument("suite", metavar="SUITE.json", help="as benchmarks/data/suites/square.json")
-    parser.add_argument(
-        "--peers", metavar="NAMES",
-        help="of openblas,onednn,iree, and iree+tilewise, which is IREE with our kernel inside; "
-        "default: the first three, as far as they are installed",
-    )  # fmt: skip
-    parser.add_argument(
-        "--target", default="host", metavar="T", help="processor, threads; default: host"
-    )
-    parser.add_argument(
-        "--trials", type=int, default=64, metavar="N",
-        help="for problems without a stored schedule; default: 64",
-    )  # fmt: skip
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="I", help="of sampler and inputs; default: 0"
-    )
-    parser.add_argument(
-        "--cache", choices=CACHE_MODES, default="hot",
-        help="cold: caches are emptied before every sample; default: hot",
-    )  # fmt: skip
-    parser.add_argument("-o", "--output", metavar="FILE", help="also write the JSON there")
-    parser.add_argument("--out", dest="output", help=argparse.SUPPRESS)  # its former name
-    parser.add_argument(
-        "--plot", metavar="FILE", help="also draw a roofline there: .svg, .png, .html"
-    )
-    add_db(parser)
-    add_server(parser)
-
+PEERS_TEXT = (
+    "of openblas,onednn,iree, and iree+tilewise, which is IREE with our kernel inside; "
+    "default: the first three, as far as they are installed"
+)
+COLD = "cold: caches are emptied before every sample; default: hot"
 
 COMMANDS = (
     Command(
         "bench",
         bench,
-        add_options,
+        (
+            arg("suite", "as benchmarks/data/suites/square.json", metavar="SUITE.json"),
+            arg("--peers", PEERS_TEXT, metavar="NAMES"),
+            TARGET,
+            trials_option("for problems without a stored schedule"),
+            seed("of sampler and inputs; default: 0"),
+            arg("--cache", COLD, choices=CACHE_MODES, default="hot"),
+            arg("-o --output", "also write the JSON there", metavar="FILE"),
+            arg("--out", argparse.SUPPRESS, dest="output"),  # its former name
+            arg("--plot", "also draw a roofline there: .svg, .png, .html", metavar="FILE"),
+            DB,
+            SERVER,
+        ),
         at_service="kernels",
         examples=(
             "bench benchmarks/data/suites/square.json",

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewise.backends.choose import named_server
-from tilewise.cli.command import Command
-from tilewise.cli.options import add_server
+from tilewise.cli.command import SERVER, Command
 from tilewise.cli.output import print_mapping
 from tilewise.kernels.problem import DTYPES
 from tilewise.kernels.quoting import without_password
@@ -122,7 +121,7 @@ COMMANDS = (
     Command(
         "doctor",
         doctor,
-        add_server,
+        (SERVER,),
         extra=BASE,
         at_service=BASE,
         examples=(

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tilewise.backends.base import Backend
-from tilewise.cli.command import Command
+from tilewise.cli.command import DB, PROBLEMS, SERVER, TARGET, Command, arg, backend_of, flag
+from tilewise.cli.command import trials as trials_option
 from tilewise.cli.files import read_regular_text, read_text, require_file
-from tilewise.cli.options import add_db, add_server, backend_of
 from tilewise.cli.tuning import tune_missing
 from tilewise.errors import BadInputError, MissingError
 from tilewise.fetch import frozen, gains
@@ -154,46 +154,30 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
         )
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """What can be typed after `tilewise fetch`."""
-    parser.add_argument(
-        "problems", metavar="PROBLEMS.txt", help="a problem a line, # comments; or a suite's JSON"
-    )
-    parser.add_argument(
-        "-o", "--output", metavar="DIR", required=True, help="the folder, which fetch looks after"
-    )
-    parser.add_argument(
-        "--lock", metavar="FILE", help=f"lock file; default: {LOCK_NAME} beside DIR"
-    )
-    parser.add_argument(
-        "--target", default="host", metavar="T", help="processor, threads; default: host"
-    )
-    parser.add_argument(
-        "--flavor", choices=FLAVORS, action="append", help="of scripts, once or more; default: cpu"
-    )
-    parser.add_argument("--kernels", action="store_true", help="Numba kernels as well")
-    parser.add_argument(
-        "--frozen", action="store_true", help="change nothing; fail unless folder and lock match"
-    )
-    parser.add_argument(
-        "--check", action="store_true", help="say what newer schedules would gain; change nothing"
-    )
-    parser.add_argument(
-        "--overwrite", action="store_true", help="replace files that were edited since"
-    )
-    parser.add_argument("--tune-missing", action="store_true", help="search for what is missing")
-    parser.add_argument(
-        "--trials", type=int, default=64, metavar="N", help="of those searches; default: 64"
-    )
-    add_db(parser)
-    add_server(parser)
-
-
 COMMANDS = (
     Command(
         "fetch",
         fetch,
-        add_options,
+        (
+            PROBLEMS,
+            arg("-o --output", "the folder, which fetch looks after", metavar="DIR", required=True),
+            arg("--lock", f"lock file; default: {LOCK_NAME} beside DIR", metavar="FILE"),
+            TARGET,
+            arg(
+                "--flavor",
+                "of scripts, once or more; default: cpu",
+                choices=FLAVORS,
+                action="append",
+            ),
+            flag("--kernels", "Numba kernels as well"),
+            flag("--frozen", "change nothing; fail unless folder and lock match"),
+            flag("--check", "say what newer schedules would gain; change nothing"),
+            flag("--overwrite", "replace files that were edited since"),
+            flag("--tune-missing", "search for what is missing"),
+            trials_option("of those searches"),
+            DB,
+            SERVER,
+        ),
         at_service=BASE,
         examples=(
             "fetch problems.txt -o scripts --server http://localhost:8000",

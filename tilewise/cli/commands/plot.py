@@ -4,9 +4,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from tilewise.backends.base import Backend, Json
-from tilewise.cli.command import Command
+from tilewise.cli.command import STORED, Command, arg, backend_of, cache_filter
 from tilewise.cli.files import require_folder, write_bytes
-from tilewise.cli.options import add_cache_filter, add_stored, backend_of
 from tilewise.cli.output import print_mapping
 from tilewise.errors import BadInputError, MissingError
 
@@ -107,26 +106,22 @@ def _job_number(text: str) -> int | None:
     return number
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """What can be typed after `tilewise plot`."""
-    add_stored(parser)
-    parser.add_argument(
-        "-o", "--output", required=True, metavar="FILE", help="ends in .svg, .png or .html"
-    )
-    parser.add_argument(
-        "--kind", choices=KINDS, default=KINDS[0], help=f"what to draw (default: {KINDS[0]})"
-    )
-    parser.add_argument(
-        "--theme", choices=THEMES, default=THEMES[0], help=f"of the colours (default: {THEMES[0]})"
-    )
-    add_cache_filter(parser, "hot")
-
-
 COMMANDS = (
     Command(
         "plot",
         plot,
-        add_options,
+        (
+            *STORED,
+            arg("-o --output", "ends in .svg, .png or .html", required=True, metavar="FILE"),
+            arg("--kind", f"what to draw (default: {KINDS[0]})", choices=KINDS, default=KINDS[0]),
+            arg(
+                "--theme",
+                f"of the colours (default: {THEMES[0]})",
+                choices=THEMES,
+                default=THEMES[0],
+            ),
+            cache_filter("hot"),
+        ),
         at_service="service",
         examples=(
             "plot matmul:m=1024,n=512,k=2048,dtype=f32 -o search.svg",

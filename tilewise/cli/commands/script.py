@@ -5,14 +5,25 @@ import json
 from typing import TYPE_CHECKING, Literal
 
 from tilewise.backends.choose import named_server
-from tilewise.cli.command import Command
+from tilewise.cli.command import (
+    DB,
+    OUTPUT,
+    SERVER,
+    TARGET,
+    WITH_PAYLOAD,
+    Command,
+    accuracy,
+    arg,
+    backend_of,
+    flag,
+    in_group,
+)
 from tilewise.cli.commands.models.native import note_alias
 from tilewise.cli.commands.scripts.iree_library import is_made_here, make_iree
 from tilewise.cli.commands.scripts.op_of_module import is_of_op, make_of_op
-from tilewise.cli.commands.scripts.packs import add_block_options, is_of_packs, make_packs
+from tilewise.cli.commands.scripts.packs import BLOCKS, is_of_packs, make_packs
 from tilewise.cli.commands.scripts.tuning_spec import FLAVOR, make_spec
 from tilewise.cli.files import require_folder, write_text
-from tilewise.cli.options import add_accuracy, add_db, add_output, add_server, backend_of
 from tilewise.cli.output import named
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import ProofError, UnsupportedError
@@ -157,62 +168,37 @@ def _proven(problem: Problem, memories: dict[str, int], result: Literal["l2", "l
     return script_for(problem, declared, result)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """What can be typed after `tilewise script`; memories are declared for flavor `air` alone."""
-    add_problems(parser)
-    parser.add_argument(
-        "--flavor", choices=FLAVORS, default="cpu", help="what applies it; default: cpu"
-    )
-    parser.add_argument(
-        "--with-payload", action="store_true", help="the computation in the same module"
-    )
-    add_output(parser)
-    parser.add_argument(
-        "--plan", metavar="FILE",
-        help="of flavor iree: the kernels and layouts of this plan.json of MODEL.mlir",
-    )  # fmt: skip
-    add_packs(parser)
-    group = parser.add_argument_group("flavor air")
-    group.add_argument("--l1-bytes", type=int, metavar="N", help="of a core; default: 65536")
-    group.add_argument("--l2-bytes", type=int, metavar="N", help="of a block; default: 524288")
-    group.add_argument("--result", choices=("l3", "l2"), help="where C is unpacked to; default: l3")
-
-
-def add_packs(parser: argparse.ArgumentParser) -> None:
-    """What is asked of a script that packs a whole module."""
-    group = parser.add_argument_group("a whole module")
-    group.add_argument(
-        "--packs", action="store_true",
-        help="pack every op of MODEL.mlir and cancel adjacent pack/unpack pairs",
-    )  # fmt: skip
-    add_block_options(group)
-
-
-def add_problems(parser: argparse.ArgumentParser) -> None:
-    """One problem or several, on a target, and where results are stored."""
-    parser.add_argument(
-        "problems", metavar="PROBLEM", nargs="+",
-        help="as matmul:m=64,n=64,k=64,dtype=f32; of flavors iree and iree-spec several, suites, "
-        "lists; of iree also MODEL.mlir, of cpu one op of it",
-    )  # fmt: skip
-    parser.add_argument(
-        "--place",
-        metavar="P",
-        help="the op of MODEL.mlir, as tilewise import prints it; or its number",
-    )
-    parser.add_argument(
-        "--target", default="host", metavar="T", help="processor, threads; default: host"
-    )
-    add_accuracy(parser, default=None)
-    add_db(parser)
-    add_server(parser)
-
+WHAT = (
+    "as matmul:m=64,n=64,k=64,dtype=f32; of flavors iree and iree-spec several, suites, "
+    "lists; of iree also MODEL.mlir, of cpu one op of it"
+)
+PLACE = "the op of MODEL.mlir, as tilewise import prints it; or its number"
+PLAN = "of flavor iree: the kernels and layouts of this plan.json of MODEL.mlir"
+PACKS = "pack every op of MODEL.mlir and cancel adjacent pack/unpack pairs"
 
 COMMANDS = (
     Command(
         "script",
         script,
-        add_options,
+        (
+            arg("problems", WHAT, metavar="PROBLEM", nargs="+"),
+            arg("--place", PLACE, metavar="P"),
+            TARGET,
+            accuracy(None),
+            DB,
+            SERVER,
+            arg("--flavor", "what applies it; default: cpu", choices=FLAVORS, default="cpu"),
+            WITH_PAYLOAD,
+            OUTPUT,
+            arg("--plan", PLAN, metavar="FILE"),
+            *in_group("a whole module", flag("--packs", PACKS), *BLOCKS),
+            *in_group(
+                "flavor air",
+                arg("--l1-bytes", "of a core; default: 65536", type=int, metavar="N"),
+                arg("--l2-bytes", "of a block; default: 524288", type=int, metavar="N"),
+                arg("--result", "where C is unpacked to; default: l3", choices=("l3", "l2")),
+            ),
+        ),
         at_service=BASE,
         examples=(
             "script matmul:m=1024,n=512,k=2048,dtype=f32 -o matmul.mlir",

@@ -1,13 +1,14 @@
-"""`tilewise serve` and `tilewise db`: the service, and the database of this machine."""
+"""`tilewise serve`, `db`, `scheduler`, `driver` and `worker`: a service and a cluster."""
 
 import argparse
 
-from tilewise.cli.command import Command
-from tilewise.cli.options import add_db
+from tilewise.cli.command import DB, LARGEST_PORT, Argument, Command, arg, flag, in_group
 from tilewise.cli.output import print_mapping
 from tilewise.errors import BadInputError
+from tilewise.requirements import require
 
-LARGEST_PORT, MOST_WORKERS = 65535, 64
+EXTRA = "cluster"
+MOST_WORKERS = 64
 MOST_DAYS, LEAST_SAMPLES, MOST_SAMPLES = 36500, 3, 1000
 
 
@@ -49,41 +50,55 @@ def _check_pruning(options: argparse.Namespace) -> None:
         )
 
 
-def add_serve_options(parser: argparse.ArgumentParser) -> None:
-    """What can be typed after `tilewise serve`."""
-    parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on; default: 127.0.0.1"
-    )
-    parser.add_argument("--port", type=int, default=8000, help="to listen on; default: 8000")
-    parser.add_argument(
-        "--workers", type=int, default=1, metavar="N", help="that search; default: 1"
-    )
-    add_db(parser)
+def scheduler(options: argparse.Namespace) -> None:
+    """Serve the Dask scheduler that a driver and workers meet at."""
+    if not 0 <= options.port <= LARGEST_PORT:
+        raise BadInputError(f"port={options.port} is out of range; give 0 to {LARGEST_PORT}")
+    require("distributed", "scheduler", EXTRA)
+    from tilewise.backends import cluster
+
+    cluster.schedule(options.host, options.port, uses_tls=options.tls)
 
 
-def add_database_options(parser: argparse.ArgumentParser) -> None:
-    """What can be typed after `tilewise db`."""
-    parser.add_argument("action", choices=("upgrade", "check", "prune"), help="what to do")
-    add_db(parser)
-    group = parser.add_argument_group("prune")
-    group.add_argument(
-        "--older-than", type=float, default=90.0, metavar="DAYS",
-        help="thin the samples of trials that are older; default: 90",
-    )  # fmt: skip
-    group.add_argument(
-        "--keep-samples", type=int, default=9, metavar="N", help="of each trial; default: 9"
-    )
-    group.add_argument("--dry-run", action="store_true", help="only say what would be done")
-    group.add_argument(
-        "--vacuum", action="store_true", help="give the space back to the disk; takes a while"
-    )
+def driver(options: argparse.Namespace) -> None:
+    """Give the jobs that wait in the database to the workers of a cluster."""
+    require("distributed", "driver", EXTRA)
+    from tilewise.backends import cluster
+
+    cluster.drive(options.scheduler, options.service, options.db)
+
+
+def worker(options: argparse.Namespace) -> None:
+    """Time on this machine what a cluster's scheduler gives it."""
+    require("distributed", "worker", EXTRA)
+    from tilewise.backends import cluster
+
+    cluster.work(options.scheduler, options.host, measures_peaks=not options.no_peaks)
+
+
+HOST = arg("--host", "address to listen on; default: 127.0.0.1", default="127.0.0.1")
+SCHEDULER = arg(
+    "--scheduler", "tcp://HOST:PORT or tls://HOST:PORT; default: TILEWISE_SCHEDULER", metavar="URL"
+)
+SERVICE = "by which workers reach it; default: TILEWISE_SERVICE_URL"
+REACHED = "address under which the others reach this worker; default: it is found out"
+OLDER = "thin the samples of trials that are older; default: 90"
+
+
+def _port(default: int) -> Argument:
+    return arg("--port", f"to listen on; default: {default}", type=int, default=default)
 
 
 COMMANDS = (
     Command(
         "serve",
         serve,
-        add_serve_options,
+        (
+            HOST,
+            _port(8000),
+            arg("--workers", "that search; default: 1", type=int, default=1, metavar="N"),
+            DB,
+        ),
         examples=(
             "serve",
             "serve --host 0.0.0.0 --port 8000 --workers 2",
@@ -92,10 +107,47 @@ COMMANDS = (
     Command(
         "db",
         database,
-        add_database_options,
+        (
+            arg("action", "what to do", choices=("upgrade", "check", "prune")),
+            DB,
+            *in_group(
+                "prune",
+                arg("--older-than", OLDER, type=float, default=90.0, metavar="DAYS"),
+                arg(
+                    "--keep-samples", "of each trial; default: 9", type=int, default=9, metavar="N"
+                ),
+                flag("--dry-run", "only say what would be done"),
+                flag("--vacuum", "give the space back to the disk; takes a while"),
+            ),
+        ),
         examples=(
             "db check",
             "db prune --older-than 30 --dry-run",
         ),
+    ),
+    Command(
+        "scheduler",
+        scheduler,
+        (HOST, _port(8786), flag("--tls", "speak TLS alone, as Dask's configuration says")),
+        extra=EXTRA,
+        examples=("scheduler --host 0.0.0.0",),
+    ),
+    Command(
+        "driver",
+        driver,
+        (SCHEDULER, arg("--service", SERVICE, metavar="URL"), DB),
+        extra=EXTRA,
+        examples=("driver --scheduler tcp://10.0.0.1:8786 --service http://10.0.0.1:8000",),
+    ),
+    Command(
+        "worker",
+        worker,
+        (
+            SCHEDULER,
+            arg("--host", REACHED),
+            flag("--no-peaks", "do not measure what this machine reaches"),
+        ),
+        extra=EXTRA,
+        examples=("worker --scheduler tcp://10.0.0.1:8786",),
     ),
 )

@@ -1,15 +1,31 @@
-"""`tilewise tune` and `tilewise show`: a search, and what is stored of earlier ones."""
+"""`tilewise tune`, `show`, `trials` and `export-study`: a search, and what is stored of it."""
 
 import argparse
 import sys
 from functools import partial
 
-from tilewise.cli.command import Command
-from tilewise.cli.options import add_request, add_stored, backend_of
-from tilewise.cli.output import print_result
+from tilewise.backends.base import Json
+from tilewise.cli.command import (
+    STORED,
+    Command,
+    arg,
+    backend_of,
+    cache_filter,
+    flag,
+    of_request,
+)
+from tilewise.cli.output import print_mapping, print_result
 from tilewise.cli.progress import progress
+from tilewise.errors import MissingError
+from tilewise.formats.trials import FORMATS, trials_text
 from tilewise.requirements import BASE
 from tilewise.search.records import CACHE_MODES, TuneRequest
+
+FORMAT = "how they are written; default: table"
+AGAIN = (
+    "time the finalists of the stored result again and keep the better result; --trials "
+    "then counts only where nothing is stored"
+)
 
 
 def tune(options: argparse.Namespace) -> None:
@@ -33,29 +49,38 @@ def show(options: argparse.Namespace) -> None:
     print_result(result, as_json=options.json, with_machine=True)
 
 
-def add_tune_options(parser: argparse.ArgumentParser) -> None:
-    """What can be typed after `tilewise tune`."""
-    add_stored(parser)
-    add_request(parser, TuneRequest)
-    parser.add_argument(
-        "--again",
-        action="store_true",
-        help="time the finalists of the stored result again and keep the better result; --trials "
-        "then counts only where nothing is stored",
-    )
+def trials(options: argparse.Namespace) -> None:
+    """Print every trial of a problem."""
+    rows = _stored(options, default="hot" if options.format == "t4" else None)
+    as_json = options.json and options.format != "t4"  # which is JSON already
+    sys.stdout.write(trials_text(rows, "json" if as_json else options.format))
 
 
-def add_show_options(parser: argparse.ArgumentParser) -> None:
-    """What can be typed after `tilewise show`."""
-    add_stored(parser)
-    parser.add_argument("--cache", choices=CACHE_MODES, help="of which state; default: hot if both")
+def export_study(options: argparse.Namespace) -> None:
+    """Write every trial into an Optuna storage, for optuna-dashboard and Optuna's plots."""
+    from tilewise.formats import optuna_study
+
+    rows = _stored(options, default="hot")
+    told = optuna_study.export(rows, options.storage, options.name)
+    print_mapping(told, as_json=options.json)
+
+
+def _stored(options: argparse.Namespace, default: str | None) -> list[Json]:
+    """The trials of one cache mode, or all; times of both are no one objective."""
+    with backend_of(options) as backend:
+        rows = backend.trials(options.problem, options.target)
+    mode = options.cache or default
+    found = [row for row in rows if mode in (None, row["cache"])]
+    if not found:
+        raise MissingError(f"no {mode} trials of {options.problem} are stored; see --cache")
+    return found
 
 
 COMMANDS = (
     Command(
         "tune",
         tune,
-        add_tune_options,
+        (*STORED, *of_request(TuneRequest), flag("--again", AGAIN)),
         at_service=BASE,
         examples=(
             "tune matmul:m=1024,n=512,k=2048,dtype=f32",
@@ -67,11 +92,39 @@ COMMANDS = (
     Command(
         "show",
         show,
-        add_show_options,
+        (*STORED, arg("--cache", "of which state; default: hot if both", choices=CACHE_MODES)),
         at_service=BASE,
         examples=(
             "show matmul:m=1024,n=512,k=2048,dtype=f32",
             "show matmul:m=1024,n=512,k=2048,dtype=f32 --json",
+        ),
+    ),
+    Command(
+        "trials",
+        trials,
+        (
+            *STORED,
+            arg("--format", FORMAT, choices=FORMATS, default="table"),
+            cache_filter("all; of t4: hot"),
+        ),
+        at_service=BASE,
+        examples=(
+            "trials matmul:m=1024,n=512,k=2048,dtype=f32",
+            "trials matmul:m=1024,n=512,k=2048,dtype=f32 --format csv",
+        ),
+    ),
+    Command(
+        "export-study",
+        export_study,
+        (
+            *STORED,
+            arg("--storage", "of Optuna's, as sqlite:///study.db", required=True, metavar="URL"),
+            arg("--name", "of the study; default: the problem and the target"),
+            cache_filter("hot"),
+        ),
+        at_service="search",
+        examples=(
+            "export-study matmul:m=1024,n=512,k=2048,dtype=f32 --storage sqlite:///study.db",
         ),
     ),
 )

@@ -8,8 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewise.backends.choose import named_server
-from tilewise.cli.command import Command
-from tilewise.cli.commands.models.native import add_planning, make_native
+from tilewise.cli.command import (
+    DB,
+    SERVER,
+    WITH_PAYLOAD,
+    Command,
+    arg,
+    backend_of,
+    flag,
+    in_group,
+    tuning_of_lacking,
+)
+from tilewise.cli.commands.models.native import PLANNING, make_native
 from tilewise.cli.commands.scripts import packs
 from tilewise.cli.commands.scripts.iree_library import make_library_of_model
 from tilewise.cli.files import (
@@ -20,7 +30,6 @@ from tilewise.cli.files import (
     write_bytes,
     write_text,
 )
-from tilewise.cli.options import add_db, add_server, add_tuning_of_lacking, backend_of
 from tilewise.cli.tuning import missing, tune_missing
 from tilewise.errors import BadInputError, TilewiseError
 from tilewise.kernels.errors import KernelsError, ModuleError
@@ -181,45 +190,33 @@ def _note(text: str) -> None:
     sys.stderr.write(f"tilewise: {text}\n")
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """What can be typed after `tilewise model`."""
-    parser.epilog = f"{OUTPUTS}\n{parser.epilog}"
-    parser.add_argument("file", metavar="FILE", help="linalg, torch, StableHLO, TOSA or ONNX")
-    parser.add_argument(
-        "--as", dest="way", choices=("iree", "native", "packs"), help="what is written"
-    )
-    parser.add_argument(
-        "--run", action="store_true", dest="executes",
-        help="run the model, compare it with IREE's own code, and time both",
-    )  # fmt: skip
-    parser.add_argument(
-        "-o", "--output", metavar="PATH",
-        help="--run in IREE: the folder to fill, default FILE.tilewise; native: the folder of the "
-        "network, default none; iree and packs: the script's file, default stdout",
-    )  # fmt: skip
-    add_tuning_of_lacking(parser, seeds="sampler and inputs", accuracy=None)
-    add_db(parser)
-    add_server(parser)
-    group = parser.add_argument_group("--as iree")
-    group.add_argument("--plan", metavar="PLAN.json", help="take the kernels of this plan")
-    group.add_argument("--entry", metavar="NAME", help="--run: function to run; default: main")
-    group.add_argument(
-        "--no-ops", action="store_true",
-        help="--run: do not measure each op alone, which takes seconds",
-    )  # fmt: skip
-    add_planning(parser.add_argument_group("--as native"))
-    group = parser.add_argument_group("--as packs")
-    group.add_argument(
-        "--with-payload", action="store_true", help="the computation in the same module"
-    )
-    packs.add_block_options(group)
-
+RUN = "run the model, compare it with IREE's own code, and time both"
+OUTPUT = (
+    "--run in IREE: the folder to fill, default FILE.tilewise; native: the folder of the "
+    "network, default none; iree and packs: the script's file, default stdout"
+)
 
 COMMANDS = (
     Command(
         "model",
         model,
-        add_options,
+        (
+            arg("file", "linalg, torch, StableHLO, TOSA or ONNX", metavar="FILE"),
+            arg("--as", "what is written", dest="way", choices=("iree", "native", "packs")),
+            flag("--run", RUN, dest="executes"),
+            arg("-o --output", OUTPUT, metavar="PATH"),
+            *tuning_of_lacking("sampler and inputs", None),
+            DB,
+            SERVER,
+            *in_group(
+                "--as iree",
+                arg("--plan", "take the kernels of this plan", metavar="PLAN.json"),
+                arg("--entry", "--run: function to run; default: main", metavar="NAME"),
+                flag("--no-ops", "--run: do not measure each op alone, which takes seconds"),
+            ),
+            *in_group("--as native", *PLANNING),
+            *in_group("--as packs", WITH_PAYLOAD, *packs.BLOCKS),
+        ),
         at_service="service",
         examples=(
             "model model.mlir --trials 32",
@@ -227,5 +224,6 @@ COMMANDS = (
             "model model.mlir --as native --run -o network",
             "model model.mlir --as packs -o packed.mlir",
         ),
+        notes=OUTPUTS,
     ),
 )

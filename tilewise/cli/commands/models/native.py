@@ -10,9 +10,16 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from tilewise.backends.choose import named_server
-from tilewise.cli.command import Command
+from tilewise.cli.command import (
+    DB,
+    SERVER,
+    Command,
+    arg,
+    backend_of,
+    flag,
+    tuning_of_lacking,
+)
 from tilewise.cli.files import file_errors, make_folder, read_module_bytes, write_bytes, write_text
-from tilewise.cli.options import add_db, add_server, add_tuning_of_lacking, backend_of
 from tilewise.cli.tuning import missing, tune_missing
 from tilewise.errors import BadInputError, TilewiseError
 from tilewise.kernels.errors import ModuleError
@@ -33,7 +40,6 @@ if TYPE_CHECKING:
     from tilewise.search.networks.plan import Plan
 
 PLAN = "plan.json"
-Parser = argparse.ArgumentParser | argparse._ArgumentGroup
 
 
 def plan(options: argparse.Namespace) -> None:
@@ -238,43 +244,36 @@ def _graph(name: str, module: bytes, accuracy: Accuracy) -> "tuple[Graph, Outlin
     return found.with_accuracy(accuracy), None
 
 
-def add_planning(parser: Parser) -> None:
-    """Options that say what a plan is chosen from."""
-    parser.add_argument(
-        "--layouts", choices=("model", "all"),
-        help="which may be chosen: the model's, or all that kernels can do; default: all",
-    )  # fmt: skip
-    parser.add_argument(
-        "--times", choices=("here", "stored"),
-        help="of layers: measured again on this machine with cold weights, or as the store has "
-        "them; default: here, or with --server, by a worker of the service",
-    )  # fmt: skip
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """What can be typed after `tilewise plan`."""
-    parser.add_argument("file", metavar="FILE.mlir", help="linalg, torch, StableHLO or TOSA")
-    parser.add_argument("-o", "--output", metavar="DIR", help=f"folder for {PLAN}; default: none")
-    add_planning(parser)
-    parser.add_argument(
-        "--run", action="store_true", dest="executes",
-        help="run the planned network, compare it with IREE's code of the model, and time both",
-    )  # fmt: skip
-    parser.add_argument(
-        "--module", metavar="DIR",
-        help="write the network there as a Python package with code and packed weights, which "
-        "needs NumPy alone, and prove it",
-    )  # fmt: skip
-    add_tuning_of_lacking(parser, seeds="the sampler")
-    add_db(parser)
-    add_server(parser)
-
+LAYOUTS = "which may be chosen: the model's, or all that kernels can do; default: all"
+TIMES = (
+    "of layers: measured again on this machine with cold weights, or as the store has "
+    "them; default: here, or with --server, by a worker of the service"
+)
+RUN = "run the planned network, compare it with IREE's code of the model, and time both"
+MODULE = (
+    "write the network there as a Python package with code and packed weights, which "
+    "needs NumPy alone, and prove it"
+)
+PLANNING = (
+    arg("--layouts", LAYOUTS, choices=("model", "all")),
+    arg("--times", TIMES, choices=("here", "stored")),
+)
+"""Options that say what a plan is chosen from."""
 
 COMMANDS = (
     Command(
         "plan",
         plan,
-        add_options,
+        (
+            arg("file", "linalg, torch, StableHLO or TOSA", metavar="FILE.mlir"),
+            arg("-o --output", f"folder for {PLAN}; default: none", metavar="DIR"),
+            *PLANNING,
+            flag("--run", RUN, dest="executes"),
+            arg("--module", MODULE, metavar="DIR"),
+            *tuning_of_lacking("the sampler"),
+            DB,
+            SERVER,
+        ),
         at_service=BASE,
         examples=(
             "plan model.mlir -o results",

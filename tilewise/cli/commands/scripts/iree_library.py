@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tilewise.backends.choose import named_server
+from tilewise.cli.command import backend_of
 from tilewise.cli.files import read_module_bytes, read_text, require_file, require_folder
-from tilewise.cli.options import backend_of
 from tilewise.cli.tuning import missing, tune_missing
 from tilewise.errors import BadInputError
 from tilewise.fetch.problems import read_problems

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from tilewise.backends.base import Backend
+from tilewise.cli.command import backend_of
 from tilewise.cli.files import read_module_bytes
-from tilewise.cli.options import backend_of
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import ProofError, UnsupportedError
 from tilewise.kernels.problem import Problem

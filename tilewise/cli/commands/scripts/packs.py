@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from tilewise.backends.choose import named_server
+from tilewise.cli.command import arg, time_limit
 from tilewise.cli.commands.scripts.layers import make_folder, write_layers
 from tilewise.cli.files import read_module_bytes
 from tilewise.errors import BadInputError, MissingError, TilewiseError
@@ -28,26 +29,19 @@ SECONDS, MEMORY_BYTES = 600.0, 16 << 30
 _BLOCKS = re.compile(r"([1-9]\d{0,5})=(\d{1,5}),(\d{1,5}),(\d{1,5})")
 
 
-def add_block_options(group: Group) -> None:
-    """Options that say how long the blocks are, and what is proven."""
-    group.add_argument(
-        "--channels", type=int, metavar="N", help="the longest block; default: a vector of f32"
-    )
-    group.add_argument(
-        "--rows", type=int, metavar="N", help="the longest block of products' rows; default: none"
-    )
-    group.add_argument(
-        "--blocks", action="append", metavar="I=R,C,D",
-        help="of op I: rows, columns, depth; 0: none",
-    )  # fmt: skip
-    group.add_argument(
-        "--layers",
-        metavar="DIR",
-        help="also a proven script of each distinct layer, in this folder",
-    )
-    group.add_argument(
-        "--seconds", type=float, metavar="S", help="time limit of each proof; default: 600"
-    )
+BLOCKS = (
+    arg("--channels", "the longest block; default: a vector of f32", type=int, metavar="N"),
+    arg("--rows", "the longest block of products' rows; default: none", type=int, metavar="N"),
+    arg(
+        "--blocks",
+        "of op I: rows, columns, depth; 0: none",
+        action="append",
+        metavar="I=R,C,D",
+    ),
+    arg("--layers", "also a proven script of each distinct layer, in this folder", metavar="DIR"),
+    time_limit("time limit of each proof; default: 600", None),
+)
+"""Options that say how long the blocks are, and what is proven."""
 
 
 def is_of_packs(options: argparse.Namespace) -> bool:

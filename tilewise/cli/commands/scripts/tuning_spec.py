@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewise.backends.base import Backend
+from tilewise.cli.command import backend_of
 from tilewise.cli.commands.scripts.iree_library import wished
-from tilewise.cli.options import backend_of
 from tilewise.errors import BadInputError, MissingError
 from tilewise.kernels.errors import CompilerAbsentError
 from tilewise.kernels.problem import Problem

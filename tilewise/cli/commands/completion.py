@@ -1,8 +1,16 @@
-"""The scripts of bash, zsh and fish; names of files are left to the shell."""
+"""`tilewise completion`: what can be typed, read from the parser, as scripts of shells.
 
+Names of files are left to the shell.
+"""
+
+import argparse
+import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
-from tilewise.cli.commands.shells.words import Option, Word
+from tilewise.cli.command import OUTPUT, Command, arg
+from tilewise.cli.files import require_folder, write_text
+from tilewise.requirements import BASE
 
 BASH = """\
 # bash completion for tilewise
@@ -27,6 +35,62 @@ ZSH = """\
 autoload -U +X compinit && compinit
 autoload -U +X bashcompinit && bashcompinit
 """
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a command.
+
+    Attributes:
+        names: of it, such as `-o` and `--output`.
+        choices: what may follow, where that is one of a few.
+        takes_value: whether anything follows.
+        help: one line.
+    """
+
+    names: tuple[str, ...]
+    choices: tuple[str, ...]
+    takes_value: bool
+    help: str
+
+
+@dataclass(frozen=True)
+class Word:
+    """A command.
+
+    Attributes:
+        choices: of its first argument, where that is one of a few.
+    """
+
+    name: str
+    help: str
+    choices: tuple[str, ...]
+    options: tuple[Option, ...]
+
+
+def words_of(parser: argparse.ArgumentParser) -> list[Word]:
+    """Return the commands of the parser of `tilewise`."""
+    (commands,) = (one for one in parser._actions if isinstance(one, argparse._SubParsersAction))
+    return [_word(name, one) for name, one in commands.choices.items()]
+
+
+def _word(name: str, parser: argparse.ArgumentParser) -> Word:
+    shown = [one for one in parser._actions if one.help != argparse.SUPPRESS]
+    first = next((one for one in shown if not one.option_strings), None)
+    options = tuple(
+        Option(tuple(one.option_strings), _choices(one), one.nargs != 0, _help(one))
+        for one in shown
+        if one.option_strings
+    )
+    return Word(name, parser.description or "", _choices(first), options)
+
+
+def _choices(action: argparse.Action | None) -> tuple[str, ...]:
+    return tuple(map(str, action.choices or ())) if action else ()
+
+
+def _help(action: argparse.Action) -> str:
+    return " ".join((action.help or "").replace("%%", "%").split())
 
 
 def bash(words: Sequence[Word]) -> str:
@@ -92,3 +156,26 @@ def _quoted(text: str) -> str:
 
 
 SCRIPTS: dict[str, Callable[[Sequence[Word]], str]] = {"bash": bash, "zsh": zsh, "fish": fish}
+
+
+def completion(options: argparse.Namespace) -> None:
+    """Print the script that completes commands and options in a shell."""
+    require_folder(options.output)
+    text = SCRIPTS[options.shell](words_of(options.parser))
+    if options.json:
+        text = json.dumps({"shell": options.shell, "script": text}, indent=2) + "\n"
+    write_text(options.output, text)
+
+
+COMMANDS = (
+    Command(
+        "completion",
+        completion,
+        (arg("shell", "that reads the script", choices=tuple(SCRIPTS)), OUTPUT),
+        extra=BASE,
+        examples=(
+            "completion bash -o ~/.local/share/bash-completion/completions/tilewise",
+            "completion fish -o ~/.config/fish/completions/tilewise.fish",
+        ),
+    ),
+)

@@ -1,4 +1,4 @@
-"""`tilewise verify`: a transform script, ours or not, applied, run and timed on real MLIR."""
+"""`tilewise import` and `verify`: the problems of an MLIR module, and scripts on real MLIR."""
 
 import argparse
 import json
@@ -6,20 +6,69 @@ import re
 import sys
 from typing import Any
 
-from tilewise.cli.command import Command
-from tilewise.cli.files import read_text, write_text
-from tilewise.cli.options import add_server
+from tilewise.backends.choose import named_server
+from tilewise.cli.command import SERVER, Command, arg, seed, time_limit
+from tilewise.cli.command import accuracy as accuracy_option
+from tilewise.cli.files import read_module_bytes, read_text, write_text
 from tilewise.errors import BadInputError, TilewiseError
 from tilewise.kernels.footprint import check_memory
-from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.problem import Accuracy, Problem, parse_problem
 from tilewise.kernels.quoting import duration
-from tilewise.requirements import require
+from tilewise.requirements import BASE, OR_SERVER, require
 
 Json = dict[str, Any]
+MOST_PLACES = 3
 MOST_LINES, MOST_CHARACTERS = 12, 200
 _PROBLEM = re.compile(r"^// problem:\s*(\S+)", re.MULTILINE)
 _OF_PAYLOAD = re.compile(r"line \d+ of the payload:|payload:")
 _FUNCTION = re.compile(r"^\s*func\.func\b", re.MULTILINE)
+
+
+def import_module(options: argparse.Namespace) -> None:
+    """Find the matmuls and convolutions of an MLIR module, and say what is skipped and why."""
+    module = read_module_bytes(options.module)
+    server = named_server(options.server)
+    found = _at_service(server, module, options.accuracy) if server else _here(module, options)
+    sys.stdout.write(json.dumps(found, indent=2) + "\n" if options.json else problems_text(found))
+
+
+def _here(module: bytes, options: argparse.Namespace) -> Json:
+    require("iree.compiler", "import", "kernels", OR_SERVER)
+    from tilewise.kernels.mlir.frontend.read import Limits, read_module
+
+    found = read_module(module, Limits(seconds=options.seconds))
+    return found.with_accuracy(options.accuracy).to_json()
+
+
+def _at_service(server: str, module: bytes, accuracy: Accuracy) -> Json:
+    from tilewise.client import Client
+
+    with Client(server) as client:
+        return client.import_module(module, accuracy=accuracy).document
+
+
+def problems_text(found: Json) -> str:
+    """What was found, for people: a row for each problem, then what is skipped."""
+    rows = [("count", "problem", "where")]
+    rows += [
+        (str(one["count"]), one["problem"], _places(one["where"])) for one in found["problems"]
+    ]
+    lines = _table(rows) if found["problems"] else ["no matmul and no convolution was found"]
+    if found["skipped"]:
+        lines += ["", *_table([("skipped", "because it", "where"),
+                               *((one["op"], one["reason"], one["where"].rpartition(" ")[0])
+                                 for one in found["skipped"])])]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _places(where: list[str]) -> str:
+    shown = ", ".join(one.rpartition(" ")[0] for one in where[:MOST_PLACES])
+    return f"{shown}, ..." if len(where) > MOST_PLACES else shown
+
+
+def _table(rows: list[tuple[str, str, str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    return [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}".rstrip() for a, b, c in rows]
 
 
 class NotVerifiedError(TilewiseError):
@@ -46,14 +95,14 @@ def verify(options: argparse.Namespace) -> None:
     if options.output:
         write_text(options.output, verdict.found.transformed)
     told = {"problem": problem.canonical if problem else None, **verdict.to_json()}
-    sys.stdout.write(json.dumps(told, indent=2) + "\n" if options.json else render(told))
+    sys.stdout.write(json.dumps(told, indent=2) + "\n" if options.json else verdict_text(told))
     if not told["ok"]:
         gist = _gist(told["message"])
         file = options.payload if options.payload and _OF_PAYLOAD.match(gist) else options.script
         raise NotVerifiedError(f"{file}: {told['failure']}: {gist}")
 
 
-def render(told: Json) -> str:
+def verdict_text(told: Json) -> str:
     """The verdict for people: the structure, then the stages."""
     lines = [*told["structure"], ""] if told["structure"] else []
     rows = [("problem", told["problem"]), ("mlir", told["mlir"]),
@@ -116,32 +165,33 @@ def _subject(script: str, options: argparse.Namespace) -> tuple[Problem | None, 
     return None, None
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """What can be typed after `tilewise verify`."""
-    parser.add_argument("script", metavar="SCRIPT.mlir", help="a module with @__transform_main")
-    parser.add_argument(
-        "--payload",
-        metavar="FILE",
-        help="a module with one function; it is compiled, and runs as native code with your rights",
-    )
-    parser.add_argument(
-        "--problem", metavar="PROBLEM", help="what it computes; default: what its header names"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="I", help="of the inputs; default: 0"
-    )
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the transformed module there")
-    parser.add_argument(
-        "--seconds", type=float, default=60.0, metavar="S", help="time limit; default: 60"
-    )
-    add_server(parser)
-
+FILE = "MLIR's text or bytecode: linalg, torch, StableHLO, TOSA; or ONNX; - reads stdin"
+PAYLOAD = "a module with one function; it is compiled, and runs as native code with your rights"
 
 COMMANDS = (
     Command(
+        "import",
+        import_module,
+        (arg("module", FILE, metavar="FILE"), time_limit(), accuracy_option(), SERVER),
+        extra="kernels",
+        at_service=BASE,
+        examples=(
+            "import model.mlir",
+            "import model.onnx --json",
+        ),
+    ),
+    Command(
         "verify",
         verify,
-        add_options,
+        (
+            arg("script", "a module with @__transform_main", metavar="SCRIPT.mlir"),
+            arg("--payload", PAYLOAD, metavar="FILE"),
+            arg("--problem", "what it computes; default: what its header names", metavar="PROBLEM"),
+            seed("of the inputs; default: 0"),
+            arg("-o --output", "write the transformed module there", metavar="FILE"),
+            time_limit(),
+            SERVER,
+        ),
         extra="kernels",
         examples=(
             "verify script.mlir --payload payload.mlir",

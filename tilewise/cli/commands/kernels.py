@@ -1,0 +1,202 @@
+"""`tilewise kernel`, `asm` and `library`: tuned code, to run, to read and to link."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilewise.backends.base import Backend
+from tilewise.cli.command import (
+    DB,
+    OUTPUT,
+    PROBLEMS,
+    SERVER,
+    STORED,
+    TARGET,
+    Command,
+    arg,
+    backend_of,
+    flag,
+)
+from tilewise.cli.command import trials as trials_option
+from tilewise.cli.files import read_text, require_file, require_folder, write_bytes, write_text
+from tilewise.cli.output import named
+from tilewise.cli.tuning import tune_missing
+from tilewise.errors import BadInputError, MissingError
+from tilewise.fetch.folder import Folder
+from tilewise.fetch.problems import read_problems
+from tilewise.kernels.problem import Problem, parse_problem, stem
+from tilewise.library.files import MANIFEST, Library
+from tilewise.requirements import BASE
+from tilewise.search.records import TuneRequest
+
+if TYPE_CHECKING:  # the client loads httpx
+    from tilewise.schema.results import ObjectFiles
+
+MODULE, OBJECT, BITCODE, HEADER = "module", "object", "bitcode", "c-header"
+ENDINGS = {OBJECT: ".o", BITCODE: ".bc"}
+
+
+def kernel(options: argparse.Namespace) -> None:
+    """Give the best schedule's kernel: a Python module, or machine code for C."""
+    require_folder(options.output)
+    if options.format in ENDINGS:
+        _machine_code(options)
+        return
+    with backend_of(options) as backend:
+        if options.format == HEADER:
+            text, part = backend.object_files(options.problem, options.target).header, "header"
+        else:
+            text, part = backend.kernel(options.problem, options.target), "kernel"
+    told = named(options.problem, **{part: text}) if options.json else text
+    write_text(options.output, told)
+
+
+def _machine_code(options: argparse.Namespace) -> None:
+    """Write the object or the bitcode, and the header beside it."""
+    place = Path(options.output or stem(parse_problem(options.problem)) + ENDINGS[options.format])
+    header = place.with_suffix(".h")
+    if header == place:
+        raise BadInputError(f"{place} would be the header's name; end it with another")
+    for path in (place, header):
+        require_folder(str(path))
+    with backend_of(options) as backend:
+        found = backend.object_files(options.problem, options.target)
+    is_object = options.format == OBJECT
+    write_bytes(str(place), found.object_bytes if is_object else found.bitcode_bytes)
+    write_text(str(header), found.header)
+    about: dict[str, object] = {
+        "problem": found.problem,
+        "target": found.target,
+        "schedule": found.schedule,
+        "symbol": found.symbol,
+        "features": list(found.features),
+        options.format: str(place),
+        "header": str(header),
+        "proof": found.proof,
+    }
+    text = json.dumps(about, indent=2) + "\n" if options.json else _files(about, options.format)
+    sys.stdout.write(text)
+
+
+def _files(about: dict[str, object], what: str) -> str:
+    """Where the files are and what was proven, for people."""
+    proof = about["proof"]
+    assert isinstance(proof, dict)
+    speed = f", {proof['gflops']:.1f} GFLOP/s" if proof.get("gflops") else ""
+    ratio = f", {proof['ratio']:.2f} of our own call" if proof.get("ratio") else ""
+    rows = {
+        what: about[what],
+        "header": about["header"],
+        "symbol": about["symbol"],
+        "proven": f"linked, run between guard pages, error {proof['max_error']:.3g} within "
+        f"{proof['tolerance']:.3g}{speed}{ratio}",
+    }
+    return "".join(f"{name:<9} {value}\n" for name, value in rows.items())
+
+
+def asm(options: argparse.Namespace) -> None:
+    """Print the inner loop's assembly, its counts, and the bound that they imply."""
+    with backend_of(options) as backend:
+        found = backend.show(options.problem, options.target)
+    from tilewise.kernels.native.assembly import inspect_result, render
+
+    loop = inspect_result(found)
+    about = {"problem": found["problem"], "hash": found["best"]["hash"]}
+    text = json.dumps(about | loop.to_json(), indent=2) + "\n" if options.json else render(loop)
+    sys.stdout.write(text)
+
+
+def library(options: argparse.Namespace) -> None:
+    """Make a static library of tuned kernels, with a C header and a manifest."""
+    require_file(options.problems)
+    problems = read_problems(options.problems, read_text(options.problems))
+    folder = Folder(Path(options.output))
+    with backend_of(options, options.began) as backend:
+        if options.tune_missing:
+            folder.require()
+            missing = _missing(backend, problems, options.target)
+            tune_missing(backend, missing, options.target, TuneRequest(options.trials))
+        if missing := _missing(backend, problems, options.target):
+            for one in missing:
+                sys.stderr.write(f"tilewise: {one}: no schedule is stored\n")
+            raise MissingError(
+                f"{len(missing)} of {len(problems)} problems are not stored; "
+                "--tune-missing searches for them"
+            )
+        files = Library(_objects(backend, problems, options.target)).files()
+    with folder.taken():
+        for name, content in files.items():
+            folder.write(name, content)
+    manifest = json.loads(files[MANIFEST])
+    told = json.dumps(manifest, indent=2) + "\n" if options.json else _summary(manifest, folder)
+    sys.stdout.write(told)
+
+
+def _missing(backend: Backend, problems: Sequence[Problem], target: str) -> list[Problem]:
+    """The problems of which no schedule is stored."""
+    found = backend.look_up([problem.canonical for problem in problems], target, (), {})
+    return [one for one, answer in zip(problems, found, strict=True) if answer.result is None]
+
+
+def _objects(backend: Backend, problems: Sequence[Problem], target: str) -> "list[ObjectFiles]":
+    """The proven object of each."""
+    made = []
+    for number, problem in enumerate(problems, 1):
+        if sys.stderr.isatty():
+            sys.stderr.write(f"tilewise: {number}/{len(problems)} proves {problem}\n")
+        made.append(backend.object_files(problem.canonical, target))
+    return made
+
+
+def _summary(manifest: dict[str, object], folder: Folder) -> str:
+    kernels = manifest["kernels"]
+    assert isinstance(kernels, list)
+    size = sum(one["bytes"] for one in kernels)
+    rows = [f"{one['gflops']:8.1f} GFLOP/s  {one['alias']}\n" for one in kernels]
+    counted = "1 kernel" if len(kernels) == 1 else f"{len(kernels)} kernels"
+    return "".join(rows) + f"{counted}, {size} bytes of objects, in {folder.path}\n"
+
+
+FORMAT = "of the kernel; object and bitcode come with a C header beside them; default: module"
+
+COMMANDS = (
+    Command(
+        "kernel",
+        kernel,
+        (
+            *STORED,
+            arg("--format", FORMAT, choices=(MODULE, OBJECT, BITCODE, HEADER), default=MODULE),
+            OUTPUT,
+        ),
+        at_service=BASE,
+        examples=(
+            "kernel matmul:m=1024,n=512,k=2048,dtype=f32 -o matmul.py",
+            "kernel matmul:m=1024,n=512,k=2048,dtype=f32 --format object -o matmul.o",
+        ),
+    ),
+    Command(
+        "asm",
+        asm,
+        STORED,
+        at_service="kernels",
+        examples=("asm matmul:m=1024,n=512,k=2048,dtype=f32",),
+    ),
+    Command(
+        "library",
+        library,
+        (
+            PROBLEMS,
+            arg("-o --output", "the folder of its files", metavar="DIR", required=True),
+            TARGET,
+            flag("--tune-missing", "search for what is missing"),
+            trials_option("of those searches"),
+            DB,
+            SERVER,
+        ),
+        at_service="kernels",
+        examples=("library problems.txt -o build/kernels --tune-missing",),
+    ),
+)

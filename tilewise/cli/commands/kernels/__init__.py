@@ -1,1 +1,0 @@
-"""Commands that give tuned kernels: alone, and as a library."""

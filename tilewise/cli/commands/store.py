@@ -1,0 +1,187 @@
+"""`tilewise store` and `token`: archives of a database, and who may use a service."""
+
+import argparse
+import json
+import sys
+
+from tilewise.backends.base import Json
+from tilewise.backends.choose import named_server
+from tilewise.cli.command import DB, SERVER, Command, arg, flag, in_group
+from tilewise.cli.files import file_errors, require_file, require_folder
+from tilewise.cli.output import print_mapping
+from tilewise.errors import BadInputError
+from tilewise.kernels.problem import DTYPES
+from tilewise.kernels.problem.parse import OPERATIONS
+from tilewise.requirements import BASE
+
+SELECTING = ("problem", "kind", "dtype", "target", "since")
+
+
+def store(options: argparse.Namespace) -> None:
+    """Write the results of the database to a file, or take in those of such a file."""
+    _check_store(options)
+    found = _export(options) if options.action == "export" else _import(options)
+    if options.json:
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+    else:
+        print_mapping({name: _counts(value) for name, value in found.items()}, as_json=False)
+
+
+def _export(options: argparse.Namespace) -> Json:
+    require_folder(options.file)
+    from tilewise.backends import archives
+
+    wanted = archives.Wanted(
+        problems=options.problem or (),
+        kinds=options.kind or (),
+        dtypes=options.dtype or (),
+        targets=options.target or (),
+        since=options.since,
+    )
+    with file_errors("write", options.file):
+        return archives.export_store(options.file, wanted, options.db)
+
+
+def _import(options: argparse.Namespace) -> Json:
+    require_file(options.file)
+    from tilewise.backends import archives
+
+    with file_errors("read", options.file):
+        return archives.import_store(
+            options.file, options.db, resume=options.resume, dry_run=options.dry_run
+        )
+
+
+def _check_store(options: argparse.Namespace) -> None:
+    is_export = options.action == "export"
+    odd = ("resume", "dry_run") if is_export else SELECTING
+    for name in odd:
+        if getattr(options, name):
+            option = name.replace("_", "-")
+            raise BadInputError(f"store {options.action} takes no --{option}")
+
+
+def _counts(value: object) -> object:
+    """Counts by table on one line; `none` for no rows."""
+    if not isinstance(value, dict):
+        return value
+    counts = [f"{rows} {table}" for table, rows in value.items() if rows]
+    return ", ".join(counts) or "none"
+
+
+SCOPES = ("read", "submit", "admin")
+COLUMNS = ("name", "scope", "created", "expires", "revoked", "used")
+
+
+def token(options: argparse.Namespace) -> None:
+    """Make, list or revoke the tokens of a service."""
+    _check_token(options)
+    server = named_server(options.server)
+    if server and options.db:
+        raise BadInputError("give --db or --server, not both: a service has its own database")
+    found = _at_service(server, options) if server else _here(options)
+    if options.json:
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+    elif options.action == "list":
+        sys.stdout.write(_token_table(found["tokens"]))
+    elif options.action == "create":
+        sys.stderr.write("tilewise: this is shown once; give it as TILEWISE_TOKEN\n")
+        sys.stdout.write(f"{found['token']}\n")
+    else:
+        sys.stdout.write(f"{found['name']} is revoked\n")
+
+
+def _here(options: argparse.Namespace) -> Json:
+    from tilewise.backends import administration
+
+    if options.action == "create":
+        return administration.create_token(options.name, options.scope, options.days, options.db)
+    if options.action == "revoke":
+        return administration.revoke_token(options.name, options.db)
+    return administration.tokens(options.db)
+
+
+def _at_service(url: str, options: argparse.Namespace) -> Json:
+    from tilewise.client import Client
+
+    with Client(url) as client:
+        if options.action == "create":
+            return client.create_token(options.name, options.scope, options.days).document
+        if options.action == "revoke":
+            return client.revoke_token(options.name).document
+        return {"tokens": [one.document for one in client.tokens()]}
+
+
+def _check_token(options: argparse.Namespace) -> None:
+    if (options.action == "list") != (options.name is None):
+        said = "takes no NAME" if options.name else "needs a NAME"
+        raise BadInputError(f"token {options.action} {said}")
+    if (options.action == "create") != (options.scope is not None):
+        said = f"needs --scope {'|'.join(SCOPES)}" if options.scope is None else "takes no --scope"
+        raise BadInputError(f"token {options.action} {said}")
+
+
+def _token_table(tokens: list[Json]) -> str:
+    rows = [COLUMNS, *([one[name] or "-" for name in COLUMNS] for one in tokens)]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(COLUMNS))]
+    lines = ("  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
+             for row in rows)  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+COMMANDS = (
+    Command(
+        "store",
+        store,
+        (
+            arg("action", "what to do", choices=("export", "import")),
+            arg("file", "the archive", metavar="FILE"),
+            DB,
+            *in_group(
+                "export: a selection, of several options what all select",
+                arg("--problem", "may be given again", action="append", metavar="P"),
+                arg(
+                    "--kind",
+                    "operation; may be given again",
+                    action="append",
+                    choices=tuple(OPERATIONS),
+                ),
+                arg(
+                    "--dtype",
+                    "of operands; may be given again",
+                    action="append",
+                    choices=tuple(DTYPES),
+                ),
+                arg("--target", "may be given again", action="append", metavar="T"),
+                arg("--since", "only what was asked for or found since, in UTC", metavar="DAY"),
+            ),
+            *in_group(
+                "import",
+                flag("--resume", "ask anew for the searches that had not ended"),
+                flag("--dry-run", "only say what would be done"),
+            ),
+        ),
+        examples=(
+            "store export results.zip --kind matmul",
+            "store import results.zip --dry-run",
+        ),
+    ),
+    Command(
+        "token",
+        token,
+        (
+            arg("action", "what to do", choices=("create", "list", "revoke")),
+            arg("name", "whose it is, or what for", nargs="?", metavar="NAME"),
+            arg("--scope", "of a new one; each includes the former", choices=SCOPES),
+            arg("--days", "until it expires; default: never", type=float, metavar="N"),
+            DB,
+            SERVER,
+        ),
+        at_service=BASE,
+        examples=(
+            "token create ci --scope submit --days 90",
+            "token list",
+            "token revoke ci",
+        ),
+    ),
+)

@@ -1,1 +1,0 @@
-"""Commands about a store as a whole: its archives."""
