@@ -17,8 +17,7 @@ from rich.console import Console
 
 from tests.tilewise.conftest import PROBLEM, Cli
 from tilewise.backends.base import TrialSeen
-from tilewise.cli.progress import Lines, drawn, speed
-from tilewise.cli.watching import Watched
+from tilewise.cli.progress import Lines, Watched, drawn, speed
 from tilewise.search.progress import Phase
 from tilewise.search.records import TuneRequest
 

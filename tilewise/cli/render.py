@@ -1,6 +1,10 @@
-"""Results as text for people."""
+"""Results as commands print them, for people or as JSON."""
+
+import json
+import sys
 
 from tilewise.formats.trials import Json, steps_text
+from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.quoting import duration
 from tilewise.kernels.schedule import fast_algorithm
 from tilewise.kernels.target import parse_target
@@ -9,7 +13,26 @@ from tilewise.kernels.target.machine import facts_text
 LABEL = 10
 
 
-def result(found: Json) -> str:
+def print_result(result: Json, *, as_json: bool, with_machine: bool = False) -> None:
+    """The contract's result object; as text with the facts of its machine if asked."""
+    text = json.dumps(result, indent=2) + "\n" if as_json else result_text(result)
+    if with_machine and not as_json:
+        text += machine_text(result)
+    sys.stdout.write(text)
+
+
+def print_mapping(mapping: Json, *, as_json: bool) -> None:
+    """Facts by name."""
+    sys.stdout.write(json.dumps(mapping, indent=2) + "\n" if as_json else mapping_text(mapping))
+
+
+def named(problem: str, **parts: str) -> str:
+    """Texts of a problem as a JSON object."""
+    found = {"problem": parse_problem(problem).canonical, **parts}
+    return json.dumps(found, indent=2) + "\n"
+
+
+def result_text(found: Json) -> str:
     """The contract's result object, a line per fact."""
     best = found["best"]
     low, high = best["interval"]
@@ -36,7 +59,7 @@ def result(found: Json) -> str:
     return "".join(f"{label:<{LABEL}}{text}\n" for label, text in lines)
 
 
-def machine(found: Json) -> str:
+def machine_text(found: Json) -> str:
     """Return the line with the facts of the machine that timed a result; empty if not known."""
     known = found.get("machine")
     text = f"{known['host']}: {facts_text(known)}" if known else ""
@@ -158,7 +181,7 @@ def _trials_line(found: Json) -> str:
     return text if found.get("complete", True) else f"{text} (cut short)"
 
 
-def mapping(facts: Json) -> str:
+def mapping_text(facts: Json) -> str:
     """Facts, a line each; a list goes on further lines."""
     lines = []
     width = max(map(len, facts), default=0) + 2

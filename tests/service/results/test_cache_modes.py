@@ -79,11 +79,11 @@ def test_an_unknown_mode_is_named():
 
 def test_the_table_for_people_says_how_it_was_measured(client, tuned):
     found = client.get("/v1/schedules", params={"problem": PROBLEM}).json()
-    assert "hot caches, 21 samples over 6 placements" in render.result(found)
+    assert "hot caches, 21 samples over 6 placements" in render.result_text(found)
     found["best"]["measured"]["cold"] = "64 MiB written before each sample"
-    assert "cold caches (64 MiB written before each sample)" in render.result(found)
+    assert "cold caches (64 MiB written before each sample)" in render.result_text(found)
     found["best"]["measured"] = None
-    assert "caches" not in render.result(found)
+    assert "caches" not in render.result_text(found)
 
 
 def test_what_failed_in_any_job_of_this_toolchain_is_known(sessions, submit, run):

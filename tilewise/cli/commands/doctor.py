@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import SERVER, Command
-from tilewise.cli.output import print_mapping
+from tilewise.cli.render import print_mapping
 from tilewise.kernels.problem import DTYPES
 from tilewise.kernels.quoting import without_password
 from tilewise.kernels.system.files import cache_dir

@@ -22,7 +22,7 @@ from tilewise.cli.command import (
 )
 from tilewise.cli.command import trials as trials_option
 from tilewise.cli.files import read_text, require_file, require_folder, write_bytes, write_text
-from tilewise.cli.output import named
+from tilewise.cli.render import named
 from tilewise.cli.tuning import tune_missing
 from tilewise.errors import BadInputError, MissingError
 from tilewise.fetch.folder import Folder

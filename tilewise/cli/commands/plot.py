@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from tilewise.backends.base import Backend, Json
 from tilewise.cli.command import STORED, Command, arg, backend_of, cache_filter
 from tilewise.cli.files import require_folder, write_bytes
-from tilewise.cli.output import print_mapping
+from tilewise.cli.render import print_mapping
 from tilewise.errors import BadInputError, MissingError
 
 if TYPE_CHECKING:

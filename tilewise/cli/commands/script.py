@@ -24,7 +24,7 @@ from tilewise.cli.commands.scripts.op_of_module import is_of_op, make_of_op
 from tilewise.cli.commands.scripts.packs import BLOCKS, is_of_packs, make_packs
 from tilewise.cli.commands.scripts.tuning_spec import FLAVOR, make_spec
 from tilewise.cli.files import require_folder, write_text
-from tilewise.cli.output import named
+from tilewise.cli.render import named
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import ProofError, UnsupportedError
 from tilewise.kernels.problem import Problem, parse_problem

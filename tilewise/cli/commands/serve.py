@@ -3,7 +3,7 @@
 import argparse
 
 from tilewise.cli.command import DB, LARGEST_PORT, Argument, Command, arg, flag, in_group
-from tilewise.cli.output import print_mapping
+from tilewise.cli.render import print_mapping
 from tilewise.errors import BadInputError
 from tilewise.requirements import require
 

@@ -8,7 +8,7 @@ from tilewise.backends.base import Json
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import DB, SERVER, Command, arg, flag, in_group
 from tilewise.cli.files import file_errors, require_file, require_folder
-from tilewise.cli.output import print_mapping
+from tilewise.cli.render import print_mapping
 from tilewise.errors import BadInputError
 from tilewise.kernels.problem import DTYPES
 from tilewise.kernels.problem.parse import OPERATIONS

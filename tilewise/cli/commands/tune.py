@@ -14,8 +14,8 @@ from tilewise.cli.command import (
     flag,
     of_request,
 )
-from tilewise.cli.output import print_mapping, print_result
 from tilewise.cli.progress import progress
+from tilewise.cli.render import print_mapping, print_result
 from tilewise.errors import MissingError
 from tilewise.formats.trials import FORMATS, trials_text
 from tilewise.requirements import BASE
