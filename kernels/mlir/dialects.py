@@ -14,17 +14,17 @@ _PARTS = (
 def without_definitions() -> None:
     """Let this process, a child, read ops of linalg without their definitions in Python.
 
-    MLIR's bindings load the Python of a dialect where one of its ops is first looked at. That of
-    linalg also defines every named op in a language of its own, from which modules could be
-    built, at each child's start. What reads ops is loaded in its place.
+    MLIR's bindings import the Python of a dialect with the first look at one of its ops. That of
+    linalg also defines every named op in a language of its own, to build modules from, which takes
+    time in each child. Only what reads ops is imported in its place.
     """
     if LINALG in sys.modules:
         return
     made = ModuleType(LINALG)
     try:
         for part in _PARTS:
-            found = vars(import_module(part)).items()
-            vars(made).update({name: one for name, one in found if not name.startswith("__")})
-    except ModuleNotFoundError:  # another release has other parts: the bindings load all of it
+            names = vars(import_module(part))
+            vars(made).update({n: one for n, one in names.items() if not n.startswith("__")})
+    except ModuleNotFoundError:  # another release has other parts: the bindings import all of it
         return
     sys.modules[LINALG] = made

@@ -1,4 +1,1 @@
-"""Flavor cpu: the loop nest of a schedule as transform operations.
-
-Face: `emit_script`, `Script`.
-"""
+"""Flavor `cpu`: the loop nest of a schedule as transform operations (`script.emit_script`)."""

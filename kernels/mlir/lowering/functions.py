@@ -17,6 +17,12 @@ from tilewise.kernels.oracle.operands import NUMPY_TYPES, Array, empty_aligned, 
 TYPES: dict[str, type] = {**NUMPY_TYPES, "i16": np.int16, "i64": np.int64}
 _SCRATCH_TYPES: dict[str, type] = {**TYPES, "i1": np.uint8, "index": np.int64}
 _WRITABLE = "bufferization.writable"
+INLINE = "builtin.module(inline,symbol-dce)"
+BUFFERIZE = (
+    "builtin.module(func.func(iree-codegen-decompose-softmax,convert-elementwise-to-linalg),"
+    "eliminate-empty-tensors,one-shot-bufferize{bufferize-function-boundaries=1 "
+    "function-boundary-type-conversion=identity-layout-map},canonicalize,cse)"
+)
 
 
 def is_float(element: str) -> bool:
@@ -153,14 +159,6 @@ def poisoned(scratch: tuple[Scratch, ...]) -> list[Array]:
         buffers.append(empty_aligned(buffer.shape, _SCRATCH_TYPES[buffer.element]))
         poison(buffers[-1])
     return buffers
-
-
-INLINE = "builtin.module(inline,symbol-dce)"
-BUFFERIZE = (
-    "builtin.module(func.func(iree-codegen-decompose-softmax,convert-elementwise-to-linalg),"
-    "eliminate-empty-tensors,one-shot-bufferize{bufferize-function-boundaries=1 "
-    "function-boundary-type-conversion=identity-layout-map},canonicalize,cse)"
-)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,1 @@
-"""A problem as the linalg function that scripts are applied to.
-
-Face: `payload`, `form`.
-"""
+"""A problem as the linalg function that scripts are applied to (`function.payload`)."""

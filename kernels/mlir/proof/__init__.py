@@ -1,4 +1,1 @@
-"""Whether a script works: applied, run, compared and timed in a killable child.
-
-Face: `prove`, `prove_script`, `verify`, `Proof`.
-"""
+"""Whether a script works: applied, run, compared and timed in a child (`prove.prove`, `verify`)."""

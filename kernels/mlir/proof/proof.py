@@ -11,20 +11,8 @@ from tilewise.kernels.system.limited_child import run_limited
 from tilewise.kernels.system.typed_json import from_json
 from tilewise.kernels.target import detect
 
-FAILURES = (
-    "apply",
-    "verify",
-    "structure",
-    "lower",
-    "compile",
-    "timeout",
-    "crash",
-    "memory",
-    "output",
-    "wrong",
-    "race",
-    "slower",
-)
+FAILURES = ("apply", "verify", "structure", "lower", "compile", "timeout", "crash", "memory",
+            "output", "wrong", "race", "slower")  # fmt: skip
 PROVER = "proven by: "
 CHILD = "tilewise.kernels.mlir.proof.child.prove"
 _WARNED = re.compile(r"^at (loc\(.*)$", re.MULTILINE)

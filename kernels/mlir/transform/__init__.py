@@ -1,4 +1,1 @@
-"""Text of the transform dialect that all flavors share.
-
-Face: `Writer`, `MODULE`, the named sequences; `filled` for templates of them.
-"""
+"""Text of the transform dialect that all flavors share."""

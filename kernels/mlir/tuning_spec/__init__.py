@@ -1,4 +1,1 @@
-"""Flavor iree-spec: IREE's own code, with the tile sizes that a search has found.
-
-Face: `form_of`, `spec_text`, `Entry`, `prove`.
-"""
+"""Flavor `iree-spec`: IREE's own code, with the tile sizes that a search has found."""

@@ -1,4 +1,1 @@
-"""What runs inside the child.
-
-Face: `python -m` of `prove` and `verify`.
-"""
+"""What runs inside the child that proves scripts: `python -m` of `prove`."""

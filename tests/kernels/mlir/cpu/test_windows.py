@@ -107,11 +107,11 @@ def test_taps_in_the_padding_are_left_out_and_no_others(
         assert products(text) == most
     elif finds_pixels(problem):
         assert products(text) == taps_found(problem)
-    else:  # panes that find no pixel multiply zeros
+    else:  # regions that find no pixel multiply zeros
         assert taps_found(problem) <= products(text) <= most
 
 
-def test_tiles_of_all_panes_are_the_tiles_of_the_native_kernel(host: Target) -> None:
+def test_tiles_of_all_regions_are_the_tiles_of_the_native_kernel(host: Target) -> None:
     problem, steps = parse_problem(LAYER), schedule(*TILE)
     assert isinstance(problem, Conv2d)
     found = sorted(place.trips for place in read(applied(problem, steps)).kernels)
