@@ -23,6 +23,7 @@ from tilewise.kernels.system.toolchain import (
 
 SOURCES = ROOT / "tilewise"
 GENERATOR = [
+    "kernels/native/export/templates/module.py.tmpl",
     "kernels/native/microkernels/outer_product.py",
     "kernels/native/microbench.py",
     "kernels/native/language/packs.py",
@@ -115,10 +116,10 @@ def test_the_hash_is_of_the_sources_wherever_they_lie(
 @pytest.mark.parametrize(
     "name",
     [
-        "kernels/mlir/frontend/child/conversion.py",
+        "kernels/mlir/frontend/child/onnx.py",
         "kernels/mlir/network/packing.py",
-        "kernels/mlir/normalised/parts.py",
-        "kernels/native/assembly/bound.py",
+        "kernels/mlir/normalised/packing.py",
+        "kernels/native/assembly.py",
         "search/runner/child/interleaved.py",
         "search/model/analytical.py",
     ],
