@@ -1,7 +1,7 @@
 """Copies that give a tensor another layout: another order of its axes, zeros around it.
 
-Rows that both layouts have are copied as they are; else square blocks are transposed, so that no
-cache line is loaded or stored twice in a block.
+Rows that both layouts have are copied; otherwise square blocks are transposed, and no cache line is
+loaded or stored twice in a block.
 """
 
 from collections.abc import Callable
@@ -19,14 +19,14 @@ BLOCK = 16  # elements: a cache line of four bytes each
 
 @dataclass(frozen=True)
 class Conversion:
-    """A tensor that is stored in one way and had in another.
+    """A tensor that is stored in one layout and wanted in another.
 
     Attributes:
         sizes: of its axes.
         source: the order in which its axes are stored, outermost first.
         target: the order wanted.
-        halo: elements that the target has before and behind the tensor along each axis; whoever
-            makes the buffer zeroes them once, and no copy writes there.
+        halo: elements that the target has before and after the tensor along each axis; the owner of
+            the buffer zeroes them once, and no copy writes there.
     """
 
     sizes: tuple[int, ...]
@@ -36,12 +36,12 @@ class Conversion:
 
     @property
     def source_shape(self) -> tuple[int, ...]:
-        """Of the tensor as it is stored."""
+        """Return the shape of the tensor as it is stored."""
         return tuple(self.sizes[axis] for axis in self.source)
 
     @property
     def target_shape(self) -> tuple[int, ...]:
-        """Of the buffer that is written, halo and all."""
+        """Return the shape of the buffer that is written, with its halo."""
         return tuple(self.sizes[axis] + 2 * self.halo[axis] for axis in self.target)
 
 
@@ -50,7 +50,7 @@ class Moves:
     """A copy as offsets.
 
     Attributes:
-        froms, tos: where each row or block begins, in elements.
+        froms, tos: the start of each row or block, in elements.
         lengths: of a row; of a block along the source's row and along the target's.
         steps: of a block, elements between the target's rows and between the source's; None where
             rows are copied.
@@ -63,7 +63,7 @@ class Moves:
 
 
 def moves_of(conversion: Conversion) -> Moves:
-    """The offsets of a copy."""
+    """Return the offsets of a copy."""
     read = _steps(conversion.source, conversion.source_shape)
     written = _steps(conversion.target, conversion.target_shape)
     begin = sum(conversion.halo[axis] * step for axis, step in written.items())
@@ -76,7 +76,7 @@ def moves_of(conversion: Conversion) -> Moves:
 
 
 def converter(conversion: Conversion) -> Callable[[Array, Array], None]:
-    """The copy: `f(source, target)` of contiguous arrays of those shapes, of one unsigned type."""
+    """Return the copy `f(source, target)` of contiguous arrays of one unsigned type."""
     moves = moves_of(conversion)
 
     def run(source: Array, target: Array) -> None:
@@ -90,7 +90,7 @@ def converter(conversion: Conversion) -> Callable[[Array, Array], None]:
 
 
 def _steps(order: tuple[int, ...], shape: tuple[int, ...]) -> dict[int, int]:
-    """Elements from one index of each axis to the next."""
+    """Return the elements from one index of each axis to the next."""
     steps, step = {}, 1
     for axis, size in zip(reversed(order), reversed(shape), strict=True):
         steps[axis] = step
@@ -99,14 +99,14 @@ def _steps(order: tuple[int, ...], shape: tuple[int, ...]) -> dict[int, int]:
 
 
 def _offsets(conversion: Conversion, outer: list[int], steps: dict[int, int], begin: int) -> Array:
-    """Where each row or block begins, for all indices of the outer axes."""
+    """Return the start of each row or block, for all indices of the outer axes."""
     parts = (np.arange(conversion.sizes[axis], dtype=np.int64) * steps[axis] for axis in outer)
     return reduce(lambda a, b: np.add.outer(a, b).reshape(-1), parts, np.array([begin]))
 
 
 @njit(nogil=True)
 def copy_rows(source: Array, target: Array, froms: Array, tos: Array, length: int) -> None:
-    """Source[from + i] to target[to + i], of each pair of offsets."""
+    """Copy source[from + i] to target[to + i], for each pair of offsets."""
     for row in range(len(froms)):
         begin, end = froms[row], tos[row]
         for i in range(length):
@@ -118,7 +118,7 @@ def transpose_blocks(
     source: Array, target: Array, froms: Array, tos: Array,
     rows: int, columns: int, target_step: int, source_step: int,
 ) -> None:  # fmt: skip
-    """Source[i + source_step * j] to target[target_step * i + j], behind each pair of offsets."""
+    """Copy source[i + source_step * j] to target[target_step * i + j], for each pair of offsets."""
     for one in range(len(froms)):
         begin, end = froms[one], tos[one]
         for i0 in range(0, rows, BLOCK):

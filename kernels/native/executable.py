@@ -1,4 +1,4 @@
-"""Problem + Schedule + Target -> something that runs: micro-kernel, driver, scratch."""
+"""A schedule compiled for this machine: micro-kernel, macro-kernel, scratch, and bound calls."""
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -14,16 +14,16 @@ from tilewise.kernels.native.jit.loading import (
     driver_code,
     load_driver,
 )
-from tilewise.kernels.native.macrokernel.pack_printer import PACK_A_SHIFT, PACK_B_SHIFT
+from tilewise.kernels.native.macrokernel.nest_printer import PACK_A_SHIFT, PACK_B_SHIFT
 from tilewise.kernels.native.macrokernel.parameters import (
-    COUNT,
+    BARRIER,
+    COUNT_AT,
+    PARTS,
     REPEAT,
-    TRANSFORMED,
+    TRANSFORMED_AT,
     Addresses,
-    Threads,
     bounds,
     names_of,
-    values_of,
 )
 from tilewise.kernels.native.plan import Scratch, plan
 from tilewise.kernels.nest import Nest
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 class Call:
     """An executable bound to its operands: calling it computes C.
 
-    The parameters hold addresses, so the call keeps every array alive.
+    The parameters hold addresses: the call keeps every array alive.
 
     Attributes:
-        drivers: the compiled driver.
+        drivers: the compiled macro-kernel.
         parameters: a row for each thread.
         repeat_at: the column of the number of repeats.
         addresses: of each row.
-        scratch_bytes: of the panels of each operand, those of all threads together.
+        scratch_bytes: of the panels of each operand, for all threads.
         kept: what the addresses in the rows point into.
     """
 
@@ -65,7 +65,7 @@ class Call:
     kept: tuple[Any, ...] = field(repr=False)
 
     def __call__(self, repeat: int = 1) -> None:
-        """Compute C, `repeat` times in one entry so that short runs can be timed."""
+        """Compute C, `repeat` times in one call so that short runs can be timed."""
         self.parameters[:, self.repeat_at] = repeat
         if len(self.addresses) == 1:
             self.drivers.run(self.addresses[0])
@@ -80,7 +80,7 @@ class Executable:
     Attributes:
         problem, schedule: what it computes, and how.
         nest: its loops.
-        kernels, drivers: its code.
+        kernels, drivers: its micro-kernels and its macro-kernel.
         scratch: memory for panels.
     """
 
@@ -95,16 +95,16 @@ class Executable:
 
     @property
     def scratch_bytes(self) -> dict[str, int]:
-        """Bytes of scratch that each packed operand needs, those of all threads together."""
+        """Return the bytes of scratch that each packed operand needs, for all threads."""
         return {name: scratch.total for name, scratch in self.scratch.items()}
 
     def packs_ahead(self, operand: str) -> bool:
-        """Whether an operand is packed once, when it is bound."""
+        """Return whether an operand is packed once, when it is bound."""
         stage = self.nest.stage(operand)
         return stage is not None and stage.is_ahead
 
     def bind(self, operands: Operands, scratch: dict[str, Array] | None = None) -> Call:
-        """Bind operands; without `scratch` it is allocated here. Constant weights are packed now.
+        """Bind operands, and pack constant weights; None allocates the scratch.
 
         Raises:
             LoweringError: an operand of another shape or type, or not contiguous.
@@ -122,11 +122,16 @@ class Executable:
         return Call(self.drivers, parameters, repeat_at, addresses, self.scratch_bytes, kept)
 
     def given(self, call: Call) -> list[dict[str, int]]:
-        """What each thread's driver is told beside sizes, by name: addresses, and its part."""
-        edges = [edge for dim in self.nest.parts[0] for edge in bounds(dim)]
-        names = (*names_of(Addresses), *(edges if len(self.nest.parts) > 1 else ()))
-        places = {name: self._names.index(name) for name in names}
-        return [{name: int(row[at]) for name, at in places.items()} for row in call.parameters]
+        """Return what is not a size of each thread's parameters: addresses, and its part.
+
+        An address that the macro-kernel does not read is 0.
+        """
+        names = (
+            *names_of(Addresses),
+            *(edge for dim in self.nest.parts[0] for edge in bounds(dim)),
+        )
+        rows = [dict(zip(self._names, map(int, row), strict=True)) for row in call.parameters]
+        return [{name: row.get(name, 0) for name in names} for row in rows]
 
     def _addresses(self, operands: Operands, scratch: dict[str, Array]) -> Addresses[int]:
         roles = {role: operands[self.nest.operand(role).name] for role in ("A", "B")}
@@ -140,21 +145,21 @@ class Executable:
         )
 
     def _parameters(self, addresses: Addresses[int]) -> Array:
-        """A row for each thread."""
+        """Return a row for each thread."""
         parts = len(self.nest.parts)
-        threads = Threads(_thread_pool(parts).barrier if parts > 1 else 0, parts)
-        shared = self._sizes | values_of(threads)
+        barrier = _thread_pool(parts).barrier if parts > 1 else 0
+        shared = self._sizes | {BARRIER: barrier, PARTS: parts}
         rows = [shared | self._part(addresses, index) for index in range(parts)]
         return np.array([[row[name] for name in self._names] for row in rows], np.int64)
 
     def _part(self, addresses: Addresses[int], index: int) -> dict[str, int]:
-        """What is one thread's own: its part of each parallel dim, and its panels."""
+        """Return what is one thread's own: its part of each parallel dim, and its panels."""
         own = replace(
             addresses,
             a_panels=addresses.a_panels + index * self.scratch["A"].step,
             b_panels=addresses.b_panels + index * self.scratch["B"].step,
         )
-        part = values_of(own)
+        part: dict[str, int] = dict(vars(own))
         for dim, ends in self.nest.parts[index].items():
             part |= dict(zip(bounds(dim), ends, strict=True))
         return part
@@ -166,19 +171,17 @@ class Executable:
     def counted_run(self, operands: Operands) -> dict[str, int]:
         """Compute C once and count: micro-kernel calls, packs of A and B, transforms of C."""
         call = self.bind(operands)
-        counter = self._names.index(COUNT)
-        call.parameters[:, counter] = 1
+        call.parameters[:, COUNT_AT] = 1
         call()
-        others = {}
-        if TRANSFORMED in self._names:
-            others["C"] = int(call.parameters[:, self._names.index(TRANSFORMED)].sum())
-        total = int((call.parameters[:, counter] - 1).sum())
-        return {
+        total = int((call.parameters[:, COUNT_AT] - 1).sum())
+        counts = {
             "micro_kernels": total % (1 << PACK_A_SHIFT),
             "A": (total >> PACK_A_SHIFT) % (1 << (PACK_B_SHIFT - PACK_A_SHIFT)),
             "B": total >> PACK_B_SHIFT,
-            **others,
         }
+        if self.nest.algorithm:
+            counts["C"] = int(call.parameters[:, TRANSFORMED_AT].sum())
+        return counts
 
     def _check(self, operands: Operands) -> None:
         for name, shape in self.problem.operand_shapes.items():
@@ -193,14 +196,14 @@ class Executable:
 
 
 def _thread_pool(threads: int) -> "ThreadPool":
-    """This process's threads; Numba, which compiles how they wait, is loaded for them alone."""
+    """Return this process's threads; importing them loads Numba, which takes long."""
     from tilewise.kernels.native.threads.thread_pool import thread_pool
 
     return thread_pool(threads)
 
 
 def compile_ahead(problem: Problem, schedule: Schedule, target: Target) -> None:
-    """Compile what `lower` will load, here or in another process; raises what that raises."""
+    """Compile what `lower` will load, here or in another process; raise what that raises."""
     planned = plan(problem, schedule, target)
     try:
         for name, piece in planned.kernel.pieces(planned.use).items():

@@ -1,4 +1,4 @@
-"""Problem + Schedule + Target -> what is to be compiled: nest, micro-kernel, driver, sizes."""
+"""What a schedule needs compiled: its nest, micro-kernel, macro-kernel, and their sizes."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ class Scratch:
 
     @classmethod
     def of_each(cls, size: int, threads: int) -> "Scratch":
-        """Panels of `size` bytes for each thread, from a cache line on."""
+        """Return panels of `size` bytes for each thread, aligned to cache lines."""
         step = -(-size // LINE_BYTES) * LINE_BYTES
         return cls(size if threads == 1 else threads * step, step)
 
@@ -40,11 +40,11 @@ class Plan:
     """A schedule's native code before it is compiled.
 
     Attributes:
-        nest: the loop nest of the schedule; the driver may have loops of one trip besides.
-        kernel: the micro-kernel that the schedule asks for.
+        nest: the loop nest of the schedule; the macro-kernel may have more loops, of one trip.
+        kernel: the micro-kernel.
         use: how the nest uses it.
-        source: the driver.
-        sizes: every parameter of the driver that is not an address.
+        source: the macro-kernel.
+        sizes: every parameter of the macro-kernel that is not an address.
         panels: bytes of packed A and packed B for one thread, or of all that is packed ahead.
     """
 
@@ -57,23 +57,23 @@ class Plan:
 
     @property
     def spec(self) -> KernelSpec:
-        """What the code of the micro-kernel depends on."""
+        """Return what the code of the micro-kernel depends on."""
         return self.kernel.spec
 
     @property
     def is_ahead(self) -> bool:
-        """Whether B is packed before the driver runs, by a function of its own."""
+        """Return whether B is packed before the macro-kernel runs, by a function of its own."""
         return self.source.prepares
 
     @property
     def functions(self) -> tuple[str, ...]:
-        """What the driver calls; the micro-kernel for cut tiles only where there are such."""
+        """Return what the macro-kernel calls; `edge` only where there are border tiles."""
         needs_edge = self.use.cut or self.nest.is_macro
         return tuple(name for name in self.source.functions if name != "edge" or needs_edge)
 
     @property
     def scratch(self) -> dict[str, Scratch]:
-        """What each packed operand needs."""
+        """Return the memory that each packed operand needs."""
         threads = len(self.nest.parts)
         b = self.panels.b
         return {
@@ -89,24 +89,26 @@ def plan(
     *,
     shares_driver: bool = True,
 ) -> Plan:
-    """What `lower` compiles; raises what `lower` raises, short of compilation.
+    """Return what `lower` compiles.
 
     Args:
         problem: what is computed.
         schedule: how.
         target: where.
-        shares_driver: whether the driver has loops of one trip, so that it serves schedules
-            with other blocks too. One that prefetches the next block of B looks at the loops that
-            there are.
+        shares_driver: whether the macro-kernel has loops of one trip and serves schedules with
+            other blocks. One that prefetches the next block of B depends on the loops.
+
+    Raises:
+        ScheduleError, LoweringError: as `lower`, except for a failed compilation.
     """
     nest = loop_nest(problem, schedule)
     kind = kind_of(nest)
     how = arithmetic_of(nest.problem, target, kind.form, nest.compute.instruction)
     strides = strides_of(nest, how)
     kernel = kind.of(nest, target, strides, how)
-    looks_on = any(fetch.what is Fetched.NEXT_BLOCK for fetch in nest.fetches)
-    loops = uniform(nest) if shares_driver and not looks_on else nest
-    source = print_driver(loops, how)
+    fetches_blocks = any(fetch.what is Fetched.NEXT_BLOCK for fetch in nest.fetches)
+    loops = uniform(nest) if shares_driver and not fetches_blocks else nest
     sizes = driver_sizes(loops, strides, kernel.spec)
+    source = print_driver(loops, how, sizes)
     panels = panel_bytes(loops, strides, kernel.spec)
     return Plan(nest, kernel, use_of(nest, kernel.spec.lanes), source, sizes, panels)

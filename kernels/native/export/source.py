@@ -209,7 +209,7 @@ def definitions(planned: Plan) -> tuple[set[str], str]:
     )
     if len(planned.nest.parts) > 1:
         found.imports.add("from numba import cfunc")
-        found.take("tilewise.kernels.native.language.words", "word")
+        found.take("tilewise.kernels.native.language.intrinsics", "word")
         found.take("tilewise.kernels.native.threads.thread_pool", "thread_pool")
     for node in ast.parse(planned.source.text).body:
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("tilewise.kernels."):

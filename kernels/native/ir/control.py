@@ -15,7 +15,7 @@ def branch(
     values: list[Value],
     otherwise: Transform | None = None,
 ) -> list[Value]:
-    """`then(values)` under the condition, else `otherwise(values)` or `values`; by phis."""
+    """Return `then(values)` under the condition, else `otherwise(values)` or `values`, by phis."""
     before = builder.block
     taken, after = builder.append_basic_block("then"), builder.append_basic_block("merge")
     other = builder.append_basic_block("else") if otherwise else after
@@ -43,9 +43,9 @@ def branch(
 def when(
     builder: Builder, flags: Value, flag: int, possible: int, then: Transform, values: list[Value]
 ) -> list[Value]:
-    """`then(values)` where `flag` is set in `flags`, else `values`.
+    """Return `then(values)` where `flag` is set in `flags`, else `values`.
 
-    There is no code for a flag that is not among the `possible` ones.
+    No code is emitted for a flag that is not one of the `possible` ones.
     """
     if not flag & possible:
         return values
@@ -74,16 +74,16 @@ class Loop:
 
     @property
     def index(self) -> Value:
-        """The loop variable."""
+        """Return the loop variable."""
         return self._phis[0]
 
     @property
     def carried(self) -> list[Value]:
-        """The carried values as this iteration sees them."""
+        """Return the carried values as this iteration sees them."""
         return list(self._phis[1:])
 
     def close(self, carried: Sequence[Value], count: Value, step: int) -> list[Value]:
-        """End the body; the builder goes on behind the loop with the final values."""
+        """End the body, go on after the loop, and return the final values."""
         builder = self.builder
         following = builder.add(self.index, const(step))
         after = builder.append_basic_block("after")
@@ -95,9 +95,9 @@ class Loop:
 
 
 def turns(builder: Builder, index: Value, step: int) -> Value:
-    """How often a loop by `step` has turned when it is at `index`.
+    """Return how many iterations of a loop by `step` precede `index`.
 
-    A shift where it can be: the signs that a quotient has to heed are instructions in the loop.
+    A shift where possible: a quotient needs instructions for signs, which would be in the loop.
     """
     if step & (step - 1):
         return builder.sdiv(index, const(step))

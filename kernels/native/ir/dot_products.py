@@ -29,7 +29,7 @@ _FACTORS = {name: e.type for name, e in ELEMENTS.items()} | {"bf16": _BFloat()}
 
 
 def multiply_add(v: Vectors, one: Instruction, x: Value, y: Value, acc: Value) -> Value:
-    """The accumulators plus, lane by lane, the (dot) products of x and y by an instruction."""
+    """Return the accumulators plus, lane by lane, the (dot) products of x and y."""
     if not one.intrinsic:
         return v.multiply_add(x, y, acc)
     b, factors = v.builder, v.type
@@ -44,14 +44,14 @@ def multiply_add(v: Vectors, one: Instruction, x: Value, y: Value, acc: Value) -
 
 
 def column_sums(v: Vectors, one: Instruction, word: Value, acc: Value) -> Value:
-    """The accumulators plus the sum of the elements of each word."""
+    """Return the accumulators plus the sum of the elements of each word."""
     elements = ir.VectorType(_FACTORS[one.b], one.k * v.lanes)
     ones = v.builder.bitcast(ir.Constant(elements, [1] * elements.count), v.type)
     return multiply_add(v, one, ones, word, acc)
 
 
 def widen(builder: Builder, value: Value, stored: str, packed: str) -> Value:
-    """A vector of stored elements as packed elements; exact, also for NaN and infinity."""
+    """Convert a vector of stored elements to packed ones; exact, also for NaN and infinity."""
     if stored == packed:
         return value
     wide = ir.VectorType(ELEMENTS[packed].type, value.type.count)
@@ -65,7 +65,7 @@ def widen(builder: Builder, value: Value, stored: str, packed: str) -> Value:
 
 
 def widened_from_word(builder: Builder, words: Value, how: Arithmetic, place: int) -> Value:
-    """A vector of f32 from words that are f16, or from either half of pairs of bf16."""
+    """Return a vector of f32 from words that are f16, or from either half of pairs of bf16."""
     if how.depth == 1:
         return widen(builder, words, how.stored, how.packed)
     assert how.stored == "bf16" and place in _HALVES
@@ -78,7 +78,7 @@ def widened_from_word(builder: Builder, words: Value, how: Arithmetic, place: in
 
 
 def join(builder: Builder, rows: list[Value], stored: str) -> Value:
-    """Vectors of neighbouring reduction steps as one vector of words, the first lowest."""
+    """Join vectors of neighbouring reduction steps to a vector of words, the first lowest."""
     words = ir.VectorType(I32, rows[0].type.count)
     joined: Value = builder.zext(rows[0], words)
     for index, row in enumerate(rows[1:], start=1):
@@ -88,7 +88,7 @@ def join(builder: Builder, rows: list[Value], stored: str) -> Value:
 
 
 def add_offset(builder: Builder, value: Value, offset: int) -> Value:
-    """Every byte plus the offset, which is its highest bit; for vectors of bytes or of words."""
+    """Add the offset, which is a byte's highest bit, to every byte of bytes or words."""
     lane = value.type.element
     constant = int.from_bytes([offset] * (lane.width // 8))
     return builder.xor(value, ir.Constant(value.type, [constant] * value.type.count))

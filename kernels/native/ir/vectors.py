@@ -1,7 +1,7 @@
-"""LLVM vector IR in the words of a micro-kernel: splat, masked load and store, fma.
+"""LLVM vector IR in the terms of a micro-kernel: splat, masked load and store, fma.
 
-Addresses are i64 throughout, so that a driver computes them as plain integers and
-calls through them; nothing is stored inside a loop, so no aliasing fact is lost.
+Addresses are i64 throughout: a macro-kernel computes them as plain integers and calls through them.
+Nothing is stored inside a loop, and no aliasing fact is lost.
 """
 
 import functools
@@ -24,16 +24,16 @@ PREFETCH_LEVELS = {1: 3, 2: 2}
 
 _REGISTERS = {"x86_64": "v", "i686": "v", "aarch64": "w", "arm64": "w"}
 _REGISTER = _REGISTERS.get(llvm.get_process_triple().split("-")[0])
-"""LLVM's letter for vector registers in inline assembly; None where nobody looked it up."""
+"""LLVM's letter for vector registers in inline assembly; None where it is unknown."""
 
 Value = Any  # those of llvmlite, which have no static types, or `Written` ones
 
 
 @dataclass(frozen=True)
 class Element:
-    """How one dtype looks in IR: `type` of a lane, its name in intrinsics, bytes, and rounding.
+    """A dtype in IR: the type of a lane, its name in intrinsics, and bytes.
 
-    bf16 is held in i16, since few instructions know it.
+    bf16 is held in i16, because few instructions support it.
     """
 
     type: Any
@@ -56,7 +56,7 @@ ELEMENTS: dict[str, Element] = {
 
 @functools.lru_cache(maxsize=1024)
 def const(value: int) -> Value:
-    """An i64 constant."""
+    """Return an i64 constant."""
     return ir.Constant(I64, value)
 
 
@@ -88,15 +88,15 @@ class Vectors:
         self._every = ir.Constant(ir.VectorType(I32, lanes), None)  # the first lane, in each
 
     def offset(self, address: Value, elements: Value) -> Value:
-        """`address` moved by a number of elements."""
+        """Return `address` moved by a number of elements."""
         return self.builder.add(address, self.builder.mul(elements, const(self.element.bytes)))
 
     def at(self, address: Value, elements: int) -> Value:
-        """`address` moved by a constant number of elements."""
+        """Return `address` moved by a constant number of elements."""
         return self.builder.add(address, const(elements * self.element.bytes))
 
     def load(self, address: Value, mask: Value | None = None) -> Value:
-        """A vector from `address`; lanes off in `mask` are zero and not touched."""
+        """Load a vector; lanes off in `mask` are zero and not touched."""
         pointer = self.builder.inttoptr(address, self._pointer_type)
         if mask is None:
             return self.builder.load(pointer, align=self.element.bytes)
@@ -119,8 +119,8 @@ class Vectors:
     def store_past_caches(self, value: Value, address: Value) -> None:
         """Write a vector to memory, leaving no copy in the caches.
 
-        `address` is a multiple of the vector's size. Other threads may see the vector late:
-        `wait_for_stores` comes before whatever tells them of it.
+        `address` is a multiple of the vector's size. Other threads may see the vector late: call
+        `wait_for_stores` before signalling them.
         """
         pointer = self.builder.inttoptr(address, self._pointer_type)
         mark = self.builder.module.add_metadata([ir.Constant(I32, 1)])
@@ -128,12 +128,12 @@ class Vectors:
         self.builder.store(value, pointer, size, f", !nontemporal {mark.get_reference()}")
 
     def wait_for_stores(self) -> None:
-        """Until what went past the caches is in memory; other processors keep it in order."""
+        """Wait until stores past the caches are in memory; only x86 needs that."""
         if _REGISTERS["x86_64"] == _REGISTER:
             self.builder.call(declare(self.builder.module, "llvm.x86.sse.sfence", VOID, ()), ())
 
     def gather(self, address: Value, stride: int, mask: Value) -> Value:
-        """Elements `stride` apart from `address` on; lanes off in `mask` are as for `load`."""
+        """Load elements `stride` apart; lanes off in `mask` are as for `load`."""
         b, wide = self.builder, ir.VectorType(I64, self.lanes)
         steps = ir.Constant(wide, [i * stride * self.element.bytes for i in range(self.lanes)])
         pointers = ir.VectorType(self.element.type.as_pointer(), self.lanes)
@@ -146,25 +146,25 @@ class Vectors:
         return b.call(fn, (at, self._align, mask, self.zero))
 
     def load_splat(self, address: Value) -> Value:
-        """One element in every lane."""
+        """Load one element to every lane."""
         pointer = self.builder.inttoptr(address, self._element_pointer)
         scalar = self.builder.load(pointer, align=self.element.bytes)
         return self.splat(scalar)
 
     def splat(self, scalar: Value) -> Value:
-        """`scalar` in every lane; also for types other than the element's."""
+        """Return `scalar` in every lane; its type need not be the element's."""
         undefined = _undefined(scalar.type, self.lanes)
         one = self.builder.insert_element(undefined, scalar, self._first)
         return self.builder.shuffle_vector(one, undefined, self._every)
 
     def first_lanes(self, count: Value, skip: int) -> Value:
-        """The mask of lanes l with skip + l < count, for an i64 `count`."""
+        """Return the mask of lanes l with skip + l < count, for an i64 `count`."""
         ids = ir.Constant(ir.VectorType(I32, self.lanes), list(range(skip, skip + self.lanes)))
         limit = self.splat(self.builder.trunc(count, I32))
         return self.builder.icmp_signed("<", ids, limit)
 
     def multiply_add(self, x: Value, y: Value, acc: Value) -> Value:
-        """The sum acc + x*y: one rounding where the target fuses; modulo 2**n for integers."""
+        """Return acc + x*y: one rounding where the target fuses; modulo 2**n for integers."""
         if not self.element.is_float:
             return self.add_in_order(acc, self.builder.mul(x, y))
         if not self._fma:
@@ -173,22 +173,22 @@ class Vectors:
         return self.builder.call(fn, (x, y, acc))
 
     def add(self, x: Value, y: Value) -> Value:
-        """The sum x + y."""
+        """Return x + y."""
         return self.builder.fadd(x, y) if self.element.is_float else self.builder.add(x, y)
 
     def add_in_order(self, acc: Value, x: Value) -> Value:
-        """The sum acc + x of integers, before any that is added to it later.
+        """Return acc + x of integers, computed before anything is added to it later.
 
-        LLVM would make (acc + x) + y into acc + (x + y), which is ready sooner. Of several unrolled
-        steps the products then wait in registers that the accumulators have taken: a tile of 6x4
-        of i32, unrolled by four, had 52 of its 96 sums on the stack, and took 12 to 40% longer.
+        LLVM would make (acc + x) + y into acc + (x + y), which is ready sooner. Products of several
+        unrolled steps then wait in registers that the accumulators need: a tile of 6x4 of i32,
+        unrolled by four, had 52 of its 96 sums on the stack, and took 12 to 40% longer.
         """
         _order_alike(self.builder.block.function)
         kept = self.builder.opaque(acc, self._register) if self._register else acc
         return self.builder.add(kept, x)
 
     def relu(self, x: Value, ceiling: int | None = None) -> Value:
-        """max(x, 0), and of floats at most `ceiling`; a NaN stays a NaN."""
+        """Return max(x, 0), and of floats at most `ceiling`; a NaN stays a NaN."""
         cut = self._cut(x, "<", self.zero)
         if ceiling is None:
             return cut
@@ -196,16 +196,16 @@ class Vectors:
         return self._cut(cut, ">", limit)
 
     def _cut(self, x: Value, beyond: str, limit: Value) -> Value:
-        """The limit in the lanes that lie beyond it."""
+        """Replace lanes beyond the limit by it."""
         compare = self.builder.fcmp_ordered if self.element.is_float else self.builder.icmp_signed
         return self.builder.select(compare(beyond, x, limit), limit, x)
 
     def prefetch_for_write(self, address: Value) -> None:
-        """Bring the line at `address` to L1, to be written."""
+        """Prefetch the line at `address` to L1, to be written."""
         self._prefetch(address, (PREFETCH_WRITE, PREFETCH_LEVELS[1], PREFETCH_DATA))
 
     def prefetch(self, address: Value, level: Literal[1, 2]) -> None:
-        """Bring the line at `address` to L1 or L2, to be read; any address is allowed."""
+        """Prefetch the line at `address` to L1 or L2, to be read; any address is allowed."""
         self._prefetch(address, (PREFETCH_READ, PREFETCH_LEVELS[level], PREFETCH_DATA))
 
     def _prefetch(self, address: Value, hints: tuple[int, int, int]) -> None:
@@ -224,7 +224,7 @@ def _undefined(kind: Any, lanes: int) -> Value:
 
 
 def declare(module: ir.Module, name: str, result: Any, args: Sequence[Any]) -> Value:
-    """The declaration of `name`, made once per module."""
+    """Return the declaration of `name`, made once per module."""
     existing = module.globals.get(name)
     if existing is not None:
         return existing
@@ -232,15 +232,14 @@ def declare(module: ir.Module, name: str, result: Any, args: Sequence[Any]) -> V
 
 
 def _order_alike(fn: ir.Function) -> None:
-    """Have LLVM order a function's instructions as for `INTEGERS_ORDERED_FOR`, on every x86-64."""
+    """Have LLVM order instructions as for `INTEGERS_ORDERED_FOR`, on every x86-64."""
     if _REGISTERS["x86_64"] == _REGISTER:
-        set.add(
-            fn.attributes, f'"tune-cpu"="{INTEGERS_ORDERED_FOR}"'
-        )  # llvmlite checks names of its own
+        # llvmlite's own `add` allows only the names that it knows.
+        set.add(fn.attributes, f'"tune-cpu"="{INTEGERS_ORDERED_FOR}"')
 
 
 def internal_function(module: ir.Module, name: str, arguments: int) -> ir.Function:
-    """A new module-private void function of i64 arguments, kept out of line.
+    """Return a new module-private void function of i64 arguments, kept out of line.
 
     `optsize` keeps LLVM from unrolling the reduction loop once more, which spills
     accumulators (half the speed was seen for bf16 12x2, on Zen 4).

@@ -19,8 +19,12 @@ from llvmlite import ir
 
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.jit.object_code import ObjectCode, Passes, new_machine, object_code
-from tilewise.kernels.native.language.frame import called_name, symbol
-from tilewise.kernels.native.language.to_ir import emit_driver, emit_function
+from tilewise.kernels.native.language.compiler import (
+    called_name,
+    emit_driver,
+    emit_function,
+    symbol,
+)
 from tilewise.kernels.native.microkernels.abi import FUNCTIONS
 from tilewise.kernels.native.microkernels.microkernel import ANY_USE, MicroKernel, Piece, Use
 

@@ -1,12 +1,11 @@
-"""What a driver cannot say in Python: memory, calls through addresses, and what threads share.
+"""What a macro-kernel cannot say in Python: memory, calls through addresses, and shared words.
 
-Each is emitted into LLVM IR here, once for both ways in which drivers are compiled: as Numba's
-intrinsics (`tilewise.kernels.native.language.words`, `tilewise.kernels.native.language.barrier`),
-and without Numba (`tilewise.kernels.native.language.to_ir`). Values are i64; those that give none
-back return None.
+Each primitive is emitted into LLVM IR here, for both ways to compile a macro-kernel: as Numba's
+intrinsics (`tilewise.kernels.native.language.intrinsics`), and without Numba
+(`tilewise.kernels.native.language.compiler`). Values are i64; a primitive without one returns None.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import llvmlite.binding as ll
 from llvmlite import ir
@@ -15,16 +14,21 @@ from tilewise.kernels.native.ir.vectors import I1, I8, I32, I64, VOID, Value, de
 
 WORD_BYTES = 8
 IS_X86 = ll.get_process_triple().startswith(("x86", "i686"))
+LINE_WORDS = 8
+# A barrier: each word is on a cache line of its own.
+ARRIVED, PHASE = 0, LINE_WORDS
+BARRIER_WORDS = 2 * LINE_WORDS
+BARRIER_SPINS = 1 << 12  # then the core is offered to whoever keeps a thread from arriving
 
 
-def emit_call_address(builder: ir.IRBuilder, address: Value, values: Sequence[Value]) -> None:
+def emit_call_address(builder: ir.IRBuilder, address: Value, *values: Value) -> None:
     """Call the void function at `address` with i64 arguments."""
     kind = ir.FunctionType(VOID, [I64] * len(values))
     builder.call(builder.inttoptr(address, kind.as_pointer()), values)
 
 
 def emit_word(builder: ir.IRBuilder, address: Value, index: Value) -> Value:
-    """The i64 at position `index` of those at `address`."""
+    """Return the i64 at position `index` of those at `address`."""
     return builder.load(word_pointer(builder, address, index))
 
 
@@ -43,28 +47,28 @@ def emit_fill(builder: ir.IRBuilder, address: Value, size: Value, byte: Value) -
 
 
 def emit_wait_for_stores(builder: ir.IRBuilder) -> None:
-    """Wait until stores past the caches are in memory; processors other than x86 need no wait."""
+    """Wait until stores past the caches are in memory; only x86 needs that."""
     if IS_X86:
         builder.call(declare(builder.module, "llvm.x86.sse.sfence", VOID, ()), ())
 
 
 def emit_read_shared(builder: ir.IRBuilder, address: Value, index: Value) -> Value:
-    """The i64 at position `index` of those at `address`, and all that was written before it."""
+    """Return an i64 that other threads write, with all that was written before it."""
     return builder.load_atomic(word_pointer(builder, address, index), "acquire", WORD_BYTES)
 
 
 def emit_write_shared(builder: ir.IRBuilder, address: Value, index: Value, value: Value) -> None:
-    """Write an i64 for others to read, after all that was written before it."""
+    """Write an i64 for other threads, after all that was written before it."""
     builder.store_atomic(value, word_pointer(builder, address, index), "release", WORD_BYTES)
 
 
 def emit_add_shared(builder: ir.IRBuilder, address: Value, index: Value, value: Value) -> Value:
-    """Add to an i64 that others add to; what it was before."""
+    """Add to an i64 that other threads add to; return what it was before."""
     return builder.atomic_rmw("add", word_pointer(builder, address, index), value, "acq_rel")
 
 
 def emit_pause(builder: ir.IRBuilder) -> None:
-    """Tell the core that it waits in a loop; nothing where there is no such instruction."""
+    """Hint to the core that it waits in a loop; nothing where there is no such instruction."""
     if IS_X86:
         builder.call(declare(builder.module, "llvm.x86.sse2.pause", VOID, ()), ())
 
@@ -75,6 +79,22 @@ def emit_offer_core(builder: ir.IRBuilder) -> None:
 
 
 def word_pointer(builder: ir.IRBuilder, address: Value, index: Value) -> Value:
-    """A pointer to the i64 at position `index` of those at `address`."""
+    """Return a pointer to the i64 at position `index` of those at `address`."""
     at = builder.add(address, builder.mul(index, ir.Constant(I64, WORD_BYTES)))
     return builder.inttoptr(at, I64.as_pointer())
+
+
+PRIMITIVES: dict[str, Callable[..., Value]] = {
+    "call_address": emit_call_address,
+    "word": emit_word,
+    "add_word": emit_add_word,
+    "fill": emit_fill,
+    "wait_for_stores": emit_wait_for_stores,
+    "read_shared": emit_read_shared,
+    "write_shared": emit_write_shared,
+    "add_shared": emit_add_shared,
+    "pause": emit_pause,
+    "offer_core": emit_offer_core,
+}
+CONSTANTS = {"ARRIVED": ARRIVED, "PHASE": PHASE, "BARRIER_SPINS": BARRIER_SPINS}
+"""The names that functions of the language read."""

@@ -1,44 +1,49 @@
-"""The driver around the micro-kernel: Python source printed from the loop nest, one per structure.
+"""The macro-kernel around the micro-kernel: Python source printed from the loop nest.
 
-Which loops there are, in which order, and where the packs happen decide the source;
-every size is a run-time parameter. So a new size costs no compilation, and a new
-structure costs one, once, kept on disk. Everything in a driver is an i64, and its one
-argument is the address of its parameters. The threads of a parallel nest run the same
-driver on parameters of their own, and meet at its end.
+Loops, their order and the places of packs decide the source; every size is a run-time parameter. A
+new size needs no compilation, and a new structure one, which is kept on disk. Every value in the
+source is an i64, and its one argument is the address of its parameters. The threads of a parallel
+nest run the same function on parameters of their own, and wait for each other at its end.
 
-The source is a module that Numba compiles; what the search calls is compiled without it
-(`tilewise.kernels.native.language.to_ir`).
+The source is a module that Numba compiles; for a search it is compiled without Numba
+(`tilewise.kernels.native.language`).
 """
 
+import re
+from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import chain
 
 from tilewise.kernels.arithmetic import Arithmetic
-from tilewise.kernels.native.macrokernel.kernel_printer import KernelPrinter
-from tilewise.kernels.native.macrokernel.pack_printer import PackPrinter, print_prepare
-from tilewise.kernels.native.macrokernel.parameters import BARRIER, PARTS
-from tilewise.kernels.native.macrokernel.prefetch_printer import PrefetchPrinter
-from tilewise.kernels.native.macrokernel.scope import Scope
+from tilewise.kernels.native.macrokernel.block_printers import DepthwisePrinter, SkinnyPrinter
+from tilewise.kernels.native.macrokernel.nest_printer import NestPrinter
+from tilewise.kernels.native.macrokernel.parameters import (
+    BARRIER,
+    COUNT,
+    PARTS,
+    TRANSFORMED,
+    Addresses,
+    bounds,
+    names_of,
+)
+from tilewise.kernels.native.macrokernel.tile_printer import TilePrinter
 from tilewise.kernels.native.macrokernel.transform_printer import TransformPrinter
-from tilewise.kernels.native.macrokernel.walk_printers import SweepPrinter, WindowPrinter
 from tilewise.kernels.native.microkernels.abi import FUNCTIONS
-from tilewise.kernels.nest import Compute, Fetch, Fetched, Loop, LoopKind, Nest, Stage
+from tilewise.kernels.nest import Nest
 
-# Exported modules have definitions in the order of these imports: what packs call goes first.
-_HEADER = '''"""Driver printed by Tilewise; see kernels/native/driver/printer.py."""
+_WORD = re.compile(r"[^\W\d]\w*")
+_HEADER = '''"""Macro-kernel printed by Tilewise; see kernels/native/macrokernel/printer.py."""
 from numba import njit
 
-from tilewise.kernels.native.language.barrier import wait_for_all
-from tilewise.kernels.native.language.words import add_word, call_address, word
-from tilewise.kernels.native.language.packs import (
-    pack_b, pack_image, pack_patches, pack_transposed_a,
+from tilewise.kernels.native.language.functions import (
+    pack_b, pack_image, pack_patches, pack_transposed_a, transform_products,
+    transform_strided_rows, transform_tiles, transform_transposed_weights, transform_weights,
+    wait_for_all,
+)
+from tilewise.kernels.native.language.intrinsics import (
+    add_word, call_address, wait_for_stores, word,
 )
 '''
-_TRANSFORMS_HEADER = """from tilewise.kernels.native.language.transforms import (
-    transform_products, transform_strided_rows, transform_tiles, transform_turned_quadrants,
-    transform_turned_weights, transform_weights,
-)
-"""
-_STORES_HEADER = "from tilewise.kernels.native.language.words import wait_for_stores\n"
 _FUNCTION = """
 
 @njit("void(int64)", nogil=True)
@@ -48,12 +53,12 @@ def {name}(p):
 
 @dataclass(frozen=True)
 class DriverSource:
-    """A driver's source.
+    """A macro-kernel's source.
 
     Attributes:
-        text: of a module.
+        text: of a module with the function `driver`, and `prepare` where B is packed ahead.
         parameters: their names, in order.
-        prepares: whether B is packed ahead by a function `prepare` beside it.
+        prepares: whether there is a function `prepare`.
         functions: which of `FUNCTIONS` it may call.
     """
 
@@ -63,76 +68,37 @@ class DriverSource:
     functions: tuple[str, ...]
 
 
-def print_driver(nest: Nest, how: Arithmetic) -> DriverSource:
-    """Return the driver of a nest's structure, which has no size in it."""
-    scope = Scope(nest, how)
-    transforms = TransformPrinter(scope) if nest.algorithm else None
-    bodies = {"driver": _body(scope, transforms)}
-    if scope.is_ahead:
-        bodies["prepare"] = transforms.prepare() if transforms else print_prepare(scope)
-    reads = {name: scope.read_in(body) for name, body in bodies.items()}
-    functions = (_function(name, reads[name], body) for name, body in bodies.items())
-    headers = (
-        _HEADER,
-        _TRANSFORMS_HEADER if transforms else "",
-        _STORES_HEADER if transforms and nest.store.is_nontemporal else "",
-    )
-    return DriverSource(
-        "".join((*headers, *functions)),
-        tuple(scope.parameters),
-        scope.is_ahead,
-        tuple(name for name in FUNCTIONS if any(name in read for read in reads.values())),
-    )
+def print_driver(nest: Nest, how: Arithmetic, sizes: Collection[str]) -> DriverSource:
+    """Return the macro-kernel of a nest's structure.
+
+    Args:
+        nest: the loop nest; no size of it is in the source.
+        how: the arithmetic of the micro-kernel.
+        sizes: the names of the parameters that are sizes.
+    """
+    printer = _printer_of(nest)(nest, how)
+    bodies = {"driver": printer.nest_text()}
+    if printer.is_ahead:
+        bodies["prepare"] = printer.prepare_text()
+    edges = (edge for dim in nest.parts[0] for edge in bounds(dim))
+    known = {*names_of(Addresses), *FUNCTIONS, *sizes, *edges, BARRIER, PARTS}
+    read = {
+        name: dict.fromkeys(word for word in _WORD.findall(body) if word in known)
+        for name, body in bodies.items()
+    }
+    parameters = tuple(dict.fromkeys([COUNT, TRANSFORMED, *chain.from_iterable(read.values())]))
+    text = _HEADER
+    for name, body in bodies.items():
+        places = ((one, parameters.index(one)) for one in read[name])
+        text += _FUNCTION.format(name=name)
+        text += "".join(f"    {one} = word(p, {place})\n" for one, place in places) + body
+    functions = tuple(name for name in FUNCTIONS if name in parameters)
+    return DriverSource(text, parameters, printer.is_ahead, functions)
 
 
-def _function(name: str, reads: dict[str, int], body: str) -> str:
-    """A function that reads its parameters first."""
-    lines = (f"    {parameter} = word(p, {place})\n" for parameter, place in reads.items())
-    return _FUNCTION.format(name=name) + "".join(lines) + body
-
-
-def _body(scope: Scope, transforms: TransformPrinter | None) -> str:
-    """The nest, which several threads leave together."""
-    if transforms:
-        transforms.nest()
-    elif scope.nest.is_macro:
-        _print_walks(scope)
-    else:
-        _print_nest(scope)
-    if len(scope.nest.parts) > 1:
-        scope.indent = 2
-        scope.put(f"wait_for_all({BARRIER}, {PARTS})")
-    return "\n".join(scope.lines) + "\n"
-
-
-def _print_nest(scope: Scope) -> None:
-    """Loops, packs, and a call of the micro-kernel for each of its tiles."""
-    prefetch = PrefetchPrinter(scope)
-    packs = PackPrinter(scope, prefetch)
-    kernel = KernelPrinter(scope, packs, prefetch)
-    if scope.fetches(Fetched.NEXT_PANEL):
-        prefetch.begin_panels()
-    if scope.fetches(Fetched.NEXT_BLOCK):
-        prefetch.begin_blocks()
-    fetches_in_place = scope.fetches(Fetched.NEXT_BLOCK) and not scope.nest.stage("B")
-    for here in scope.nest.visit():
-        node = here.node
-        if isinstance(node, Loop):
-            scope.loop(node)
-        elif isinstance(node, Stage):
-            packs.pack(node.operand)
-        elif isinstance(node, Compute):
-            kernel.kernel()
-        elif isinstance(node, Fetch) and fetches_in_place:
-            prefetch.find_next_block()
-
-
-def _print_walks(scope: Scope) -> None:
-    """Loops over blocks, and a call of the micro-kernel for each of them."""
-    walk = WindowPrinter(scope) if scope.nest.group else SweepPrinter(scope)
-    for loop in scope.nest.loops:
-        if loop.kind is LoopKind.MICRO:
-            walk.walked(loop)
-        else:
-            walk.enter(loop)
-    walk.kernel()
+def _printer_of(nest: Nest) -> type[NestPrinter]:
+    if nest.algorithm:
+        return TransformPrinter
+    if nest.group:
+        return DepthwisePrinter
+    return SkinnyPrinter if nest.is_macro else TilePrinter

@@ -1,8 +1,8 @@
-"""Loops that a nest leaves out, put back with one trip each: more nests then share a driver.
+"""Loops of one trip, added to a nest: more nests then share a macro-kernel.
 
-A search tries some twenty structures among its first sixty schedules, which are seven but for
-the blocks that they cut or leave whole. A driver costs 30 ms of compiling, a loop of one trip
-nothing beside the micro-kernels within, unless they are few and small.
+The first sixty schedules of a search have some twenty structures, which are seven apart from dims
+that they cut or leave whole. A macro-kernel takes 30 ms to compile; a loop of one trip costs
+nothing next to its micro-kernels, unless they are few and small.
 """
 
 from dataclasses import replace
@@ -19,8 +19,8 @@ def uniform(nest: Nest) -> Nest:
 
         for n0: pack B, register tiles     for n0: for k0: pack B, for m0: register tiles
 
-    One in another order, with two such loops over a dim, or with little to do stays as it is. So
-    does one of transformed operands, or whose micro-kernel has the loops over register tiles.
+    A nest in another order, with two such loops over a dim, with little work, with transformed
+    operands, or whose micro-kernel has the loops over register tiles stays as it is.
     """
     if nest.is_macro or nest.algorithm or _work(nest) < LEAST_WORK:
         return nest
@@ -38,12 +38,12 @@ def uniform(nest: Nest) -> Nest:
 
 
 def _work(nest: Nest) -> int:
-    """The multiply-adds of one visit of the dims that are visited one at a time."""
+    """Return the multiply-adds of one iteration over the dims that are visited one at a time."""
     return prod(dim.extent for dim in nest.dims if not dim.single)
 
 
 def _around_tiles(nest: Nest) -> tuple[list[Node], tuple[Node, ...]]:
-    """The nodes outside of the macro-kernel, outermost first, and those from there on."""
+    """Return the nodes outside the register tiles, outermost first, and those from there on."""
     outer, nodes = list[Node](), nest.body
     while True:
         first = nodes[0]
@@ -54,14 +54,14 @@ def _around_tiles(nest: Nest) -> tuple[list[Node], tuple[Node, ...]]:
 
 
 def _nested(outer: list[Node], body: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The nodes in their order, each loop around all that follow."""
+    """Return the nodes in their order, each loop around all that follow."""
     for node in reversed(outer):
         body = (replace(node, body=body),) if isinstance(node, Loop) else (node, *body)
     return body
 
 
 def _places(nest: Nest) -> dict[str, int]:
-    """The order of loops over blocks, by dim, and of packs, by operand."""
+    """Return the order of loops over blocks, by dim, and of packs, by operand."""
     col, k, row = _blocked(nest)
     images = [dim for dim in nest.rows if dim not in (row, nest.row)]
     names = [*nest.named(Role.LEAD), col, k, "B", *images, row, "A"]
@@ -69,12 +69,12 @@ def _places(nest: Nest) -> dict[str, int]:
 
 
 def _blocked(nest: Nest) -> tuple[str, str, str]:
-    """The dims that a search cuts into blocks; of an image its lines."""
+    """Return the dims that a search cuts into blocks; of an image its lines."""
     return nest.col, nest.k, "oh" if nest.image == "A" else nest.row
 
 
 def _name(node: Node) -> str:
-    """The dim of a loop over blocks, or the operand of a pack; empty for anything else."""
+    """Return the dim of a loop over blocks or the operand of a pack; empty for anything else."""
     if isinstance(node, Stage):
         return node.operand
     if isinstance(node, Loop) and node.kind in (LoopKind.TILE, LoopKind.K_BLOCK):

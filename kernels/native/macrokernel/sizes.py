@@ -1,5 +1,6 @@
-"""The values of a driver's parameters, but for addresses: extents, strides, steps, scratch."""
+"""The sizes of a macro-kernel: every parameter that is no address, by name; and its scratch."""
 
+from collections import Counter
 from dataclasses import dataclass
 from math import prod
 from typing import Literal
@@ -7,151 +8,127 @@ from typing import Literal
 from tilewise.kernels.arithmetic import Arithmetic, size_of
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
 from tilewise.kernels.native.macrokernel.parameters import (
+    COUNT,
+    REPEAT,
     STREAMS,
-    Calls,
-    Control,
-    Elements,
-    ImageSizes,
-    Moves,
-    PanelsAhead,
-    PatchSizes,
-    RegisterTile,
-    RowsAhead,
-    TapLoops,
+    TRANSFORMED,
     extent,
     step,
     stride,
-    values_of,
-)
-from tilewise.kernels.native.macrokernel.transform_sizes import (
-    bytes_of_transforms,
-    sizes_of_transforms,
 )
 from tilewise.kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU
 from tilewise.kernels.native.microkernels.microkernel import KernelSpec
 from tilewise.kernels.native.microkernels.outer_product import lines_of_a_row
 from tilewise.kernels.native.microkernels.outer_product_code import OuterProductSpec
 from tilewise.kernels.native.microkernels.skinny_products import SkinnyGemmSpec
-from tilewise.kernels.native.strides import Strides, is_transposed, shape_of_stage
-from tilewise.kernels.nest import Loop, LoopKind, Nest, Role
+from tilewise.kernels.native.strides import (
+    Strides,
+    is_of_quadrants,
+    is_transposed,
+    shape_of_stage,
+)
+from tilewise.kernels.nest import Loop, LoopKind, Nest, Role, nest_of
 from tilewise.kernels.problem import Conv2d
+from tilewise.kernels.steps.algorithm import POINT
+from tilewise.kernels.steps.strassen import matrix_of
+from tilewise.kernels.steps.winograd import WinogradTiles, tiles_of
+
+Sizes = dict[str, int]
 
 
-@dataclass(frozen=True)
-class PanelBytes:
-    """Bytes of scratch for packed A and packed B; one line for one that is read in place.
-
-    Sums of a sweep that lie in panels have the place of A's.
-    """
-
-    a: int
-    b: int
-
-
-def driver_sizes(nest: Nest, strides: Strides, spec: KernelSpec) -> dict[str, int]:
-    """Return every parameter of the driver that is not an address, by name."""
-    problem, k_block = nest.problem, nest.k_block
-    sizes = values_of(
-        Control(),
-        _elements(spec),
-        _tap_loops(nest, strides, spec),
-        _moves(nest, strides),
-        _panels_ahead(nest, spec) if nest.operand("B").is_constant else PanelsAhead(),
-        _calls(nest, strides, spec),
-        RegisterTile(nest.tile.rows, nest.tile.cols),
-        _rows_ahead(nest, strides, spec),
-    )
-    if isinstance(problem, Conv2d):
-        sizes |= values_of(_image_sizes(problem, nest), _patch_sizes(problem, nest, spec.how))
+def driver_sizes(nest: Nest, strides: Strides, spec: KernelSpec) -> Sizes:
+    """Return every parameter of the macro-kernel that is no address, by name."""
+    how, taps, k_block = spec.how, strides.taps, nest.k_block
+    sizes = {
+        COUNT: 0,
+        TRANSFORMED: 0,
+        REPEAT: 1,
+        # Bytes of an element of A and B as it is stored, of one of C, and of a packed one.
+        "size": size_of(how.stored),
+        "out_size": size_of(how.accumulator),
+        "packed_size": size_of(how.packed),
+        "packed_zero": how.offset,  # the byte of a packed zero
+        # Elements of a word, its bytes, and the bytes of the column sums after a panel of B.
+        "word_depth": how.depth,
+        "word_size": size_of(how.word),
+        "sums_size": spec.cols * size_of(how.accumulator) if how.offset else 0,
+        # The micro-kernel: elements of a vector, a whole tile, steps of an iteration.
+        "lanes": spec.lanes,
+        "register_rows": nest.tile.rows,
+        "register_cols": nest.tile.cols,
+        "unroll": nest.compute.unroll,
+        # Filter taps: those of a panel of B, the rows and columns that a call loops over, and the
+        # columns that are a part of the reduction.
+        "taps": nest.taps,
+        "tap_rows": taps.rows,
+        "tap_cols": taps.cols,
+        "depth_factor": taps.depth_factor,
+        # What a filter row or column moves A by, in words, and a tap B in place, in elements.
+        "a_tap_row": taps.a_row,
+        "a_tap_col": taps.a_col,
+        "b_tap_source": taps.b_source,
+        # Elements between steps of the reduction and rows of A in place, rows of its panels, and
+        # rows of C.
+        "a_stream": strides.a.stream,
+        "b_stream": strides.b.stream,
+        "a_row_source": strides.a.dims.get(nest.row, 0),
+        "packed_row": strides.packed_a.row,
+        "c_row": strides.c.get(nest.row, 0),
+        # Flags of the calls for the first chunk of the reduction, for later ones, and for the last.
+        "flags_first": LOAD_C * nest.store.adds_to_c | spec.epilogue & ADD_BIAS,
+        "flags_later": LOAD_C,
+        "flags_last": spec.epilogue & RELU,
+        STREAMS: k_block.streams if k_block else 1,
+    }
+    sizes |= _panels_ahead(nest, spec) | _rows_ahead(nest, strides, spec)
+    if isinstance(nest.problem, Conv2d):
+        sizes |= _sizes_of_image(nest.problem, nest, how)
     if nest.algorithm:
-        sizes |= sizes_of_transforms(nest, strides)
+        sizes |= _sizes_of_transforms(nest, strides)
     sizes |= {extent(dim): nest.extent(dim) for dim in nest.scheduled}
-    sizes[STREAMS] = k_block.streams if k_block else 1
     return sizes | _steps(nest) | _strides(strides)
 
 
-def panel_bytes(nest: Nest, strides: Strides, spec: KernelSpec) -> PanelBytes:
-    """Return the scratch for panels of one thread; of weights packed ahead, for all of theirs."""
-    if nest.algorithm:
-        return PanelBytes(*bytes_of_transforms(nest, strides))
-    a = b = LINE_BYTES
-    if isinstance(spec, SkinnyGemmSpec) and spec.shares_words:
-        a = _bytes_of_sums(nest, spec)
-    if shape := shape_of_stage(nest, "A"):
-        a = _bytes_of_a(nest, shape, strides, spec.how)
-    if shape := shape_of_stage(nest, "B"):
-        b = _bytes_of_b(shape, spec.how) + _raw_bytes(nest, shape, spec.how)
-    if (stage := nest.stage("B")) and stage.is_ahead:
-        batches = prod(nest.extent(dim) for dim in nest.named(Role.LEAD))
-        b = batches * _panels_ahead(nest, spec).batch_bytes
-    return PanelBytes(a, b)
+def _panels_ahead(nest: Nest, spec: KernelSpec) -> Sizes:
+    """Return the bytes of weights that are packed before: of a chunk, and of a batch."""
+    if not nest.operand("B").is_constant:
+        return {"chunk_bytes": 0, "batch_bytes": 0}
+    panels = -(-nest.extent(nest.col) // spec.cols)
+    chunk_bytes = panels * _bytes_of_panel(nest.taps, nest.depth, spec.cols, spec.how)
+    chunks = -(-nest.extent(nest.k) // nest.depth)
+    return {"chunk_bytes": chunk_bytes, "batch_bytes": chunks * chunk_bytes}
 
 
-def _bytes_of_sums(nest: Nest, spec: SkinnyGemmSpec) -> int:
-    """Of all that a thread has within the loop over the reduction."""
-    within = next(
-        here.blocks
-        for here in nest.visit()
-        if isinstance(here.node, Loop) and here.node.kind is LoopKind.K_BLOCK
-    )
-    sums = prod(within[dim] for dim in (*nest.named(Role.LEAD), nest.row, nest.col))
-    return max(LINE_BYTES, sums * size_of(spec.how.accumulator))
-
-
-def _elements(spec: KernelSpec) -> Elements:
-    how = spec.how
-    return Elements(
-        size=size_of(how.stored),
-        out_size=size_of(how.accumulator),
-        packed_size=size_of(how.packed),
-        packed_zero=how.offset,
-        word_depth=how.depth,
-        word_size=size_of(how.word),
-        sums_size=spec.cols * size_of(how.accumulator) if how.offset else 0,
-    )
-
-
-def _tap_loops(nest: Nest, strides: Strides, spec: KernelSpec) -> TapLoops:
-    return TapLoops(
-        lanes=spec.lanes,
-        taps=nest.taps,
-        tap_rows=strides.taps.rows,
-        tap_cols=strides.taps.cols,
-        depth_factor=strides.taps.depth_factor,
-    )
-
-
-def _moves(nest: Nest, strides: Strides) -> Moves:
-    return Moves(
-        a_tap_row=strides.taps.a_row,
-        a_tap_col=strides.taps.a_col,
-        b_tap_source=strides.taps.b_source,
-        a_stream=strides.a.stream,
-        b_stream=strides.b.stream,
-        a_row_source=strides.a.dims.get(nest.row, 0),
-    )
-
-
-def _rows_ahead(nest: Nest, strides: Strides, spec: KernelSpec) -> RowsAhead:
+def _rows_ahead(nest: Nest, strides: Strides, spec: KernelSpec) -> Sizes:
+    """Return the iterations that fetch a row of B's next block, and the bytes that each does."""
     if not isinstance(spec, OuterProductSpec) or not spec.prefetched:
-        return RowsAhead()
+        return {"fetch_parts": 1, "fetch_bytes": 0}
     lines = lines_of_a_row(nest.problem, spec.cols, strides)
-    return RowsAhead(-(-lines // spec.prefetched), spec.prefetched * LINE_BYTES)
+    parts = -(-lines // spec.prefetched)
+    return {"fetch_parts": parts, "fetch_bytes": spec.prefetched * LINE_BYTES}
 
 
-def _calls(nest: Nest, strides: Strides, spec: KernelSpec) -> Calls:
-    return Calls(
-        unroll=nest.compute.unroll,
-        packed_row=strides.packed_a.row,
-        c_row=strides.c.get(nest.row, 0),
-        flags_first=LOAD_C * nest.store.adds_to_c | spec.epilogue & ADD_BIAS,
-        flags_later=LOAD_C,
-        flags_last=spec.epilogue & RELU,
-    )
+def _sizes_of_image(problem: Conv2d, nest: Nest, how: Arithmetic) -> Sizes:
+    packed, of_b = shape_of_stage(nest, nest.image) or (0, 0), shape_of_stage(nest, "B")
+    return {
+        "height": problem.h,
+        "width": problem.w,
+        "channels": problem.ci,
+        "out_width": problem.ow,
+        "filter_rows": problem.kh,
+        "filter_cols": problem.kw,
+        "conv_stride": problem.stride,
+        "dilation": problem.dilation,
+        "pad": problem.pad,
+        "row_reach": problem.dilation * (problem.kh - 1) + 1,  # image rows for one of the output
+        "packed_cols": packed[1],  # pixels of a packed line
+        # Bytes from the panels to the memory of one that is gathered but not packed yet.
+        "raw_at": _bytes_of_b(of_b, how) if of_b and _raw_bytes(nest, of_b, how) else 0,
+    }
 
 
-def _strides(strides: Strides) -> dict[str, int]:
-    operands: tuple[tuple[Literal["a", "b", "c", "bias", "ap"], dict[str, int]], ...] = (
+def _strides(strides: Strides) -> Sizes:
+    operands: tuple[tuple[Literal["a", "b", "c", "bias", "ap"], Sizes], ...] = (
         ("a", strides.a.dims),
         ("b", strides.b.dims),
         ("c", strides.c),
@@ -161,43 +138,55 @@ def _strides(strides: Strides) -> dict[str, int]:
     return {stride(name, dim): by for name, dims in operands for dim, by in dims.items()}
 
 
-def _steps(nest: Nest) -> dict[str, int]:
-    steps: dict[str, int] = {}
-    levels: dict[str, int] = {}
+def _steps(nest: Nest) -> Sizes:
+    steps, levels = Sizes(), Counter[str]()
     for loop in nest.loops:
         if loop.kind is not LoopKind.PARALLEL:
-            level = levels.get(loop.dim, 0)
-            steps[step(loop.dim, level)] = loop.step
-            levels[loop.dim] = level + 1
+            steps[step(loop.dim, levels[loop.dim])] = loop.step
+            levels[loop.dim] += 1
     return steps
 
 
-def _image_sizes(problem: Conv2d, nest: Nest) -> ImageSizes:
-    packed = shape_of_stage(nest, nest.image) or (0, 0)
-    return ImageSizes(
-        height=problem.h,
-        width=problem.w,
-        channels=problem.ci,
-        conv_stride=problem.stride,
-        pad=problem.pad,
-        row_reach=problem.dilation * (problem.kh - 1) + 1,
-        packed_cols=packed[1],
-    )
+# Scratch ------------------------------------------------------------------------------------
 
 
-def _patch_sizes(problem: Conv2d, nest: Nest, how: Arithmetic) -> PatchSizes:
-    of_b = shape_of_stage(nest, "B")
-    return PatchSizes(
-        raw_at=_bytes_of_b(of_b, how) if of_b and _raw_bytes(nest, of_b, how) else 0,
-        out_width=problem.ow,
-        height=problem.h,
-        width=problem.w,
-        filter_rows=problem.kh,
-        filter_cols=problem.kw,
-        conv_stride=problem.stride,
-        dilation=problem.dilation,
-        pad=problem.pad,
+@dataclass(frozen=True)
+class PanelBytes:
+    """Bytes of scratch for packed A and packed B; one line for one that is read in place.
+
+    Sums of a skinny GEMM that are in panels have the place of A's.
+    """
+
+    a: int
+    b: int
+
+
+def panel_bytes(nest: Nest, strides: Strides, spec: KernelSpec) -> PanelBytes:
+    """Return the scratch of one thread; that of weights packed ahead is for all threads."""
+    if nest.algorithm:
+        return _bytes_of_transforms(nest, strides)
+    a = b = LINE_BYTES
+    if isinstance(spec, SkinnyGemmSpec) and spec.shares_words:
+        a = _bytes_of_sums(nest, spec)
+    if shape := shape_of_stage(nest, "A"):
+        a = _bytes_of_a(nest, shape, strides, spec.how)
+    if shape := shape_of_stage(nest, "B"):
+        b = _bytes_of_b(shape, spec.how) + _raw_bytes(nest, shape, spec.how)
+    if (stage := nest.stage("B")) and stage.is_ahead:
+        batches = prod(nest.extent(dim) for dim in nest.named(Role.LEAD))
+        b = batches * _panels_ahead(nest, spec)["batch_bytes"]
+    return PanelBytes(a, b)
+
+
+def _bytes_of_sums(nest: Nest, spec: SkinnyGemmSpec) -> int:
+    """Return the bytes of the sums that a thread has within the loop over the reduction."""
+    within = next(
+        here.blocks
+        for here in nest.visit()
+        if isinstance(here.node, Loop) and here.node.kind is LoopKind.K_BLOCK
     )
+    sums = prod(within[dim] for dim in (*nest.named(Role.LEAD), nest.row, nest.col))
+    return max(LINE_BYTES, sums * size_of(spec.how.accumulator))
 
 
 def _bytes_of_a(nest: Nest, shape: tuple[int, ...], strides: Strides, how: Arithmetic) -> int:
@@ -208,24 +197,130 @@ def _bytes_of_a(nest: Nest, shape: tuple[int, ...], strides: Strides, how: Arith
 
 def _bytes_of_b(shape: tuple[int, ...], how: Arithmetic) -> int:
     panels, taps, depth, cols = shape
-    return panels * _panel_bytes(taps, depth, cols, how)
+    return panels * _bytes_of_panel(taps, depth, cols, how)
 
 
 def _raw_bytes(nest: Nest, shape: tuple[int, ...], how: Arithmetic) -> int:
-    """Of one panel of patches that is gathered before its words are joined."""
+    """Return the bytes of one panel of patches that is gathered before its words are joined."""
     *_, depth, cols = shape
     joins = nest.operand("B").is_gathered and how.depth > 1
     return depth * cols * size_of(how.stored) if joins else 0
 
 
-def _panel_bytes(taps: int, depth: int, cols: int, how: Arithmetic) -> int:
-    """Of one panel of B, with its column sums."""
+def _bytes_of_panel(taps: int, depth: int, cols: int, how: Arithmetic) -> int:
+    """Return the bytes of one panel of B, with its column sums."""
     sums = size_of(how.accumulator) if how.offset else 0
     return cols * (taps * -(-depth // how.depth) * size_of(how.word) + sums)
 
 
-def _panels_ahead(nest: Nest, spec: KernelSpec) -> PanelsAhead:
-    chunk, panels = nest.depth, -(-nest.extent(nest.col) // spec.cols)
-    chunk_bytes = panels * _panel_bytes(nest.taps, chunk, spec.cols, spec.how)
-    chunks = -(-nest.extent(nest.k) // chunk)
-    return PanelsAhead(chunk_bytes, batch_bytes=chunks * chunk_bytes)
+# Transformed operands (Winograd, Strassen) --------------------------------------------------
+
+
+def _sizes_of_transforms(nest: Nest, strides: Strides) -> Sizes:
+    assert nest.algorithm is not None
+    point, tile = strides.b.dims[POINT], nest.algorithm.tile
+    sizes = {
+        # Elements between points of the transformed image and filter and of their products.
+        "image_point": strides.packed_a.dims[POINT],
+        "filter_point": point,
+        "product_point": strides.c[POINT],
+        "filter_panel": nest.extent(POINT) * point,  # of a panel of the transformed filter
+        # Bytes from the transformed image to the products, and from the transformed filter to the
+        # memory of a transposed panel.
+        "products_at": _bytes_of_tiles(nest, strides)[0],
+        "transposed_at": _panels_of_filter(nest) * _bytes_of_filter_panel(nest, strides),
+    }
+    if is_of_quadrants(nest):
+        return sizes | _sizes_of_groups(nest, tile)
+    assert isinstance(nest.algorithm, WinogradTiles)
+    problem = nest.algorithm.problem
+    image, result = (problem.h, problem.w, problem.ci), (problem.oh, problem.ow, problem.co)
+    sizes |= _sizes_of_tiles(tile, problem.stride, image, result, problem.has_channels_first)
+    down, across = tiles_of(problem, tile)
+    return sizes | {"tiles_down": down, "tiles_across": across}
+
+
+def _sizes_of_tiles(
+    tile: tuple[int, int],
+    step: int,
+    image: tuple[int, int, int],
+    result: tuple[int, int, int],
+    planes: bool,
+) -> Sizes:
+    """Return the sizes of tiles, and what an image, line, pixel or channel moves by, in elements.
+
+    Args:
+        tile: pixels of a tile of the result, down and across.
+        step: pixels of the image for each of them.
+        image: lines, pixels of a line, and channels.
+        result: the same.
+        planes: whether each channel is a plane of its own.
+    """
+    sizes = {
+        "tile_height": tile[0],
+        "tile_width": tile[1],
+        "lines_down": tile[0] * step,  # pixels of the image from a tile to the next
+        "pixels_across": tile[1] * step,
+        "out_height": result[0],
+        "out_width": result[1],
+    }
+    for name, (height, width, channels) in (("image", image), ("result", result)):
+        sizes[f"{name}_size"] = height * width * channels
+        sizes[f"{name}_line"] = width if planes else width * channels
+        sizes[f"{name}_pixel"] = 1 if planes else channels
+        sizes[f"{name}_channel"] = height * width if planes else 1
+    return sizes
+
+
+def _sizes_of_groups(nest: Nest, tile: tuple[int, int]) -> Sizes:
+    """Return the sizes of groups of rows, as tiles of an image with one column of tiles.
+
+    Its pixels are parts of the reduction, and those of the result parts of the columns.
+    """
+    problem, width = nest.problem, tile[1]
+    rows, cols, depth = matrix_of(problem)
+    image, result = (rows, width, depth // width), (rows, width, cols // width)
+    sizes = _sizes_of_tiles(tile, 1, image, result, planes=False) | {
+        "image_size": prod(problem.operand_shapes["A"][-3:]),
+        "tiles_down": nest.extent(nest.row),
+        "tiles_across": 1,
+        "height": rows,
+        "width": width,
+        "channels": depth // width,
+        "pad": 0,
+    }
+    if problem.stride > 1:  # rows are the pixels that the stride leaves
+        direct = nest_of(problem)
+        a = direct.operand("A")
+        sizes |= {"rows_across": direct.extent("ow"), "rows_down": direct.extent("oh")}
+        sizes |= {"row_pixel": a.stride("ow") or 0, "row_line": a.stride("oh") or 0}
+    return sizes
+
+
+def _bytes_of_transforms(nest: Nest, strides: Strides) -> PanelBytes:
+    """Return the bytes of tiles and products of a block, and those of panels of B."""
+    transposed = 0
+    if strides.b.is_transposed:
+        taps = strides.taps.rows * strides.taps.cols
+        if nest.algorithm and is_of_quadrants(nest):
+            taps = prod(nest.algorithm.tile)
+        transposed = taps * nest.depth * nest.tile.cols * nest.problem.element.bytes
+    panels = _panels_of_filter(nest) * _bytes_of_filter_panel(nest, strides)
+    return PanelBytes(sum(_bytes_of_tiles(nest, strides)), panels + transposed)
+
+
+def _bytes_of_tiles(nest: Nest, strides: Strides) -> tuple[int, int]:
+    """Return the bytes of a block of transformed tiles, and of the products for a panel."""
+    size = nest.extent(POINT) * nest.problem.element.bytes
+    return strides.packed_a.dims[POINT] * size, strides.c[POINT] * size
+
+
+def _panels_of_filter(nest: Nest) -> int:
+    """Return how many are in memory together: those of a block, or all that are made ahead."""
+    if nest.operand("B").is_constant:
+        return -(-nest.extent(nest.col) // nest.tile.cols)
+    return (shape_of_stage(nest, "B") or (0,))[0]
+
+
+def _bytes_of_filter_panel(nest: Nest, strides: Strides) -> int:
+    return nest.extent(POINT) * strides.b.dims[POINT] * nest.problem.element.bytes

@@ -20,9 +20,13 @@ from tilewise.kernels.native.export.templates import filled
 from tilewise.kernels.native.ir.vectors import I64, VOID, Value, const
 from tilewise.kernels.native.jit.ir_text import kernel_text
 from tilewise.kernels.native.jit.object_code import Passes, optimise
-from tilewise.kernels.native.language.definitions import language
-from tilewise.kernels.native.language.frame import called_name, symbol
-from tilewise.kernels.native.language.to_ir import emit_driver, emit_function
+from tilewise.kernels.native.language.compiler import (
+    called_name,
+    emit_driver,
+    emit_function,
+    language,
+    symbol,
+)
 from tilewise.kernels.native.microkernels.microkernel import Piece
 from tilewise.kernels.native.objects.entries import (
     BOUNDS,
@@ -148,7 +152,7 @@ class Compiler:
         _add_language(module)
         internal = {symbol(name) for name in (DRIVER, PREPARE)}
         for name, function in module.globals.items():
-            is_own = name in internal or called_name(name) in language().functions
+            is_own = name in internal or called_name(name) in language()
             if isinstance(function, ir.Function) and is_own:
                 function.linkage = "internal"
         return self._optimised(module, "level 3")
@@ -222,7 +226,7 @@ def _add_language(module: ir.Module) -> None:
         for name, function in module.globals.items()
         if isinstance(function, ir.Function)
         and not function.blocks
-        and called_name(name) in language().functions
+        and called_name(name) in language()
     ]:
         for name in missing:
             emit_function(module, name)

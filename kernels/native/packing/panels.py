@@ -19,9 +19,15 @@ from tilewise.kernels.native.ir.dot_products import (
     widen,
     widened_from_word,
 )
-from tilewise.kernels.native.ir.shuffles import in_order_of_columns, interleaved, transpose
+from tilewise.kernels.native.ir.shuffles import (
+    in_order_of_columns,
+    interleaved,
+    shuffle,
+    transpose,
+)
 from tilewise.kernels.native.ir.vectors import (
     ELEMENTS,
+    I1,
     I32,
     Value,
     Vectors,
@@ -40,7 +46,7 @@ PATCHES_ARGUMENTS = (
 
 @dataclass
 class _Panel:
-    """What emitting a panel's copy shares: builder, views of memory, arguments."""
+    """A function that packs a panel, while it is emitted: builder, views of memory, arguments."""
 
     fn: ir.Function
     how: Arithmetic
@@ -56,7 +62,7 @@ class _Panel:
         self.sums_of_b = self.how.offset > 0 and not self.for_a
 
     def put(self, row: Value, words: list[Value], sums: list[Value]) -> list[Value]:
-        """Store one row of words; the column sums with it added."""
+        """Store one row of words; return the column sums with it added."""
         w = self.words
         if self.how.is_narrow and self.for_a:
             return self._put_widened(row, words, sums)
@@ -65,14 +71,13 @@ class _Panel:
             words = [add_offset(self.builder, word, self.how.offset) for word in words]
         for j, word in enumerate(words):
             w.store(word, w.at(at, j * self.lanes))
-        if self.sums_of_b:
-            return [
-                column_sums(w, self.how.instruction, x, s) for x, s in zip(words, sums, strict=True)
-            ]
-        return sums
+        if not self.sums_of_b:
+            return sums
+        one = self.how.instruction
+        return [column_sums(w, one, x, s) for x, s in zip(words, sums, strict=True)]
 
     def _put_widened(self, row: Value, words: list[Value], sums: list[Value]) -> list[Value]:
-        """Store one row of words of A, whose elements are widened and stay side by side."""
+        """Store one row of words of A, whose elements are widened and stay neighbours."""
         b, deep, count = self.builder, self.how.depth, self.lanes
         wide = Vectors(b, ELEMENTS[self.how.packed], count)
         step = b.mul(self.arg["to_row"], const(deep))
@@ -82,13 +87,12 @@ class _Panel:
             parts = [widened_from_word(b, word, self.how, place) for place in range(deep)]
             for part in range(deep):
                 picked = order[part * count : (part + 1) * count]
-                lanes = ir.Constant(ir.VectorType(I32, count), picked)
-                mixed = b.shuffle_vector(parts[0], parts[-1], lanes)
+                mixed = shuffle(b, parts[0], parts[-1], picked)
                 wide.store(mixed, wide.at(at, (j * deep + part) * count))
         return sums
 
     def first_sums(self) -> list[Value]:
-        """Zeros for the column sums, or nothing."""
+        """Return zeros for the column sums; empty without any."""
         return [self.words.zero] * self.vectors if self.sums_of_b else []
 
     def finish(self, sums: list[Value]) -> ir.Function:
@@ -105,7 +109,7 @@ class _Panel:
 def emit_pack_panel(
     module: ir.Module, how: Arithmetic, lanes: int, vectors: int, for_a: bool = False
 ) -> ir.Function:
-    """to[words][NR] = source[depth][cols], zero past `cols` and past `depth`.
+    """Emit to[words][NR] = source[depth][cols], zero past `cols` and past `depth`.
 
     With `for_a` the panel is one of a transposed A: made unsigned where B is signed, and
     without column sums. Nothing outside the source is read.
@@ -146,7 +150,7 @@ def emit_pack_panel(
 
 
 def _joined(panel: _Panel, row: Value) -> list[Value]:
-    """A whole row of words: as many vectors at a time as a word has elements, from whole loads."""
+    """Return a row of words: as many vectors at a time as a word has elements, by whole loads."""
     b, how = panel.builder, panel.how
     wide = Vectors(b, ELEMENTS[how.stored], how.depth * panel.lanes)
     first = b.mul(b.mul(row, const(how.depth)), panel.arg["source_row"])
@@ -164,7 +168,7 @@ def _joined(panel: _Panel, row: Value) -> list[Value]:
 def _word(
     panel: _Panel, row: Value, vector: int, mask: Value | None, inside: Value | None
 ) -> Value:
-    """One vector of words: `how.depth` rows of the source, those past `inside` zero."""
+    """Return one vector of words: `how.depth` rows of the source, those past `inside` zero."""
     b, how, stored = panel.builder, panel.how, panel.stored
     rows = []
     for step in range(how.depth):
@@ -183,7 +187,7 @@ def _word(
 def emit_transpose_panel(
     module: ir.Module, how: Arithmetic, lanes: int, vectors: int
 ) -> ir.Function:
-    """to[words][NR] = source[cols][depth] transposed, zero past `cols` and past `depth`.
+    """Emit to[words][NR] = source[cols][depth] transposed, zero past `cols` and past `depth`.
 
     Square blocks of words go through registers: log2(lanes) rounds of shuffles.
     """
@@ -196,7 +200,7 @@ def emit_transpose_panel(
     all_on = const(block)
 
     def blocks(sums: list[Value], start: Value, inside: Value) -> list[Value]:
-        """The block of the reduction at `start`, of which `inside` elements exist."""
+        """Emit the block of the reduction at `start`, of which `inside` elements exist."""
         columns = [_block(panel, j, start, inside) for j in range(vectors)]
         first = b.sdiv(start, const(how.depth))
         existing = b.sdiv(b.add(inside, const(how.depth - 1)), const(how.depth))
@@ -217,7 +221,7 @@ def emit_transpose_panel(
 
 
 def _block(panel: _Panel, vector: int, start: Value, inside: Value) -> list[Value]:
-    """A square block of words, transposed: one vector per step of the reduction."""
+    """Return a square block of words, transposed: one vector per step of the reduction."""
     b, how, lanes = panel.builder, panel.how, panel.lanes
     wide = Vectors(b, ELEMENTS[how.stored], lanes * how.depth)
     existing = wide.first_lanes(inside, 0)
@@ -237,7 +241,7 @@ def _block(panel: _Panel, vector: int, start: Value, inside: Value) -> list[Valu
 
 
 def emit_copy_rows(module: ir.Module, how: Arithmetic, vector_bytes: int) -> ir.Function:
-    """to[rows][length] = source[rows][length], widened or offset, whole words zero-filled.
+    """Emit to[rows][length] = source[rows][length], widened or offset, whole words zero-filled.
 
     Strides are in elements of each side.
     """
@@ -273,67 +277,59 @@ def emit_copy_rows(module: ir.Module, how: Arithmetic, vector_bytes: int) -> ir.
 
 
 def emit_copy_patches(module: ir.Module, how: Arithmetic, lanes: int, stride: int) -> ir.Function:
-    """to[channels][pixels] = source[channels][pixels * stride] from pixel first to end, else 0.
+    """Emit to[channels][pixels] = source[channels][pixels * stride], 0 outside first to end.
 
-    `source` is where pixel 0 would lie, which may be outside the image; nothing but the
-    pixels from first to end is read. Elements that are multiplied singly are widened here,
-    others stay as they are, to be joined when the panel is packed.
+    Gathers patches to rows of B: the pixels that one filter tap reads along an output row are
+    `stride` apart in each channel, and every channel repeats them a plane further. `source` is the
+    address of pixel 0, which may be outside the image; only pixels from first to end are read.
+    Elements that are multiplied singly are widened here; others are joined in the panel's pack.
     """
     fn = internal_function(module, "tilewise_copy_patches", len(PATCHES_ARGUMENTS))
     arg = dict(zip(PATCHES_ARGUMENTS, fn.args, strict=True))
     b = Builder(fn.append_basic_block("entry"))
     packed = how.packed if how.depth == 1 else how.stored
-    read = _Reader(Vectors(b, ELEMENTS[how.stored], lanes), stride)
-    write = Vectors(b, ELEMENTS[packed], lanes)
+    read, write = (Vectors(b, ELEMENTS[name], lanes) for name in (how.stored, packed))
 
     chunk = Loop(b, (), "chunk")
-    masks = read.masks(b.sub(arg["first"], chunk.index), b.sub(arg["end"], chunk.index))
+    first, end = b.sub(arg["first"], chunk.index), b.sub(arg["end"], chunk.index)
+    masks = _pixel_masks(read, stride, first, end)
     inside = write.first_lanes(b.sub(arg["pixels"], chunk.index), 0)
-    source = read.v.offset(arg["source"], b.mul(chunk.index, const(stride)))
+    source = read.offset(arg["source"], b.mul(chunk.index, const(stride)))
     to = write.offset(arg["to"], chunk.index)
     channel = Loop(b, (source, to), "channel")
     source, to = channel.carried
-    write.store(widen(b, read.pixels(source, masks), how.stored, packed), to, inside)
-    following = (read.v.offset(source, arg["source_row"]), write.offset(to, arg["to_row"]))
+    pixels = _pixels(read, stride, source, masks)
+    write.store(widen(b, pixels, how.stored, packed), to, inside)
+    following = (read.offset(source, arg["source_row"]), write.offset(to, arg["to_row"]))
     channel.close(following, arg["channels"], 1)
     chunk.close((), arg["pixels"], lanes)
     b.ret_void()
     return fn
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """Loads a vector of elements that lie `stride` apart."""
+def _pixel_masks(v: Vectors, stride: int, first: Value, end: Value) -> list[Value]:
+    """Return for each vector that is loaded the lanes that hold pixels from `first` to `end`.
 
-    v: Vectors
-    stride: int
+    Strides of one and two load whole vectors; others gather, with one mask for all.
+    """
+    b, lanes = v.builder, v.lanes
+    loads = stride if stride <= 2 else 1
+    limits = [v.splat(b.trunc(limit, I32)) for limit in (first, end)]
+    masks = []
+    for load in range(loads):
+        elements = range(load * lanes, (load + 1) * lanes)
+        ids = ir.Constant(limits[0].type, [e // loads for e in elements])
+        wanted = ir.Constant(ir.VectorType(I1, lanes), [e % loads == 0 for e in elements])
+        here = b.and_(b.icmp_signed(">=", ids, limits[0]), b.icmp_signed("<", ids, limits[1]))
+        masks.append(b.and_(here, wanted))
+    return masks
 
-    def masks(self, first: Value, end: Value) -> list[Value]:
-        """For each vector that is loaded, the lanes that hold pixels from `first` to `end`.
 
-        Strides of one and two load whole vectors; others gather, with one mask for all.
-        """
-        b, lanes = self.v.builder, self.v.lanes
-        loads = self.stride if self.stride <= 2 else 1
-        limits = [self.v.splat(b.trunc(limit, I32)) for limit in (first, end)]
-        masks = []
-        for load in range(loads):
-            elements = range(load * lanes, (load + 1) * lanes)
-            ids = ir.Constant(limits[0].type, [e // loads for e in elements])
-            wanted = ir.Constant(
-                ir.VectorType(ir.IntType(1), lanes), [e % loads == 0 for e in elements]
-            )
-            here = b.and_(b.icmp_signed(">=", ids, limits[0]), b.icmp_signed("<", ids, limits[1]))
-            masks.append(b.and_(here, wanted))
-        return masks
-
-    def pixels(self, source: Value, masks: list[Value]) -> Value:
-        """The vector of pixels at `source`; zero in lanes that are off."""
-        v = self.v
-        if self.stride > 2:
-            return v.gather(source, self.stride, masks[0])
-        parts = [v.load(v.at(source, i * v.lanes), mask) for i, mask in enumerate(masks)]
-        if len(parts) == 1:
-            return parts[0]
-        even = ir.Constant(ir.VectorType(I32, v.lanes), [2 * lane for lane in range(v.lanes)])
-        return v.builder.shuffle_vector(parts[0], parts[1], even)
+def _pixels(v: Vectors, stride: int, source: Value, masks: list[Value]) -> Value:
+    """Return the vector of pixels at `source`, `stride` apart; zero in lanes that are off."""
+    if stride > 2:
+        return v.gather(source, stride, masks[0])
+    parts = [v.load(v.at(source, i * v.lanes), mask) for i, mask in enumerate(masks)]
+    if len(parts) == 1:
+        return parts[0]
+    return shuffle(v.builder, parts[0], parts[1], [2 * lane for lane in range(v.lanes)])

@@ -19,8 +19,8 @@ from numba.core.cgutils import alloca_once_value, for_range
 from numba.extending import intrinsic
 
 from tilewise.kernels.native.conversion import copy_rows, transpose_blocks
-from tilewise.kernels.native.language.barrier import wait_for_all
-from tilewise.kernels.native.language.words import call_address, word
+from tilewise.kernels.native.language.functions import wait_for_all
+from tilewise.kernels.native.language.intrinsics import call_address, word
 
 
 @intrinsic

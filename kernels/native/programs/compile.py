@@ -19,7 +19,7 @@ from llvmlite import ir
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.export.source import edges
 from tilewise.kernels.native.jit.object_code import optimise
-from tilewise.kernels.native.language.frame import symbol
+from tilewise.kernels.native.language.compiler import symbol
 from tilewise.kernels.native.macrokernel.parameters import Addresses, names_of
 from tilewise.kernels.native.objects.entries import DRIVER, Entries
 from tilewise.kernels.native.objects.features import CHECKED, used_features

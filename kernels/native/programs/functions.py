@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from llvmlite import ir
 
 from tilewise.kernels.native.ir.vectors import I64, VOID, Value, const
-from tilewise.kernels.native.language.frame import symbol
-from tilewise.kernels.native.language.to_ir import emit_driver, emit_function
+from tilewise.kernels.native.language.compiler import emit_driver, emit_function, symbol
 from tilewise.kernels.native.objects.features import supported_text
 from tilewise.kernels.native.programs.steps import At, Kernel, Parametric, Program, Row, Table, Word
 

@@ -7,7 +7,7 @@ which it only reads. A word is a number, a place in one of them, or a table of n
 from dataclasses import dataclass
 from typing import Literal
 
-from tilewise.kernels.native.language.barrier import BARRIER_WORDS
+from tilewise.kernels.native.language.primitives import BARRIER_WORDS
 from tilewise.kernels.native.passes.rows.program import RowProgram
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule

@@ -14,15 +14,14 @@ from itertools import cycle, islice
 import numpy as np
 from numba import njit
 
-from tilewise.kernels.native.language.barrier import (
-    BARRIER_WORDS,
-    LINE_WORDS,
-    PHASE,
+from tilewise.kernels.native.language.intrinsics import (
+    call_address,
     pause,
     read_shared,
+    word,
     write_shared,
 )
-from tilewise.kernels.native.language.words import call_address, word
+from tilewise.kernels.native.language.primitives import BARRIER_WORDS, LINE_WORDS, PHASE
 from tilewise.kernels.native.threads.pinning import pin, usable_processors
 from tilewise.kernels.oracle.operands import empty_aligned
 

@@ -13,9 +13,8 @@ from llvmlite import ir
 
 from tilewise.kernels.native.jit.loading import Loaded, link
 from tilewise.kernels.native.jit.object_code import compile_module
-from tilewise.kernels.native.language.barrier import ARRIVED, BARRIER_WORDS, PHASE
-from tilewise.kernels.native.language.definitions import language
-from tilewise.kernels.native.language.to_ir import emit_driver, emit_function
+from tilewise.kernels.native.language.compiler import emit_driver, emit_function, language
+from tilewise.kernels.native.language.primitives import ARRIVED, BARRIER_WORDS, CONSTANTS, PHASE
 
 Steps = Generator[tuple[str, list[int]], int, None]
 
@@ -31,10 +30,9 @@ class OfSteps(ast.NodeTransformer):
 
 def in_steps() -> Callable[[int, int], Steps]:
     """`wait_for_all`, from the source that drivers compile, step by step."""
-    known = language()
-    function = OfSteps().visit(ast.parse(ast.unparse(known.functions["wait_for_all"])).body[0])
+    function = OfSteps().visit(ast.parse(ast.unparse(language()["wait_for_all"])).body[0])
     function.decorator_list = []
-    module: dict[str, object] = dict(known.constants)
+    module: dict[str, object] = dict(CONSTANTS)
     exec(compile(ast.fix_missing_locations(ast.Module([function], [])), "barrier", "exec"), module)
     return module["wait_for_all"]
 
@@ -103,7 +101,8 @@ def test_what_was_written_before_the_barrier_is_seen_after_it() -> None:
 
 MEETING = """
 from numba import njit
-from tilewise.kernels.native.language.barrier import read_shared, wait_for_all, write_shared
+from tilewise.kernels.native.language.functions import wait_for_all
+from tilewise.kernels.native.language.intrinsics import read_shared, write_shared
 
 @njit
 def meet(barrier, parts, board, mine, turns):

@@ -1,21 +1,24 @@
 """What drivers take: every parameter has a value, and those who call agree with what is called."""
 
 import ast
+import symtable
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.kernels.strategies import problems, schedules
-from tilewise.kernels.native.language.definitions import language
+from tilewise.kernels.native.language.compiler import language
 from tilewise.kernels.native.macrokernel.parameters import (
     BARRIER,
     COUNT,
+    COUNT_AT,
     PARTS,
     REPEAT,
+    TRANSFORMED,
+    TRANSFORMED_AT,
     Addresses,
     bounds,
-    fixed_parameters,
     names_of,
 )
 from tilewise.kernels.native.microkernels.abi import (
@@ -55,9 +58,15 @@ GIVEN = {
 
 
 def without_a_value(planned: Plan) -> set[str]:
+    """Names that nothing gives a value: neither the text, its parameters, nor the language."""
+    module = symtable.symtable(planned.source.text, "driver", "exec")
+    read = {name for function in module.get_children() for name in function.get_globals()}
+    assert len(set(planned.source.parameters)) == len(planned.source.parameters)
     threads = {BARRIER, PARTS, *(edge for dim in planned.nest.parts[0] for edge in bounds(dim))}
     known = {*names_of(Addresses), *FUNCTIONS, *planned.sizes, *threads}
-    return set(planned.source.parameters) - known
+    return (read - set(module.get_identifiers()) - {"min", "max", "range"}) | (
+        set(planned.source.parameters) - known
+    )
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -66,7 +75,6 @@ def test_every_parameter_has_a_value(data: st.DataObject, host: Target) -> None:
     problem = data.draw(problems)
     planned = plan(problem, data.draw(schedules(problem, host)), host)
     assert not without_a_value(planned)
-    assert len(set(planned.source.parameters)) == len(planned.source.parameters)
 
 
 def test_threads_have_parameters_of_their_own(host: Target) -> None:
@@ -84,22 +92,14 @@ def test_every_parameter_of_transforms_has_a_value(weights: str, layout: str, ho
     steps = (Winograd(4), Parallel("t", 2), Pack("B"), Pack("A"), Register(2, 32))
     planned = plan(parse_problem(text), Schedule(steps), host)
     assert not without_a_value(planned)
-    assert len(set(planned.source.parameters)) == len(planned.source.parameters)
 
 
-@pytest.mark.parametrize("fills", [False, True])
-@pytest.mark.parametrize("parallel", [False, True])
-def test_those_of_all_drivers_come_first_and_in_one_order(fills: bool, parallel: bool) -> None:
-    nothing = dict.fromkeys(
-        ("packs_image", "gathers", "fills", "is_parallel", "writes_past_caches"), False
-    )
-    least = fixed_parameters(**nothing)
-    more = fixed_parameters(
-        **nothing | {"packs_image": True, "fills": fills, "is_parallel": parallel}
-    )
-    assert more[: len(least)] == least
-    assert least[: len(names_of(Addresses))] == names_of(Addresses)
-    assert {COUNT, REPEAT} <= set(least)
+def test_counters_come_first_and_whatever_else_is_read_follows(host: Target) -> None:
+    problem = parse_problem("matmul:m=64,n=64,k=8,dtype=f32")
+    source = plan(problem, Schedule((Pack("B"), Register(4, 16))), host).source
+    assert source.parameters[COUNT_AT] == COUNT and source.parameters[TRANSFORMED_AT] == TRANSFORMED
+    assert {REPEAT, "a", "b", "c", "full", "m_extent", "b_n"} <= set(source.parameters)
+    assert not {"bias_m", "height", "raw_at"} & set(source.parameters)
 
 
 def calls(tree: ast.AST) -> list[ast.Call]:
@@ -110,7 +110,7 @@ def calls(tree: ast.AST) -> list[ast.Call]:
 
 def test_the_language_gives_packs_as_many_arguments_as_they_take() -> None:
     taken = {"pack_panel": PANEL_ARGUMENTS, **GIVEN}
-    for function in language().functions.values():
+    for function in language().values():
         for call in calls(function):
             assert len(call.args) - 1 == len(taken[ast.unparse(call.args[0])])
 

@@ -1,0 +1,218 @@
+"""Prints a nest whose micro-kernel computes one register tile: packs, and a call for each tile."""
+
+from tilewise.kernels.arithmetic import Arithmetic
+from tilewise.kernels.native.macrokernel.nest_printer import PACKED, NestPrinter
+from tilewise.kernels.native.macrokernel.parameters import extent, step, stride
+from tilewise.kernels.native.macrokernel.prefetch_printer import prefetch_of
+from tilewise.kernels.native.microkernels.abi import Arguments
+from tilewise.kernels.native.strides import is_transposed
+from tilewise.kernels.nest import Nest, Role, Stage
+
+_PANEL_BYTES = "(taps * words * register_cols * word_size + sums_size)"
+_WORDS = "size, word_depth, word_size, sums_size"
+
+
+class TilePrinter(NestPrinter):
+    """Prints the packs, where a tile's operands are, what the call is to do, and the call."""
+
+    def __init__(self, nest: Nest, how: Arithmetic) -> None:
+        super().__init__(nest, how)
+        self.prefetch = prefetch_of(self)
+        self.prefetch.begin()
+
+    # Packs -----------------------------------------------------------------------------------
+
+    def stage(self, stage: Stage) -> None:
+        """Print the pack of an operand's current block; nothing for weights packed ahead."""
+        if stage.is_ahead:
+            return
+        depth = f"({self.length(self.nest.k)})"
+        if stage.operand == "B":
+            self._pack_b_block(depth)
+        elif self.nest.image == "A":
+            self._pack_image(depth)
+        else:
+            self._pack_rows(depth)
+        self.count(PACKED[stage.operand])
+
+    def fetch(self) -> None:
+        """Print the next block of a B that is read in place; one that is packed begins there."""
+        if not self.nest.stage("B"):
+            self.prefetch.begin_block()
+
+    def prepare_text(self) -> str:
+        """Return the body of a function that packs all of B before the nest runs, chunk by chunk.
+
+        Panels of one chunk are neighbours, whatever the blocks of the nest: an address in them
+        depends on the column and on the chunk alone.
+        """
+        nest = self.nest
+        cols, depth, along = extent(nest.col), extent(nest.k), stride("b", nest.col)
+        lead = next(iter(nest.named(Role.LEAD)), "")  # the only one of a constant B
+        chunk = step(nest.k, 0) if nest.k_block else depth
+        batches, between = (extent(lead), stride("b", lead)) if lead else ("1", "0")
+        row = along if is_transposed(nest, "B") else "b_stream"
+        return (
+            f"    for i in range({batches}):\n"
+            f"        for start in range(0, {depth}, {chunk}):\n"
+            f"            depth = min({chunk}, {depth} - start)\n"
+            f"            to = b_panels + i * batch_bytes + start // {chunk} * chunk_bytes\n"
+            f"            source = b + (i * {between} + start * b_stream) * size\n"
+            f"            pack_b(pack_b_panel, to, source, {cols}, register_cols, taps,\n"
+            f"                   b_tap_source, depth, {row}, {along}, {_WORDS})\n"
+        )
+
+    def _pack_b_block(self, depth: str) -> None:
+        if self.nest.operand("B").is_gathered:
+            self._pack_patches(depth)
+            return
+        if not self.fills:
+            self._pack_b("b_panels", depth)
+        self.prefetch.begin_block()
+
+    def _pack_b(self, to: str, depth: str) -> None:
+        """Print a pack of B's present block to panels from `to` on."""
+        along = stride("b", self.nest.col)
+        row = along if is_transposed(self.nest, "B") else "b_stream"
+        self.put(
+            f"pack_b(pack_b_panel, {to}, {self.b_in_place()}, {self.length(self.nest.col)},"
+            f" register_cols, taps, b_tap_source, {depth}, {row}, {along}, {_WORDS})"
+        )
+
+    def _pack_patches(self, depth: str) -> None:
+        """Print a pack of patches of one image to panels of B."""
+        col, k = self.nest.col, self.nest.k
+        self.put(
+            "pack_patches(copy_patches, pack_b_panel, b_panels, b_panels + raw_at,"
+            f" b + ({self.offset('b', self.lead('B'))}) * size, {self.start[col]},"
+            f" {self.length(col)}, register_cols, {self.start[k]}, {depth}, out_width, height,"
+            f" width, filter_rows, filter_cols, conv_stride, dilation, pad, {_WORDS})"
+        )
+
+    def _pack_rows(self, depth: str) -> None:
+        """Print a pack of A's block to rows, or to columns where A is transposed."""
+        source = self.offset("a", (*self.lead("A"), self.nest.row))
+        at = f"a + ({self.start[self.nest.k]} * a_stream + {source}) * size"
+        rows = self.length(self.nest.row)
+        if is_transposed(self.nest, "A") and self.joins:
+            self.put(
+                f"pack_transposed_a(pack_a_panel, lanes, a_panels, packed_row // word_depth, {at},"
+                f" a_stream, {rows}, {depth}, size, packed_size * word_depth)"
+            )
+            return
+        block = f"a_row_source, {rows}, {depth}"
+        if is_transposed(self.nest, "A"):
+            block = f"a_stream, {depth}, {rows}"
+        self.put(f"call_address(copy_rows, a_panels, packed_row, {at}, {block})")
+
+    def _pack_image(self, depth: str) -> None:
+        """Print a pack of the image's block with halo and zero padding."""
+        start, source = self.start, self.offset("a", (*self.lead("A"), "n"))
+        self.put(
+            f"pack_image(copy_rows, a_panels, a + ({source} + {start['ci']}) * size,"
+            f" {start['oh']} * conv_stride - pad, {start['ow']} * conv_stride - pad,"
+            f" ({self.length('oh')} - 1) * conv_stride + row_reach, packed_cols, height, width,"
+            f" channels, {depth}, packed_row, size, packed_size, packed_zero)"
+        )
+
+    def _fill_panel(self) -> None:
+        """Print that the first tile of rows packs the panel that it reads.
+
+        The micro-kernel of whole tiles packs it in passing; a border tile has it packed before.
+        """
+        block = self.packed_from["B"]
+        firsts = [
+            f"{self.start[dim]} == {block[dim]}"
+            for dim in self.nest.rows
+            if self.start[dim] != block[dim]
+        ]
+        self.put(f"if {' and '.join(firsts)}:")
+        self.indent += 1
+        self.put("if kernel == full:")
+        self.put("    kernel, beside = filling, b_tile")
+        self.put(f"    b_tile = {self.b_in_place()}")
+        self.put("    b_tap = b_tap_source * depth_factor")
+        self.put("else:")
+        self.indent += 1
+        self._pack_b("b_tile", "depth")
+        self.indent -= 2
+
+    # Calls -----------------------------------------------------------------------------------
+
+    def compute(self) -> None:
+        """Print everything for one tile."""
+        nest = self.nest
+        self.put(f"rows = {self.length(nest.row)}")
+        self.put(f"cols = {self.length(nest.col)}")
+        self.put(f"depth = {self.length(nest.k)}")
+        self.put("words = (depth + word_depth - 1) // word_depth")
+        self.put(f"flags = flags_first if {self.start[nest.k]} == 0 else flags_later")
+        self.put(f"if {self.end[nest.k]} == {extent(nest.k)}: flags |= flags_last")
+        self.put(f"a_tile = {self._a_tile()}")
+        self.put(f"b_tile = {self._b_tile()}")
+        c = self.offset("c", (*nest.named(Role.LEAD), *nest.rows, nest.col))
+        self.put(f"c_tile = c + ({c}) * out_size")
+        self.put("kernel = full if rows == register_rows and cols == register_cols else edge")
+        self.put(f"b_tap, beside = {self._b_tap()}, {self._sums()}")
+        if self.fills:
+            self._fill_panel()
+        self.prefetch.call(_PANEL_BYTES)
+        self.put(f"call_address(kernel, {', '.join(vars(self._arguments()).values())})")
+        self.count("1")
+
+    def _arguments(self) -> Arguments[str]:
+        nest = self.nest
+        of_bias = tuple(d for d in nest.scheduled if d in nest.operand("bias").dims)
+        return Arguments(
+            a="a_tile",
+            b="b_tile",
+            c="c_tile",
+            bias=f"bias + ({self.offset('bias', of_bias)}) * out_size",
+            c_row="c_row",
+            a_tap_row="a_tap_row",
+            a_tap_col="a_tap_col",
+            b_tap="b_tap",
+            tap_rows="tap_rows",
+            tap_cols="tap_cols",
+            depth="words * depth_factor",
+            flags="flags",
+            rows="rows",
+            cols="cols",
+            beside="beside",
+            ahead=self.prefetch.ahead,
+            ahead_step=self.prefetch.step,
+        )
+
+    def _a_tile(self) -> str:
+        nest = self.nest
+        if not nest.stage("A"):
+            offset = self.offset("a", (*self.lead("A"), *nest.rows))
+            return f"a + ({self.start[nest.k]} * a_stream + {offset}) * size"
+        moving = tuple(d for d in nest.rows if not nest.dim(d).single)
+        return f"a_panels + ({self.offset('ap', moving, self.packed_from['A'])}) * packed_size"
+
+    def _b_tile(self) -> str:
+        col = self.nest.col
+        if not self.nest.stage("B"):
+            return self.b_in_place()
+        if self.is_ahead:
+            return f"{self._chunk()} + {self.start[col]} // register_cols * {_PANEL_BYTES}"
+        panel = f"({self.start[col]} - {self.packed_from['B'][col]}) // register_cols"
+        return f"b_panels + {panel} * {_PANEL_BYTES}"
+
+    def _chunk(self) -> str:
+        """Return where the present chunk of panels that were packed ahead begins."""
+        at, k = "b_panels", self.nest.k
+        for lead in self.nest.named(Role.LEAD):
+            at += f" + {self.start[lead]} * batch_bytes"
+        if self.start[k] != "0":
+            at += f" + {self.start[k]} // {step(k, 0)} * chunk_bytes"
+        return at
+
+    def _b_tap(self) -> str:
+        b_tap = "words * register_cols" if self.nest.stage("B") else "b_tap_source"
+        return f"{b_tap} * depth_factor" if self.nest.image == "A" else b_tap
+
+    def _sums(self) -> str:
+        """Return the column sums of a panel, which follow it; 0 where none are needed."""
+        return "b_tile + taps * words * register_cols * word_size" if self.corrects else "0"
