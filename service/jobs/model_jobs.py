@@ -29,6 +29,7 @@ from tilewise.service.db.models import (
     Network,
     Plan,
     PlanSource,
+    Toolchain,
 )
 from tilewise.service.db.rows import toolchain_row
 from tilewise.service.errors import DamagedError, NotFoundError, UndoneError
@@ -103,12 +104,15 @@ def ask_to_plan(session: Session, wanted: Wanted, toolchain: str, by: Submitter)
     Raises:
         TooManyJobsError: a token has as many plans or jobs in flight as it may.
     """
-    toolchain_id = toolchain_row(session, toolchain).id
-    active = select(Job).where(
-        Job.work == wanted.work,
-        Job.target == wanted.target,
-        Job.toolchain_id == toolchain_id,
-        Job.state.not_in(ENDED),
+    active = (
+        select(Job)
+        .join(Job.toolchain)
+        .where(
+            Job.work == wanted.work,
+            Job.target == wanted.target,
+            Toolchain.identity == toolchain,
+            Job.state.not_in(ENDED),
+        )
     )
     # Locked on a server, where its end could come between.
     same = session.scalar(active.with_for_update(of=Job))
@@ -118,6 +122,7 @@ def ask_to_plan(session: Session, wanted: Wanted, toolchain: str, by: Submitter)
     jobs = _ask_to_tune(session, wanted.problems, wanted.target, wanted.request, toolchain, by)
     own = [asdict(found) for found in wanted.graph.layers]
     known = {found["problem"] for found in own}
+    toolchain_id = toolchain_row(session, toolchain).id
     job = model_job(wanted.request, wanted.target, toolchain_id, by)
     job.work = wanted.work
     made = Plan(

@@ -73,7 +73,7 @@ def join(body: BeginWire, shown: ShownDep, services: ServicesDep) -> OrderWire:
 
 @router.post("/help")
 @in_lane("writes")
-def run_worker(body: HelpWire, shown: ShownDep, services: ServicesDep) -> GivenWire:
+def help_out(body: HelpWire, shown: ShownDep, services: ServicesDep) -> GivenWire:
     """Say what came of a candidate, and take others."""
     if body.answer is None:  # it asks again and again, and a writer would keep others waiting
         with services.reading() as session:

@@ -81,7 +81,8 @@ def test_two_imports_that_meet_in_the_middle_double_nothing(filled, new_store, t
         done = [threads.submit(restore, into, tmp_path / "a.zip") for _ in range(2)]
         added = [one.result().added for one in done]
     for table in ("trials", "jobs", "schedules", "proofs"):
-        assert added[0][table] + added[1][table] == len(rows_of(filled)[row_of(table)])
+        rows = [row for row in rows_of(filled)[row_of(table)] if row.get("kind") != "model"]
+        assert added[0][table] + added[1][table] == len(rows)
     assert trials_of(into) == trials_of(filled)
 
 
