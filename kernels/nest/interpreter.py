@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewise.kernels.nest.access import Axis, Operand, Role
+from tilewise.kernels.nest.access import Axis, Role
 from tilewise.kernels.nest.nest import Nest
 from tilewise.kernels.nest.nodes import Compute, Loop, LoopKind, Node, Stage, Store
 
@@ -129,8 +129,19 @@ class Interpreter:
         return tuple(d for d in self.nest.extents if d in self.nest.operand(role).dims)
 
     def _read(self, role: str, state: State, dims: tuple[str, ...]) -> Array:
+        """The elements of a block, an axis for each of `dims`; zero outside of the operand."""
         operand = self.nest.operand(role)
-        return read(operand, self.operands[operand.name], state.at, dims)
+        stored = self.operands[operand.name].reshape(operand.shape)
+        where = [_positions(axis, state.at, dims) for axis in operand.axes]
+        inside = np.array(True)
+        for axis, positions in zip(operand.axes, where, strict=True):
+            inside = inside & (positions >= 0) & (positions < axis.size)
+        clipped = tuple(
+            np.clip(positions, 0, axis.size - 1)
+            for axis, positions in zip(operand.axes, where, strict=True)
+        )
+        found = np.where(inside, stored[clipped], 0)
+        return np.broadcast_to(found, [len(state.at[d]) if d in operand.dims else 1 for d in dims])
 
     def _compute(self, compute: Compute, state: State) -> None:
         self.calls += 1
@@ -191,20 +202,6 @@ class Interpreter:
             extra = self.operands["C"][where] if store.adds_to_c else 0
             bias = self.operands["bias"][cols] if store.has_bias else 0
             self.operands["C"][where] = store.epilogue.apply(sums + extra + bias)
-
-
-def read(operand: Operand, stored: Array, at: Indices, dims: tuple[str, ...]) -> Array:
-    """Return the elements of a block, an axis for each of `dims`; zero outside of the operand."""
-    where = [_positions(axis, at, dims) for axis in operand.axes]
-    inside: Any = True
-    for axis, positions in zip(operand.axes, where, strict=True):
-        inside = inside & (positions >= 0) & (positions < axis.size)
-    clipped = tuple(
-        np.clip(positions, 0, axis.size - 1)
-        for axis, positions in zip(operand.axes, where, strict=True)
-    )
-    found = np.where(inside, stored.reshape(operand.shape)[clipped], 0)
-    return np.broadcast_to(found, [len(at[d]) if d in operand.dims else 1 for d in dims])
 
 
 def _positions(axis: Axis, at: Indices, dims: tuple[str, ...]) -> Array:

@@ -4,8 +4,8 @@ Layouts, transposition, groups and patches are stated here, once, as accesses.
 
 Rows of A are rows of the result, columns of B its columns; the contiguous dim of the result is the
 columns. So for nhwc A is the image and B the filter, as the problem names them; for nchw they
-change places, and B is what the filter sees of one image, a column for each pixel. Where a group
-has few channels, as in a depthwise convolution, columns (or rows, for nchw) span the groups.
+change places, and B is what the filter sees of one image, a column for each pixel. In a depthwise
+convolution, or a grouped one of few channels, columns (or rows, for nchw) run over all groups.
 """
 
 from functools import lru_cache, singledispatch
@@ -67,13 +67,13 @@ def _matmul(problem: Matmul) -> Nest:
 
 @before_steps.register
 def _convolution(problem: Conv2d) -> Nest:
-    if _has_few_in_a_group(problem):
-        return _few_channels(problem)
+    if _has_small_groups(problem):
+        return _grouped(problem)
     return _nchw(problem) if problem.has_channels_first else _nhwc(problem)
 
 
-def _has_few_in_a_group(problem: Conv2d) -> bool:
-    """Whether columns span the groups: one product per group would leave most lanes idle."""
+def _has_small_groups(problem: Conv2d) -> bool:
+    """Whether columns run over all groups: a product per group would leave most lanes idle."""
     inputs, outputs = problem.ci // problem.groups, problem.co // problem.groups
     taps, has_groups = problem.kh * problem.kw, problem.groups > 1
     is_short = taps <= FEW_TAPS and taps * inputs <= FEW_PRODUCTS
@@ -148,8 +148,8 @@ def _patches(problem: Conv2d, taps: int) -> tuple[Axis, ...]:
     )
 
 
-def _few_channels(problem: Conv2d) -> Nest:
-    """A depthwise convolution, or one of few channels in a group: columns span the groups."""
+def _grouped(problem: Conv2d) -> Nest:
+    """A depthwise convolution, or one of small groups: columns run over all groups."""
     ci, group = problem.ci // problem.groups, problem.co // problem.groups
     inputs = Axis(problem.ci, (Term("co", ci, div=group), Term("ci")))
     outputs, taps = _axis("co", problem.co), (_axis("kh", problem.kh), _axis("kw", problem.kw))

@@ -41,7 +41,7 @@ class Register(Step):
         return [cls(*value)]
 
     def check(self, nest: Nest) -> None:
-        """Raise unless rows exist and columns are whole groups, where columns span groups."""
+        """Raise unless, of a grouped convolution, rows exist and columns are whole groups."""
         if nest.algorithm and self.outer != "cols":
             raise self.refused(nest, f"with {nest.algorithm.name} give outer=cols")
         if not nest.group:

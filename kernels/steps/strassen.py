@@ -20,19 +20,16 @@ from tilewise.kernels.steps.base import Part, Step, register_step
 if TYPE_CHECKING:
     from tilewise.kernels.problem.keys import Array
 
-EVEN = 2
-"""Rows that are as far apart as any two are."""
-
 
 @register_step
 @dataclass(frozen=True)
 class Strassen(AlgorithmStep):
-    """Compute a product of matrices from seven products of their quadrants, where eight are usual.
+    """Compute a product of matrices from seven products of their blocks, where eight are usual.
 
     The method is Strassen's (`tilewise.kernels.fast_algorithms`); with `levels` 2 each of the seven
     products is made of seven likewise. It takes a matmul, or a convolution of single pixels with
     any stride, whose reduction and columns have halves, or quarters. The native lowering alone:
-    upstream has no operation that adds quadrants while it packs.
+    upstream has no operation that adds blocks while it packs.
 
         strassen levels=1
         pack operand=B
@@ -40,9 +37,9 @@ class Strassen(AlgorithmStep):
         pack operand=A
         register rows=7 cols=64 outer=cols
     before                          after
-        for m, n:                       U[point][k/2][n/2] = sums of the quadrants of B
+        for m, n:                       U[point][k/2][n/2] = sums of the blocks of B
             acc = 0                     for t0 in pairs of rows step 28:
-            for k:                          V[point][t][k/2] = sums of the quadrants of A
+            for k:                          V[point][t][k/2] = sums of the blocks of A
                 acc += A * B                for n1 in step 64:
             C = acc                             for point in 7, t1 in step 7:
                                                     M[point][t1..][64] = V[point] * U[point]
@@ -86,7 +83,7 @@ class Strassen(AlgorithmStep):
             raise self.refused(nest, why)
 
     def apply(self, nest: Nest) -> Nest:
-        """Return the nest of products of sums of quadrants."""
+        """Return the nest of products of sums of blocks."""
         problem, parts = nest.problem, 2**self.levels
         (rows, cols, depth), (col, k) = matrix_of(problem), (nest.col, nest.k)
         extents = {
@@ -123,7 +120,7 @@ def why_not_strassen(problem: Problem, levels: int) -> str | None:
     for what, extent in (("width", cols), ("reduction", depth)):
         if extent % parts:
             return f"its {what} of {extent} has no {parts} equal parts"
-    if problem.stride > 1 and parts > EVEN:  # more rows of a group have to be of one line
+    if problem.stride > 1 and parts > 2:  # any two rows are equally far apart, more are not
         line = problem.operand_shapes["C"][problem.spatial_axes[1]]
         if line % parts:
             return f"its lines of {line} strided pixels cut groups of {parts} rows"

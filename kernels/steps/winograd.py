@@ -98,7 +98,8 @@ class Winograd(AlgorithmStep):
         """Return the nest of products of transformed tiles."""
         problem = nest.problem
         assert isinstance(problem, Conv2d)
-        tiles = WinogradTiles(problem, transforms_of(problem, self.output))
+        transforms = winograd_transforms(self.output, problem.window, problem.stride)
+        tiles = WinogradTiles(problem, transforms)
         down, across = tiles_of(problem, tiles.tile)
         extents = {
             POINT: tiles.transforms.products,
@@ -122,11 +123,6 @@ def tiles_of(problem: Conv2d, output: tuple[int, int]) -> tuple[int, int]:
 def outputs_of(problem: Problem) -> tuple[int, ...]:
     """Return the outputs, along the filter, for which its taps and stride have tiles."""
     return outputs_for(problem.window, problem.stride)
-
-
-def transforms_of(problem: Problem, output: int) -> WinogradTransforms:
-    """Return the transforms of tiles; KeyError for an output that `outputs_of` lacks."""
-    return winograd_transforms(output, problem.window, problem.stride)
 
 
 def why_not_winograd(problem: Problem) -> str | None:
