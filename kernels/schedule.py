@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -174,19 +174,26 @@ def chosen(problem: Problem, choices: Mapping[str, Any]) -> Part:
         KeyError: no step is made of a choice.
         ScheduleError: the algorithm or the micro-kernel cannot be applied.
     """
-    direct, first = nest_of(problem), dict[str, tuple[Step, ...]]()
+    direct = nest_of(problem)
+    plain = Part(direct, direct.extents)
+    made: dict[str, list[Step]] = {}
+    first: list[Step] = []
     for name, value in choices.items():
         kind = STEP_OF_CHOICE[name]
-        if kind.place.phase <= Phase.MICRO_KERNEL:
-            first[name] = tuple(kind.chosen(name, value, Part(direct, direct.extents)))
-    nest = begin(problem, *(step for steps in first.values() for step in steps))
+        if _comes_first(kind):
+            made[name] = list(kind.chosen(name, value, plain))
+            first += made[name]
+    nest = begin(problem, *first)
     part = Part(nest, dict(nest.extents))
     for name, value in choices.items():
-        if name in first:
-            part.steps += first[name]
-        else:
-            part.steps += STEP_OF_CHOICE[name].chosen(name, value, part)
+        steps = made.get(name)
+        part.steps += STEP_OF_CHOICE[name].chosen(name, value, part) if steps is None else steps
     return part
+
+
+@cache
+def _comes_first(kind: type[Step]) -> bool:
+    return kind.place.phase <= Phase.MICRO_KERNEL
 
 
 def with_panels_fetched(schedule: Schedule) -> Schedule:
