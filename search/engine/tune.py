@@ -1,9 +1,8 @@
 """The search: prior, near problems, sampler, finals; resumed from whatever the store holds."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 
 from optuna.samplers import BaseSampler
 
@@ -14,50 +13,19 @@ from tilewise.kernels.target.model import Target
 from tilewise.search.budget import Budget
 from tilewise.search.engine.distributed import SearchLeader
 from tilewise.search.engine.exploration import Exploration
+from tilewise.search.engine.study import PRIOR
 from tilewise.search.final_benchmark.benchmark import FinalBenchmark
 from tilewise.search.helpers import Helpers
-from tilewise.search.model.analytical import Model, TimeModel
+from tilewise.search.model.analytical import Model
 from tilewise.search.model.levels import LevelModel, level_starts
 from tilewise.search.progress import OnPhase
 from tilewise.search.records import TrialRecord, TuneRequest, TuneResult
 from tilewise.search.runner.interface import CandidateRunner
 from tilewise.search.runner.runner import RunnerFactory, local_runner
-from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
 from tilewise.search.store import TrialStore
 from tilewise.search.timing.cold import evicting_s
 from tilewise.search.transfer.starting_points import near_levels, warmed
-
-PRIOR = 10
-
-
-@dataclass(frozen=True)
-class Beginning:
-    """The model of a space, and points to try first.
-
-    Attributes:
-        model: of the space that is searched.
-        starts: what near problems offer, the best first.
-        prior: what the model offers; None where the study asks it itself.
-    """
-
-    model: TimeModel
-    starts: list[Point]
-    prior: Sequence[Point] | None = None
-
-
-def beginning(problem: Problem, target: Target, store: TrialStore) -> Beginning:
-    """How to begin a search for a problem.
-
-    Raises:
-        UnsupportedError: no tuning spec covers the problem, for a target of IREE's.
-    """
-    if target.kind == "iree":
-        model = LevelModel(Space(problem, target))
-        return Beginning(model, near_levels(model.space, store), level_starts(model, PRIOR))
-    space = Space(problem, with_rates(target, problem.element.name))
-    return Beginning(*warmed(Model.shipped(space), store))
-
 
 OnTrial = Callable[[TrialRecord, TrialRecord | None], None]
 BeforeFinals = Callable[[list[TrialRecord], float | None], None]
@@ -103,7 +71,7 @@ def tune(
     require_cache_dir()
     cold_s = evicting_s(target) if request.cache == "cold" else 0.0
     budget = Budget(request, time.monotonic(), evicting_s=cold_s)
-    search = _begun(beginning(problem, target, store), request, store, sampler)
+    search = _begin(problem, target, request, store, sampler)
     with make_runner(problem, target.canonical, request) as runner:
         leading = SearchLeader(search, runner, helpers, on_trial) if helpers else nullcontext()
         with leading as leader:
@@ -128,10 +96,21 @@ def tune(
     return TuneResult(best, trials, budget.spent_s, complete, peers, finals.failure)
 
 
-def _begun(
-    begins: Beginning, request: TuneRequest, store: TrialStore, sampler: BaseSampler | None
+def _begin(
+    problem: Problem,
+    target: Target,
+    request: TuneRequest,
+    store: TrialStore,
+    sampler: BaseSampler | None,
 ) -> Exploration:
-    return Exploration(begins.model, request, store, begins.starts, begins.prior, sampler=sampler)
+    """Return the search with what it begins with, by whose code its target runs."""
+    if target.kind == "iree":
+        levels = LevelModel(Space(problem, target))
+        starts, prior = near_levels(levels.space, store), level_starts(levels, PRIOR)
+        return Exploration(levels, request, store, starts, prior, sampler=sampler)
+    space = Space(problem, with_rates(target, problem.element.name))
+    model, starts = warmed(Model.shipped(space), store)
+    return Exploration(model, request, store, starts, sampler=sampler)
 
 
 def _explore(

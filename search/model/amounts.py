@@ -64,6 +64,7 @@ FMA_UNITS = 2  # multiply-adds begun in a cycle
 FMA_LATENCY = 4  # cycles from a multiply-add's begin to its end
 ADD_LATENCY = 1  # cycles; where products are added apart, only sums of integers wait for each other
 LOADS_PER_CYCLE = 2  # vectors
+LATENCY_HIDING_CHAINS = 20  # accumulators, from where no latency of multiply-adds shows
 CROWDED_FROM = 0.5  # of the registers, from where unrolled loads crowd the accumulators
 
 
@@ -98,7 +99,7 @@ def add_computing(
     steps = work.calls * (work.depth / how.depth)
     out["multiply_adds"] = steps * busy * work.computed_share
     out["loads"] = steps * loads
-    enough = FMA_UNITS * latency  # accumulators
+    enough = LATENCY_HIDING_CHAINS * latency / FMA_LATENCY
     out["few_chains"] = of_word * steps * max(0, enough - rows * vectors) / FMA_UNITS
     out["steps"] = steps / unroll
     out["unrolled"] = out["multiply_adds"] * log2(unroll)

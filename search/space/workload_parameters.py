@@ -13,7 +13,8 @@ from tilewise.search.space.tiles import (
 )
 from tilewise.search.space.workload import Workload
 
-MOST_ROWS = 14  # pixels or lines of a register tile
+MOST_ROWS = 8  # pixels or lines of a register tile
+MOST_WHOLE_ROWS = 14  # of a line that is one tile
 MOST_VECTORS = 4
 MOST_LINES = 4  # that are jammed
 FREE_REGISTERS = 3  # for what a step reads
@@ -47,7 +48,9 @@ def window_parameters(workload: Workload) -> tuple[Parameter, ...]:
 
 def _window_tiles(workload: Workload) -> tuple[TilePoint, ...]:
     """The tiles that fit the registers and leave the code short."""
-    heights = range(1, 1 + min(workload.rows, MOST_ROWS))
+    row = workload.rows
+    heights = [*range(1, 1 + min(row, MOST_ROWS))]
+    heights += [row] if MOST_ROWS < row <= MOST_WHOLE_ROWS else []
     widths = range(1, 1 + max(1, min(MOST_VECTORS, workload.cols // workload.lanes)))
     sums = most_sums(workload)
     fitting = (TilePoint(r, width) for width in widths for r in heights if r * width <= sums)

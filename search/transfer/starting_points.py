@@ -19,8 +19,7 @@ import numpy as np
 from tilewise.search.model.analytical import Model
 from tilewise.search.records import Solved
 from tilewise.search.space.algorithms import ALGORITHM, nearest_algorithm
-from tilewise.search.space.levels import VectorTile, sides
-from tilewise.search.space.parameters import Parameter, RegisterTile, Size, completed, default
+from tilewise.search.space.parameters import Parameter, Size, completed, default
 from tilewise.search.space.points import WHOLE, Point, TilePoint, Value
 from tilewise.search.space.space import Space
 from tilewise.search.store import TrialStore
@@ -28,6 +27,7 @@ from tilewise.search.transfer.calibration import calibrate
 from tilewise.search.transfer.nearness import MAX_SERVING_SEARCHES, distance, near_searches
 
 MAX_STARTING_POINTS = 6
+MAX_POINTS, BEST = 4, 2  # of a search through IREE: in all, and of each search
 HALF_WEIGHT_SLOWDOWN = 0.15  # a point slower than the best by this share counts half
 
 
@@ -106,8 +106,7 @@ def _value(parameter: Parameter, old: Parameter, value: Value) -> Value | None:
     """The value that stands for `value` of the former problem's parameter."""
     if isinstance(parameter, Size) and isinstance(old, Size):
         return _size(parameter, old, value)
-    if isinstance(parameter, RegisterTile):
-        assert isinstance(value, TilePoint)
+    if isinstance(value, TilePoint):
         return _tile(parameter, value)
     if parameter.name == ALGORITHM:
         return nearest_algorithm(parameter.values, value)
@@ -120,14 +119,15 @@ def _size(parameter: Size, old: Size, value: Value) -> Value:
     return parameter.nearest(old.size(value))
 
 
-def _tile(parameter: RegisterTile, tile: TilePoint) -> TilePoint | None:
+def _tile(parameter: Parameter, tile: TilePoint) -> Value | None:
     """The same tile, else the one nearest in shape of its kind."""
     if tile in parameter.values:
         return tile
-    alike = [other for other in parameter.values if other.kind == tile.kind]
+    tiles = (other for other in parameter.values if isinstance(other, TilePoint))
+    alike = [other for other in tiles if other.kind == tile.kind]
     wanted = parameter.encode(tile)
 
-    def far(other: TilePoint) -> float:
+    def far(other: Value) -> float:
         pairs = zip(parameter.encode(other), wanted, strict=True)
         return sum((a - b) ** 2 for a, b in pairs)
 
@@ -141,33 +141,15 @@ def warmed(model: Model, store: TrialStore) -> tuple[Model, list[Point]]:
     return corrected, starting_points(corrected, searches)
 
 
-MAX_POINTS = 4  # in all
-BEST = 2  # of each search
-
-
 def near_levels(space: Space, store: TrialStore) -> list[Point]:
     """The best points of near problems, adapted; the best of each first."""
     serving = [s for s in near_searches(space, store) if distance(space, s) is not None]
     found: dict[str, Point] = {}
     for place in range(BEST):
         for solved in serving[:MAX_SERVING_SEARCHES]:
-            if place < len(solved.points):
-                point = _adapted_sizes(space, solved, place)
-                found.setdefault(space.schedule(point).hash, point)
+            former = Space(solved.problem, space.target)
+            for params, _ in solved.points[place : place + 1]:
+                point = adapt(space, former, completed(former.parameters, params))
+                if point is not None:
+                    found.setdefault(space.schedule(point).hash, point)
     return list(found.values())[:MAX_POINTS]
-
-
-def _adapted_sizes(space: Space, solved: Solved, place: int) -> Point:
-    params, _ = solved.points[place]
-    return {p.name: _near_value(p, params.get(p.name)) for p in space.parameters}
-
-
-def _near_value(parameter: Parameter, value: Value | None) -> Value:
-    """The value here that is nearest to one there; one that was not cut stays so."""
-    if value is None or value in parameter.values:
-        return default(parameter) if value is None else value
-    if isinstance(parameter, VectorTile) and isinstance(value, TilePoint):
-        return parameter.nearest(*sides(value))
-    if isinstance(parameter, Size) and isinstance(value, int):
-        return parameter.nearest(value)
-    return default(parameter)
