@@ -107,10 +107,12 @@ class SearchStudy:
         starts = list(starts)
         if starts:
             most -= GIVES_WAY
-        if prior is None:
+        if prior is not None:
+            first = prior[:most]
+        else:
             assert isinstance(model, Model), "other models come with their prior"
-            prior = prior_points(model, most)
-        self._enqueue(_beginning(prior[:most], starts), request.trials - len(stored))
+            first = prior_points(model, most)
+        self._enqueue(_beginning(first, starts), request.trials - len(stored))
 
     def _enqueue(self, offered: Iterator[tuple[Point, str]], most: int) -> None:
         """Put points before the sampler's: those that are legal and new, `most` at most."""

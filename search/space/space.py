@@ -7,7 +7,7 @@ tells schedules apart by their hash.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import chain
 from math import prod
@@ -77,6 +77,10 @@ class Space:
 
     problem: Problem
     target: Target
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is cached: it is made again where a pickled space is used."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def workload(self) -> Workload:
