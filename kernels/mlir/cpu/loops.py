@@ -253,7 +253,7 @@ class PackEmitter:
             packed, copy = w.foreach(piece.handle, [each], hints, ("%p", "%c"))
         else:
             packed, copy = w.handles(hints, f"{include} ({piece.handle})")
-        ones = (1,) * (len(self.nest.named(Role.LEAD)) + 1 + len(self.form.taps))
+        ones = (1,) * (len(self.nest.named(Role.LEAD)) + 1 + len(self.form.tap_extents))
         self._remember(copy, (*ones, largest_divisor(piece.extents[self.nest.k], COPY_ROWS)))
         return replace(piece, handle=packed, lanes=lanes)
 

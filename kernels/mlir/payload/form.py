@@ -119,14 +119,9 @@ class Form:
         return self.contiguous_b == self.nest.k
 
     @property
-    def taps(self) -> tuple[str, ...]:
-        """The reduction dims that are not streamed, outermost first."""
-        return tuple(self.tap_extents)
-
-    @property
     def reductions(self) -> tuple[str, ...]:
         """The reduction dims, outermost first."""
-        return (*self.taps, self.nest.k)
+        return (*self.tap_extents, self.nest.k)
 
 
 def form(nest: Nest) -> Form:
