@@ -1,4 +1,1 @@
-"""The loop nest around a micro-kernel, printed as source.
-
-Face: `print_driver`, `driver_sizes`, `panel_bytes`; `parameters` is what a driver takes.
-"""
+"""The macro-kernel: the loop nest around a micro-kernel, printed as source, and its sizes."""

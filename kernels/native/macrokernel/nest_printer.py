@@ -89,11 +89,7 @@ class NestPrinter:
         return "\n".join(self.lines) + "\n"
 
     def prepare_text(self) -> str:
-        """Return the body of a function that packs all of B before the nest runs, chunk by chunk.
-
-        Panels of one chunk are neighbours, whatever the blocks of the nest: an address in them
-        depends on the column and on the chunk alone.
-        """
+        """Return the body of a function that packs all of B before the nest runs."""
         raise NotImplementedError
 
     def stage(self, stage: Stage) -> None:

@@ -7,7 +7,7 @@ TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 
 def usable_processors() -> list[int]:
-    """Processors that this process may run on, those of different cores first."""
+    """Return the processors that this process may run on, those of different cores first."""
     if not hasattr(os, "sched_getaffinity"):
         return list(range(os.cpu_count() or 1))
     allowed = sorted(os.sched_getaffinity(0))
@@ -22,7 +22,7 @@ def usable_processors() -> list[int]:
 
 
 def pin(processors: set[int]) -> set[int] | None:
-    """Keep the calling thread on `processors`; where it was allowed before, if that is known."""
+    """Pin the calling thread to `processors`; return those allowed before, if known."""
     if not hasattr(os, "sched_setaffinity"):
         return None
     before = os.sched_getaffinity(0)
@@ -32,7 +32,7 @@ def pin(processors: set[int]) -> set[int] | None:
 
 
 def core_of(processor: int) -> str:
-    """A name that the processors of one core share."""
+    """Return a name that the processors of one core share."""
     try:
         return Path(TOPOLOGY.format(processor)).read_text().strip()
     except OSError:

@@ -1,8 +1,8 @@
-"""Pinned threads that run the parts of a parallel kernel, and wait for the next one.
+"""A pool of pinned threads that run the parts of a parallel kernel.
 
-A helper waits for work in compiled code, without Python's lock, for as long as a caller
-in a loop needs to come back; then it sleeps. So a call costs a few hundred nanoseconds
-in a loop and one wake-up (some 50 us) after a pause.
+A helper waits for work in compiled code, without Python's lock, for as long as a caller in a loop
+needs to call again; then it sleeps. A call costs a few hundred nanoseconds in a loop, and one
+wake-up (some 50 us) after a pause.
 """
 
 import ctypes
@@ -32,7 +32,7 @@ Entry = ctypes.CFUNCTYPE(None, ctypes.c_int64)
 
 @njit("int64(int64, int64, int64, int64)", nogil=True)
 def serve(board: int, helper: int, seen: int, spins: int) -> int:
-    """Run what is put on the board until nothing new came for `spins` looks; the last seen."""
+    """Run what is put on the board until `spins` looks find nothing new; return the last seen."""
     left = spins
     while left > 0:
         now = read_shared(board, GENERATION)
@@ -55,12 +55,12 @@ def publish(board: int, generation: int) -> None:
 class ThreadPool:
     """The caller and `len(processors) - 1` helpers, each on a processor of its own.
 
-    The barrier at the end of what they run is the pool's, and lives as long: a helper that
-    lost its processor there still looks at it when the caller has long returned.
+    The pool owns the barrier at the end of what they run: a helper that lost its processor there
+    still reads it after the caller has returned.
 
-    Helpers start with the first run. A process that is forked off has none of them, and starts
-    its own. An exception, as of Ctrl-C, may cut a run off wherever the caller is in Python, and
-    helpers then wait for its part; two words that all threads share tell whether that is so.
+    Helpers start with the first run. A forked process has none of them, and starts its own. An
+    exception, such as Ctrl-C, may interrupt a run wherever the caller is in Python, and helpers
+    then wait for its part; two words that all threads share show whether that is so.
     """
 
     def __init__(self, processors: Sequence[int]) -> None:
@@ -73,15 +73,15 @@ class ThreadPool:
 
     @property
     def barrier(self) -> int:
-        """The address of the barrier of all members."""
+        """Return the address of the barrier of all members."""
         address: int = self._barrier.ctypes.data
         return address
 
     def run(self, entry: int, parts: Sequence[int]) -> None:
         """Call the function at address `entry` with each of `parts`, at the same time.
 
-        There is a part for every member. The function has to end with the pool's barrier:
-        this returns when the caller's own part does, and nobody reads the board then. Calls from
+        There is a part for every member. The function has to end with the pool's barrier: this
+        returns with the caller's own part, when no member reads the board any more. Calls from
         several threads wait for each other.
         """
         with self._one_at_a_time:
@@ -108,7 +108,7 @@ class ThreadPool:
                 pin(before)
 
     def _forget(self) -> None:
-        """Begin without helpers and with no run, whatever went on where this process is from."""
+        """Begin without helpers and with no run, whatever state a parent process had."""
         self._one_at_a_time = threading.Lock()
         self._barrier[:] = 0
         self._board[:] = 0
@@ -118,7 +118,7 @@ class ThreadPool:
         self._asleep = [False for _ in self._others]
 
     def _start(self) -> None:
-        """Start the helpers that are not there."""
+        """Start the missing helpers."""
         while self._started < len(self._others):
             helper = self._started
             arguments = helper, self._others[helper], self._board[GENERATION]
@@ -132,7 +132,7 @@ class ThreadPool:
                 raise
 
     def _catch_up(self) -> None:
-        """End a run that helpers were told of and the caller did no part of."""
+        """End a run that helpers know of and the caller has not done its part of."""
         generation, phase, entry, mine = self._begun
         if entry and (generation, phase) == (self._board[GENERATION], self._barrier[PHASE]):
             for wake in self._wake:  # one that has nothing to do sleeps again
@@ -150,7 +150,7 @@ class ThreadPool:
         board = self._board.ctypes.data
         while True:
             seen = serve(board, helper, seen, SPINS)
-            # Said before the last look, so that a caller sees one or the helper the other.
+            # Set before the last look: a caller sees this, or the helper sees the new work.
             self._asleep[helper] = True
             if self._board[GENERATION] == seen:
                 self._wake[helper].acquire()
@@ -162,7 +162,7 @@ _POOLS: dict[int, ThreadPool] = {}
 
 
 def thread_pool(threads: int) -> ThreadPool:
-    """The pool of this process with `threads` members; they share where processors are few."""
+    """Return the pool of this process with `threads` members; they may share processors."""
     if threads not in _POOLS:
         made = ThreadPool(list(islice(cycle(usable_processors()), threads)))
         _POOLS.setdefault(threads, made)  # another thread may have been faster

@@ -26,7 +26,7 @@ GENERATOR = [
     "kernels/native/export/templates/module.py.tmpl",
     "kernels/native/microkernels/outer_product.py",
     "kernels/native/microbench.py",
-    "kernels/native/language/packs.py",
+    "kernels/native/language/functions.py",
     "kernels/native/objects/templates/header.h",
     "kernels/mlir/cpu/script.py",
     "kernels/mlir/air/script.py",
