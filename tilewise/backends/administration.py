@@ -1,22 +1,29 @@
-"""The service and its database on this machine, for those who run them."""
+"""The service, its database, its tokens and its archives on this machine, for operators."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
-from datetime import timedelta
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from pydantic import ValidationError
 
 from tilewise.backends.base import Json
 from tilewise.backends.service_errors import database_of, settings, told
 from tilewise.errors import BadInputError
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target import parse_target
 from tilewise.service.api.documents import moment, token_json
 from tilewise.service.api.requests import TokenRequest
+from tilewise.service.archive.container import opened
+from tilewise.service.archive.export import Selection, export
+from tilewise.service.archive.restore import restore
 from tilewise.service.db import schema
 from tilewise.service.db import tokens as token_store
 from tilewise.service.db.base import now
 from tilewise.service.db.session import Sessions, make_engine, make_sessions, reading, writing
 from tilewise.service.jobs import retention
+from tilewise.version import VERSION
 
 
 def serve(host: str, port: int, workers: int, database_url: str | None) -> None:
@@ -87,3 +94,74 @@ def opened_sessions(database_url: str | None) -> Iterator[Sessions]:
             yield make_sessions(engine)
         finally:
             engine.dispose()
+
+
+@dataclass(frozen=True)
+class ArchiveSelection:
+    """What the command line selects; each as it was typed.
+
+    Attributes:
+        since: a day or a moment as ISO 8601 has them, in UTC where it names no zone.
+    """
+
+    problems: Sequence[str] = ()
+    kinds: Sequence[str] = ()
+    dtypes: Sequence[str] = ()
+    targets: Sequence[str] = ()
+    since: str | None = None
+
+
+def export_store(path: str, wanted: ArchiveSelection, database_url: str | None) -> Json:
+    """Write an archive; its file, its rows by member, and the damaged rows that it lacks."""
+    selection = _selection(wanted)
+    with opened_sessions(database_url) as sessions:
+        written_by = f"tilewise {VERSION}"
+        manifest = export(sessions, Path(path), selection, written_by)
+    rows = {name.removesuffix(".jsonl"): part.rows for name, part in manifest.members.items()}
+    left_out = {name.removesuffix(".jsonl"): rows for name, rows in manifest.left_out.items()}
+    return {"file": path, "rows": rows, "left_out": left_out}
+
+
+def import_store(path: str, database_url: str | None, *, resume: bool, dry_run: bool) -> Json:
+    """Take an archive in; what was, or would be, done."""
+    with told(), opened(Path(path)):
+        pass  # a database that is absent is not made for what is no archive
+    with opened_sessions(database_url) as sessions:
+        merged = restore(sessions, Path(path), resume=resume, dry_run=dry_run)
+    return {
+        "file": path,
+        "dry_run": dry_run,
+        "added": dict(merged.added),
+        "known": dict(merged.known),
+        "replaced_schedules": merged.replaced,
+        "postponed_trials": merged.postponed,
+        "unfinished_jobs": merged.unfinished,
+        "resumed_jobs": merged.resumed,
+    }
+
+
+def _selection(wanted: ArchiveSelection) -> Selection:
+    return Selection(
+        problems=tuple(parse_problem(text).canonical for text in wanted.problems),
+        kinds=tuple(wanted.kinds),
+        dtypes=tuple(wanted.dtypes),
+        targets=tuple(map(_canonical_target, wanted.targets)),
+        since=None if wanted.since is None else _moment(wanted.since),
+    )
+
+
+def _canonical_target(text: str) -> str:
+    named = parse_target(text)
+    if named.cpu != "host":
+        return named.canonical
+    from tilewise.service.host.machine import examine_here
+
+    return examine_here().canonical_target(text)
+
+
+def _moment(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise BadInputError(f"since={text!r} is no day such as 2026-01-31, nor a moment") from error

@@ -5,8 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from tilewise.backends.base import Backend, Json
-from tilewise.fetch.lock import Entry, Lock
-from tilewise.fetch.names import KERNEL
+from tilewise.fetch.lock import KERNEL, Entry, Lock
 from tilewise.fetch.update import Wanted
 
 if TYPE_CHECKING:  # it loads httpx

@@ -14,20 +14,30 @@ from pathlib import PurePath
 
 from tilewise.errors import BadInputError
 from tilewise.fetch.folder import DIGEST, sha256
-from tilewise.fetch.names import KERNEL
 from tilewise.kernels.errors import TargetError
-from tilewise.kernels.problem import Problem
+from tilewise.kernels.problem import Problem, stem
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.system.typed_json import from_json
 from tilewise.kernels.target import parse_target
 
 VERSION = 1
+KERNEL = "kernel"
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+=-]{0,254}")
 ENDS = 2  # of an interval
 KINDS = ("cpu", "air", KERNEL)
 HEAD = """\
 # Written by `tilewise fetch`; commit it. `tilewise fetch --frozen` holds a build to it.
 """
+
+
+def file_name(problem: Problem, kind: str) -> str:
+    """Return a file's name, as `matmul_m64_n48_k32_f32.cpu.mlir`, or `.py` for a kernel.
+
+    It depends on the problem and the kind alone. One that would be too long ends with the
+    beginning of the problem's key.
+    """
+    beginning = stem(problem)
+    return f"{beginning}.py" if kind == KERNEL else f"{beginning}.{kind}.mlir"
 
 
 @dataclass(frozen=True)

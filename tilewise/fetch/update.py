@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from tilewise.backends.base import Backend, Json
 from tilewise.errors import BadInputError, TilewiseError
 from tilewise.fetch.folder import Folder, is_kept, keep, sha256
-from tilewise.fetch.lock import Entry, Lock
-from tilewise.fetch.names import KERNEL, file_name
+from tilewise.fetch.lock import KERNEL, Entry, Lock, file_name
 from tilewise.kernels.problem import Problem
 from tilewise.search.final_benchmark.quality import quality_of
 from tilewise.search.records import Measurement

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tilewise.cli.files import read_text
 from tilewise.errors import BadInputError
 from tilewise.fetch.folder import sha256
-from tilewise.fetch.lock import Entry, Lock
-from tilewise.fetch.names import file_name
+from tilewise.fetch.lock import Entry, Lock, file_name
 from tilewise.fetch.problems import read_problems
 from tilewise.kernels.problem import parse_problem
 

@@ -14,8 +14,7 @@ from tilewise.cli.tuning import tune_missing
 from tilewise.errors import BadInputError, MissingError
 from tilewise.fetch import frozen, gains
 from tilewise.fetch.folder import Folder
-from tilewise.fetch.lock import Lock
-from tilewise.fetch.names import KERNEL
+from tilewise.fetch.lock import KERNEL, Lock
 from tilewise.fetch.problems import read_problems
 from tilewise.fetch.update import Outcome, Update, Wanted
 from tilewise.kernels.quoting import quoted

@@ -29,9 +29,9 @@ def store(options: argparse.Namespace) -> None:
 
 def _export(options: argparse.Namespace) -> Json:
     require_folder(options.file)
-    from tilewise.backends import archives
+    from tilewise.backends import administration
 
-    wanted = archives.Wanted(
+    wanted = administration.ArchiveSelection(
         problems=options.problem or (),
         kinds=options.kind or (),
         dtypes=options.dtype or (),
@@ -39,15 +39,15 @@ def _export(options: argparse.Namespace) -> Json:
         since=options.since,
     )
     with file_errors("write", options.file):
-        return archives.export_store(options.file, wanted, options.db)
+        return administration.export_store(options.file, wanted, options.db)
 
 
 def _import(options: argparse.Namespace) -> Json:
     require_file(options.file)
-    from tilewise.backends import archives
+    from tilewise.backends import administration
 
     with file_errors("read", options.file):
-        return archives.import_store(
+        return administration.import_store(
             options.file, options.db, resume=options.resume, dry_run=options.dry_run
         )
 
