@@ -1,5 +1,5 @@
-"""The web dashboard: pages, what lies beside them, and what they are told while they are open.
+"""The web dashboard: pages, the files that they load, and what open pages are sent.
 
-Face: `Overviews`, `page`; the routers of `routes`. Pages are whole without
-scripts; scripts bring what is live, and plots. Nothing is loaded from elsewhere.
+Public: `Overviews`, `page`; the routers. Pages are whole without scripts; scripts add what is live,
+and plots. Nothing is loaded from elsewhere.
 """

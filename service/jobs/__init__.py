@@ -1,4 +1,5 @@
-"""Searches that were asked for: the queue, who runs them, how they end.
+"""Jobs of all kinds: the queue, who runs them, how they end.
 
-Face: `create_or_join`, `claim`, `Heartbeat`, `store`.
+Public: `queue.create_or_join`, `model_jobs.ask_to_plan`, `claims.claim`, `Heartbeat`,
+`outcome.store`.
 """

@@ -1,4 +1,4 @@
 """What is stored of a problem: schedules, scripts, kernels, trials.
 
-Face: `find_schedule`, `find_script`, `find_trials`, `kernel_module`, and `make` of air scripts.
+Public: `find_schedule`, `served_script`, `find_trials`, `kernel_module`.
 """
