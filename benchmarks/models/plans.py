@@ -20,7 +20,7 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import resolve
 from tilewise.kernels.target.model import Target
-from tilewise.search.networks.costs import conversion_of
+from tilewise.search.networks.copy_times import conversion_of
 from tilewise.search.networks.plan import Plan
 from tilewise.search.timing.measure import interleave
 from tilewise.search.timing.samples import Run

@@ -32,7 +32,7 @@ from tilewise.service.jobs.plans import CHOOSING, PROVING, Made, Order, Packed
 from tilewise.service.runs.keeper import patiently
 
 if TYPE_CHECKING:
-    from tilewise.search.networks.costs import CopyTimes
+    from tilewise.search.networks.copy_times import CopyTimes
     from tilewise.search.networks.pass_times import PassTimes
 
 Json = dict[str, Any]
@@ -117,7 +117,7 @@ def chosen(order: Order, module: bytes) -> Json:
         PlanError: no layer has a schedule.
     """
     from tilewise.search.networks.cold_weights import Retimed, weights_bytes
-    from tilewise.search.networks.costs import CopyTimes
+    from tilewise.search.networks.copy_times import CopyTimes
     from tilewise.search.networks.planning import Named, planned
 
     if not any(node.found and node.found.problem in order.schedules for node in order.graph.nodes):

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from tilewise.backends.base import Backend, Json
 from tilewise.errors import MissingError
 from tilewise.kernels.schedule import Schedule
-from tilewise.search.networks.costs import CopyTimes, Timed, algorithm_of, fastest_of_each
+from tilewise.search.networks.copy_times import CopyTimes
+from tilewise.search.networks.costs import Timed, algorithm_of, fastest_of_each
 from tilewise.search.networks.variants import Layout
 from tilewise.search.records import CacheMode
 

@@ -12,17 +12,18 @@ from importlib.util import find_spec
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from tilewise.kernels.errors import CompilerAbsentError, ModuleError, PlaceError
 from tilewise.kernels.mlir.frontend.graph import Graph, Imported, LoneOp
-from tilewise.kernels.mlir.frontend.program import WEIGHT_TYPES, Constant, Outline, Program
 from tilewise.kernels.quoting import one_line, quoted
 from tilewise.kernels.system.limited_child import run_limited
 from tilewise.kernels.system.typed_json import from_json
+
+if TYPE_CHECKING:  # NumPy is loaded for weights alone: the service reads modules without it
+    from numpy.typing import NDArray
+
+    from tilewise.kernels.mlir.frontend.program import Constant, Outline, Program
 
 BYTECODE = b"ML\xefR"
 _LONG = re.compile(rb'"0x[0-9A-Fa-f]{4096,}"')  # passes read shapes and scalars, which are shorter
@@ -181,12 +182,14 @@ def as_module(source: bytes) -> bytes:
         return b"".join((Path(folder) / str(i)).read_bytes() for i in range(reply["pieces"]))
 
 
-def read_program(module: bytes) -> Program:
+def read_program(module: bytes) -> "Program":
     """A module with one function as something to run, weights and all; errors as `read_module`.
 
     Raises:
         ModuleError: besides, its arguments, results or weights are none that can be run here.
     """
+    from tilewise.kernels.mlir.frontend.program import Outline, Program
+
     with on_disk(module) as path:
         reply = ask_of_file(path, WITH_WEIGHTS, {"pieces": str(path.parent)})
         if "refused" in reply:
@@ -196,7 +199,7 @@ def read_program(module: bytes) -> Program:
     return Program(outline, weights)
 
 
-def read_outline(module: bytes, limits: Limits = USUAL_LIMITS) -> Outline | None:
+def read_outline(module: bytes, limits: Limits = USUAL_LIMITS) -> "Outline | None":
     """What a module with one function does, without weights; None if it is none that runs here.
 
     Constants of passes are there without pieces, those of contractions are not.
@@ -204,12 +207,18 @@ def read_outline(module: bytes, limits: Limits = USUAL_LIMITS) -> Outline | None
     Raises:
         ModuleError: as of `read_module`.
     """
+    from tilewise.kernels.mlir.frontend.program import Outline
+
     reply = ask_of_module(module, limits, {"outline": ""})
     return None if "refused" in reply else from_json(Outline, reply)
 
 
-def _joined(constant: Constant, folder: Path) -> NDArray[Any]:
+def _joined(constant: "Constant", folder: Path) -> "NDArray[Any]":
     """A constant from its pieces, in memory of its own."""
+    import numpy as np
+
+    from tilewise.kernels.mlir.frontend.program import WEIGHT_TYPES
+
     kind = WEIGHT_TYPES[constant.dtype]
     raw = b"".join((folder / f"{constant.name}.{i}").read_bytes() for i in range(constant.pieces))
     if len(raw) != prod(constant.shape) * np.dtype(kind).itemsize:

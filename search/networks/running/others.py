@@ -10,7 +10,7 @@ from tilewise.kernels.mlir.frontend.program import Action, Loops, Pad, Program, 
 from tilewise.kernels.native.conversion import Conversion, Moves, moves_of
 from tilewise.kernels.native.programs.steps import Pass, Word
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.costs import conversion_of
+from tilewise.search.networks.copy_times import conversion_of
 from tilewise.search.networks.plan import Plan, PlannedNode, PlannedUse
 from tilewise.search.networks.running.memory import Buffers, static, type_of
 from tilewise.search.networks.running.works import (

@@ -9,7 +9,7 @@ from tilewise.kernels.native.conversion import converter
 from tilewise.kernels.oracle.operands import Operands
 from tilewise.kernels.oracle.reference import reference
 from tilewise.kernels.problem import Conv2d, Problem, parse_problem
-from tilewise.search.networks.costs import conversion_of
+from tilewise.search.networks.copy_times import conversion_of
 from tilewise.search.networks.plan import Plan, PlannedNode
 from tilewise.search.networks.variants import Layout
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tilewise.search.networks import costs
-from tilewise.search.networks.costs import CopyTimes, conversion_us
+from tilewise.search.networks.copy_times import CopyTimes, conversion_us
 from tilewise.search.networks.variants import Layout, ordered, plain
 
 SHAPE = (1, 24, 24, 32)

@@ -11,6 +11,7 @@ from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.db.released.dumps import migrate, tables_of
 from tests.service.plan_rows import wanted
 from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target import detect
 from tilewise.kernels.target.features import EXTENSIONS, implied
 from tilewise.migrations import targets
 from tilewise.search.records import TuneRequest
@@ -20,6 +21,7 @@ from tilewise.service.jobs.plans import digest
 from tilewise.service.jobs.queue import Submitter
 from tilewise.service.results import integrity
 from tilewise.service.runs import offers
+from tilewise.service.workers import job_run
 
 MASKED, OLD = "matmul:m=8,n=8,k=8,dtype=f32", "matmul:m=9,n=9,k=9,dtype=f32"
 CPU = "emeraldrapids"
@@ -32,6 +34,12 @@ TARGETS = {PROBLEM: PLAIN, MASKED: f"{PLAIN},{HIDDEN}", OLD: f"{PLAIN},features=
 @pytest.fixture
 def machine(machine):
     return replace(machine, cpu=CPU, features=FULL)
+
+
+@pytest.fixture(autouse=True)
+def runs_anywhere(monkeypatch):
+    """Let the machine of the test run jobs for the processor that the test is about."""
+    monkeypatch.setattr(job_run, "resolve", lambda target: detect())
 
 
 @pytest.fixture

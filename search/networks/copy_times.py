@@ -1,0 +1,74 @@
+"""Copies of tensors between layouts, and how long they take on this machine."""
+
+import re
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from tilewise.kernels.native.conversion import Array, Conversion, converter
+from tilewise.kernels.native.threads.pinning import pin, usable_processors
+from tilewise.search.networks.variants import Layout
+from tilewise.search.timing.measure import measure
+
+BUDGET_S = 0.04
+_ELEMENT = re.compile(r"b?f(\d+)|[su]?i(\d+)")
+Unsigned = type[np.unsignedinteger[Any]]
+_TYPES: dict[int, Unsigned] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+class CopyTimes:
+    """Times of copies on this machine, each measured when it is asked for first."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[tuple[int, ...], str, Layout, Layout], float] = {}
+
+    def of(self, shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout) -> float:
+        """As `conversion_us`."""
+        copy = shape, dtype, made, wanted
+        if copy not in self._known:
+            self._known[copy] = conversion_us(*copy)
+        return self._known[copy]
+
+
+def conversion_us(shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout) -> float:
+    """Microseconds of a copy on one thread, hot; infinity where there is none for such elements."""
+    found = conversion_of(shape, dtype, made, wanted)
+    if found is None:
+        return float("inf")
+    conversion, kind = found
+    source = np.random.default_rng(0).integers(0, 250, conversion.source_shape).astype(kind)
+    return _time_us(converter(conversion), source, np.zeros(conversion.target_shape, kind))
+
+
+def conversion_of(
+    shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout
+) -> tuple[Conversion, Unsigned] | None:
+    """The copy of a tensor, and the type in which its elements are moved; None if there is none."""
+    kind = _TYPES.get(_bytes(dtype))
+    if kind is None or made.halo or made.block or wanted.block:
+        return None
+    halo = tuple(wanted.halo if axis in wanted.around else 0 for axis in range(len(shape)))
+    return Conversion(shape, made.order, wanted.order, halo), kind
+
+
+def _time_us(copy: Callable[[Array, Array], None], source: Array, target: Array) -> float:
+    def run(times: int) -> None:
+        for _ in range(times):
+            copy(source, target)
+
+    copy(source, target)  # compiles
+    before = pin({usable_processors()[0]})
+    try:
+        samples, _ = measure(run, BUDGET_S)
+    finally:
+        if before is not None:
+            pin(before)
+    return median(samples.times) * 1e6
+
+
+def _bytes(dtype: str) -> int:
+    """Of an element; 0 where that is not known."""
+    found = _ELEMENT.fullmatch(dtype)
+    return 0 if found is None else max(1, int(found[1] or found[2]) // 8)
