@@ -100,7 +100,10 @@ def test_results_get_the_features_of_the_machines_that_timed_them(old, sessions)
     by_problem = {row["id"]: row["canonical"] for row in after["problems"]}
     for table in ("jobs", "past_schedules"):
         for row in after[table]:
-            canonical = by_problem.get(row["problem_id"])
+            if row["problem_id"] is None:  # a model: of the work of its searches, which differ
+                assert row["target"] == f"{PLAIN},features=unknown"
+                continue
+            canonical = by_problem[row["problem_id"]]
             assert row["target"] == TARGETS.get(canonical, PLAIN), canonical
     with reading(sessions) as session:
         for row in session.query(models.Schedule):
@@ -118,7 +121,19 @@ def test_going_down_gives_the_old_targets_back_and_up_again_the_new(old):
     for table in ("schedules", "past_schedules", "jobs", "plans", "networks"):
         assert set(targets_of(old, table)) == {PLAIN}, table
     schema.upgrade(old)
-    assert tables_of(old) == new
+    assert without_numbers_of_models(tables_of(old)) == without_numbers_of_models(new)
+
+
+def without_numbers_of_models(tables):
+    """The tables, but for the numbers of models' jobs, which revision 0021 gives anew."""
+    jobs = [
+        {name: value for name, value in row.items() if name != "id" or row["kind"] == "tune"}
+        for row in tables["jobs"]
+    ]
+    parts = {
+        table: [row | {"job_id": None} for row in tables[table]] for table in ("plans", "networks")
+    }
+    return tables | {"jobs": jobs} | parts
 
 
 def test_of_two_rows_that_features_tell_apart_going_down_keeps_both(url, sessions, submit, run,
