@@ -3,7 +3,7 @@
 import pytest
 
 from tests.kernels.mlir.build import IMAGE, IN_PLACE, PACKED, PIXELS, schedule
-from tilewise.kernels.errors import LoweringError, ScheduleError, UnsupportedError
+from tilewise.kernels.errors import LoweringError, ScheduleError
 from tilewise.kernels.mlir.cpu.script import emit_script, notes
 from tilewise.kernels.mlir.proof.proof import Proof
 from tilewise.kernels.mlir.proof.prove import prove
@@ -165,11 +165,6 @@ def test_a_proof_has_the_notes() -> None:
     proof = prove(parse_problem("matmul:m=8,n=16,k=8,dtype=i8"), schedule(*IN_PLACE))
     assert proof.ok and "VNNI" in proof.notes[0]
     assert Proof.from_json(proof.to_json()) == proof
-
-
-def test_unknown_flavor_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="flavor=gpu"):
-        emit_script(parse_problem("matmul:m=4,n=4,k=4,dtype=f32"), schedule(*IN_PLACE), "gpu")
 
 
 def test_a_split_reduction_of_a_transposed_factor_is_refused() -> None:
