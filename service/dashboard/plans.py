@@ -188,7 +188,7 @@ def every_plan(
         page_of = found[: stored.PAGE]
         shown = listed("plans", page_of, partial(plan_head_json, session), PlanHeadView)
         more = page_of[-1].id if len(found) > stored.PAGE else None
-    return page(request, "html", **shown, more=more)
+    return page(request, "plans.html", **shown, more=more)
 
 
 @router.get("/plans/{plan_id}")

@@ -337,6 +337,6 @@ def reference() -> str:
         lines = [f"| `{c.name}` | {c.kind} | {c.meaning} |" for c in view.columns]
         head = ["| column | type | meaning |", "|---|---|---|"]
         parts.append(
-            "\n".join([f"### `{view.name}`", "", f"A row is {view.rows}.", "", *head, *lines])
+            "\n".join([f"## `{view.name}`", "", f"A row is {view.rows}.", "", *head, *lines])
         )
     return "\n\n".join(parts) + "\n"

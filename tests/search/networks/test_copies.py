@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewise.search.networks import costs
+from tilewise.search.networks import copy_times
 from tilewise.search.networks.copy_times import CopyTimes, conversion_us
 from tilewise.search.networks.variants import Layout, ordered, plain
 
@@ -10,7 +10,7 @@ SHAPE = (1, 24, 24, 32)
 
 
 def test_a_longer_tensor_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(costs, "BUDGET_S", 0.01)
+    monkeypatch.setattr(copy_times, "BUDGET_S", 0.01)
     first = ordered((0, 3, 1, 2), SHAPE)
     longer = (8, *SHAPE[1:])
     short = conversion_us(SHAPE, "f32", plain(SHAPE), first)
@@ -35,7 +35,7 @@ def test_names_of_layouts() -> None:
 
 def test_a_copy_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter((1.0, 2.0))
-    monkeypatch.setattr(costs, "conversion_us", lambda *_: next(times))
+    monkeypatch.setattr(copy_times, "conversion_us", lambda *_: next(times))
     known, other = CopyTimes(), ordered((0, 3, 1, 2), SHAPE)
     assert [known.of(SHAPE, "f32", plain(SHAPE), other) for _ in range(2)] == [1.0, 1.0]
     assert known.of(SHAPE, "bf16", plain(SHAPE), other) == 2.0
