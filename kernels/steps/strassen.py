@@ -182,7 +182,7 @@ class StrassenBlocks:
         """Return sums of blocks of A, [point, t, k], or of B, [point, k, col]."""
         import numpy as np
 
-        from tilewise.kernels.steps.transforms import strassen_columns, strassen_rows
+        from tilewise.kernels.transforms import strassen_columns, strassen_rows
 
         if role == "B":
             b = arrays["B"].T if self.problem.transpose_b else arrays["B"]
@@ -198,7 +198,7 @@ class StrassenBlocks:
         self, products: "Array", at: "Mapping[str, Array]"
     ) -> "Iterator[tuple[tuple[Array, ...], Array, Array]]":
         """Yield the rows and columns of C, and their sums."""
-        from tilewise.kernels.steps.transforms import strassen_results
+        from tilewise.kernels.transforms import strassen_results
 
         shape = self.problem.operand_shapes["C"]
         return strassen_results(

@@ -193,7 +193,7 @@ class WinogradTiles:
 
     def stage(self, role: str, arrays: "Mapping[str, Array]", at: "Mapping[str, Array]") -> "Array":
         """Return transformed images, [point, t, ci], or filters, [point, ci, co]."""
-        from tilewise.kernels.steps.transforms import winograd_filters, winograd_images
+        from tilewise.kernels.transforms import winograd_filters, winograd_images
 
         if role == "B":
             return winograd_filters(self.problem, self.transforms, arrays["B"], at["co"])
@@ -203,6 +203,6 @@ class WinogradTiles:
         self, products: "Array", at: "Mapping[str, Array]"
     ) -> "Iterator[tuple[tuple[Array, ...], Array, Array]]":
         """Yield the pixels of the tiles that exist, and their sums."""
-        from tilewise.kernels.steps.transforms import winograd_results
+        from tilewise.kernels.transforms import winograd_results
 
         return winograd_results(self.problem, self.transforms, products, at[TILES], at["co"])
