@@ -11,7 +11,7 @@ APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-r
 
 EXAMPLE := matmul:m=1024,n=512,k=2048,dtype=f32
 
-.PHONY: run model test test-long browser check release-check format docs serve fuzz soak power-cut chaos bench results clean
+.PHONY: run model test test-all test-rest test-long browser check release-check format docs serve fuzz soak power-cut chaos bench results clean
 
 run: .venv/installed-service
 	$(BIN)/tilewise tune $(EXAMPLE) --peers
@@ -26,8 +26,16 @@ model: .venv/installed-service
 serve: .venv/installed-service
 	$(BIN)/tilewise serve
 
+# All that a change is likely to break. `make test-all` adds full grids, processes and whole models.
 test: .venv/installed-dev browser
+	$(BIN)/python -m pytest -n 2 -m "not full"
+
+test-all: .venv/installed-dev browser
 	$(BIN)/python -m pytest -n 2
+
+# What `make test` leaves out.
+test-rest: .venv/installed-dev browser
+	$(BIN)/python -m pytest -n 2 -m full
 
 # The tests of the dashboard look at it with Chromium; without one they are skipped and say so.
 browser:

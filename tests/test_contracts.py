@@ -54,6 +54,7 @@ def test_every_contract_is_broken_here() -> None:
     assert set(BROKEN) == {contract["id"] for contract in CONFIGURED["contracts"]}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("contract", BROKEN)
 def test_a_contract_fails_when_its_rule_is_broken(contract: str, copied: Path) -> None:
     name, line = BROKEN[contract]

@@ -12,6 +12,7 @@ from tests.brief import python_path
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.full
 def test_a_mixed_load_meets_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -182,6 +182,7 @@ def test_only_warm_searches_know_the_relatives_and_the_best_is_of_all(monkeypatc
     assert (row.cold, row.warm) == ([8, 8], [2, 2])
 
 
+@pytest.mark.full
 def test_cold_and_warm_searches_are_compared_by_what_they_found_together():
     problem = parse_problem("matmul:m=24,n=40,k=16,dtype=f32")
     assert isinstance(problem, Matmul)

@@ -68,6 +68,7 @@ def session(
     return run_page(page, tmp_path, cache, POSTGRESQL=empty)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(
     shutil.which("curl") is None,
     reason="the pages ask the service with curl, and this machine has none",

@@ -79,6 +79,7 @@ def loaded(site: Path) -> Iterator[tuple[str, Loaded]]:
         yield str(page.relative_to(site)), parser
 
 
+@pytest.mark.full
 def test_pages_load_nothing_from_another_host(site: Path) -> None:
     count = 0
     for page, parser in loaded(site):

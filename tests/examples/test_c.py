@@ -31,6 +31,7 @@ def project(tmp_path: Path) -> Path:
     return made
 
 
+@pytest.mark.full
 @needs_cmake
 def test_it_builds_and_agrees(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -75,6 +75,7 @@ def run(checkout: Path, server: str):
     return make
 
 
+@pytest.mark.full
 def test_a_weekly_look_and_the_builds_after_it(run, checkout):
     newer, build = steps("newer"), steps("build")
     gain = run(newer["Gain"])
@@ -91,6 +92,7 @@ def test_a_weekly_look_and_the_builds_after_it(run, checkout):
     assert again.returncode == 0, "the kept cache folder is enough"
 
 
+@pytest.mark.full
 def test_a_build_fails_where_the_folder_is_not_what_is_locked(run, checkout):
     assert run(steps("newer")["Fetch"]).returncode == 0
     (checkout / "scripts" / SCRIPT).write_text("module {}")

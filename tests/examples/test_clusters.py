@@ -32,6 +32,7 @@ def test_a_worker_of_slurm_has_a_node_to_itself(script):
     assert "#SBATCH --cpus-per-task=4" in script
 
 
+@pytest.mark.full
 def test_the_command_that_slurm_runs_joins_as_a_worker(script, tmp_path):
     """On this machine, with the scheduler of the test in place of the example's."""
     (line,) = [line for line in script.splitlines() if "dask_worker" in line]

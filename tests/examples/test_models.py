@@ -47,6 +47,7 @@ def test_every_contraction_is_read_in_every_spelling(name: str) -> None:
         assert len(fused) == len([one for one in found.occurrences if "batch=" not in one.problem])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "spellings"),
     # Images of torch-mlir's are nchw.

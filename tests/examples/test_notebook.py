@@ -22,6 +22,7 @@ def address(tmp_path: Path) -> Iterator[str]:
     service.stop()
 
 
+@pytest.mark.full
 def test_the_notebook_runs_and_shows_its_plots(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ def builds() -> bool:
     return subprocess.run([CARGO, "--version"], capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.full
 @pytest.mark.skipif(
     not builds(),
     reason="Cargo builds the example, and here it is absent, or has no toolchain or no linker",

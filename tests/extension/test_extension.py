@@ -88,6 +88,7 @@ def test_it_is_tuned_and_proven(command: Command, tuned: Any) -> None:
         assert found["m"]["size"] == count * found["register"]["rows"]
 
 
+@pytest.mark.full
 def test_its_script_and_its_picture_show_the_loops_exchanged(
     command: Command, tuned: Any, folder: Path
 ) -> None:
@@ -100,6 +101,7 @@ def test_its_script_and_its_picture_show_the_loops_exchanged(
     assert drawn[:2] == [(dim, str(steps[dim]["size"])) for dim in ("m", "n")]
 
 
+@pytest.mark.full
 def test_its_kernel_is_made_by_the_micro_kernel_and_exported(
     command: Command, tuned: Any, folder: Path
 ) -> None:
@@ -116,6 +118,7 @@ def test_its_kernel_is_made_by_the_micro_kernel_and_exported(
     assert proof["max_error"] <= proof["tolerance"]
 
 
+@pytest.mark.full
 def test_without_the_extension_it_is_shown_and_not_run(command: Command, tuned: Any) -> None:
     before = told(command("trials", PROBLEM, "--format", "json", extensions=""))
     shown = told(command("show", PROBLEM, "--json", extensions=""))

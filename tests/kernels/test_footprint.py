@@ -85,6 +85,7 @@ def test_this_machine_is_what_problems_have_to_fit_in() -> None:
     check_memory(parse_problem("matmul:m=8,n=8,k=8,dtype=f32"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("layout", ["nhwc_hwcf", "nchw_fchw"])
 @pytest.mark.parametrize(
     ("taps", "output"),

@@ -102,6 +102,7 @@ def test_an_application_that_cannot_start_is_an_error_and_frees_the_port(url, ma
     listen("127.0.0.1", port)[0].close()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_service_tells_its_port_and_ends_on_a_signal(url, number):
     command = [sys.executable, "-m", "tilewise", "serve", "--port", "0", "--workers", "0"]

@@ -12,6 +12,7 @@ from tilewise.service.db import reading
 from tilewise.service.jobs.queue import get
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("clients", [1, 8])
 def test_a_request_that_waits_is_answered_when_the_service_ends(url, sessions, clients, capfd):
     service = ServiceProcess(url, "tests.service.fakes:hanging_tune")

@@ -141,6 +141,7 @@ def test_a_read_only_database_is_refused_for_tuning(cli: Cli, tmp_path: Path) ->
     assert "read-only" in ran.err
 
 
+@pytest.mark.full
 def test_a_server_that_is_not_there(cli: Cli) -> None:
     ran = cli("show", GOOD, "--server", "http://127.0.0.1:9")
     assert (ran.code, ran.out) == (1, "")

@@ -62,6 +62,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
         yield Both(database, url)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", SAME, ids=" ".join)
 def test_a_command_does_the_same_at_a_service(
     cli: Cli, both: Both, command: tuple[str, ...]
@@ -89,6 +90,7 @@ def test_a_study_is_exported_from_a_service(cli: Cli, both: Both, tmp_path: Path
     assert ran["here"].code == ran["there"].code == 0, ran["there"].err
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["convergence", "roofline", "parallel", "nest"])
 @pytest.mark.parametrize("what", [PROBLEM, "1"])
 def test_a_plot_is_the_same_at_a_service(

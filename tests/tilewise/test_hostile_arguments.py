@@ -31,6 +31,7 @@ def assert_refused(ran: Ran, given: object) -> None:
     assert len(ran.err) < 3000
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", ["tune", "show", "script", "kernel", "asm", "trials"])
 def test_a_problem(cli: Cli, command: str) -> None:
     for text in TEXTS:
@@ -69,6 +70,7 @@ def test_a_problem_that_does_not_fit_in_memory_is_not_searched(
     assert cli("show", problem).code == 3, "what is stored of it may be shown"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", ["tune", "show", "script", "kernel", "asm", "trials", "bench"])
 def test_a_target(cli: Cli, tmp_path: Path, command: str) -> None:
     what = written(tmp_path, {"problems": [GOOD]}) if command == "bench" else GOOD

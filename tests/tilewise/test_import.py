@@ -56,6 +56,7 @@ def test_standard_input_is_read(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> No
     assert cli("import", "-").out == TABLE
 
 
+@pytest.mark.full
 def test_a_service_says_the_same(cli: Cli, served: str, module: str, tmp_path: Path) -> None:
     for options in ((), ("--json",)):
         assert cli("import", module, *options, "--server", served) == cli(

@@ -45,6 +45,7 @@ def server(database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield "http://tilewise.test"
 
 
+@pytest.mark.full
 def test_the_kernel_runs_on_its_own(cli: Cli, stored: None, tmp_path: Path) -> None:
     out = tmp_path / "kernel.py"
     assert cli("kernel", PROBLEM, "-o", str(out)).code == 0

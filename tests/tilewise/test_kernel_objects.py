@@ -20,6 +20,7 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("where", ["here", "there"])
 def test_an_object_comes_with_its_header(
     where: str, cli: Cli, stored: None, server: str, in_a_folder: Path

@@ -17,6 +17,7 @@ sys.exit(code)
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", ["show", "trials", "script"])
 def test_an_answer_from_the_store_loads_nothing_heavy(command: str, tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path / 'none.db'}"
@@ -28,6 +29,7 @@ def test_an_answer_from_the_store_loads_nothing_heavy(command: str, tmp_path: Pa
     assert done.stderr.splitlines()[-1] == "[]"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", ["show", "trials", "script"])
 def test_so_it_is_where_something_is_stored(command: str, tuned: str) -> None:
     arguments = [command, PROBLEM, "--db", tuned]

@@ -73,6 +73,7 @@ def test_the_main_job_on_this_machine(cli: Cli, tmp_path: Path, problem: str) ->
     assert json.loads(again.out) == result
 
 
+@pytest.mark.full
 def test_a_kernel_for_two_threads(cli: Cli, tmp_path: Path) -> None:
     target = f"cpu:{detect().cpu},threads=2"
     problem = "matmul:m=96,n=160,k=64,dtype=f32"
@@ -133,6 +134,7 @@ def listening_ports(pid: int) -> list[int]:
     return [one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN]
 
 
+@pytest.mark.full
 def test_the_main_job_through_a_service(service, cli: Cli) -> None:
     url, process = service
     with Client(url) as client:
@@ -165,6 +167,7 @@ def submitted(answer: Job | Result) -> Job:
     return answer
 
 
+@pytest.mark.full
 def test_a_killed_service_goes_on_where_it_was(tmp_path: Path) -> None:
     first = start_service(tmp_path, PYTHONPATH=python_path())
     with Client(wait_until_ready(first)) as client:

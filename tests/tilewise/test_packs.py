@@ -35,6 +35,7 @@ def test_a_script_is_proven_and_its_counts_are_told(cli: Cli, module: str, tmp_p
     assert applied.stdout.count("linalg.pack ") == 3  # the input, and both weights
 
 
+@pytest.mark.full
 def test_json_tells_blocks_and_layers(cli: Cli, module: str, tmp_path: Path) -> None:
     folder = tmp_path / "layers"
     ran = cli(

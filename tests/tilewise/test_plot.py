@@ -14,6 +14,7 @@ from tilewise.schema.base import read
 SIGNS = {"svg": b"<svg", "png": b"\x89PNG", "html": b"<!doctype html"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["convergence", "nest"])
 @pytest.mark.parametrize("ending", SIGNS)
 def test_the_name_of_a_file_says_its_kind(

@@ -143,6 +143,7 @@ def test_a_pipe_gets_lines() -> None:
     ]
 
 
+@pytest.mark.full
 def test_an_interrupt_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path / 'results.db'}"
     arguments = ["-m", "tilewise", "tune", PROBLEM, "--trials", "10000", "--db", database]
@@ -152,6 +153,7 @@ def test_an_interrupt_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
     assert written.rstrip().endswith(SHOWN) or b"Traceback" not in written
 
 
+@pytest.mark.full
 def test_a_search_is_shown_with_its_share_of_the_peak(tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path / 'results.db'}"
     arguments = ["-m", "tilewise", "tune", PROBLEM, "--trials", "6", "--json", "--db", database]
@@ -241,6 +243,7 @@ def test_a_larger_search_that_follows_a_joined_one_is_a_search_again(clock: Cloc
     assert [one.phase.name for one in shown.phases] == ["search", "proof", "search"]
 
 
+@pytest.mark.full
 def test_a_search_at_a_service_is_told_like_one_here(cli: Cli, served: str) -> None:
     ran = cli("tune", "matmul:m=8,n=48,k=32,dtype=f32", "--trials", "5", "--server", served)
     assert ran.code == 0

@@ -50,6 +50,7 @@ def test_the_schedule_of_the_problems_own_script_comes_first(
     assert found == [rows[n] for n in wanted]
 
 
+@pytest.mark.full
 def test_a_schedule_of_the_store_is_proven_on_the_op(cli: Cli, module: str, tmp_path: Path) -> None:
     named = json.loads(cli("import", module, "--json").out)["problems"][0]["problem"]
     missing = cli("script", module)
@@ -138,6 +139,7 @@ func.func @layer(%x: tensor<20x24xf32>) -> tensor<20x32xf32> {
 """
 
 
+@pytest.mark.full
 def test_what_import_names_is_what_has_to_be_tuned(cli: Cli, tmp_path: Path) -> None:
     """The problem has constant weights and a bias, and the op by itself has neither."""
     path = tmp_path / "layer.mlir"
@@ -166,6 +168,7 @@ func.func @f(%x: tensor<1x8x6x6xf32>, %w: tensor<16x8x3x3xf32>) -> tensor<1x16x4
 """
 
 
+@pytest.mark.full
 def test_the_problem_that_import_prints_of_an_image_with_channels_first_has_a_script(
     cli: Cli, tmp_path: Path
 ) -> None:
@@ -211,6 +214,7 @@ func.func @f(%x: tensor<1x8x8x32xf32>, %w: tensor<3x3x32xf32>, %b: tensor<32xf32
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("text", [GROUPED, DEPTHWISE], ids=["grouped", "depthwise"])
 def test_convolutions_in_groups_that_start_from_a_bias_have_a_script(
     cli: Cli, tmp_path: Path, text: str

@@ -82,6 +82,7 @@ def test_it_is_shown_and_copied(cli: Cli, server: str) -> None:
     assert told(cli, "show", PROBLEM, "--json", *other) == here
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "command",
     [

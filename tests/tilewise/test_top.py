@@ -39,6 +39,7 @@ def test_one_look_names_jobs_and_machines(cli: Cli, served: str) -> None:
     assert told["running"] == told["queued"] == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_no_line_is_wider_than_the_terminal(found: Snapshot, width: int) -> None:
     lines = drawn(found, width).splitlines()
@@ -69,11 +70,13 @@ def test_bad_input_is_one_line(cli: Cli, arguments: tuple[str, ...], said: str) 
     assert ran.code == 2 and said in ran.err and ran.err.count("\n") == 1
 
 
+@pytest.mark.full
 def test_a_service_that_is_not_there_is_one_line(cli: Cli) -> None:
     ran = cli("top", "--once", "--server", "http://127.0.0.1:9")
     assert ran.code == 1 and ran.err.count("\n") == 1
 
 
+@pytest.mark.full
 def test_a_terminal_is_drawn_anew_and_left_as_it_was(served: str) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "tilewise", "top", "--server", served, "--interval", "0.2"]

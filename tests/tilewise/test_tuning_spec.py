@@ -64,6 +64,7 @@ def test_other_flavors_take_one_problem(cli: Cli) -> None:
     assert (ran.code, "a script is of one" in ran.err) == (2, True)
 
 
+@pytest.mark.full
 def test_a_search_through_iree_is_stored_and_its_spec_is_served(cli: Cli, tmp_path: Path) -> None:
     pytest.importorskip("iree.runtime", reason="IREE's runtime, which times, is not installed")
     problem = PROBLEMS[0]

@@ -19,6 +19,7 @@ from tests.tilewise.conftest import Cli
 from tilewise.kernels.mlir.cpu.script import emit_script
 
 
+@pytest.mark.full
 def test_a_script_of_ours_names_its_problem_in_its_header(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "script.mlir"
     path.write_text(emit_script(MATMUL, schedule(*PACKED)))
@@ -81,6 +82,7 @@ def test_a_script_that_loses_precision_is_wrong(cli: Cli, tmp_path: Path) -> Non
     assert not json.loads(told, parse_constant=pytest.fail)["ok"]
 
 
+@pytest.mark.full
 def test_the_help_says_whose_rights_a_payload_has(cli: Cli) -> None:
     assert "native code with your rights" in " ".join(cli("verify", "--help").out.split())
 
@@ -88,6 +90,7 @@ def test_the_help_says_whose_rights_a_payload_has(cli: Cli) -> None:
 HUGE = "matmul:m=100000,n=100000,k=100000,dtype=f32"
 
 
+@pytest.mark.full
 def test_what_makes_no_sense_is_bad_input(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "script.mlir"
     path.write_text(tiled("[2]", 1))

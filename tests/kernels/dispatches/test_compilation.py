@@ -30,6 +30,7 @@ def library(target: Target) -> str:
     return library_text([Entry(PROBLEM, Schedule(steps))], target)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("flag", FLAGS)
 def test_no_flag_of_the_compiler_changes_what_is_computed(flag: str, host: Target) -> None:
     pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")

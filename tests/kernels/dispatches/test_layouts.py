@@ -34,6 +34,7 @@ def moved(found: Conv2d) -> Conv2d:
     return replace(found, layout=TURNED[found.layout], h=wide[0], w=wide[1], pad=0)
 
 
+@pytest.mark.full
 def test_a_chain_in_another_layout(tmp_path: Path) -> None:
     pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
     graph = Graph("chain", Value("given", (1, 5, 7, 6)))

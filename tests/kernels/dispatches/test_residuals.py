@@ -257,6 +257,7 @@ RUN = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", RUN)
 @pytest.mark.parametrize("by", ["known patterns", "patterns of the module"])
 def test_the_result_is_right_and_the_shortcut_stays_as_it_was(

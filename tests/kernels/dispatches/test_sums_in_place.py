@@ -127,6 +127,7 @@ CASES: dict[str, tuple[str, Numpy, tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", CASES)
 def test_what_else_is_read_keeps_its_values(case: str, host: Target) -> None:
     pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")

@@ -83,6 +83,7 @@ def test_a_tile_that_does_not_fit_spills(host: Target, rows: int, vectors: int) 
     assert found.to_json()["spills"] is True
 
 
+@pytest.mark.full
 @needs_x86
 @pytest.mark.parametrize("unroll", [1, 2, 4, 8])
 def test_integers_multiply_and_add_in_two(host: Target, unroll: int) -> None:

@@ -34,6 +34,7 @@ def test_any_problem_with_any_legal_schedule(data: st.DataObject) -> None:
     check(problem, schedule, target, data.draw(st.integers(0, 1000)))
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 @cases(60)
 @given(st.data())
@@ -50,6 +51,7 @@ def inner_products(target: Target, dtype: str, rows: int, cols: int, vectors: in
     return Schedule((Register(rows, cols), Split("k", lanes), Unroll(2)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", sorted(DTYPES))
 @pytest.mark.parametrize(
@@ -62,6 +64,7 @@ def test_matrix_times_vector(dtype: str, k: int, vectors: int, target: Target) -
     check(problem, inner_products(target, dtype, 8, 1, vectors), target, 4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", sorted(DTYPES))
 @pytest.mark.parametrize("a", ["", ",transpose_a"])
 def test_vector_times_transposed_matrix_in_place(dtype: str, a: str, host: Target) -> None:
@@ -95,6 +98,7 @@ def test_i8_extremes_are_exact_in_pairs(host: Target) -> None:
     assert (operands["C"] == 128 * 128 * 1001).all()
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 @cases(50)
 @given(st.data())
@@ -132,6 +136,7 @@ def test_size_one(dtype: str, host: Target) -> None:
         check(Matmul(m=1, n=1, k=1, dtype=dtype), Schedule((Register(1, 16),)), host, 1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", sorted(DTYPES))
 @pytest.mark.parametrize("a", ["", ",transpose_a"])
 @pytest.mark.parametrize("b", ["", ",transpose_b"])

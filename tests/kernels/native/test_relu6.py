@@ -53,6 +53,7 @@ def schedules_of(problem: Problem, target: Target) -> list[Schedule]:
     return [ROWS_AND_COLUMNS]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.vector_bytes}B{len(t.features)}")
 @pytest.mark.parametrize("problem", [*MATMULS, COLUMN, ROW, IMAGE, DEPTHWISE], ids=str)
 def test_every_micro_kernel_ends_at_both_limits(problem: Problem, target: Target) -> None:

@@ -84,6 +84,7 @@ def schedules(draw: st.DrawFn, problem: Problem, levels: int, target: Target) ->
     return Schedule(tuple(steps))
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 @settings(max_examples=50, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.data())
@@ -238,6 +239,7 @@ def test_steps_have_an_order(steps: tuple[Step, ...], why: str) -> None:
         loop_nest(SMALL, Schedule(steps))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("weights", ["variable", "constant"])
 def test_a_module_checks_itself(
     weights: str, host: Target, tmp_path_factory: pytest.TempPathFactory

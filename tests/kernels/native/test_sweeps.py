@@ -35,6 +35,7 @@ def swept(problem: Matmul, target: Target, vectors: int, depth: int, *before: Ti
     return Schedule((*before, Stream("k", deep * depth), Register(problem.m, cols), Sweep("n")))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.vector_bytes}B{len(t.features)}")
 @pytest.mark.parametrize("dtype", sorted(DTYPES))
 @pytest.mark.parametrize("rows", [1, 5])
@@ -59,6 +60,7 @@ def test_blocks_batches_and_threads(host: Target) -> None:
     check(problem, divided, host.with_threads(2), 2)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.vector_bytes}B{len(t.features)}")
 @pytest.mark.parametrize("dtype", sorted(DTYPES))
 @pytest.mark.parametrize(("m", "rows"), [(16, 6), (7, 3), (9, 1), (12, 4)])
@@ -73,6 +75,7 @@ def test_register_tiles_of_rows_one_after_the_other(
                                  Sweep("n"))), target, rows)  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.vector_bytes}B{len(t.features)}")
 @pytest.mark.parametrize("dtype", sorted(DTYPES))
 @pytest.mark.parametrize(("streams", "depth", "k"), [(4, 8, 103), (2, 4, 43), (8, 8, 23)])

@@ -39,6 +39,7 @@ def test_every_type_and_target(layout: str, dtype: str, target: Target) -> None:
     check(problem, Schedule((Tile("n", 1), *tile(problem, target))), target, 1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("dilation", [1, 2])
@@ -53,6 +54,7 @@ def test_windows_of_every_kind(
         check(problem, Schedule((Tile("oh", 4), register)), host, stride)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("inputs", "outputs"), [(1, 2), (1, 8), (2, 1), (8, 1), (3, 5), (8, 8)])
 def test_groups_of_several_channels(inputs: int, outputs: int, layout: str, host: Target) -> None:

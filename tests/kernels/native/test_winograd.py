@@ -90,6 +90,7 @@ def schedules(draw: st.DrawFn, problem: Conv2d, target: Target) -> Schedule:
     return Schedule(tuple(steps))
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 @cases(120)
 @given(st.data())
@@ -121,6 +122,7 @@ def test_values_within_are_at_most_160_times_as_large(output: int, host: Target)
         assert np.isfinite(operands["C"]).all() == is_finite
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("kh", "kw", "stride"), FORMS)
 @pytest.mark.parametrize("layout", ["nhwc_hwcf", "nchw_fchw"])
 def test_one_pixel(kh: int, kw: int, stride: int, layout: str, host: Target) -> None:

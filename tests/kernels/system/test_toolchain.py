@@ -132,6 +132,7 @@ def test_what_reads_users_modules_reports_or_chooses_has_no_part_in_it(
     assert hashed() == before
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", GENERATOR)
 def test_another_character_in_a_source_is_another_generator(name: str, copied: Path) -> None:
     before = hashed()

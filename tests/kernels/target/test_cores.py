@@ -27,6 +27,7 @@ def code_of(path: Path) -> str:
     return ast.unparse(tree)
 
 
+@pytest.mark.full
 def test_processors_have_names_in_the_tables_of_targets_alone() -> None:
     named = {
         path.relative_to(root).as_posix()

@@ -105,6 +105,7 @@ def test_targets_name_all_that_code_may_use() -> None:
     assert EXTENSIONS.issuperset({*CHECKED, *(name for one in DECLARED for name in one.features)})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("cpu", sorted(IMPLIED.keys() - {""}))
 def test_a_name_implies_what_llvm_says(cpu: str) -> None:
     pytest.importorskip("iree.compiler")

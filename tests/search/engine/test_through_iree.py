@@ -19,6 +19,7 @@ PROBLEM = parse_problem("matmul:m=64,n=96,k=40,dtype=f32")
 TARGET = replace(detect(), kind="iree")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sampler", ["surrogate", "tpe"])
 def test_a_search_times_right_code_and_iree_alone_beside_it(sampler: str) -> None:
     store = MemoryStore()

@@ -230,6 +230,7 @@ def test_the_process_that_times_has_the_seed_and_the_cache_mode_of_the_request()
         assert (runner.seed, runner.cache) == (7, "cold")
 
 
+@pytest.mark.full
 def test_a_real_search_beats_its_own_first_guess_or_keeps_it(monkeypatch) -> None:
     monkeypatch.setattr(benchmark, "FINALS_S", FINALS_S)
     problem = parse_problem("matmul:m=96,n=112,k=80,dtype=f32")
@@ -241,6 +242,7 @@ def test_a_real_search_beats_its_own_first_guess_or_keeps_it(monkeypatch) -> Non
     assert all(t.max_error is not None and t.samples for t in result.trials)
 
 
+@pytest.mark.full
 def test_each_fault_costs_one_trial_of_a_real_job_which_goes_on(monkeypatch) -> None:
     problem = parse_problem("matmul:m=24,n=40,k=16,dtype=f32")
     rows = [

@@ -70,6 +70,7 @@ class SlowRunner(FakeRunner):
         return super().finals(schedules, rounds, peers, placements, budget_s)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seconds", [10.0, 15.0, 60.0])
 @pytest.mark.parametrize("trial_s", [0.1, 0.3])
 @pytest.mark.parametrize("proof_s", [0.8, 2.0])

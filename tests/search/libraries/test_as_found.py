@@ -37,6 +37,7 @@ def entry(around: str, *, is_constant: bool = False) -> tuple[Entry, Pattern]:
     return Entry(problem, Schedule((*steps, Register(1, lanes)))), cut.pattern
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("around", "is_constant"), [("%z", False), ("%c", False), ("%z", True)])
 def test_all_forms_are_timed_and_the_kernels_result_is_right(
     around: str, *, is_constant: bool
@@ -86,6 +87,7 @@ def test_iree_alone_on_the_problems_own_module_does_not_decide_for_a_models_op(
         assert worth.gain.is_served == bool(kept)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("letters", ["mk,kn->mn", LETTERS])
 @pytest.mark.parametrize(("around", "start"), [("%z", "0.0"), ("%z", "0.5"), ("%c", "0.0")])
 def test_ops_in_the_problems_order_and_biases_that_are_numbers_are_measured_too(

@@ -51,6 +51,7 @@ def test_a_matrix_that_meets_a_whole_stack() -> None:
     np.testing.assert_allclose(c, a @ b)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(
     FAMILY is not None,
     reason="this machine has a second family: the tests above ran in this process",

@@ -38,6 +38,7 @@ def maker(case: Case, threads: int = 1, winograd: int = 0) -> Maker:
     return Maker(next(one for one, size in sizes if size >= winograd), target)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("text", PROBLEMS)
 def test_iree_computes_rightly_with_our_kernel(text: str) -> None:
     require("iree+tilewise")
@@ -47,6 +48,7 @@ def test_iree_computes_rightly_with_our_kernel(text: str) -> None:
     assert way.error <= way.tolerance
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("text", PROBLEMS[:2] + PROBLEMS[6:7])
 def test_two_threads_give_what_one_gives(text: str) -> None:
     require("iree+tilewise")

@@ -26,6 +26,7 @@ def one_thread_after() -> Iterator[None]:
     hold_threads(1, FAMILY)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("peer", MAKERS)
 @pytest.mark.parametrize("text", [PRODUCT, "matmul:m=7,n=33,k=19,dtype=f32,bias,epilogue=relu"])
 def test_results_on_two_threads_are_right(peer: str, text: str) -> None:

@@ -176,6 +176,7 @@ def contract(problem: Problem, a: Array, b: Array) -> Array:
     return whole.transpose(0, 3, 1, 2) if nchw else whole
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("peer", "text"), CASES)
 def test_what_a_peer_claims_it_computes_rightly(peer: str, text: str) -> None:
     require(peer)
@@ -187,6 +188,7 @@ def test_what_a_peer_claims_it_computes_rightly(peer: str, text: str) -> None:
         assert case.why_wrong(way.variant) is None
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("text", CLAIMS["iree"][:1] + CLAIMS["iree"][-5:])
 def test_both_variants_of_iree_compile(text: str) -> None:
     require("iree")

@@ -111,6 +111,7 @@ def test_the_same_seed_replays_the_same_search_with_any_number_in_flight() -> No
         assert len(first.trials) == 40
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", [*MAIN, *METHODS])
 def test_recorded_spaces_are_whole(name: str) -> None:
     path = SPACES / f"{name}.json.gz"
@@ -179,6 +180,7 @@ def trials_to_the_best(
     return median(run.trials_to(limit) or 101 for run in runs)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["unseen-skinny-f32", "unseen-bf16", "unseen-conv3x3-f32"])
 def test_costs_of_the_processor_bring_the_best_sooner_on_shapes_they_were_not_fitted_to(
     name: str,

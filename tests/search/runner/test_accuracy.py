@@ -45,6 +45,7 @@ OFFERED = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("kh", "kw", "output", "least"), OFFERED)
 def test_what_the_space_offers_is_accurate_enough(
     kh: int, kw: int, output: int, least: int

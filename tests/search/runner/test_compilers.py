@@ -33,6 +33,7 @@ def beside(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     return others
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("rows", "kind"),
     [
@@ -61,6 +62,7 @@ def test_a_candidate_that_takes_its_compiler_down_fails_alone(
     assert is_new == (kind != "compile"), "only what is dead is replaced"
 
 
+@pytest.mark.full
 def test_the_timing_process_takes_over_what_no_compiler_has_begun(beside: set[int]) -> None:
     compiler = "tests.search.runner.faulty_compiler"
     with Runner(PROBLEM, detect().canonical, limits=LIMITS, compiler=compiler) as one:

@@ -65,6 +65,7 @@ def turns(pid: int) -> int:
     return int(psutil.Process(pid).num_ctx_switches().voluntary)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("also_the_waiter", [True, False])
 def test_a_candidate_that_was_frozen_for_longer_than_its_limit_answers(
     ask: Ask, tmp_path: Path, also_the_waiter: bool
@@ -82,6 +83,7 @@ def test_a_candidate_that_was_frozen_for_longer_than_its_limit_answers(
     assert waiter.communicate(timeout=120)[0].strip() == "42"
 
 
+@pytest.mark.full
 def test_one_that_hangs_has_its_limit_before_and_after_a_freeze(ask: Ask, tmp_path: Path) -> None:
     waiter = ask(1.5)
     child = child_in(tmp_path)

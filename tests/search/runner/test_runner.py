@@ -50,6 +50,7 @@ def test_operands_are_those_of_the_seed() -> None:
     assert error(0) == error(0) != error(1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("rows", "kind", "says"),
     [

@@ -86,6 +86,7 @@ def test_threads_of_a_study_share_its_sampler(make) -> None:
     assert len(hashes) == 24
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("make", ALL)
 def test_processes_share_a_study_in_a_database(make, tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path / 'study.db'}"

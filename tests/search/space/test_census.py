@@ -12,6 +12,7 @@ from tilewise.search.space.space import Space
 TIGHT = Target("tight", vector_bytes=16, vector_registers=16, l2_bytes=20_000, threads=2)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("text", "target"),
     [

@@ -74,6 +74,7 @@ def test_shallow_sums_have_small_tiles_alone() -> None:
     assert algorithms(changed(ci=8, kh=7, kw=1)) == ()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("threads", [1, 2, 4])
 @pytest.mark.parametrize("target", [WIDE, NARROW])
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ def exchange(port: int, request: bytes) -> bytes:
         return b"".join(iter(lambda: client.recv(1 << 16), b""))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("line", ["POST /v1/jobs", "POST /v1/nothing", "GET /", "POST /sign-in"])
 @pytest.mark.parametrize(
     "chunks", [b"ZZZ\r\nabc\r\n", b"4\r\nabcd\r\n-1\r\n", b"4\r\nabcdefgh\r\n"]

@@ -102,6 +102,7 @@ def schema(client: TestClient, tuned: int) -> Iterator[schemathesis.BaseSchema]:
     yield schemathesis.openapi.from_asgi("/openapi.json", client.app)
 
 
+@pytest.mark.full
 def test_sequences_of_requests_get_documented_answers(
     schema, client, sessions, tuned, admin, offer
 ):
@@ -139,6 +140,7 @@ def test_sequences_of_requests_get_documented_answers(
     assert statuses[401] < statuses.total() / 10, "only after its own token was revoked"
 
 
+@pytest.mark.full
 def test_each_operation_gives_documented_answers(schema, admin, offer):
     statuses = {}
     for found in schema.get_all_operations():

@@ -30,6 +30,7 @@ def attempts(monkeypatch):
     return calls, spoil
 
 
+@pytest.mark.full
 def test_it_is_proven_once_and_is_what_the_command_prints(client, submit, run, tuned, attempts):
     calls, _ = attempts
     answer = client.get(PATH)
@@ -81,6 +82,7 @@ def test_an_unknown_flavor_is_named(client, tuned):
     assert "flavor" in answer.text
 
 
+@pytest.mark.full
 def test_of_two_processes_that_prove_it_the_faster_ones_is_kept(
     client, tuned, sessions, machine, monkeypatch
 ):

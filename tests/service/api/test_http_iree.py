@@ -57,6 +57,7 @@ def test_what_was_never_tuned_is_not_found(client):
     assert client.get(PATH).status_code == 404
 
 
+@pytest.mark.full
 def test_a_child_finds_out_what_the_kernel_is_worth(client, tuned):
     if missing := missing_packages("iree+tilewise"):
         pytest.skip(f"the proof needs {', '.join(missing)}, which the extra `peers` installs")

@@ -85,6 +85,7 @@ def test_a_model_is_read(client: TestClient) -> None:
     assert sum(one["count"] for one in found["problems"]) == len(OF_STABLEHLO)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "module",
     [b"garbage", b"\0" * 100, b"module {" * 100_000, b"module attributes {a = " + b"[" * 100_000,

@@ -73,6 +73,7 @@ def test_a_strict_model_has_problems_of_its_own(client: TestClient) -> None:
     assert [one["field"] for one in refused.json()["errors"]] == ["accuracy"]
 
 
+@pytest.mark.full
 def test_a_model_outlives_the_service_and_joins_jobs(client_factory: ClientFactory) -> None:
     first = posted(client_factory()).json()
     again = client_factory()
@@ -91,6 +92,7 @@ def test_a_cancelled_job_is_told(client: TestClient) -> None:
     assert states == ["running", "cancelled"]
 
 
+@pytest.mark.full
 def test_what_cannot_be_tuned_is_refused(client: TestClient) -> None:
     nothing = "func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> { return %a : tensor<4xf32> }"
     for body in (nothing, "no module"):

@@ -45,6 +45,7 @@ def asked(client: TestClient, module: str = MODULE, **query: str) -> Response:
         time.sleep(0.2)
 
 
+@pytest.mark.full
 def test_a_stored_schedule_is_proven_on_the_op(
     client: TestClient, tuned: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,6 +71,7 @@ def test_a_stored_schedule_is_proven_on_the_op(
     assert behind_op == {key: value for key, value in told.items() if key != "script"}
 
 
+@pytest.mark.full
 def test_what_is_not_there_is_named(client: TestClient, tuned: int) -> None:
     stranger = asked(client, place="2")
     assert_problem(stranger, 404)
@@ -131,6 +133,7 @@ def test_trials_that_cannot_be_read_are_left_out(
     assert given == [[fakes.schedule(n).to_json() for n in (3, 0)]]
 
 
+@pytest.mark.full
 def test_a_schedule_of_other_loops_gives_the_op_its_register_tile(
     client: TestClient, submit: Callable[..., int], run: Callable[..., object]
 ) -> None:

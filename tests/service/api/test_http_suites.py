@@ -69,6 +69,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     return made
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [

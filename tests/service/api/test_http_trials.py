@@ -142,6 +142,7 @@ def test_a_lookup_prefers_what_is_fresh(client_factory, submit, run, tuned):
         assert (found["best"]["gflops"], found["stale"]) == (gflops, stale)
 
 
+@pytest.mark.full
 def test_a_lookup_of_very_many_takes_few_queries(client, sessions, machine, tuned):
     """More than SQLite takes variables in one statement, which it must not come to."""
     with writing(sessions) as session:

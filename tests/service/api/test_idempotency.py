@@ -90,6 +90,7 @@ def test_a_key_is_forgotten_after_a_day(client, sessions):
     assert keys(sessions) == 1, "the old row is gone"
 
 
+@pytest.mark.full
 def test_two_hundred_at_once_are_one_job(client, sessions):
     answers = []
     threads = [

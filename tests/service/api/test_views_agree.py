@@ -54,6 +54,7 @@ def pages(service, path, name):
     return found
 
 
+@pytest.mark.full
 def test_the_best_schedules(service, ask):
     rows = ask("SELECT * FROM best_schedules WHERE toolchain = :it", it=TOOLCHAINS[1])
     assert len(rows) > 40

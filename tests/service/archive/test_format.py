@@ -73,6 +73,7 @@ def test_tiles_of_before_4_are_read_from_their_texts(new_store, tmp_path):
 HIDDEN = ["avx512bf16", "avx512fp16"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", [number for number in FORMATS if number < SINCE])
 @pytest.mark.parametrize("features", ["some", "none", "another processor"])
 def test_targets_of_before_3_get_the_features_of_their_machines(

@@ -156,6 +156,7 @@ def test_what_would_fill_a_disk(archive, refused):
     assert "more than 200 times the file" in refused()
 
 
+@pytest.mark.full
 def test_a_line_without_an_end_takes_little_memory(archive, refused):
     members = members_of(archive)
     members["models.jsonl"] = b'"' + random.Random(0).randbytes(2**20).hex().encode() * 24 + b'"\n'

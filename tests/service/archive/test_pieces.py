@@ -43,6 +43,7 @@ def between(monkeypatch):
     return make
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_import_that_ends_early_is_completed_by_the_next(
     filled, new_store, tmp_path, between, kind

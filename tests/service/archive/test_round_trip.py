@@ -221,6 +221,7 @@ def test_a_dry_run_changes_nothing(filled, new_store, tmp_path):
     assert merged.added["trials"] == 9 and rows_of(into) == before
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("edit", "lacks"),
     [

@@ -91,6 +91,7 @@ STEPS = [{"step": "register", "rows": 4, "cols": 16, "outer": "cols"}]
 TIMED = {"algorithm": "direct", "hash": "0" * 16, "steps": STEPS, "time_us": 1.0}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "made",
     [

@@ -79,6 +79,7 @@ def has_ended(process):
         return True
 
 
+@pytest.mark.full
 def test_two_jobs_run_on_two_workers_at_once(farm):
     jobs = [farm.ask(problem(n), seed=STEADY, trials=30) for n in (2, 3)]
     wait_until(lambda: len(farm.runs()) == 2)
@@ -87,6 +88,7 @@ def test_two_jobs_run_on_two_workers_at_once(farm):
         assert numbers(farm, problem(n)) == list(range(30))
 
 
+@pytest.mark.full
 def test_a_cancelled_job_is_ended_in_the_middle_of_a_trial_that_hangs(farm):
     job = farm.ask(problem(4), seed=HANGING)
     wait_until(lambda: farm.job(job)["trials"]["timed"] == 1)
@@ -96,6 +98,7 @@ def test_a_cancelled_job_is_ended_in_the_middle_of_a_trial_that_hangs(farm):
     assert farm.job(job)["state"] == "cancelled"
 
 
+@pytest.mark.full
 def test_a_worker_makes_a_plan(farm):
     """Its jobs by the tests' search, the plan itself as users have it."""
     asked = farm.client.post(
@@ -116,6 +119,7 @@ def test_a_worker_makes_a_plan(farm):
     assert farm.client.get(links["script"]).status_code == 200, plan["script_error"]
 
 
+@pytest.mark.full
 def test_no_death_costs_a_finished_trial_or_has_one_timed_twice(farm):
     """The short form of `make chaos`: each process once, while two jobs run."""
     kills = [(name, signal.SIGKILL) for name in
@@ -153,6 +157,7 @@ def joined(farm):
     ]
 
 
+@pytest.mark.full
 def test_candidates_that_misbehave_cost_a_trial_each_and_the_worker_stays(farm):
     """The run stays too: one search tries them all, in children of its own."""
     before, processes = joined(farm), [farm.processes[name].pid for name in WORKERS]
@@ -169,6 +174,7 @@ def test_candidates_that_misbehave_cost_a_trial_each_and_the_worker_stays(farm):
     assert joined(farm) == before and len(before) >= 2
 
 
+@pytest.mark.full
 def test_no_trial_runs_on_a_machine_that_does_not_serve_its_target(farm):
     mixed_targets.add_workers(farm, ["mixed-1"])
     farm.wait_for_workers(len(WORKERS) + len(mixed_targets.MACHINES))
@@ -181,6 +187,7 @@ def test_no_trial_runs_on_a_machine_that_does_not_serve_its_target(farm):
     farm.wait_for_workers(len(WORKERS))
 
 
+@pytest.mark.full
 def test_one_seed_tries_the_same_wherever_a_job_runs_and_is_kept(
     farm, url, migrated_postgresql, machine
 ):
@@ -221,6 +228,7 @@ MANY = 200
 """Trials that outlast the start of every helper, on a busy machine too."""
 
 
+@pytest.mark.full
 def test_one_job_is_spread_over_three_of_four_workers_and_times_nothing_twice(four):
     name = problem(50)
     job = four.ask(name, seed=SPREAD, trials=MANY, spread=3, sampler="random")
@@ -240,6 +248,7 @@ def test_one_job_is_spread_over_three_of_four_workers_and_times_nothing_twice(fo
     wait_until(lambda: not four.runs())
 
 
+@pytest.mark.full
 def test_a_spread_job_outlives_its_helpers_and_its_leader(four):
     """One helper is killed, another frozen for longer than its candidate may be late."""
     name = problem(51)
@@ -259,6 +268,7 @@ def test_a_spread_job_outlives_its_helpers_and_its_leader(four):
     wait_until(lambda: not four.runs())
 
 
+@pytest.mark.full
 def test_a_cancelled_job_ends_on_all_its_workers(four):
     job = four.ask(problem(52), seed=SPREAD, trials=2000, spread=3, sampler="random")
     wait_until(lambda: len(helping(four)) == 2)

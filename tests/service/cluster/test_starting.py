@@ -25,6 +25,7 @@ def server(new_postgresql_folder):
     made.stop()
 
 
+@pytest.mark.full
 def test_driver_service_and_worker_wait_for_what_comes_later(server, tmp_path):
     names = ("driver", "service", "worker-1")
     with closing(Farm(tmp_path, [], server)) as farm:
@@ -47,6 +48,7 @@ def test_driver_service_and_worker_wait_for_what_comes_later(server, tmp_path):
         )
 
 
+@pytest.mark.full
 def test_who_waits_for_a_database_ends_when_asked(server, tmp_path):
     with closing(Farm(tmp_path, ["driver"], server)) as farm:
         farm.commands["service"] = ["tilewise", "serve", "--port", "0"]

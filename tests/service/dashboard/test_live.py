@@ -82,6 +82,7 @@ def service(url: str) -> Iterator[ServiceProcess]:
     yield process
 
 
+@pytest.mark.full
 def test_open_pages_do_not_keep_a_service_from_ending(service: ServiceProcess) -> None:
     came: list[str] = []
 

@@ -207,6 +207,7 @@ def test_nothing_that_a_client_sets_is_markup(
     assert form.status_code == 422 and "<script>" not in form.text and "<img" not in form.text
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("given", "field", "said"),
     [
@@ -328,6 +329,7 @@ def test_a_row_that_is_not_what_was_stored_is_refused(
     assert page.status_code == 500 and "1000000000" not in page.text
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "damage",
     [

@@ -182,6 +182,7 @@ def busy_service(serve: Callable[..., TestClient], tuned: int) -> Any:
         yield client
 
 
+@pytest.mark.full
 def test_no_request_for_a_page_makes_the_service_fail(busy_service: TestClient) -> None:
     @settings(max_examples=300, deadline=None, database=None)
     @given(PLACES, TEXTS, st.dictionaries(NAMES, TEXTS, max_size=4), st.booleans())

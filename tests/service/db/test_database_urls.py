@@ -73,6 +73,7 @@ def test_no_refusal_shows_the_password(url):
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["a?b", "a%20b", "a#b", "ä"])
 def test_the_folder_of_user_data_is_no_part_of_a_url(tmp_path, monkeypatch, name):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / name))

@@ -86,6 +86,7 @@ def test_the_frozen_copies_are_those_of_the_code(machine, masked):
         assert one.target == f"cpu:{one.cpu},threads=1{targets.ending(one.cpu, one.features)}"
 
 
+@pytest.mark.full
 def test_results_get_the_features_of_the_machines_that_timed_them(old, sessions):
     assert set(targets_of(old, "schedules")) == {PLAIN}
     before = tables_of(old)
@@ -114,6 +115,7 @@ def test_results_get_the_features_of_the_machines_that_timed_them(old, sessions)
         assert plan.plan["target"] == plan.job.target
 
 
+@pytest.mark.full
 def test_going_down_gives_the_old_targets_back_and_up_again_the_new(old):
     schema.upgrade(old)
     new = tables_of(old)

@@ -137,6 +137,7 @@ def test_sqlite_reads_no_table_from_end_to_end(populated, name):
         assert not (scanned and scanned[1] in TABLES - SMALL), "\n".join(steps)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ASKED)
 def test_nor_does_postgresql(large, name):
     engine, plans = make_engine(large), []

@@ -118,6 +118,7 @@ def test_every_step_goes_down_and_up_again_with_data(populated):
     assert rows_of(populated) == {}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("edit", "table"),
     [
@@ -280,6 +281,7 @@ def test_a_database_of_0010_gets_views_with_the_seconds_of_their_moments(url, tu
         assert set(found.all()) == {(1769860800, 1769864399.999653)}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_going_down_from_0021_and_up_again_keeps_models_and_plans(kind, request, tmp_path):
     """A store with plans in each state, a model, and a key whose request was answered by a plan."""

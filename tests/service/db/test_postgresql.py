@@ -148,6 +148,7 @@ def test_the_way_from_a_request_to_a_script(client, sessions, machine):
     assert client.get("/readyz").json()["checks"]["database"] == "ok"
 
 
+@pytest.mark.full
 def test_two_hundred_at_once_are_one_job(client):
     answers = []
 

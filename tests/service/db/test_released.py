@@ -65,6 +65,7 @@ def old(request, kind, tmp_path):
     return f"sqlite:///{tmp_path / 'old.db'}"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("revision", dumps.REVISIONS)
 def test_an_old_database_is_upgraded_read_and_moved(
     old, kind, revision, tmp_path, request, client_factory, machine

@@ -77,6 +77,7 @@ def test_texts_are_read_as_tiles(url, store):
     assert store.trials()[0].params == POINTS[2]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("params", ["[1, 2]", '{"tile": {"rows": 6}}', '{"tile": ["6x4"]}', "null"])
 def test_what_is_no_tile_stays_as_it_is(url, store, params):
     before = written(url)

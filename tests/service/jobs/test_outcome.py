@@ -81,6 +81,7 @@ def test_a_result_shows_the_seconds_of_all_runs(sessions, machine, submit, run):
     assert result(sessions, machine)["elapsed_s"] >= 40.0
 
 
+@pytest.mark.full
 def test_a_search_takes_no_script_of_another_flavor_away(client_factory, submit, run, tuned):
     path = f"/v1/schedules/{parse_problem(PROBLEM).key}/script?flavor=air"
     before = client_factory().get(path)

@@ -45,6 +45,7 @@ def claim(sessions, machine, owner=None, **how):
         return claims.claim(session, owner or me(), machine.targets, TOOLCHAIN, **how)
 
 
+@pytest.mark.full
 @pytest.mark.sqlite_only  # children are slow to start
 def test_a_plan_waits_for_its_jobs_and_is_made_once(start, plan, look, sessions, machine):
     number = plan()
@@ -61,6 +62,7 @@ def test_a_plan_waits_for_its_jobs_and_is_made_once(start, plan, look, sessions,
         assert queue.get(session, 1).state == "done"
 
 
+@pytest.mark.full
 @pytest.mark.sqlite_only  # children are slow to start
 def test_a_killed_workers_plan_is_made_by_another(start, ready, look):
     first = start("hang_once")
@@ -71,6 +73,7 @@ def test_a_killed_workers_plan_is_made_by_another(start, ready, look):
     assert (look(ready).crashes, look(ready).epoch, made(ready)) == (1, 2, 1)
 
 
+@pytest.mark.full
 @pytest.mark.sqlite_only  # children are slow to start
 def test_a_plan_that_kills_its_workers_fails_after_three(start, ready, look):
     start("die")
@@ -80,6 +83,7 @@ def test_a_plan_that_kills_its_workers_fails_after_three(start, ready, look):
     assert row.source is row.owner is None
 
 
+@pytest.mark.full
 @pytest.mark.sqlite_only  # children are slow to start
 def test_a_pool_that_stops_gives_its_plan_back(start, ready, look):
     pool = start("hang")
@@ -89,6 +93,7 @@ def test_a_pool_that_stops_gives_its_plan_back(start, ready, look):
     assert (row.state, row.crashes, row.phase) == ("queued", 0, None) and row.source
 
 
+@pytest.mark.full
 @pytest.mark.sqlite_only  # children are slow to start
 def test_what_cannot_be_planned_fails_with_its_reason(start, ready, look):
     start("refuse")
@@ -239,6 +244,7 @@ def test_who_makes_a_plan_is_known_until_it_is_silent(sessions, machine, ready):
         assert model_jobs.planning(session) == {ready: "worker-host:2:2"}
 
 
+@pytest.mark.full
 @pytest.mark.sqlite_only  # children are slow to start
 def test_a_plan_that_is_cancelled_is_made_no_further(start, ready, plan, look, sessions):
     pool = start("hang")

@@ -63,6 +63,7 @@ SPECS = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("name", SPECS)
 def test_the_renderer_draws_every_plot_in_both_themes(name: str, theme: drawing.Theme) -> None:

@@ -170,6 +170,7 @@ TAMPERED = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", TAMPERED)
 def test_an_edited_row_is_refused_until_a_search_replaces_it(
     client, url, run, stored_rows, caplog, name
@@ -288,6 +289,7 @@ def test_every_value_of_a_schedule_comes_back_as_it_was(client, submit, run):
     assert result.status_code == 200 and set(result.json()["peers"]) == {"a", "b"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", ["show", "script", "kernel"])
 def test_the_command_line_refuses_in_one_line(url, stored_rows, command):
     edit(url, OF_THE_SCRIPT["another text"])

@@ -281,6 +281,7 @@ def test_other_compilers_join_nothing_and_a_token_joins_one_process(spread):
         HttpLeader(calls, "b:2:2", TOOLCHAIN, spread.job_id)
 
 
+@pytest.mark.full
 def test_a_shared_search_spends_its_budget_exactly_though_answers_are_lost(
     sessions, machine, client, submit, monkeypatch
 ):

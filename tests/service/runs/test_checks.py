@@ -172,6 +172,7 @@ def test_a_failed_trial_may_have_steps_that_cannot_be_applied(worker):
 OTHER = Schedule((Register(rows=3, cols=16), Unroll(1))).to_json()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("path", "value", "field"),
     [

@@ -308,6 +308,7 @@ class Flaky(httpx.BaseTransport):
         return httpx.Response(503, json={"detail": "busy"}) if self.calls % 3 == 2 else answer
 
 
+@pytest.mark.full
 def test_a_run_outlasts_lost_answers(submit, offer, calls, client, sessions, machine):
     job_id = submit(trials=5)
     given = offer()

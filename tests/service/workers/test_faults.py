@@ -2,6 +2,8 @@
 
 from functools import partial
 
+import pytest
+
 from tests.brief import FINALS_S
 from tests.search.engine.faults import propose_rows
 from tests.search.registers import register_of
@@ -34,6 +36,7 @@ class Impatient(Runner):
         return super()._ask(request, 1.0 if hangs else limit_s, kind)
 
 
+@pytest.mark.full
 def test_each_fault_is_stored_with_its_class_and_the_job_is_done(
     sessions, submit, run, monkeypatch
 ):

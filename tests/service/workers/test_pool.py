@@ -47,6 +47,7 @@ def test_a_worker_runs_the_job_in_a_process_of_its_own(start, submit, job):
     wait_until(lambda: job(job_id).state == "done")
 
 
+@pytest.mark.full
 def test_a_job_that_kills_its_worker_fails_after_three(start, submit, job):
     job_id = submit()
     start("crashing_tune")
@@ -78,6 +79,7 @@ def test_a_pool_that_stops_ends_its_children_and_requeues(start, submit, job, se
     assert (job(job_id).state, job(job_id).crashes) == ("queued", 0)
 
 
+@pytest.mark.full
 def test_what_a_worker_left_behind_is_ended_with_it(start, submit, sessions):
     job_id = submit()
     pool = start("spawning_tune")
@@ -131,6 +133,7 @@ def numbers(sessions, job_id):
     return [trial.number for trial in SqlTrialStore(sessions, job_id).trials()]
 
 
+@pytest.mark.full
 def test_a_pool_does_not_take_the_job_of_its_own_frozen_child(start, submit, job, sessions):
     first = submit(trials=20)
     pool = start("slow_tune", workers=2)
@@ -148,6 +151,7 @@ def test_a_pool_does_not_take_the_job_of_its_own_frozen_child(start, submit, job
     assert numbers(sessions, first) == list(range(20))
 
 
+@pytest.mark.full
 def test_a_frozen_child_whose_job_went_elsewhere_writes_nothing_more_and_ends(
     start, submit, job, sessions, machine
 ):
@@ -166,6 +170,7 @@ def test_a_frozen_child_whose_job_went_elsewhere_writes_nothing_more_and_ends(
     assert job(job_id).state == "running"
 
 
+@pytest.mark.full
 def test_damaged_rows_cost_themselves_alone(start, submit, job, sessions, url):
     target, time, owner, problem, good = (submit(f"{PROBLEM},batch={n}") for n in range(2, 7))
     with make_engine(url).begin() as connection:
@@ -189,6 +194,7 @@ def test_damaged_rows_cost_themselves_alone(start, submit, job, sessions, url):
     assert pool.is_alive
 
 
+@pytest.mark.full
 def test_what_nobody_foresaw_is_told_once_and_the_other_jobs_run(
     start, submit, job, monkeypatch, caplog
 ):

@@ -39,6 +39,7 @@ def state(service, job_id):
     return service.client.get(f"/v1/jobs/{job_id}").json()["state"]
 
 
+@pytest.mark.full
 def test_a_job_goes_on_after_kill_9(start):
     service = start()
     body = {"problem": PROBLEM, "trials": TRIALS}
@@ -78,6 +79,7 @@ def test_a_stopped_service_gives_its_job_back(start):
     assert job["state"] in ("queued", "running") and job["trials"]["timed"] >= 1
 
 
+@pytest.mark.full
 def test_a_service_at_rest_is_small(start):
     service = start()
     wait_until(lambda: bool(service.client.get("/v1/targets").json()["targets"]))

@@ -49,6 +49,7 @@ def stored_reports(database: str) -> list[models.SuiteReport]:
         return list(rows.order_by(models.SuiteReport.id))
 
 
+@pytest.mark.full
 def test_json_table_and_plot_of_a_small_suite(
     cli: Cli, suite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: str
 ) -> None:
@@ -91,6 +92,7 @@ def test_json_table_and_plot_of_a_small_suite(
     assert [row.counted for row in stored_reports(database)] == [1, 1]
 
 
+@pytest.mark.full
 def test_a_suite_that_is_measured_for_a_service_is_stored_there(
     cli: Cli, served: str, tmp_path: Path
 ) -> None:

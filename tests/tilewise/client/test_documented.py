@@ -13,6 +13,7 @@ def examples(name: str) -> list[str]:
     return EXAMPLE.findall((ROOT / name).read_text())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["README.md", "docs/service.md"])
 def test_an_example_does_what_it_says(
     name: str, served: str, capsys: pytest.CaptureFixture[str]

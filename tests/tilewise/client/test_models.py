@@ -9,6 +9,7 @@ from tilewise import BadInputError, Client, MissingError
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
 
+@pytest.mark.full
 def test_a_model_is_tuned_to_its_end(served: str) -> None:
     with Client(served) as client:
         model = client.submit_model(MODULE, trials=2)

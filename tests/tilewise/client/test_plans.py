@@ -11,6 +11,7 @@ from tilewise.client import PartEnded, PlanEnded
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
 
+@pytest.mark.full
 def test_a_plan_is_followed_to_its_end(served: str) -> None:
     with Client(served) as client:
         asked = client.submit_plan(MODULE, trials=2, layouts="model", name="two.mlir")

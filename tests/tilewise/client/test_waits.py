@@ -347,6 +347,7 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     assert len(service.asked) == 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("command", "said"), [("script", "proves the script"), ("kernel", "prints the kernel")]
 )
@@ -359,6 +360,7 @@ def test_the_command_line_says_why_it_waits(
     assert ran.err == f"tilewise: the service {said}, which takes a moment\n"
 
 
+@pytest.mark.full
 def test_the_command_line_waits_in_silence_for_a_program(cli: Cli, waiting: str) -> None:
     ran = cli("script", PROBLEM, "--server", waiting)
     assert (ran.code, ran.out, ran.err) == (0, "it\n", "")

@@ -113,6 +113,7 @@ def test_what_was_lost_is_fetched_again(place: Place) -> None:
     assert place.files() == whole and place.lock.read_text() == lock
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("is_locked", [True, False])
 def test_an_edited_file_is_replaced_only_where_that_is_said(place: Place, is_locked: bool) -> None:
     place.fetch()
@@ -176,6 +177,7 @@ def test_what_is_not_stored_is_named_and_costs_no_other_file(place: Place) -> No
     }  # fmt: skip
 
 
+@pytest.mark.full
 def test_what_is_missing_is_tuned(tuning: Place) -> None:
     tuning.list.write_text(f"{ABSENT}\n{PROBLEM}\n")
     ran = tuning.fetch("--tune-missing", "--trials", "3")
@@ -204,6 +206,7 @@ CHANGES: dict[str, Callable[[Place], object]] = {
 }
 
 
+@pytest.mark.full
 def test_frozen_fails_where_anything_differs(tuning: Place) -> None:
     place = tuning
     listed = f"{PROBLEM}\n{ABSENT}\n"
@@ -351,6 +354,7 @@ def test_what_newer_schedules_would_gain(place: Place) -> None:
     assert place.fetch("--check").code == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -410,6 +414,7 @@ def test_an_unchanged_folder_costs_one_request(
     assert asked == ["POST /v1/schedules/lookup"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(4))
 def test_a_fetch_that_is_killed_leaves_nothing_half_done(
     served_as_stored: str, tuned: str, tmp_path: Path, cli: Cli, seed: int

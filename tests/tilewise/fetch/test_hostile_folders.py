@@ -25,6 +25,7 @@ def place(cli: Cli, tuned: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     return made
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "value"),
     [

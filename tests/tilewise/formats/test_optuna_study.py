@@ -107,6 +107,7 @@ def test_a_fresh_process_reads_the_study(storage: str) -> None:
     assert first["attributes"]["gflops"] == 100.0 and first["attributes"]["origin"] == "tpe"
 
 
+@pytest.mark.full
 def test_all_trials_have_the_same_choices_in_natural_order(storage: str) -> None:
     rows = some_trials()
     rows[3]["params"] = rows[3]["params"] | {"prefetch": True}
@@ -122,6 +123,7 @@ def test_all_trials_have_the_same_choices_in_natural_order(storage: str) -> None
     assert [t["params"]["prefetch"] for t in trials[2:5]] == [None, True, None]
 
 
+@pytest.mark.full
 def test_the_plots_have_something_in_them(storage: str) -> None:
     export(some_trials(), storage)
     assert len(read(PLOT, storage).split()) == 9
@@ -195,6 +197,7 @@ def stored(database: str) -> str:
     return database
 
 
+@pytest.mark.full
 def test_the_command_exports_what_is_stored(cli: Cli, stored: str, storage: str) -> None:
     done = cli("export-study", PROBLEM, "--storage", storage, "--name", "mine", "--json")
     assert done.code == 0, done.err

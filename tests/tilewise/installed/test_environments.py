@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.service.db.released import dumps
 from tests.tilewise.conftest import PROBLEM
@@ -65,11 +66,13 @@ def assert_installed(made: Environment, *names: str | Path) -> None:
     assert done.code == 0, done
 
 
+@pytest.mark.full
 def test_the_base_package_of_a_wheel_works(base: Environment) -> None:
     assert_works(base)
     assert not former_names(base)
 
 
+@pytest.mark.full
 def test_the_base_package_of_an_sdist_works_and_goes_without_a_trace(
     release: Distributions, tmp_path: Path
 ) -> None:
@@ -93,6 +96,7 @@ def test_an_editable_installation_has_no_former_name(
     assert not former_names(made)
 
 
+@pytest.mark.full
 def test_the_service_tunes_and_serves(with_service: Environment, tmp_path: Path) -> None:
     assert_works(with_service)
     assert not former_names(with_service)
@@ -106,6 +110,7 @@ def test_the_service_tunes_and_serves(with_service: Environment, tmp_path: Path)
     assert_serves(with_service, database, *PAGES, f"/problems/{found['key']}")
 
 
+@pytest.mark.full
 def test_a_store_of_the_first_schema_is_upgraded_and_served(
     with_service: Environment, tmp_path: Path
 ) -> None:
@@ -131,6 +136,7 @@ def install_neighbour(name: str, made: Environment, folder: Path) -> None:
         assert_installed(made, stand_in(name, folder))
 
 
+@pytest.mark.full
 def test_packages_of_the_former_names_stay_intact(release: Distributions, tmp_path: Path) -> None:
     made = environments.make(tmp_path, release.wheel, frozenset({"service"}), "setuptools")
     for name in NEIGHBOURS:

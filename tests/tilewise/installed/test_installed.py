@@ -125,6 +125,7 @@ def test_a_server_is_advised_where_one_does_the_work(bare: dict[tuple[str, ...],
             assert ("--server" in end.err) == (command.at_service == ""), (name, end.err)
 
 
+@pytest.mark.full
 def test_a_service_does_the_work_of_those(
     base: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,6 +144,7 @@ def test_a_service_does_the_work_of_those(
         assert "scope admin" in end.err or not is_refused
 
 
+@pytest.mark.full
 def test_the_extra_of_kernels_is_enough_to_verify_and_to_import(
     release: Distributions, tmp_path: Path
 ) -> None:

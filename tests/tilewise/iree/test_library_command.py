@@ -67,6 +67,7 @@ def test_what_is_not_stored_is_named(cli: Cli) -> None:
     assert f"{OTHER}: no schedule is stored" in ran.err
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("tuned")
 def test_a_models_ops_are_replaced_and_counted(cli: Cli, tmp_path: Path) -> None:
     model, other = tmp_path / "model.mlir", tmp_path / "other.mlir"
@@ -109,6 +110,7 @@ def test_a_service_makes_one_of_one_problem(cli: Cli, monkeypatch: pytest.Monkey
     assert asked == [(PROBLEM, "host", "iree")]
 
 
+@pytest.mark.full
 def test_a_library_of_several_is_made_here_of_what_a_service_has(
     cli: Cli, served: str, tmp_path: Path
 ) -> None:

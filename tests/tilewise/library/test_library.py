@@ -33,6 +33,7 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+@pytest.mark.full
 def test_the_folder_is_the_same_each_time_and_links(cli: Cli, listed: str, tmp_path: Path) -> None:
     made = [tmp_path / "one", tmp_path / "other"]
     for folder in made:
@@ -74,6 +75,7 @@ def _check_linked(folder: Path, aliases: list[str]) -> None:
     assert subprocess.run([str(folder / "program")], check=False).returncode == 0
 
 
+@pytest.mark.full
 def test_what_is_not_stored_is_named_and_nothing_is_written(
     cli: Cli, listed: str, tmp_path: Path
 ) -> None:
@@ -104,6 +106,7 @@ def test_bad_input(cli: Cli, tmp_path: Path) -> None:
     assert cli("library", str(path)).code == 2
 
 
+@pytest.mark.full
 def test_a_service_gives_the_same_library(
     cli: Cli, listed: str, server: str, tmp_path: Path
 ) -> None:

@@ -54,6 +54,7 @@ def test_a_model_is_tuned_compiled_and_compared(cli: Cli, source: Path, tmp_path
     assert {path.name for path in (tmp_path / "made").iterdir()} == FILES
 
 
+@pytest.mark.full
 def test_an_op_that_loses_a_part_is_tuned_and_called_without_it(cli: Cli, tmp_path: Path) -> None:
     """Its result lies in another order, and relu follows a reshape."""
     source = tmp_path / "reshaped.mlir"
@@ -66,6 +67,7 @@ def test_an_op_that_loses_a_part_is_tuned_and_called_without_it(cli: Cli, tmp_pa
     assert (tmp_path / "made" / "problems.txt").read_text().startswith(f"{op['problem']} ")
 
 
+@pytest.mark.full
 def test_kernels_are_those_that_are_fastest_with_weights_of_other_layers_between(
     cli: Cli, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,6 +88,7 @@ def test_kernels_are_those_that_are_fastest_with_weights_of_other_layers_between
     assert found["right"]
 
 
+@pytest.mark.full
 def test_a_function_of_torch_tensors_runs_strictly(cli: Cli, tmp_path: Path) -> None:
     x, w, y = (f"!torch.vtensor<[{shape}],f32>" for shape in ("8,64", "64,96", "8,96"))
     path = tmp_path / "torch.mlir"
@@ -106,6 +109,7 @@ def test_a_function_of_torch_tensors_runs_strictly(cli: Cli, tmp_path: Path) -> 
     assert found["entry"] == "net" and found["right"] and found["ops"][0]["replaced"] == 1
 
 
+@pytest.mark.full
 def test_a_function_that_writes_over_its_argument_is_compared_on_equal_ones(
     cli: Cli, tmp_path: Path
 ) -> None:
@@ -158,6 +162,7 @@ func.func private @dispatch(%a: tensor<8x64xf32>, %b: tensor<64x96xf32>, %c: ten
 """
 
 
+@pytest.mark.full
 def test_a_function_of_views_runs_as_one_of_tensors(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "views.mlir"
     path.write_text(VIEWS)

@@ -70,6 +70,7 @@ CASES: dict[str, tuple[str, Numpy]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", CASES)
 def test_arguments_that_are_results_too_keep_their_values(case: str, tmp_path: Path) -> None:
     text, numpy = CASES[case]
@@ -102,6 +103,7 @@ def test_each_element_type_has_a_copy_of_its_own() -> None:
     assert copying_script("no tensor") is None
 
 
+@pytest.mark.full
 def test_the_forms_that_write_over_a_result_are_named(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "returned.mlir"
     path.write_text(RETURNED)
@@ -121,6 +123,7 @@ def test_the_forms_that_write_over_a_result_are_named(cli: Cli, tmp_path: Path) 
     assert "data tiling by" not in last.replace("library, data tiling by", "")
 
 
+@pytest.mark.full
 def test_a_network_is_not_refused_for_irees_fault(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "returned.mlir"
     path.write_text(RETURNED)

@@ -24,6 +24,7 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.full
 def test_of_two_plans_the_faster_is_kept(source: Path) -> None:
     program = read_program(source.read_bytes())
     drawn = [plan_of(program, seed, copy_us=0.1) for seed in range(6)]

@@ -148,6 +148,7 @@ def run_with_kernel(module: str, host: Target, inputs: list[Array]) -> tuple[Cut
     return cut, found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("is_constant", [True, False])
 def test_a_padded_image_and_a_filter_with_outputs_first(host: Target, *, is_constant: bool) -> None:
     image, weights = random((1, 9, 9, 8), (16, 3, 3, 8))

@@ -94,6 +94,7 @@ def test_modules_of_frameworks_are_replaced_to_the_last_op(dialect: str) -> None
     assert len(cuts) >= len(BOTH) // 3
 
 
+@pytest.mark.full
 def test_an_op_in_a_form_that_nobody_has_foreseen_is_replaced_and_right(host: Target) -> None:
     """Three dims, the bias as the first input, and relu in one op with it."""
     pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
@@ -147,6 +148,7 @@ def shapes_of(letters: str) -> list[tuple[int, ...]]:
     return [tuple(SIZES[one] for one in name) for name in names]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("letters", "around"),
     [

@@ -124,6 +124,7 @@ CASES = [
 ]
 
 
+@pytest.mark.full
 def test_a_bias_that_is_a_number_is_fused_however_it_is_spelled(host: Target) -> None:
     pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
     module = "".join(

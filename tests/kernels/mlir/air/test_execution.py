@@ -30,6 +30,7 @@ def proven(problem: Matmul, schedule: KStreaming) -> Proof:
     return prove_air(problem, schedule, emit_air(problem, schedule))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize(
     ("text", "sizes"),

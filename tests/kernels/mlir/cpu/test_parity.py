@@ -150,6 +150,7 @@ def narrow_groups(draw: st.DrawFn) -> tuple[Conv2d, Schedule]:
     return problem, Schedule((*steps, register, *([Jam("oh", lines)] if lines > 1 else [])))
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 @cases(40)
 @given(narrow_groups())
@@ -222,6 +223,7 @@ def inner_products(draw: st.DrawFn) -> tuple[Matmul, Schedule, int]:
     return problem, Schedule(tuple(steps)), 1 if at_once else rows if rows > 1 else cols
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 @cases(50)
 @given(inner_products())
@@ -306,6 +308,7 @@ anything = st.builds(
 )
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 @cases(50)
 @given(st.data())

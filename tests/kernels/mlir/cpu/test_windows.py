@@ -93,6 +93,7 @@ def padded(draw: st.DrawFn) -> tuple[Conv2d, Schedule]:
     return problem, Schedule((*steps, Register(rows, 16, outer), *jam))
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 @cases(16)
 @given(padded())
@@ -131,6 +132,7 @@ def test_too_much_code_copies_the_padding_and_proves(monkeypatch: pytest.MonkeyP
     assert proof.ok, proof.message
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "keys",
     [

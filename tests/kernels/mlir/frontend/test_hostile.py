@@ -63,6 +63,7 @@ def odd() -> dict[str, bytes]:
     }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", broken())
 def test_a_broken_module_is_refused(name: str) -> None:
     with pytest.raises(ModuleError) as refused:
@@ -81,6 +82,7 @@ def test_bytecode_is_read_as_its_text_is() -> None:
     assert read_module(bytecode()).problems == read_module(GOOD).problems
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
@@ -106,6 +108,7 @@ def test_a_tensor_with_an_encoding_is_no_plain_one() -> None:
     assert ["encoding" in one.reason for one in imported.skipped] == [True]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "told"),
     [(rb"a\1B[2J\0Ab", r"@a\x1b[2J\nb"), (rb"\FF x", r"@\xff x"), (b"caf\xc3\xa9", "@caf\xe9")],

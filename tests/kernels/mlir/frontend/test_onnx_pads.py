@@ -76,6 +76,7 @@ def model(onnx: Any, cases: list[Case], axes: int, shape: tuple[Any, ...] = ()) 
     return made
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_all_forms_compute_what_onnx_says(onnx: Any, axes: int) -> None:
     pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")

@@ -32,6 +32,7 @@ def result(function: Function, kind: str = "uniform", *more: Array) -> Array:
     return bound.results()[1 if function.signature.results == () else 0].array
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("payload", ALL)
 @pytest.mark.parametrize("kind", ["uniform", "wide"])
 def test_another_order_of_loops_gives_the_same_bits(payload: Any, kind: str) -> None:
@@ -62,6 +63,7 @@ def test_the_last_parallel_loop_is_innermost_and_reductions_keep_their_order() -
     assert '["parallel", "reduction", "reduction", "parallel"]' in text
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("payload", ALL)
 def test_a_perturbed_run_is_off_by_a_few_roundings(payload: Any) -> None:
     expected = result(compiled(payload()))

@@ -25,6 +25,7 @@ def packs(draw: Any) -> tuple[tuple[int, ...], tuple[int, ...], dict[int, int]]:
     return tuple(n * blocks.get(i, 1) for i, n in enumerate(shape)), order, blocks
 
 
+@pytest.mark.full
 @settings(max_examples=60, deadline=None)
 @given(packs())
 def test_a_reshape_leaves_elements_where_they_lie(

@@ -40,6 +40,7 @@ def proven(layer: Layer, tile: Tile | None = None) -> Found:
     )
 
 
+@pytest.mark.full
 def test_each_distinct_layer_and_fused_block_proves() -> None:
     layers = pack(networks.residual(), Blocks(16)).layers
     assert len(layers) == 8 and [layer.shape.is_pool for layer in layers].count(True) == 1
@@ -52,6 +53,7 @@ def test_each_distinct_layer_and_fused_block_proves() -> None:
         assert found.executed and found.vectorised != layer.shape.is_pool  # it multiplies nothing
 
 
+@pytest.mark.full
 def test_sums_start_from_a_bias_or_from_what_is_given() -> None:
     layers = pack(networks.residual("torch"), Blocks(16)).layers
     assert all(layer.shape.result[1] < layer.shape.row for layer in layers if layer.shape.row)

@@ -22,6 +22,7 @@ FAMILIES = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_network_computes_what_it_did(family: str) -> None:
     module, counts = FAMILIES[family]
@@ -34,6 +35,7 @@ def test_a_network_computes_what_it_did(family: str) -> None:
     assert proof.executed and proof.max_error is not None
 
 
+@pytest.mark.full
 def test_processes_pack_and_prove() -> None:
     plan = pack_module(networks.products())
     assert plan == replace(pack(networks.products()), apply_s=plan.apply_s)
@@ -42,6 +44,7 @@ def test_processes_pack_and_prove() -> None:
     assert "// error: " in proof.script and "// left: " in proof.script
 
 
+@pytest.mark.full
 def test_only_transposes_of_heads_move_in_an_encoder() -> None:
     plan = pack(networks.encoder())
     assert [one.op for one in plan.left] == ["linalg.batch_matmul"] * 2

@@ -16,6 +16,7 @@ from tilewise.kernels.target import Target
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("draw", "count"), [(contraction, 16), (convolution, 10)])
 def test_scripts_of_random_ops_prove(

@@ -24,6 +24,7 @@ def compared(payload: str, other: str, seed: int = 0) -> dict[str, Any]:
     return out
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("to", ["f16", "tf32", "bf16"])
 def test_a_narrower_type_on_the_way_is_wrong(kind: Any, to: str) -> None:
@@ -48,6 +49,7 @@ def test_the_payload_itself_is_right(kind: Any) -> None:
     assert out["executed"] and out["max_error"] == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("payload", "other"),
     [

@@ -34,6 +34,7 @@ def test_a_child_that_waits_is_stopped_by_its_parent() -> None:
     assert asked("sleep", seconds=2.0, for_s=60).failure == "timeout"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("seconds", "for_s"), [(LONG, 0), (5.0, LONG)])
 def test_what_a_child_has_started_ends_with_it(
     seconds: float, for_s: float, tmp_path: Path
@@ -89,6 +90,7 @@ TWICE = """
   }}"""
 
 
+@pytest.mark.full
 def test_a_script_that_prints_without_end_is_stopped_long_before_its_time() -> None:
     sequences = "".join(TWICE.format(to=i, of=i - 1) for i in range(1, 41))
     proof = verify(PRINTS.replace("SEQUENCES", sequences), problem=SQUARE, seconds=LONG).proof

@@ -54,6 +54,7 @@ def with_start(value: str, problem: Problem = SQUARE) -> str:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("script", [with_maps(SWAPPED), with_maps(TRANSPOSED), with_start("1.0")])
 def test_wrong_results_are_caught(script: str) -> None:
     proof = prove_script(SQUARE, script)
@@ -63,6 +64,7 @@ def test_wrong_results_are_caught(script: str) -> None:
     assert proof.max_error > proof.tolerance
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -121,6 +123,7 @@ def in_stage(stage: str, attempt: Callable[[float], tuple[object, str]]) -> tupl
     return failure, message
 
 
+@pytest.mark.full
 def test_endless_rewriting_is_stopped() -> None:
     """Canonicalisation undoes what lowering shape casts does, in one set for ever."""
     script = emit_script(SQUARE, schedule(*PACKED)).replace(
@@ -176,6 +179,7 @@ def child(body: str, seconds: float = 30.0, memory_bytes: int = 4 << 30) -> Foun
     return run_child(request)
 
 
+@pytest.mark.full
 def test_a_hang_is_a_timeout_that_names_the_stage() -> None:
     def attempt(seconds: float) -> tuple[object, str]:
         reply = child(HANGS, seconds=seconds)

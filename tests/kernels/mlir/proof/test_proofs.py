@@ -107,6 +107,7 @@ RIGHT = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("text", "steps"), RIGHT)
 def test_script_proves(text: str, steps: tuple[str, ...]) -> None:
     problem = parse_problem(text)
@@ -118,6 +119,7 @@ def test_script_proves(text: str, steps: tuple[str, ...]) -> None:
     assert proof.vectorised or columns == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("text", "steps"), SPLIT)
 def test_script_of_a_split_reduction_proves(text: str, steps: tuple[str, ...]) -> None:
     problem = parse_problem(text)

@@ -75,6 +75,7 @@ def test_iterations_that_depend_on_each_other_are_a_race(text: str, payload: str
     assert "iterations of scf." in verdict.message and "depend on each other" in verdict.message
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("text", "payload"),
     [
@@ -99,6 +100,7 @@ def test_iterations_that_are_apart_are_right(text: str, payload: str) -> None:
     assert verdict.failure is None, verdict.message
 
 
+@pytest.mark.full
 def test_every_kind_of_access_is_watched() -> None:
     """Vectors, masks and views: each iteration has a line of its own, or the same one."""
     text = """

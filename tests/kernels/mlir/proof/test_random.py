@@ -1,5 +1,6 @@
 """Random problems of every kind under random schedules: what is emitted proves."""
 
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -31,6 +32,7 @@ def test_random_schedules_prove(data: st.DataObject) -> None:
     assert proof.ok, proof.message
 
 
+@pytest.mark.full
 @settings(
     max_examples=EXAMPLES,
     deadline=None,

@@ -104,6 +104,7 @@ INTEGERS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", FLOATS)
 @pytest.mark.parametrize("element", ["f32", "bf16"])
 def test_a_module_that_is_wrong_on_special_floats_is_wrong(name: str, element: str) -> None:
@@ -154,6 +155,7 @@ RELU = """
   return %1"""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "body",
     [
@@ -173,6 +175,7 @@ def test_a_relu_that_drops_or_makes_nans_of_sums_is_wrong(body: str) -> None:
     assert compared(right, wrong).get("failure") == "wrong"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("payload", "other"),
     [

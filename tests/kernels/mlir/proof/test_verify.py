@@ -78,6 +78,7 @@ def test_a_script_that_holds_its_payload() -> None:
     assert verify(text).proof.ok
 
 
+@pytest.mark.full
 def test_a_script_on_the_payload_of_a_problem_is_compared_with_the_reference() -> None:
     verdict = verify(emit_script(MATMUL, schedule(*PACKED)), problem=MATMUL)
     assert verdict.proof.ok, verdict.proof.message
@@ -97,6 +98,7 @@ NO_NAN = script(
 )
 
 
+@pytest.mark.full
 def test_a_script_that_is_wrong_on_special_values_is_found_on_a_problem() -> None:
     problem = parse_problem(f"{MATMUL},epilogue=relu")
     verdict = verify(NO_NAN, problem=problem)
@@ -114,6 +116,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("text", "failure", "says"), WRONG)
 def test_diagnostics_come_back_with_their_line(text: str, failure: str, says: str) -> None:
     verdict = verify(text, payload=PAYLOAD)
@@ -122,6 +125,7 @@ def test_diagnostics_come_back_with_their_line(text: str, failure: str, says: st
     assert says in verdict.proof.message
 
 
+@pytest.mark.full
 def test_a_script_is_held_to_the_payload_that_it_holds() -> None:
     adds = with_payload(MATMUL, emit_script(MATMUL, schedule(*PACKED))).replace(
         "outs(%init", "outs(%C"
@@ -160,6 +164,7 @@ SQUARE = PAYLOAD.replace("16x24", "19x19").replace("24x40", "19x19").replace("16
 WHOLE = SQUARE.replace("f32", "i32")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("text", "payload"),
     [
@@ -178,6 +183,7 @@ def test_a_script_that_changes_what_is_computed_is_wrong(text: str, payload: str
     json.dumps(proof.to_json(), allow_nan=False)
 
 
+@pytest.mark.full
 def test_the_same_passes_and_maps_are_right_where_they_change_nothing() -> None:
     assert verify(with_maps("(m, k)", "(k, n)"), payload=SQUARE).proof.ok
     half = PAYLOAD.replace("f32", "f16")
@@ -239,6 +245,7 @@ func.func @f(%x: tensor<1x6x7x3xbf16>, %w: tensor<3x2x3x5xbf16>) -> tensor<1x4x6
 }"""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("text", "payload"),
     [
@@ -269,6 +276,7 @@ func.func @sum(%a: tensor<6x20xf32>, %b: tensor<6x20xf32>) -> tensor<6x20xf32> {
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("text", "payload"),
     [
@@ -300,6 +308,7 @@ func.func @f(%a: tensor<7x131xf32>, %b: tensor<7x131xf32>) -> tensor<7x131xf32> 
     assert verify(NOTHING, payload=payload).proof.ok
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("payload", "says"),
     [
@@ -360,6 +369,7 @@ def winograd(size: str) -> str:
     return script(*lines)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", ["F_2_3", "F_4_3"])
 def test_winograd_holds_within_its_own_roundings(size: str) -> None:
     for seed in range(3):
@@ -368,6 +378,7 @@ def test_winograd_holds_within_its_own_roundings(size: str) -> None:
         assert verdict.proof.max_error and verdict.proof.tolerance
 
 
+@pytest.mark.full
 def test_winograd_of_one_channel_may_make_nans_of_infinities() -> None:
     """With seed 1 the transforms subtract an infinity from itself where the payload has one."""
     payload = CONVOLUTION.replace("8xf32>", "1xf32>")
@@ -408,6 +419,7 @@ func.func private @copy(%a: tensor<16x40xf32>) -> tensor<16x40xf32> {
 )
 
 
+@pytest.mark.full
 def test_declarations_do_not_count_and_private_functions_are_part_of_their_caller() -> None:
     declared = PAYLOAD + "func.func private @other(tensor<4xf32>) -> tensor<4xf32>\n"
     assert verify(tiled("[2]", 1), payload=declared).proof.ok
@@ -434,6 +446,7 @@ def test_an_error_at_an_op_of_the_payload_quotes_the_payload() -> None:
     assert not any(line.startswith("line 4: ") for line in proof.message.splitlines())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [

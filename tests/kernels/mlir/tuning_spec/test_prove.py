@@ -26,6 +26,7 @@ def proof_of() -> Proof:
     return prove(PROBLEM, plain(PROBLEM))
 
 
+@pytest.mark.full
 def test_a_proof_ran_compared_and_timed_beside_iree_alone() -> None:
     proof = proof_of()
     assert proof.applied and proof.executed
@@ -60,6 +61,7 @@ def test_a_proof_runs_on_the_threads_of_its_target(monkeypatch: pytest.MonkeyPat
     assert re.search(r"// target: +iree:\w+,threads=2\n", proof.script)
 
 
+@pytest.mark.full
 def test_constant_weights_are_given_to_the_module() -> None:
     problem = parse_problem("matmul:m=24,n=64,k=40,dtype=bf16,weights=constant")
     proof = prove(problem, plain(problem))

@@ -49,6 +49,7 @@ def entry(text: str, *more: TileSize) -> Entry:
     return Entry(problem, plain(problem, *more))
 
 
+@pytest.mark.full
 def test_every_entry_of_one_file_takes_its_own_op_and_no_other() -> None:
     entries = [entry(text) for text in COVERED]
     check_matched(spec_text(entries), [one.problem for one in entries])

@@ -89,6 +89,7 @@ def run_alone(text: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "spelled",
     [
@@ -120,6 +121,7 @@ def test_an_exported_kernel_is_right(spelled: str, host: Target, tmp_path: Path)
     assert error <= tolerance
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])  # all types: the native kernels' tests
 def test_an_exported_split_reduction_is_right(dtype: str, host: Target, tmp_path: Path) -> None:
     problem = parse_problem(f"matmul:m=61,n=3,k=127,dtype={dtype},bias,epilogue=relu")
@@ -129,6 +131,7 @@ def test_an_exported_split_reduction_is_right(dtype: str, host: Target, tmp_path
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "spelled",
     [
@@ -281,6 +284,7 @@ def test_a_schedule_that_the_target_cannot_run_is_refused(host: Target) -> None:
         export(deep, Schedule((Register(2, 17),)), host)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["f32", "i8"])
 @pytest.mark.parametrize("keys", ["", ",bias,epilogue=relu"])
 def test_constant_weights_are_packed_by_a_function_of_their_own(
@@ -303,6 +307,7 @@ def test_constant_weights_are_packed_by_a_function_of_their_own(
         module.matmul(operands["A"], operands["B"], bias=bias)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("text", "steps"),
     [

@@ -35,6 +35,7 @@ def exported(filters: tuple[int, int, int], weights: str, rest: str, host: Targe
     return export(problem, Schedule(steps), host)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("filters", "weights", "rest"), PAIRS)
 def test_a_module_checks_itself(
     filters: tuple[int, int, int], weights: str, rest: str, host: Target, tmp_path: Path
@@ -44,6 +45,7 @@ def test_a_module_checks_itself(
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("filters", "weights", "rest"), PAIRS[:2])
 def test_a_module_finds_itself_wrong(
     filters: tuple[int, int, int], weights: str, rest: str, host: Target, tmp_path: Path
@@ -57,6 +59,7 @@ def test_a_module_finds_itself_wrong(
 PAST = (Winograd(2), Pack("B"), Tile("t", 4), Pack("A"), Register(2, 32), Nontemporal())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("text", "steps"),
     [

@@ -125,6 +125,7 @@ def compiled() -> Loaded:
     return Loaded(compile_module(module, emit_driver(module, MEETING), "level 1 by function"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("parts", [2, 3])
 def test_threads_meet_thousands_of_times(parts: int) -> None:
     owner = compiled()

@@ -47,6 +47,7 @@ def called(function: Callable[..., int], _owner: Loaded, *given: int) -> int:
     return function(*given)
 
 
+@pytest.mark.full
 @cases(10)
 @given(data=st.data())
 def test_both_ways_compute_and_count_the_same(

@@ -50,6 +50,7 @@ def test_any_problem_with_any_legal_schedule(data: st.DataObject) -> None:
     check_object(problem, schedule, target, data.draw(st.integers(0, 1000)))
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 @cases(16)
 @given(st.data())
@@ -59,6 +60,7 @@ def test_any_matmul_with_any_split_of_its_reduction(data: st.DataObject) -> None
     check_object(problem, data.draw(schedules(problem, target, splits=True)), target, 3)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 @cases(16)
 @given(st.data())
@@ -76,6 +78,7 @@ def test_groups_wider_than_a_register_have_sums_of_integers() -> None:
     check_object(problem, Schedule((Register(2, 16),)), TARGETS[-1], 3)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("parts", [1, 2])
 def test_a_sweep_has_its_sums_between_chunks_in_the_scratch(parts: int, host: Target) -> None:
     problem = Matmul(m=5, n=260, k=40, dtype="i8", bias=True)

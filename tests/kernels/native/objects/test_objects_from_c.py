@@ -146,6 +146,7 @@ CASES: dict[str, tuple[Step, ...]] = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 @needs_c
 @pytest.mark.parametrize("text", CASES)
 @pytest.mark.parametrize("flags", [("-fPIE", "-pie"), ("-static",)], ids=["pie", "static"])

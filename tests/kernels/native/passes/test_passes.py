@@ -50,6 +50,7 @@ def windows(x: Array, size: tuple[int, int], step: tuple[int, int], dilation: tu
     return np.stack(taps, -1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("inner", [1, 5])
 @pytest.mark.parametrize(
     ("size", "step", "dilation", "pad", "out"),
@@ -106,6 +107,7 @@ def test_a_copy_of_words() -> None:
     assert made[100:].view(np.uint8).tolist() == [0xC5] * 4
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
 def test_copies(size: int, order: tuple[int, ...]) -> None:

@@ -49,6 +49,7 @@ def test_a_network_computes_its_model(case: tuple[Graph, str, float, Program]) -
     assert bool(halos) == (graph.name in HAVE_HALOS)
 
 
+@pytest.mark.full
 def test_live_buffers_share_no_byte(case: tuple[Graph, str, float, Program]) -> None:
     *_, program = case
     held = Network(plan_of(program, 0, copy_us=0.1), program).placed

@@ -35,6 +35,7 @@ def test_a_folder_computes_the_same_bits_alone(drawn: Drawn) -> None:
     assert held == drawn.network.plan
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["bert", "mixer"])
 def test_a_folder_has_passes_that_were_made_for_it(name: str, tmp_path: Path) -> None:
     graph = MODELS[name](True)

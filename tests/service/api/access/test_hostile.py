@@ -49,6 +49,7 @@ PATHS = [
 ]  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("path", PATHS)
 def test_no_trick_of_a_path_passes_the_gate(guarded, client, path):
     with guarded() as closed:
@@ -62,6 +63,7 @@ HOSTILE = ["'; DROP TABLE jobs; --", "$(touch x)", "`id`", "| cat /etc/passwd", 
            "%n%s", "{{7*7}}", "../../x", "\u202e", "<script>", "a" * 300]  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("text", HOSTILE, ids=ascii)
 def test_no_text_in_a_field_does_anything(client, tuned, text, tmp_path, monkeypatch):
     empty = tmp_path / "empty"

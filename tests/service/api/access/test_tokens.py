@@ -19,6 +19,7 @@ READS = ["/v1/jobs", f"/v1/schedules?problem={PROBLEM}", SCRIPT, "/v1/trials", "
          "/v1/jobs/1/events", "/openapi.json", "/docs"]  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("path", READS)
 def test_reading_takes_a_token(guarded, make_token, path):
     client = guarded()
@@ -33,6 +34,7 @@ def test_health_is_open(guarded, path):
     assert guarded().get(path).status_code == 200
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("sent", "said"),
     [
@@ -144,6 +146,7 @@ CALLS = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scope", ["read", "submit", "admin"])
 @pytest.mark.parametrize(("method", "path", "body", "needs"), CALLS, ids=lambda x: str(x)[:24])
 def test_each_scope_may_do_what_it_says(guarded, make_token, scope, method, path, body, needs):
@@ -156,6 +159,7 @@ def test_each_scope_may_do_what_it_says(guarded, make_token, scope, method, path
         assert refused(answer, 403, f"scope {needs}, not {scope}")
 
 
+@pytest.mark.full
 def test_every_route_needs_some_scope(client):
     for path, operations in client.get("/openapi.json").json()["paths"].items():
         for method in operations:
@@ -195,6 +199,7 @@ def test_tokens_are_made_listed_and_revoked(guarded, make_token, sessions):
             assert token not in str(vars(row)), "the database has digests alone"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "body",
     [

@@ -36,6 +36,7 @@ def test_a_job_that_has_ended_is_told_whole(client, tuned):
     assert job["phase"]["name"] in ("finals", "proof")  # of a winner that was not proven before
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("query", "headers", "numbers"),
     [
@@ -74,6 +75,7 @@ def test_a_head_request_gets_the_headers_alone(client, tuned):
     assert answer.status_code == 200 and answer.text == ""
 
 
+@pytest.mark.full
 def test_streams_of_two_services_and_of_their_ends(url, tmp_path):
     """One service runs the job; clients of both see the same; a service that ends lets them go."""
     runs = ServiceProcess(url, "tests.service.fakes:slow_tune")

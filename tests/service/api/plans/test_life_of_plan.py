@@ -60,6 +60,7 @@ def convolved(image: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return sum(padded[:, i : i + height, j : j + width] @ weights[i, j] for i, j in taps)
 
 
+@pytest.mark.full
 @pytest.mark.sqlite_only
 def test_a_plan_is_made_proven_and_run(serving: TestClient, tmp_path: Path) -> None:
     query = f"{ADDRESS}?trials=2&layouts=model&name=it's small.mlir"
