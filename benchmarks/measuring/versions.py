@@ -6,9 +6,10 @@
 BASE is a checkout of another version, or a revision of this repository. For each problem of the
 suites a short search finds a schedule. Each version compiles it in its own process, on the same
 processor, and both are timed in turn, in the order A B B A. A ratio above 1 means that this version
-is faster. Where buffers are allocated moves a kernel by some percent, so several pairs of processes
-are timed; the median is over all their rounds, and beside it are the least and the greatest median
-of a pair. A problem that remains undecided is timed once more, with twice as many pairs.
+is faster. Where buffers are in a page moves a kernel by up to 30%: both processes of a pair have
+them at the same offsets, and each pair has other ones. The median is over all rounds of all pairs,
+and beside it are the least and the greatest median of a pair. A problem that remains undecided is
+timed once more, with twice as many pairs.
 
 The command exits with 1 if a problem is slower than BASE by more than the tolerance.
 """
@@ -42,8 +43,9 @@ from tilewise.search.store import MemoryStore
 HERE = Path(__file__).parents[2]
 SAMPLE_S = 2e-3
 CHILD = """
-import json, sys, time
+import json, mmap, random, sys, time
 from importlib import import_module
+import numpy as np
 def load(name):
     try:
         return import_module(f"tilewise.kernels.{name}")
@@ -56,7 +58,14 @@ detect = load("target").detect
 make_operands = load("oracle.operands").make_operands
 asked = json.loads(sys.stdin.readline())
 problem = parse_problem(asked["problem"])
-operands = make_operands(problem, 0)
+draw = random.Random(asked["pair"])
+def placed(array):
+    memory = np.frombuffer(mmap.mmap(-1, array.nbytes + 8192), np.uint8)
+    start = -memory.ctypes.data % 4096 + 64 * draw.randrange(64)
+    moved = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    moved[...] = array
+    return moved
+operands = {name: placed(array) for name, array in sorted(make_operands(problem, 0).items())}
 call = lower(problem, Schedule.from_json(asked["steps"]), detect()).bind(operands)
 call(1)
 print("ready", flush=True)
@@ -106,7 +115,9 @@ def checkout(base: str) -> Iterator[Path]:
 class Version:
     """A kernel of one version, in a process of its own."""
 
-    def __init__(self, root: Path, problem: Problem, steps: list[Any], processor: int) -> None:
+    def __init__(
+        self, root: Path, problem: Problem, steps: list[Any], processor: int, pair: int
+    ) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-c", CHILD],
             stdin=subprocess.PIPE,
@@ -116,7 +127,7 @@ class Version:
             env=os.environ | ONE_THREAD | {"PYTHONPATH": str(root)},
         )
         os.sched_setaffinity(self._process.pid, {processor})
-        self._say(json.dumps({"problem": problem.canonical, "steps": steps}))
+        self._say(json.dumps({"problem": problem.canonical, "steps": steps, "pair": pair}))
         assert self._hear() == "ready"
 
     def seconds(self, repeat: int) -> float:
@@ -148,10 +159,12 @@ def schedule_for(problem: Problem, trials: int) -> tuple[list[Any], int]:
     return list(found.best.schedule.to_json()), repeat
 
 
-def pair(problem: Problem, steps: list[Any], other: Path, rounds: int, repeat: int) -> list[float]:
-    """The ratio of each round of one pair of processes."""
+def pair(
+    problem: Problem, steps: list[Any], other: Path, rounds: int, repeat: int, number: int
+) -> list[float]:
+    """Return the ratio of each round of one pair of processes; its number chooses the offsets."""
     processor = max(os.sched_getaffinity(0))
-    this, that = (Version(root, problem, steps, processor) for root in (HERE, other))
+    this, that = (Version(root, problem, steps, processor, number) for root in (HERE, other))
     ratios = []
     try:
         for _ in range(rounds):
@@ -176,7 +189,10 @@ def compare(problem: Problem, base: Path, options: argparse.Namespace) -> list[l
     steps, repeat = schedule_for(problem, options.trials)
     pairs: list[list[float]] = []
     for count in (options.processes, 2 * options.processes):
-        pairs += [pair(problem, steps, base, options.rounds, repeat) for _ in range(count)]
+        pairs += [
+            pair(problem, steps, base, options.rounds, repeat, len(pairs) + index)
+            for index in range(count)
+        ]
         if verdict(*interval_of(pairs), options.tolerance) is not Verdict.UNDECIDED:
             break
     return pairs
