@@ -1,5 +1,6 @@
 """Prints nests whose micro-kernels loop over the tiles of a block themselves: a call per block."""
 
+from abc import abstractmethod
 from typing import Literal
 
 from tilewise.kernels.arithmetic import Arithmetic
@@ -46,9 +47,9 @@ class BlockPrinter(NestPrinter):
         self.put(f"call_address({which}, {', '.join(vars(arguments).values())})")
         self.count(" * ".join(self.tiles))
 
+    @abstractmethod
     def call(self) -> tuple[str, DepthwiseArguments[str] | SkinnyGemmArguments[str]]:
         """Print what the call needs; return the name of the function, and its arguments."""
-        raise NotImplementedError
 
 
 class DepthwisePrinter(BlockPrinter):

@@ -4,6 +4,7 @@ One pass over the nest prints each node once. What a stage or a call of the micr
 depends on the form of the micro-kernel: see the subclasses.
 """
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
@@ -39,7 +40,7 @@ class Move:
     end: str
 
 
-class NestPrinter:
+class NestPrinter(ABC):
     """Prints the loops of a nest, and keeps where the current block of every dim begins and ends.
 
     Attributes:
@@ -89,8 +90,8 @@ class NestPrinter:
         return "\n".join(self.lines) + "\n"
 
     def prepare_text(self) -> str:
-        """Return the body of a function that packs all of B before the nest runs."""
-        raise NotImplementedError
+        """Return the body of a function that packs all of B before the nest runs; empty if none."""
+        return ""
 
     def stage(self, stage: Stage) -> None:
         """Print the pack of the current block."""
@@ -104,9 +105,9 @@ class NestPrinter:
     def finish(self) -> None:
         """Print what follows the loops."""
 
+    @abstractmethod
     def compute(self) -> None:
         """Print the call of the micro-kernel."""
-        raise NotImplementedError
 
     # Loops and addresses ---------------------------------------------------------------------
 
