@@ -1,14 +1,14 @@
-"""Products with constant weights: hot, and where the weights of other layers have displaced theirs.
+"""Products with constant weights: hot, and with cold weights.
 
-    python -m benchmarks.measuring.displaced [PROBLEM ...] [--rounds 31] [--model-mib 340]
+    python -m benchmarks.measuring.cold_weights [PROBLEM ...] [--rounds 31] [--model-mib 340]
 
 Listed schedules of one core: the direct product, and products by one and by two levels of
 quadrants. In the same rounds a loop of multiply-adds on registers runs, and speeds are shares of
 its median. They count the multiply-adds of the direct method, so that they can exceed 100%. `hot`
-calls one kernel again and again. `displaced` calls it in turns over copies of its packed weights,
+calls one kernel again and again. `cold` calls it in turns over copies of its packed weights,
 in pages of 2 MiB, as a model has them whose weights take so many MiB before they are packed; its
 other operands and its scratch stay where they are. `products` is the share of the multiply-adds
-that are really made, of displaced calls.
+that are really made, of calls with cold weights.
 """
 
 import argparse
@@ -35,7 +35,7 @@ PROBLEMS = [
 ]
 REGISTERS = ((8, 32), (8, 48))
 PEAK_STEPS = 40_000
-HEADER = f"{'levels':>8} {'tile':>6} {'hot':>16} {'displaced':>16} {'products':>9}"
+HEADER = f"{'levels':>8} {'tile':>6} {'hot':>16} {'cold':>16} {'products':>9}"
 
 
 def main() -> None:
@@ -64,20 +64,18 @@ def table(problem: Problem, target: Target, rounds: int, model_bytes: int) -> li
     for _, _, one in listed:
         executable = lower(problem, one, target)
         hot = executable.bind(operands)
-        displaced = in_turns(executable, operands, copies)
-        check(problem, operands, [hot, displaced])
-        runs += [hot, displaced]
+        cold = in_turns(executable, operands, copies)
+        check(problem, operands, [hot, cold])
+        runs += [hot, cold]
     multiply_adds, operations = peak_loop(target)
     *taken, loop = interleave([*runs, multiply_adds], rounds)
     peak = operations / median(loop.times)
     said = [f"\n{problem.canonical}, peak {peak / 1e9:.0f} GFLOP/s", HEADER]
-    for (levels, (rows, cols), _), hot, displaced in zip(
-        listed, taken[::2], taken[1::2], strict=True
-    ):
-        made = (STRASSEN.products / 8) ** levels * problem.flops / median(displaced.times) / peak
+    for (levels, (rows, cols), _), hot, cold in zip(listed, taken[::2], taken[1::2], strict=True):
+        made = (STRASSEN.products / 8) ** levels * problem.flops / median(cold.times) / peak
         said.append(
             f"{levels or 'direct':>8} {f'{rows}x{cols}':>6} {share(problem, hot, peak):>16} "
-            f"{share(problem, displaced, peak):>16} {made:>9.0%}"
+            f"{share(problem, cold, peak):>16} {made:>9.0%}"
         )
     return said
 
