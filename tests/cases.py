@@ -1,14 +1,24 @@
 """How many random cases a test draws: some, always the same, or many others in `make test-long`."""
 
+import os
+
 from hypothesis import HealthCheck, settings
 
 TIMES_MORE = 10
 MANY = 1001  # of the profile of `make test-long`, which is known by it
+ALL = "TILEWISE_TEST_ALL"  # in the environment while more than `make test` runs
 
 
-def cases(number: int) -> settings:
-    """Settings of a test that draws `number` cases, none of which has a limit of time."""
+def cases(number: int, *, short: int | None = None) -> settings:
+    """Settings of a test that draws `number` cases, none of which has a limit of time.
+
+    Args:
+        number: of cases.
+        short: fewer, for `make test`; None for as many.
+    """
     is_long = settings().max_examples == MANY
+    if short is not None and not is_long and ALL not in os.environ:
+        number = short
     return settings(
         max_examples=number * TIMES_MORE if is_long else number,
         derandomize=not is_long,

@@ -21,7 +21,7 @@ from psutil import virtual_memory
 from sqlalchemy import make_url
 
 from tests import seldom
-from tests.cases import MANY
+from tests.cases import ALL, MANY
 from tests.seldom.sitecustomize import SELDOM
 
 if TYPE_CHECKING:
@@ -32,6 +32,12 @@ settings.register_profile("no clock", NO_CLOCK)
 settings.register_profile("fuzz", NO_CLOCK, max_examples=3000)
 settings.register_profile("long", NO_CLOCK, max_examples=MANY)
 settings.load_profile("no clock")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tell `tests.cases`, before tests are imported, whether only those of `make test` run."""
+    if config.getoption("markexpr") != "not full":
+        os.environ[ALL] = "1"
 
 
 @pytest.hookimpl(wrapper=True)

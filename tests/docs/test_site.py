@@ -89,6 +89,7 @@ def test_pages_load_nothing_from_another_host(site: Path) -> None:
     assert count > 500
 
 
+@pytest.mark.full
 def test_styles_and_scripts_load_nothing_from_another_host(site: Path) -> None:
     files = [file for kind in ("css", "js", "svg") for file in site.rglob(f"*.{kind}")]
     assert len(files) > 5
@@ -96,6 +97,7 @@ def test_styles_and_scripts_load_nothing_from_another_host(site: Path) -> None:
         assert not external_in_code(file.read_text()), file
 
 
+@pytest.mark.full
 def test_what_pages_load_is_there(site: Path) -> None:
     for page, parser in loaded(site):
         for url in parser.urls:
@@ -122,6 +124,7 @@ def heading(text: str) -> str:
     return re.search(r"^# (.*)$", text, re.MULTILINE)[1]
 
 
+@pytest.mark.full
 def test_every_page_has_its_place_and_its_heading(site: Path) -> None:
     pages = {place(page): heading((ROOT / page).read_text()) for page in project_pages()}
     pages |= {PurePosixPath(name): page.title for name, page in GENERATED.items()}
@@ -132,6 +135,7 @@ def test_every_page_has_its_place_and_its_heading(site: Path) -> None:
         assert shown == title.replace("`", ""), name
 
 
+@pytest.mark.full
 def test_the_menu_has_every_page(site: Path) -> None:
     menu = (site / "index.html").read_text()
     for page in project_pages():

@@ -73,6 +73,7 @@ def steps_of(result: Any) -> dict[str, Any]:
     return {step["dim"] if step["step"] == "tile" else step["step"]: step for step in result}
 
 
+@pytest.mark.full
 def test_it_is_tuned_and_proven(command: Command, tuned: Any) -> None:
     steps = steps_of(tuned["best"]["steps"])
     assert tuned["trials"]["timed"] + tuned["trials"]["pruned"] == 3

@@ -26,7 +26,7 @@ PROBLEM = "matmul:m=70,n=90,k=50,dtype=f32"
 CONV = "conv2d:n=1,h=9,w=11,ci=8,co=24,kh=3,kw=3,stride=2,pad=1,dtype=f32,bias,epilogue=relu"
 
 
-@pytest.mark.parametrize("problem", [PROBLEM, CONV])
+@pytest.mark.parametrize("problem", [PROBLEM, pytest.param(CONV, marks=pytest.mark.full)])
 def test_the_main_job_on_this_machine(cli: Cli, tmp_path: Path, problem: str) -> None:
     tuned = cli("tune", problem, "--trials", "6", "--peers", "--json")
     assert tuned.code == 0, tuned.err

@@ -17,7 +17,7 @@ from tilewise.kernels.schedule import Schedule
 
 
 @pytest.mark.parametrize("kind", [problems, plain_matmuls], ids=["any", "plain"])
-@cases(400)
+@cases(400, short=150)
 @given(st.data())
 def test_any_order_of_steps_that_is_legal_is_lowered(
     kind: st.SearchStrategy[Problem], data: st.DataObject

@@ -20,7 +20,7 @@ from tilewise.kernels.nest import nest_of
 from tilewise.kernels.oracle.operands import make_operands, to_bf16
 from tilewise.kernels.oracle.reference import reference
 from tilewise.kernels.problem import DTYPES, Matmul, parse_problem
-from tilewise.kernels.schedule import Pack, Register, Schedule, Split, Stream, Tile, Unroll
+from tilewise.kernels.schedule import Pack, Register, Schedule, Split, Step, Stream, Tile, Unroll
 from tilewise.kernels.target import Target
 
 
@@ -241,6 +241,22 @@ def test_first_layer_folds_width_and_channels_into_one_reduction(host: Target) -
     problem = parse_problem("conv2d:n=1,h=23,w=29,ci=3,co=20,kh=7,kw=7,stride=2,pad=3,dtype=f32")
     schedule = Schedule((Pack("B"), Tile("n", 1), Tile("oh", 4), Pack("A"), Register(6, 32)))
     check(problem, schedule, host, 5)
+
+
+@pytest.mark.parametrize(
+    ("keys", "steps"),
+    [
+        ("ci=8,dtype=f32", (Stream("ci", 4), Pack("B"), Tile("n", 1))),
+        ("ci=6,dtype=bf16", (Pack("B"), Tile("n", 1), Pack("A"))),
+        ("ci=8,dtype=i8", (Pack("B"), Tile("n", 1), Pack("A"))),
+    ],
+)
+def test_taps_find_their_pixels_in_k_blocks_and_words(
+    keys: str, steps: tuple[Step, ...], host: Target
+) -> None:
+    """Columns of a filter are neighbours in whole pixels only; words hold several channels."""
+    problem = parse_problem(f"conv2d:n=1,h=6,w=9,co=20,kh=3,kw=3,{keys}")
+    check(problem, Schedule((*steps, Register(4, 16))), host, 6)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

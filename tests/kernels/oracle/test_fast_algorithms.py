@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tilewise.kernels.fast_algorithms import STRASSEN
+from tilewise.kernels.nest import nest_of
 from tilewise.kernels.oracle import fast_algorithms
 from tilewise.kernels.oracle.fast_algorithms import expected_by
 from tilewise.kernels.oracle.operands import make_operands
@@ -39,6 +40,15 @@ def test_magnitudes_are_those_of_the_tables() -> None:
     ratio = found / wanted[: PROBLEM.m]
     assert np.ptp(ratio) < 1e-9 * ratio.max(), "one unit of rounding for all"
     assert 0 < ratio.max() < 1e-3
+
+
+def test_each_level_rounds() -> None:
+    roundings = []
+    for levels in (1, 2):
+        algorithm = Strassen(levels).apply(nest_of(PROBLEM)).algorithm
+        assert algorithm is not None
+        roundings.append(algorithm.roundings)
+    assert roundings[1] == 2 * roundings[0] > 0
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,13 @@ def test_bounds_are_positive_small_and_grow(length: int, accumulator: str) -> No
     assert bound <= error_bound(length + 1, accumulator)
 
 
+@pytest.mark.parametrize(("length", "units"), [(9, 9.0), (36, 36.0), (10**4, 600.0), (10**6, 6e3)])
+def test_short_sums_have_the_certain_bound_and_long_ones_the_likely_one(
+    length: int, units: float
+) -> None:
+    assert error_bound(length, "f32") == pytest.approx(units * 2.0**-24, rel=1e-4)
+
+
 @pytest.mark.parametrize("shape", [(), (3,), (2, 5)])
 def test_poison_reaches_every_element_of_any_rank(shape: tuple[int, ...]) -> None:
     array = empty_aligned(shape, np.float32)

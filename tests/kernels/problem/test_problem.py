@@ -93,6 +93,7 @@ def test_normalised(written: str, canonical: str) -> None:
         ("matmul:m=1.5,n=2,k=3,dtype=f32", "m", "1.5"),
         ("matmul:m=99999999999,n=2,k=3,dtype=f32", "m", "out of range"),
         ("matmul:m=1,m=2,n=2,k=3,dtype=f32", "m", "twice"),
+        ("matmul:m=1,n=2,k=3,dtype=f32,bias,bias", "bias", "twice"),
         ("matmul:m=1,n=2,k=3,dtype=f99", "dtype", "f99"),
         ("matmul:m=1,n=2,k=3,dtype=f32,colour=red", "colour", "colour"),
         ("matmul:m,n=2,k=3,dtype=f32", "m", "needs a value"),
@@ -192,6 +193,12 @@ def test_sizes_of_the_chapter_h_convolution() -> None:
     assert problem.operand_shapes["bias"] == (128,)
     elements = 5 * 82 * 102 * 128 + 9 * 128 * 128 + 5 * 80 * 100 * 128 + 128
     assert problem.bytes == 4 * elements
+
+
+def test_stride_dilation_and_padding_decide_the_size_of_a_result() -> None:
+    keys = "kh=3,kw=5,stride=2,dilation=2,pad=1"
+    problem = parse_problem(f"conv2d:n=1,h=20,w=15,ci=4,co=8,{keys},dtype=f32")
+    assert problem.operand_shapes["C"] == (1, 9, 5, 8)
 
 
 def test_key_is_the_hash_of_the_canonical_string() -> None:

@@ -10,7 +10,7 @@ from tilewise.kernels.instructions.declaration import DECLARED
 from tilewise.kernels.mlir.iree.compiler import compiled_text
 from tilewise.kernels.native.objects.features import CHECKED
 from tilewise.kernels.target import Target, TargetName, parse_target
-from tilewise.kernels.target.features import EXTENSIONS, IMPLIED, differences, implied
+from tilewise.kernels.target.features import EXTENSIONS, IMPLIED, can_run, differences, implied
 from tilewise.kernels.target.model import LONGEST_TARGET, check_processor
 
 HIDDEN = ("amx-bf16", "amx-int8", "amx-tile", "avx512bf16", "avx512fp16")
@@ -99,6 +99,12 @@ def test_unknown_features_only_name_stored_results() -> None:
     with pytest.raises(TargetError, match="only names results that are stored; use host"):
         check_processor("cpu:a,features=unknown", parse_target("cpu:a,features=unknown"),
                         TargetName("a"))  # fmt: skip
+
+
+def test_kernels_run_where_all_their_features_are() -> None:
+    older, newer = implied("znver4"), implied("znver5")
+    assert can_run(older, newer) and not can_run(newer, older)
+    assert not can_run(implied("haswell"), newer), "vectors are of another width"
 
 
 def test_targets_name_all_that_code_may_use() -> None:

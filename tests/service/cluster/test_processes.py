@@ -133,6 +133,7 @@ def test_no_death_costs_a_finished_trial_or_has_one_timed_twice(farm):
     farm.wait_for_workers(2)
 
 
+@pytest.mark.full
 def test_nobody_joins_without_a_certificate(farm, monkeypatch):
     """The farm speaks TLS, by Dask's own configuration; this process has none of it."""
     monkeypatch.setattr("tilewise.service.cluster.connection.CONNECT_S", 1.0)

@@ -180,6 +180,7 @@ def test_a_measurement_that_fails_is_not_tried_for_ever(present):
     present.leave()
 
 
+@pytest.mark.full
 def test_this_machine_is_measured(monkeypatch):
     monkeypatch.setattr(measuring, "child_environment", child_environment)  # by a large buffer
     measurement = PeakMeasurement()

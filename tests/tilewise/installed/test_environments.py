@@ -85,6 +85,7 @@ def test_the_base_package_of_an_sdist_works_and_goes_without_a_trace(
     assert made.tree() == before
 
 
+@pytest.mark.full
 def test_an_editable_installation_has_no_former_name(
     release: Distributions, tmp_path: Path
 ) -> None:

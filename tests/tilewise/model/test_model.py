@@ -37,6 +37,7 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.full
 def test_a_model_is_tuned_compiled_and_compared(cli: Cli, source: Path, tmp_path: Path) -> None:
     made = ("-o", str(tmp_path / "made"))
     done = cli("model", str(source), *made, "--trials", "1", "--no-ops", "--json")

@@ -127,6 +127,7 @@ def found_by_winograd(keeper: Any, **options: Any) -> Any:
     return run_job(keeper, tuner=tune, prover=fakes.prove, **options)
 
 
+@pytest.mark.full
 def test_a_service_tunes_for_a_plan(cli: Cli, served: str, source: str) -> None:
     stored = ("--layouts", "model", "--times", "stored")
     done = cli("plan", source, "--trials", "2", *stored, "--json", "--server", served)
@@ -155,6 +156,7 @@ def pooled(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.full
 def test_a_planned_network_runs_beside_iree(
     cli: Cli, tuned: str, pooled: str, tmp_path: Path
 ) -> None:
@@ -180,6 +182,7 @@ def test_a_planned_network_runs_beside_iree(
     assert "from the model's results" in told[-1]
 
 
+@pytest.mark.full
 def test_an_onnx_model_is_planned_and_run(cli: Cli, tuned: str, tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx", reason="onnx is not installed")
     pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")

@@ -38,6 +38,7 @@ def test_narrower_sums_are_wrong(to: str) -> None:
     assert compared(matmul(), matmul(sums_in=to))["failure"] == "wrong"
 
 
+@pytest.mark.full
 def test_a_narrower_type_shows_in_long_sums() -> None:
     assert compared(matmul(k=16411), matmul("tf32", k=16411))["failure"] == "wrong"
 

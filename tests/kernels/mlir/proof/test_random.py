@@ -1,25 +1,18 @@
 """Random problems of every kind under random schedules: what is emitted proves."""
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tests.cases import cases
 from tests.kernels.strategies import can_split, matmuls, problems, schedules
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.mlir.cpu.script import emit_script
 from tilewise.kernels.mlir.proof.prove import prove, prove_script
 from tilewise.kernels.target import detect
 
-EXAMPLES = 16
 
-
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+@cases(16, short=6)
 @given(st.data())
 def test_random_schedules_prove(data: st.DataObject) -> None:
     problem = data.draw(problems)
@@ -33,13 +26,7 @@ def test_random_schedules_prove(data: st.DataObject) -> None:
 
 
 @pytest.mark.full
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+@cases(16)
 @given(st.data())
 def test_random_splits_of_reductions_prove(data: st.DataObject) -> None:
     problem = data.draw(matmuls.filter(can_split))

@@ -160,6 +160,7 @@ def test_a_module_checks_itself_without_this_project(
     assert not done.stderr
 
 
+@pytest.mark.full
 def test_a_module_of_a_single_function_checks_itself(host: Target, tmp_path: Path) -> None:
     """A kernel of whole lines packs nothing, and has no edges of its own."""
     problem = parse_problem("conv2d:n=1,h=5,w=7,ci=6,co=6,kh=3,kw=3,pad=1,groups=6,dtype=f32")

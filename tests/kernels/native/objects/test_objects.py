@@ -37,7 +37,7 @@ def lacks_halves(dtype: str, target: Target) -> bool:
 
 
 @pytest.mark.timeout(900)
-@cases(45)
+@cases(45, short=15)
 @given(st.data())
 def test_any_problem_with_any_legal_schedule(data: st.DataObject) -> None:
     problem = data.draw(problems)

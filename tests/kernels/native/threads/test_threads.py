@@ -165,6 +165,7 @@ def test_a_target_has_no_more_threads_than_the_machine(host: Target) -> None:
         resolve(f"cpu:{host.cpu},threads={host.cores + 1}")
 
 
+@pytest.mark.full
 def test_limits_are_measured_on_all_threads_at_once(host: Target) -> None:
     two = host.with_threads(2)
     if host.cores < 2:

@@ -90,6 +90,7 @@ def test_sums_of_layers_that_are_read_again(residual: tuple[Graph, Program]) -> 
     assert np.array_equal(network.results[0], first)
 
 
+@pytest.mark.full
 def test_two_threads_compute_the_same(residual: tuple[Graph, Program]) -> None:
     if detect().cores < 2:
         pytest.skip("one processor is usable here; two threads need two")

@@ -1,0 +1,40 @@
+"""The list of planted bugs: each still applies, and names tests that exist."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.mutations.planting import ROOT, Mutation, Suite, mutations, plant
+
+
+@pytest.mark.parametrize("one", mutations(), ids=lambda one: one.id)
+def test_each_bug_still_applies(one: Mutation) -> None:
+    planted = one.planted((ROOT / one.file).read_text())
+    if one.file.endswith(".py"):
+        ast.parse(planted)
+    assert one.tests
+    for path in one.tests:
+        assert (ROOT / "tests" / path).is_file(), path
+
+
+def test_there_are_a_hundred_with_names_of_their_own() -> None:
+    names = [one.id for one in mutations()]
+    assert len(names) == len(set(names)) >= 100
+
+
+def test_a_bug_is_caught_and_taken_out_again(tmp_path: Path) -> None:
+    source, tests = tmp_path / "small.py", tmp_path / "tests"
+    source.write_text("def double(x):\n    return 2 * x\n")
+    tests.mkdir()
+    (tests / "test_small.py").write_text(
+        "from small import double\n\ndef test_double():\n    assert double(3) == 6\n"
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = full: slow\naddopts = -ra\n")
+    wrong = Mutation("wrong", "small.py", "2 * x", "x + 2", "doubles", ("test_small.py",))
+    same = Mutation("same", "small.py", "2 * x", "x * 2", "nothing", ("test_small.py",))
+
+    found = plant(wrong, Suite(tmp_path, 60))
+    assert (found.outcome, found.test) == ("make test", "tests/test_small.py::test_double")
+    assert plant(same, Suite(tmp_path, 60)).outcome == "survived"
+    assert "2 * x" in source.read_text()
