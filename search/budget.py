@@ -1,6 +1,6 @@
-"""A budget in seconds, shared out: search, then the proof of the finalists' scripts, then finals.
+"""A budget in seconds, divided among search, proof of the finalists' scripts, and final benchmark.
 
-The proof takes what it takes, so it comes before the finals, whose rounds end on the second.
+The proof's time is not bounded, so it precedes the final benchmark, whose rounds end on time.
 """
 
 import time
@@ -20,11 +20,8 @@ END_S, END_STARTS = 0.1, 0.2  # to end the processes, store and print the result
 class Budget:
     """When each part has to end, in seconds of `time.monotonic`.
 
-    Attributes:
-        request: what was asked.
-        began: when its time began.
-        start_s: seconds that a process took to start and set up, as measured.
-        evicting_s: that emptying the caches takes before each sample; 0 where that is not done.
+    `start_s` is the measured start time of a process. `evicting_s` is the time to empty the caches
+    before each sample, 0 if that is not done.
     """
 
     request: TuneRequest
@@ -34,21 +31,21 @@ class Budget:
     _trials_s: list[float] = field(default_factory=list, init=False)
 
     def took(self, trial_s: float) -> None:
-        """Know how long a trial took."""
+        """Record how long a trial took."""
         self._trials_s.append(trial_s)
 
     @property
     def spent_s(self) -> float:
-        """Since it began."""
+        """Seconds since it began."""
         return time.monotonic() - self.began
 
     @property
     def end_s(self) -> float:
-        """What is left for after the finals; a busy machine needs longer for that too."""
+        """Seconds reserved after the final benchmark; more on a busy machine."""
         return END_S + END_STARTS * self.start_s
 
     def search_is_over(self) -> bool:
-        """Whether no further trial may begin: it would not end in time, if it is as most are."""
+        """Return whether a typical further trial would not end in time."""
         seconds = self.request.seconds
         if seconds is None:
             return False
@@ -59,13 +56,13 @@ class Budget:
 
     @property
     def finals_begin(self) -> float | None:
-        """When the finals should begin."""
+        """When the final benchmark should begin."""
         seconds = self.request.seconds
         return None if seconds is None else self.began + seconds - self.end_s - self._finals_s
 
     @property
     def finals_left_s(self) -> float | None:
-        """Seconds until the finals have to end."""
+        """Seconds until the final benchmark has to end."""
         seconds = self.request.seconds
         return None if seconds is None else max(0.0, seconds - self.end_s - self.spent_s)
 

@@ -1,12 +1,12 @@
-"""The errors of `search`: one root, and a class per thing a caller can act on."""
+"""The errors of `search`: a class for each one that a caller can act on."""
 
 
 class SearchError(Exception):
-    """Root of every error that `search` raises on purpose."""
+    """Root of the errors that `search` raises."""
 
 
 class BudgetError(SearchError):
-    """A budget, seed or sampler that makes no sense; `field` names it."""
+    """An invalid budget, seed or sampler; `field` names it."""
 
     def __init__(self, message: str, field: str) -> None:
         super().__init__(message)
@@ -14,7 +14,7 @@ class BudgetError(SearchError):
 
 
 class SamplerError(SearchError):
-    """A study that a sampler of ours cannot learn from."""
+    """A study that our samplers cannot learn from."""
 
 
 class UsedUpError(SearchError):
@@ -22,16 +22,16 @@ class UsedUpError(SearchError):
 
 
 class RunnerError(SearchError):
-    """The runner itself (not a candidate) could not be started or kept alive."""
+    """The runner itself could not be started or kept alive."""
 
 
 class RecordingError(SearchError):
-    """A file is no recording that can be read, or it lacks what is asked of it."""
+    """A file is no readable recording, or lacks what is requested."""
 
 
 class ChoiceError(SearchError):
-    """A choice of layouts that is too wide to be made exactly, or that does not exist."""
+    """A choice of layouts that is impossible, or too wide to be made exactly."""
 
 
 class NetworkError(SearchError):
-    """A network that cannot be run as it is planned; the message names the op and the way out."""
+    """A network that cannot run as planned; the message names the op and the way out."""

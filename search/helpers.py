@@ -1,4 +1,4 @@
-"""What the machines that share one search tell each other; whoever joins them implements it."""
+"""Messages between the leader and the workers of a distributed search."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -10,16 +10,14 @@ from tilewise.search.records import TrialRecord
 
 @dataclass(frozen=True)
 class Candidate:
-    """A point that is to be tried, with what tells its time.
+    """A point to try, with what its time depends on.
 
     Attributes:
-        number: of the trial; of a candidate for another machine, among those of the run.
-        schedule: what is to be timed.
-        params: the point of the search space that gave the schedule.
-        origin: who proposed it.
-        best_s: seconds of the best so far at pace 1; None where there is none.
-        control: `steps` and `seconds` (at pace 1) of the schedule that the pace is read from.
-            A machine times it itself, so the times of all machines are of one scale.
+        number: of the trial; for another machine, of the candidate within the run.
+        params: the point of the space.
+        best_s: seconds of the best so far at speed factor 1, if any.
+        control: `steps` and `seconds` (at factor 1) of the schedule that the factor is read from.
+            Each machine times it itself, so that all times have one scale.
     """
 
     number: int
@@ -37,13 +35,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Helped:
-    """A candidate that another machine has tried, as a stored trial.
-
-    Attributes:
-        number: of the candidate.
-        trial: numbered as it is stored.
-        place: names the machine; those of one place were timed by one helper.
-    """
+    """A candidate that a worker has tried, as a stored trial; `place` names the worker."""
 
     number: int
     trial: TrialRecord
@@ -52,12 +44,12 @@ class Helped:
 
 @dataclass(frozen=True)
 class Exchanged:
-    """What an exchange comes to.
+    """The result of an exchange.
 
     Attributes:
-        helped: every trial of a helper from a number on.
-        out: numbers of the candidates that are with the helpers, or wait for one.
-        helpers: how many there are.
+        helped: every trial of a worker from a number on.
+        out: numbers of candidates that workers have or will take.
+        helpers: number of workers.
     """
 
     helped: Sequence[Helped]
@@ -66,33 +58,25 @@ class Exchanged:
 
 
 class Helpers(Protocol):
-    """The other machines, as the one that leads the search sees them."""
+    """The workers, as the leader sees them."""
 
     def exchange(
         self, start: int, offered: Sequence[Candidate], back: Collection[int], late_s: float
     ) -> Exchanged:
-        """Put candidates out, take others back, and have what was timed stored.
+        """Offer candidates, withdraw others, and return what was tried and stored.
 
-        Args:
-            start: the number of the first trial that is not known yet.
-            offered: candidates that are new.
-            back: numbers of those that are to be taken back, unless a helper has them.
-            late_s: after so many seconds a candidate is taken back from its helper.
+        `start` is the first unknown trial number. Candidates in `back` are withdrawn unless a
+        worker has begun them, and any after `late_s` seconds.
         """
         ...
 
 
 class Leader(Protocol):
-    """The machine that leads the search, as a helper sees it."""
+    """The leader, as a worker sees it."""
 
     def help(self, answer: TrialRecord | None, wants: int) -> list[Candidate] | None:
-        """Say what came of a candidate, and take others.
+        """Report a trial by its candidate's number, and take up to `wants` candidates.
 
-        Args:
-            answer: the trial, with the candidate's number.
-            wants: so many candidates this machine holds at most.
-
-        Returns:
-            All candidates that this machine holds; None where the search needs no help any more.
+        Returns all candidates that this machine holds; None once the search needs no help.
         """
         ...

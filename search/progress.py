@@ -1,4 +1,4 @@
-"""How far a search has come, in words that a person who waits for it understands."""
+"""The phases of a search."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,12 +10,9 @@ PHASES: tuple[PhaseName, ...] = get_args(PhaseName)
 
 @dataclass(frozen=True)
 class Phase:
-    """What a search is doing, and how much of it is done.
+    """A phase of a search and its progress; `total` is 0 if unknown.
 
-    Attributes:
-        name: `search` counts trials, `proof` scripts, `finals` processes that time the finalists.
-        done: of `total`.
-        total: how many there will be at most; 0 where nobody can say.
+    `search` counts trials, `proof` scripts, `finals` processes that time the finalists.
     """
 
     name: PhaseName

@@ -1,4 +1,4 @@
-"""What a search produces: trials, measurements and the result, as frozen values.
+"""Trials, measurements and results of a search, as frozen values.
 
 Nothing here imports numba or optuna, so that the service and the client stay light.
 """
@@ -38,13 +38,9 @@ Value = TypeVar("Value")
 
 
 def option(default: Value, text: str, metavar: str | None = None, *, later: bool = False) -> Value:
-    """Declare a field of a request that the command line has as an option.
+    """Declare a field of a request with its option of the command line.
 
-    Args:
-        default: of the field.
-        text: the help of the option.
-        metavar: what the help calls its value.
-        later: whether services of the first version do not know it.
+    `later` marks fields that services of the first version do not know.
     """
     made: Value = field(
         default=default, metadata={"help": text, "metavar": metavar, "later": later}
@@ -57,15 +53,6 @@ class TuneRequest:
     """How much to search and how: the one declaration of these fields.
 
     The API, the client and the command line read it (CONTRIBUTING.md, "A field of a request").
-
-    Attributes:
-        trials: candidates to try, the prior's included.
-        seconds: wall-clock bound on the search, or None.
-        seed: seed of the sampler and of the random inputs.
-        sampler: one of `SAMPLERS`, or `module:Class`, a sampler of Optuna's protocol.
-        peers: whether to time other libraries beside the best schedule.
-        cache: hot, or cold: with the operands evicted before every sample.
-        spread: machines of a cluster that may share the search, at most.
     """
 
     trials: int = option(64, "schedules tried", "N")
@@ -109,15 +96,15 @@ class TuneRequest:
     def of(cls, source: object) -> "TuneRequest":
         """Return the request whose fields are attributes of `source`, such as a job's row.
 
-        Those that it lacks, as lines of archives do, have their defaults.
+        Missing attributes, as in lines of archives, get their defaults.
         """
         names = [one.name for one in fields(cls) if hasattr(source, one.name)]
         return cls(**{name: getattr(source, name) for name in names})
 
     def to_json(self) -> dict[str, Any]:
-        """Return the request as services of every version know it.
+        """Return the request, without newer fields at their defaults.
 
-        A field that the first version did not have is left out at its default.
+        Services of the first version can thus read it.
         """
         later = {one.name: one.default for one in fields(self) if one.metadata["later"]}
         return {
@@ -128,7 +115,7 @@ class TuneRequest:
 
 
 class TuneOptions(TypedDict, total=False):
-    """The fields of `TuneRequest` as keyword arguments; those left out have its defaults."""
+    """The fields of `TuneRequest` as keyword arguments; missing ones take its defaults."""
 
     trials: int
     seconds: float | None
@@ -140,7 +127,7 @@ class TuneOptions(TypedDict, total=False):
 
 
 def check_sampler(name: str) -> None:
-    """BudgetError unless `name` may be that of a sampler; whether a class is one shows later."""
+    """Raise BudgetError unless `name` may be a sampler; a class is only loaded later."""
     is_class = _SAMPLER_CLASS.fullmatch(name) and len(name) <= LONGEST_SAMPLER
     if name not in SAMPLERS and not is_class:
         raise BudgetError(
@@ -151,13 +138,9 @@ def check_sampler(name: str) -> None:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A speed with its 95% interval.
+    """A median speed with its 95% interval.
 
-    Attributes:
-        gflops: from the median time.
-        interval: gflops at the ends of the 95% interval of the median; of one sample, whose
-            spread nobody knows, both are `gflops`.
-        time_us: median wall time of one execution, microseconds.
+    The interval of a single sample, whose spread is unknown, is the speed itself.
     """
 
     gflops: float
@@ -170,22 +153,16 @@ class TrialRecord:
     """One finished trial, as it is stored.
 
     Attributes:
-        number: 0, 1, ... within the job.
-        schedule: what was tried.
-        params: the point of the search space that gave the schedule.
-        state: timed (to the end), pruned (stopped early, clearly slower), or failed.
+        state: timed to the end, pruned (stopped early, clearly slower), or failed.
         origin: `prior`, `transfer` (from a near problem) or the sampler's name.
-        failure: class of the failure, None unless failed.
-        message: what happened, for failures; of a method that is not direct, its rms error.
-        measurement: None for failures; at pace 1.
-        samples: every time, in seconds, as it was.
-        pace: how many times longer than on the undisturbed machine everything took meanwhile;
-            None, taken for 1, where no control was timed (`tilewise.search.timing.speed_factor`).
-        rejected: samples that were preempted; their thread's time counts.
-        compile_s: seconds until the candidate could run.
-        max_error: deviation from the reference where it is closest to its tolerance, or the
-            number of wrong elements for integers.
-        takes_over: whether it may be the control of those that follow; not stored.
+        message: of a failure; or the rms error of a method that is not direct.
+        measurement: at speed factor 1; None for failures.
+        samples: every time as measured, in seconds.
+        pace: the machine's speed factor meanwhile (`tilewise.search.timing.speed_factor`); None,
+            taken for 1, if no control was timed.
+        rejected: preempted samples, which count with their thread's time.
+        max_error: deviation closest to its tolerance, or the number of wrong integers.
+        takes_over: whether it may become the control; not stored.
     """
 
     number: int
@@ -209,13 +186,7 @@ TimedPoint = tuple[dict[str, Any], float]
 
 @dataclass(frozen=True)
 class Earlier:
-    """An earlier search, before one knows whether its trials are worth reading.
-
-    Attributes:
-        key: by which its store finds it.
-        target: canonical, such as `cpu:znver4,threads=1`.
-        trials: how many ran.
-    """
+    """An earlier search, before its trials are read; `key` finds it in its store."""
 
     key: int
     problem: "Problem"
@@ -225,13 +196,12 @@ class Earlier:
 
 @dataclass(frozen=True)
 class Solved:
-    """What an earlier search has found for a problem.
+    """What an earlier search found for a problem.
 
     Attributes:
-        target: canonical, such as `cpu:znver4,threads=1`.
-        points: its fastest, in the parameters of the space of their time, each with its time in
-            us; the fastest first.
-        slower: the others that it tried early, those that were stopped included.
+        points: its fastest, each with its time in us, fastest first, in the parameters of the space
+            of that time.
+        slower: others that it tried early, including those that were stopped.
     """
 
     problem: "Problem"
@@ -241,7 +211,7 @@ class Solved:
 
     @classmethod
     def of(cls, problem: "Problem", target: str, trials: Iterable[TrialRecord]) -> "Solved":
-        """The fastest `MOST_SOLVED` that were timed to the end, and others of the first trials."""
+        """Return the fastest `MOST_SOLVED` timed trials, and others of the first trials."""
         ran = [
             (trial.state != "timed", trial.measurement.time_us, trial.number, trial.params)
             for trial in trials
@@ -259,23 +229,18 @@ class Solved:
 
 @dataclass(frozen=True)
 class Best:
-    """The winner after the finalists were timed again in interleaved rounds.
+    """The winner of the final benchmark.
 
     Attributes:
-        peak_gflops: the FMA (or multiply-add) peak measured in the same run.
-        runners_up: the other finalists, best first, each with its measurement.
+        peak_gflops: multiply-add peak measured in the same run.
+        runners_up: the other finalists, best first.
         scratch_bytes: of the winner's panels, by operand, for all threads together.
-        samples: how many the winner's median is of.
-        placements: of the buffers, in all processes, over which they were taken.
-        rejected: samples of all finalists that were preempted; their thread's time counts.
-        disturbed: rounds that count for no median, because everything was slow in them.
-        taken: samples of all finalists, of which `rejected` were preempted.
-        rounds: of the finals, of which `disturbed` were slow.
-        spread: how far the machine's pace went up and down in the trials, the outer tenths left
-            out, as a logarithm; 0 where few paces are known.
+        samples, placements: in the winner's median: samples, and placements of the buffers.
+        taken, rejected: samples of all finalists, and those that were preempted.
+        rounds, disturbed: rounds, and those discarded because everything was slow.
+        spread: of the speed factors in the trials, without the outer tenths, as a logarithm.
         cold: how the caches were emptied before each sample; None if they were hot.
-        accuracy: the winner's rms errors in those of the direct method, by the kind of operands
-            (`tilewise.kernels.oracle.accuracy`); none if it is direct.
+        accuracy: rms errors relative to the direct method, by kind of operands; empty if direct.
     """
 
     schedule: "AnySchedule"
@@ -301,15 +266,10 @@ class Best:
 
 @dataclass(frozen=True)
 class TuneResult:
-    """What `tilewise.search.engine.tune.tune` returns.
+    """The result of `tilewise.search.engine.tune.tune`.
 
-    Attributes:
-        best: None when no candidate ran.
-        peers: speed of each peer asked for and present, timed in the same rounds.
-        trials: every finished trial of the job, the resumed ones included.
-        elapsed_s: wall time of this call.
-        complete: whether the whole budget was spent.
-        finals_failure: the last failure of a finalist; empty where none failed.
+    `trials` include those of a resumed job. `finals_failure` is the last failure of a finalist, if
+    any.
     """
 
     best: Best | None
@@ -320,14 +280,14 @@ class TuneResult:
     finals_failure: str = ""
 
     def count(self, state: TrialState) -> int:
-        """Number of trials that ended in `state`."""
+        """Return the number of trials in a state."""
         return sum(t.state == state for t in self.trials)
 
 
 def rescaled(trial: TrialRecord, factor: float) -> TrialRecord:
-    """Return the trial as it is if the machine at pace 1 takes `factor` times as long as assumed.
+    """Return the trial as if the machine at factor 1 took `factor` times as long as assumed.
 
-    Its samples stay as they were measured: its time and its pace change.
+    Its samples stay as measured: its time and its speed factor change.
     """
     if trial.measurement is None:
         return trial
@@ -341,6 +301,6 @@ def rescaled(trial: TrialRecord, factor: float) -> TrialRecord:
 
 
 def time_us(trial: TrialRecord) -> float:
-    """The median time of a trial that ran."""
+    """Return the median time of a trial that ran."""
     assert trial.measurement is not None
     return trial.measurement.time_us

@@ -1,7 +1,6 @@
 """Tilewise's client: tuned and proven schedules from a service or from this machine.
 
-`Client` and `AsyncClient` are loaded when they are first asked for: commands that need no service
-do not wait for them. What they give is in `tilewise.client`.
+`Client` and `AsyncClient` load on first use, since commands without a service do not need them.
 """
 
 from typing import TYPE_CHECKING

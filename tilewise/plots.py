@@ -28,19 +28,14 @@ VEGA_LITE_MIME = "application/vnd.vegalite.v6+json"
 
 
 class Picture(ABC):
-    """Something that can be drawn; a notebook shows it by itself."""
+    """A drawing that notebooks display."""
 
     @abstractmethod
     def draw(self, kind: Format, theme: Theme = "light") -> bytes:
-        """The picture as a file of this kind holds it; TilewiseError if it cannot be drawn."""
+        """Return the content of a file of this kind; raise TilewiseError if drawing fails."""
 
     def save(self, path: str | Path, theme: Theme = "light") -> None:
-        """Write a file, whose name says of which kind it is.
-
-        Raises:
-            BadInputError: it is none of `.svg`, `.png`, `.html`.
-            TilewiseError: it cannot be drawn.
-        """
+        """Write a `.svg`, `.png` or `.html` file."""
         data = self.draw(format_of(path), theme)
         Path(path).write_bytes(data)
 
@@ -50,11 +45,7 @@ class Picture(ABC):
 
 @dataclass(frozen=True)
 class Plot(Picture):
-    """A specification of Vega-Lite.
-
-    Attributes:
-        spec: of version 6, with its data, without colours of a page.
-    """
+    """A Vega-Lite 6 specification with its data."""
 
     spec: Spec
 
@@ -66,19 +57,13 @@ class Plot(Picture):
             raise TilewiseError(str(error)) from error
 
     def _repr_mimebundle_(self, **_: Any) -> Json:
-        """What notebooks take: the specification, and a picture for those that know none."""
+        """Return the specification, and a picture for notebooks without Vega."""
         return {VEGA_LITE_MIME: self.spec, "image/svg+xml": self._repr_svg_()}
 
 
 @dataclass(frozen=True)
 class Drawing(Picture):
-    """The loop nest of a schedule.
-
-    Attributes:
-        problem: its canonical string.
-        steps: of the schedule.
-        caches: bytes by level, `l1` and so on, where they are known.
-    """
+    """The loop nest of a schedule; `caches` are bytes by level, `l1` and so on."""
 
     problem: str
     steps: Sequence[Json]
@@ -96,22 +81,21 @@ class Drawing(Picture):
 def convergence(
     trials: Sequence[Json], problem: str | None = None, peak: float | None = None
 ) -> Plot:
-    """Each trial, the best so far, the machine's pace, and who proposed what.
+    """Plot each trial, the best so far, the machine's speed factor, and the proposers.
 
-    Args:
-        trials: of one search, as `GET /v1/trials` or `GET /v1/jobs/{id}/trials` gives them.
-        problem: whose search it is; None takes it from the trials.
-        peak: of the machine, in GFLOP/s, as a line; None draws none.
+    `trials` are those of one search, as the API returns them; `peak` is drawn as a line.
 
-    Raises:
-        MissingError: there are no trials.
+    Raises MissingError without trials.
     """
     rows = [trial_row(trial) for trial in _some(trials)]
     return Plot(searches.search(problem or trials[0].get("problem", "search"), rows, peak))
 
 
 def importance(trials: Sequence[Json]) -> Plot:
-    """How much of the time depends on each parameter; MissingError for too few trials."""
+    """Plot how much of the time depends on each parameter.
+
+    Raises MissingError for too few trials.
+    """
     found = parameters.importances(_some(trials))
     if not found:
         raise MissingError(
@@ -122,19 +106,16 @@ def importance(trials: Sequence[Json]) -> Plot:
 
 
 def parallel(trials: Sequence[Json]) -> Plot:
-    """A line through the parameters of each timed trial; MissingError without trials."""
+    """Plot a line through the parameters of each timed trial."""
     return Plot(parameters.parallel(_some(trials), list(parameters.importances(trials))))
 
 
 def roofline_of(
     result: Json, trials: Sequence[Json] = (), bandwidth_gbs: float | None = None
 ) -> Plot:
-    """A result under the peak of its machine, with its trials, its peers and its script.
+    """Plot a result under the peak of its machine, with trials, peers and script.
 
-    Args:
-        result: as `GET /v1/schedules` gives it.
-        trials: of the search.
-        bandwidth_gbs: of the memory, for the slope; None takes what the result says, if it does.
+    `bandwidth_gbs` overrides the memory bandwidth of the result.
     """
     limits = roofline.limits_of(result)
     if bandwidth_gbs is not None:
@@ -144,22 +125,22 @@ def roofline_of(
 
 
 def roofline_of_report(found: Json) -> Plot:
-    """All problems of a suite, as `tilewise bench --json` prints them."""
+    """Plot all problems of a suite, as `tilewise bench --json` prints them."""
     return Plot(roofline.of_report(found))
 
 
 def shares_of_peak(found: Json) -> Plot:
-    """Bars for the problems of a run of `benchmarks.peers.main_job`."""
+    """Plot bars for the problems of a run of `benchmarks.peers.main_job`."""
     return Plot(speeds.shares_of_peak(found))
 
 
 def loop_nest(result: Json, caches: dict[str, int] | None = None) -> Drawing:
-    """The loop nest of a result's schedule."""
+    """Draw the loop nest of a result's schedule."""
     return Drawing(result["problem"], result["best"]["steps"], caches)
 
 
 def format_of(path: str | Path) -> Format:
-    """What the name of a file says that it holds; BadInputError for another ending."""
+    """Return the format that a file's ending names; raise BadInputError for another."""
     ending = Path(path).suffix.lower().removeprefix(".")
     for known in FORMATS:
         if ending == known:

@@ -1,4 +1,4 @@
-"""What commands need installed: the modules of each extra, and the one sentence for what is not."""
+"""Modules that each extra installs, and the message for a missing one."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -37,22 +37,19 @@ INCLUDED = {
 
 
 def lacking(extra: str) -> list[str]:
-    """Return the modules of an extra, and of the extras that it includes, that are not here."""
+    """Return the missing modules of an extra and of the extras that it includes."""
     below = lacking(INCLUDED[extra]) if extra in INCLUDED else []
     return below + [module for module in MODULES[extra] if not is_present(module)]
 
 
 def require(module: str, by: str, extra: str, otherwise: str = "") -> None:
-    """Raise TilewiseError unless a module can be imported, which a child process will import.
-
-    The arguments are those of `not_installed`.
-    """
+    """Raise TilewiseError unless a module, which a child process needs, can be imported."""
     if not is_present(module):
         raise TilewiseError(not_installed(by, module, extra, otherwise))
 
 
 def is_present(module: str) -> bool:
-    """Whether `module` can be imported, without importing more than its parent."""
+    """Return whether a module can be imported, importing only its parent."""
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:
@@ -60,12 +57,5 @@ def is_present(module: str) -> bool:
 
 
 def not_installed(by: str, module: str, extra: str, otherwise: str = "") -> str:
-    """Say what to install.
-
-    Args:
-        by: what needs the module, such as `tilewise asm`.
-        module: that cannot be imported.
-        extra: of this distribution.
-        otherwise: another way out.
-    """
+    """Return what to install for `by`, such as `tilewise asm`; `otherwise` is another way."""
     return f"{by} needs {module}; install tilewise[{extra}]{otherwise}"

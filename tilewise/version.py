@@ -1,3 +1,3 @@
-"""The version of Tilewise; `pyproject.toml` reads it from here, and everything else does too."""
+"""The version of Tilewise; `pyproject.toml` reads it from here."""
 
 VERSION = "0.2.0"

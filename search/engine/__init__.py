@@ -1,4 +1,1 @@
-"""The loop of a search, which is an Optuna study: propose, try, keep, and end with the finals.
-
-Face: `tune`, `SearchStudy`, `rebuilt`.
-"""
+"""The loop of a search, an Optuna study: propose, try, store, and the final benchmark."""

@@ -1,7 +1,7 @@
-"""Distributed search: workers try candidates of a study while its leader does, too.
+"""Distributed search: workers try candidates of the leader's study.
 
-Twice as many candidates are out as there are workers: each tries one, and has the next when that
-is done. None is out before the leader has timed one, since that is the first control.
+Twice as many candidates are out as there are workers, so that each has the next one ready. None is
+out before the leader has timed one, the first control.
 """
 
 import time
@@ -27,14 +27,7 @@ LATE_S, LATE_TIMES = 15.0, 10  # as long as so many trials, a candidate is late
 
 @dataclass
 class SearchLeader:
-    """What the leader of a search does about its helpers; a context manager.
-
-    Attributes:
-        search: what they share.
-        runner: of this machine.
-        helpers: the other machines.
-        on_trial: called with each trial of theirs and the best so far.
-    """
+    """The leader's exchange with its workers; a context manager."""
 
     search: Exploration
     runner: TrialRunner
@@ -52,15 +45,13 @@ class SearchLeader:
         self._thread.shutdown(cancel_futures=True)
 
     def took(self, seconds: float) -> None:
-        """Know how long a trial of this machine took."""
+        """Record how long a trial of this machine took."""
         self._took_s.append(seconds)
 
     def meanwhile(self) -> Callable[[], None] | None:
-        """Begin an exchange with the helpers, while this machine tries a candidate.
+        """Start a due exchange while this machine tries a candidate.
 
-        Returns:
-            What takes in its outcome, to be called before that trial is numbered; None where no
-            exchange is due.
+        Returns a function that takes in the outcome, to call before that trial is numbered.
         """
         search = self.search
         is_due = time.monotonic() >= self._looked_s + LOOK_S
@@ -74,10 +65,7 @@ class SearchLeader:
         return take_in
 
     def is_under_way(self) -> bool:
-        """Whether helpers try candidates still, though this machine has none left to try.
-
-        It takes back one that no helper has begun, the last that one would begin.
-        """
+        """Return whether workers still try candidates; withdraw the last one."""
         out = self.search.out
         if not out:
             return False
@@ -100,7 +88,7 @@ class SearchLeader:
         return self.helpers.exchange(start, offered, back, late_s)
 
     def _take_in(self, begun: "Future[Exchanged]") -> bool:
-        """Learn from an exchange once it has ended; whether anything came of it."""
+        """Learn from an exchange; return whether anything was new."""
         search, found = self.search, begun.result()
         self._count, self._looked_s = found.helpers, time.monotonic()
         for helped in found.helped:
@@ -124,21 +112,9 @@ def run_worker(
     *,
     make_runner: RunnerFactory = local_runner,
 ) -> int:
-    """Try candidates until the search needs no help any more.
+    """Try candidates until the search needs no help; return how many were tried.
 
-    Args:
-        problem: what to compute.
-        target: where; this machine.
-        request: seed and cache mode.
-        leader: gives candidates, and takes what came of them.
-        make_runner: starts the process that runs candidates.
-
-    Returns:
-        How many were tried.
-
-    Raises:
-        CacheError: compiled code cannot be kept.
-        RunnerError: no child process could be started.
+    Raises CacheError if code cannot be kept, RunnerError if no child process starts.
     """
     require_cache_dir()
     count, answer, pause_s = 0, None, FIRST_PAUSE_S
@@ -162,7 +138,7 @@ def _tried(runner: TrialRunner, candidate: Candidate, flops: int) -> TrialRecord
 
 
 class _Held:
-    """The candidates that this machine has, the next of which is compiled while one is timed."""
+    """The candidates of this machine; the next is compiled while one is timed."""
 
     def __init__(self, runner: TrialRunner) -> None:
         self._runner = runner
@@ -170,11 +146,11 @@ class _Held:
 
     @property
     def most(self) -> int:
-        """How many it has use for."""
+        """How many to hold."""
         return 2 if self._runner.ahead else 1
 
     def next_of(self, given: list[Candidate]) -> Candidate | None:
-        """The first of all that are held; each is prepared once."""
+        """Prepare new candidates and return the first."""
         for candidate in given:
             if candidate.number not in self._prepared:
                 self._prepared.add(candidate.number)

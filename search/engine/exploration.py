@@ -1,4 +1,4 @@
-"""The trials of one search: proposed ahead, compiled while others are timed, kept, learnt from."""
+"""The trials of one search: proposed and compiled ahead, timed, stored, learnt from."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,13 +23,7 @@ from tilewise.search.timing.speed_factor import STEADY, WORTH, is_near, is_usual
 
 
 def attempt(ask: Callable[[], TrialReply], candidate: Candidate, flops: int) -> TrialRecord:
-    """The trial that comes of asking a runner, whatever comes of it.
-
-    Args:
-        ask: asks the runner to compile, check and time the candidate's schedule.
-        candidate: what is tried.
-        flops: of the problem.
-    """
+    """Return the trial of a candidate, also if it failed."""
     number, origin = candidate.number, candidate.origin
     schedule, point = candidate.schedule, candidate.params
     try:
@@ -54,7 +48,7 @@ def attempt(ask: Callable[[], TrialReply], candidate: Candidate, flops: int) -> 
 
 
 def _told_of(accuracy: dict[str, float]) -> str:
-    """The largest of a method's rms errors; nothing of the direct method's own."""
+    """Return the largest relative rms error as text; empty for the direct method."""
     if not accuracy:
         return ""
     kind = max(accuracy, key=lambda name: accuracy[name])
@@ -62,24 +56,22 @@ def _told_of(accuracy: dict[str, float]) -> str:
 
 
 def takes_over(trial: TrialRecord, paces: Sequence[float]) -> bool:
-    """Whether a trial becomes the control: it was clearly faster, at a pace as usual as `paces`."""
+    """Return whether a trial becomes the control: clearly faster at a usual speed factor."""
     return trial.takes_over and is_usual(trial.pace or 1.0, paces)
 
 
 @dataclass
 class Exploration:
-    """The state of one search; everything in it can be rebuilt from the store.
+    """The state of one search, which can be rebuilt from the store.
 
     Attributes:
-        model: of the space that is searched.
-        starts: points that near problems offer, best first.
-        prior: the points that the model offers, where they are not those of `prior_points`.
-        sampler: who proposes, instead of the sampler that the request names.
-        trials: all so far, those that the store held included, by number.
-        best: the fastest that was timed to the end.
-        control: what is timed beside each trial, to tell the machine's pace.
-        paces: of the trials that were timed to the end, here or in an earlier run.
-        out: what other machines try, by the number of the candidate.
+        starts: points from near problems, best first.
+        prior: the model's points, if not those of `prior_points`.
+        sampler: replaces the one that the request names.
+        best: the fastest trial that was timed to the end.
+        control: what is timed beside each trial.
+        paces: speed factors of trials timed to the end, in this or an earlier run.
+        out: what other machines try, by candidate number.
     """
 
     model: TimeModel
@@ -136,14 +128,14 @@ class Exploration:
     def settled(self, factor: float) -> tuple[TrialRecord, ...]:
         """Return all trials, corrected by how many times longer the finals took.
 
-        Without a control each trial has a scale of its own, which nothing corrects.
+        Without a control each trial has its own scale and is not corrected.
         """
         if self.paces and abs(log(factor)) > STEADY:
             self._rescale(factor)
         return tuple(self.trials)
 
     def _rescale(self, factor: float) -> None:
-        """Correct all trials, here and in the store: pace 1 takes `factor` times as long."""
+        """Correct all trials, here and in the store, for a machine `factor` times slower."""
         if factor == 1.0:
             return
         self.trials = [rescaled(trial, factor) for trial in self.trials]
@@ -156,7 +148,7 @@ class Exploration:
         self.store.correct([trial for trial in self.trials if trial.measurement])
 
     def ahead(self, runner: TrialRunner) -> Iterator[Proposal]:
-        """The proposals, each of them prepared as many trials ahead as the runner can use."""
+        """Yield proposals, each prepared as far ahead as the runner can use."""
         while True:
             while len(self._asked) <= runner.ahead and self._has_budget():
                 proposal = self._study.ask()
@@ -176,7 +168,7 @@ class Exploration:
 
     @property
     def study(self) -> Study:
-        """The search as Optuna sees it."""
+        """The search as an Optuna study."""
         return self._study.study
 
     def run(
@@ -185,12 +177,9 @@ class Exploration:
         proposal: Proposal,
         before_kept: Callable[[], None] | None = None,
     ) -> TrialRecord:
-        """Try one point and keep the trial, whatever came of it.
+        """Try one point and store the trial, also if it failed.
 
-        Args:
-            runner: tries it.
-            proposal: the point.
-            before_kept: called when it was tried and has no number yet.
+        `before_kept` is called after the trial, before it has a number.
         """
         tried = self._candidate(self.next_number, proposal)
         trial = attempt(
@@ -215,7 +204,7 @@ class Exploration:
         return self.trials[-1].number + 1 if self.trials else 0
 
     def offer(self) -> Candidate | None:
-        """A candidate for another machine; None where nothing is left to be tried."""
+        """Return a candidate for another machine; None if nothing is left."""
         proposal = self._study.ask() if self._has_budget() else None
         if proposal is None:
             return None
@@ -224,9 +213,9 @@ class Exploration:
         return self._candidate(number, proposal)
 
     def take_in(self, helped: Helped) -> TrialRecord:
-        """Learn from a trial of another machine, which is stored.
+        """Learn from a stored trial of another machine.
 
-        It never becomes the control: that is a schedule whose time this machine knows.
+        It never becomes the control, whose time this machine has to know.
         """
         trial, factor = helped.trial, self._scale / self._scales_out.pop(helped.number)
         if factor != 1.0:
@@ -237,7 +226,7 @@ class Exploration:
         return trial
 
     def take_back(self, number: int, runner: TrialRunner) -> None:
-        """Have this machine try a candidate that was for another."""
+        """Let this machine try a candidate of another."""
         proposal = self.out.pop(number)
         self._scales_out.pop(number)
         self._asked.append(proposal)
@@ -250,10 +239,9 @@ class Exploration:
         return Candidate(number, schedule, proposal.point, proposal.origin, best_s, control)
 
     def _to_beat_s(self) -> float | None:
-        """Seconds of the fastest that was timed at a usual pace of the machine.
+        """Return seconds of the fastest trial at a usual speed factor.
 
-        At an unusual one a time may be told 5% too short, and all that follow would be behind it,
-        which is what gets few samples.
+        A time at an unusual one may be 5% too short, and later candidates would get few samples.
         """
         if self.best is None:
             return None
@@ -265,7 +253,7 @@ class Exploration:
         return min(steady_times_us(by_pace), default=time_us(self.best)) / 1e6
 
     def ranking(self) -> list[TrialRecord]:
-        """The trials that ran, the fastest first."""
+        """Return the trials that ran, fastest first."""
         return sorted((t for t in self.trials if t.measurement), key=time_us)
 
 
@@ -275,7 +263,7 @@ def as_control(trial: TrialRecord) -> dict[str, Any]:
 
 
 def steady_times_us(trials: Iterable[tuple[TrialRecord, float]]) -> Iterator[float]:
-    """Yield the times of trials that ended at the usual pace that each comes with."""
+    """Yield times of trials that ended at their usual speed factor."""
     for trial, usual in trials:
         if trial.state == "timed" and is_near(trial.pace or usual, usual):
             yield time_us(trial)

@@ -1,12 +1,9 @@
 """A search as an Optuna study, by ask and tell.
 
-What the analytical model and near problems offer is enqueued, so that the study has it before the
-sampler is asked. The study lies in memory; that of a search that goes on is rebuilt from the
-stored trials. Any number of points can be asked for before the first is told.
-
-Of each trial the study has the parameters (as indices, `tilewise.search.samplers.base`), the time
-in us as its value, the running median of its samples as intermediate values, and user attributes:
-`origin` says who proposed it, `hash` which schedule it is, `failure` the class of a failure.
+Points of the analytical model and of near problems are enqueued before the sampler is asked. The
+study is in memory and can be rebuilt from stored trials. Trials have index parameters
+(`tilewise.search.samplers.base`), the time in us as value, running medians as intermediate values,
+and attributes `origin`, `hash` and `failure`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,13 +39,7 @@ _STATES = {"timed": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A point that is to be tried.
-
-    Attributes:
-        trial: of the study, under way until it is told.
-        point: legal, and not proposed before.
-        origin: `prior`, `transfer`, or the sampler's name.
-    """
+    """A legal new point to try; `origin` is `prior`, `transfer`, or the sampler's name."""
 
     trial: Trial
     point: Point
@@ -56,22 +47,12 @@ class Proposal:
 
 
 class SearchStudy:
-    """The study of one search.
+    """The study of one search; `study` is Optuna's.
 
-    Args:
-        model: of the space that may be tried.
-        request: sampler, seed and budget.
-        stored: trials of this job that are finished.
-        starts: points that did well on near problems, best first.
-        refused: hashes of schedules that are not to be tried.
-        prior: the analytical model's choice, where it is known already.
-        sampler: who proposes, instead of the sampler that the request names.
+    `stored` are the job's finished trials, `starts` points of near problems, `refused` hashes of
+    schedules not to be tried. `prior` and `sampler` replace the model's and the request's.
 
-    Attributes:
-        study: Optuna's.
-
-    Raises:
-        BudgetError: the sampler that the request names cannot be had.
+    Raises BudgetError if the request's sampler is unavailable.
     """
 
     def __init__(
@@ -115,7 +96,7 @@ class SearchStudy:
         self._enqueue(_beginning(first, starts), request.trials - len(stored))
 
     def _enqueue(self, offered: Iterator[tuple[Point, str]], most: int) -> None:
-        """Put points before the sampler's: those that are legal and new, `most` at most."""
+        """Enqueue up to `most` legal and new points before the sampler's."""
         for point, origin in offered:
             found = self._free(point)
             if found is not None and most > 0:
@@ -125,7 +106,7 @@ class SearchStudy:
                 self.study.enqueue_trial(params_of(self._space, point), attributes)
 
     def ask(self) -> Proposal | None:
-        """A point whose schedule is legal and new, with its origin; None when none is left."""
+        """Return a legal and new point with its origin; None if none is left."""
         if self._is_used_up:
             return None
         try:
@@ -148,12 +129,12 @@ class SearchStudy:
         return Proposal(trial, point, origin)
 
     def _free(self, point: Point) -> str | None:
-        """The hash of a point's schedule; None where it is illegal, refused or asked for."""
+        """Return the hash of a point's schedule; None if it is illegal, refused or asked for."""
         found = self._space.legal_hash(point)
         return found if found not in self._taken else None
 
     def tell(self, proposal: Proposal, record: TrialRecord) -> None:
-        """Take in what came of a proposal: complete, pruned with what was seen of it, or failed."""
+        """Record the outcome of a proposal: complete, pruned or failed."""
         trial = proposal.trial
         for name, value in _attributes(record).items():
             trial.set_user_attr(name, value)
@@ -166,10 +147,7 @@ class SearchStudy:
 def rebuilt(
     space: Space, stored: Iterable[TrialRecord], sampler: BaseSampler | None = None
 ) -> optuna.Study:
-    """The study of a search whose trials are stored, in memory.
-
-    A trial of another space has no parameters in it.
-    """
+    """Return the in-memory study of stored trials; those of another space have no parameters."""
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # a study in memory is no news
     try:
@@ -195,7 +173,7 @@ def _frozen(space: Space, record: TrialRecord) -> FrozenTrial:
 
 
 def _value(record: TrialRecord) -> float | None:
-    """What a trial is told with; one that was pruned keeps the last that was seen of it."""
+    """Return the value of a trial; Optuna derives that of a pruned one."""
     return record.measurement.time_us if record.measurement and record.state == "timed" else None
 
 
@@ -204,7 +182,7 @@ def _last(seen: dict[int, float]) -> float | None:
 
 
 def _seen(record: TrialRecord) -> dict[int, float]:
-    """What was known of a trial's time after so many samples: after 1, 2, 4, ... and all, in us."""
+    """Return medians in us by number of samples: after 1, 2, 4, ... and all."""
     if record.measurement is None:
         return {}
     taken = [seconds / (record.pace or 1.0) * 1e6 for seconds in record.samples]
@@ -213,7 +191,7 @@ def _seen(record: TrialRecord) -> dict[int, float]:
 
 
 def _attributes(record: TrialRecord) -> dict[str, Any]:
-    """What else is known of a trial; nothing where there is nothing."""
+    """Return other known facts of a trial."""
     known = {
         "number": record.number,
         "gflops": record.measurement.gflops if record.measurement else None,

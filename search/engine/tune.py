@@ -1,4 +1,4 @@
-"""The search: prior, near problems, sampler, finals; resumed from whatever the store holds."""
+"""The search: prior, near problems, sampler, final benchmark; resumed from the store."""
 
 import time
 from collections.abc import Callable
@@ -47,26 +47,15 @@ def tune(
     sampler: BaseSampler | None = None,
     helpers: Helpers | None = None,
 ) -> TuneResult:
-    """Search for the fastest schedule of `problem` on `target`.
+    """Search for the fastest schedule of `problem` on `target`, this machine.
 
-    Each trial is stored before it counts. Seconds are for everything, the finals included.
+    Each trial is stored before it counts. A budget in seconds includes the final benchmark.
+    `on_trial` gets each new trial and the best so far, `should_stop` is called between trials,
+    `before_finals` is described at its type. `sampler` replaces that of the request; `helpers` are
+    workers of the same target.
 
-    Args:
-        problem: what to compute.
-        target: where; this machine.
-        request: budget, seed, sampler, peers, cache mode.
-        store: where trials are kept.
-        on_trial: called with each new trial and the best so far.
-        should_stop: asked between trials; True ends the search early.
-        before_finals: see `BeforeFinals`.
-        on_phase: told when the finals begin, and how far they are.
-        make_runner: starts the process that runs candidates.
-        sampler: of Optuna's or of one's own, instead of the one that `request` names.
-        helpers: other machines of the same target, which try candidates too.
-
-    Raises:
-        CacheError, RunnerError: compiled code cannot be kept; no child process could be started.
-        BudgetError, UnsupportedError: the sampler cannot be had; no tuning spec covers `problem`.
+    Raises CacheError if code cannot be kept, RunnerError if no child process starts, BudgetError
+    for an unavailable sampler, UnsupportedError if no tuning spec covers `problem`.
     """
     require_cache_dir()
     cold_s = evicting_s(target) if request.cache == "cold" else 0.0
@@ -103,7 +92,7 @@ def _begin(
     store: TrialStore,
     sampler: BaseSampler | None,
 ) -> Exploration:
-    """Return the search with what it begins with, by whose code its target runs."""
+    """Return the initial search for the target's kind."""
     if target.kind == "iree":
         levels = LevelModel(Space(problem, target))
         starts, prior = near_levels(levels.space, store), level_starts(levels, PRIOR)
@@ -121,10 +110,9 @@ def _explore(
     should_stop: Callable[[], bool] | None,
     leader: SearchLeader | None,
 ) -> bool:
-    """Try candidates until the budget is spent; False where seconds or a caller ended it early.
+    """Try candidates until the budget is spent; return False if it ended early.
 
-    While one is timed the next ones are compiled, so that the sampler is asked a few trials ahead
-    of what it has been told.
+    The next candidates compile while one is timed, so the sampler is asked a few trials ahead.
     """
 
     def is_over() -> bool:

@@ -1,4 +1,1 @@
-"""The best few timed again, and what is quoted of them.
-
-Face: `FinalBenchmark`, `Rounds`, `rounds_of`.
-"""
+"""Time the finalists again, and quote the results."""

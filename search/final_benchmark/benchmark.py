@@ -1,12 +1,8 @@
-"""The final benchmark: the finalists timed again, interleaved.
+"""The final benchmark: time the finalists again, interleaved.
 
-They are timed on several placements of the buffers, in two processes, or in more where those were
-disturbed.
-
-Where buffers are placed moves a kernel by up to 4%, and one process is not like the next, so a
-winner by the trials alone would be one of circumstance. The winner is the one that is the fastest
-in the rounds (`tilewise.search.final_benchmark.rounds`). `RoundsPlan` says for how many finalists
-and rounds there is time.
+Buffer placement moves a kernel by up to 4% and processes differ, so finalists are timed on several
+placements in two processes, or more if those were disturbed. The fastest in the rounds wins
+(`tilewise.search.final_benchmark.rounds`).
 """
 
 from collections.abc import Callable, Sequence
@@ -48,14 +44,12 @@ LEAST_TIMING_S = 0.5  # to be left beside the start of a fresh process, in two h
 
 @dataclass(frozen=True)
 class RoundsPlan:
-    """What the time that is left is good for.
+    """How many finalists and rounds fit the remaining time.
 
     Attributes:
-        budget: when the finals have to end.
-        most: how many take part where runs are long.
-        threads: that a run uses.
-        evicting_s: that it takes to empty the caches before each sample; 0 where that is not done.
-        is_noisy: whether the machine's pace went far up and down in the trials.
+        most: finalists where runs are long.
+        evicting_s: time to empty the caches before each sample; 0 if not done.
+        is_noisy: whether speed factors varied a lot in the trials.
     """
 
     budget: Budget
@@ -69,7 +63,7 @@ class RoundsPlan:
         return WHEN_NOISY if self.is_noisy else 1
 
     def contenders(self, ranking: Sequence[TrialRecord]) -> list[TrialRecord]:
-        """Those who can win: as many as can meet in a semifinal, checked and warmed up."""
+        """Return those who may win: as many as a semifinal can take."""
         left = self.budget.finals_left_s
         within_s = self._times * FINALS_S if left is None else SEMIFINAL_SHARE * left
         evicting_s = LEAST_SEMIFINAL_ROUNDS * self.evicting_s
@@ -80,12 +74,12 @@ class RoundsPlan:
         return list(ranking[: max(self.most, min(self._times * CONTENDERS, fitting))])
 
     def _semifinal_s(self, run_s: float) -> float:
-        """Seconds that one run of so many takes part for, less what empties the caches."""
+        """Return the seconds that a contender's runs take, without emptying caches."""
         sample_s = sample_cost(run_s, self.threads, self.evicting_s > 0)
         return LEAST_SEMIFINAL_ROUNDS * sample_s + BEFORE_ROUNDS * run_s
 
     def share(self) -> tuple[bool, float | None]:
-        """Whether there is time for a fresh process, and what the present one may take."""
+        """Return whether a fresh process fits, and the seconds of the present one."""
         left = self.budget.finals_left_s
         if left is None:
             return True, None
@@ -93,20 +87,20 @@ class RoundsPlan:
         return (True, timing_s / 2) if timing_s >= LEAST_TIMING_S else (False, left)
 
     def most_rounds(self, finalists: list[TrialRecord]) -> int:
-        """On each placement; a budget ends them where there is one."""
+        """Return the rounds on each placement; a budget may end them earlier."""
         if self.budget.finals_left_s is not None:
             return PLACEMENT_ROUNDS - 1
         most = MOST_SAMPLES_OF_ALL // len(finalists)
         return max(LEAST_ROUNDS, min(most, self.fitting_rounds(finalists)))
 
     def fitting_rounds(self, finalists: list[TrialRecord]) -> int:
-        """How many fit into the time for a placement."""
+        """Return how many rounds fit the time for a placement."""
         _, within_s = self.share()
         within_s = FINALS_S if within_s is None else within_s - CHECK_S * len(finalists)
         return int(within_s / PLACEMENTS / max(self._round_s(finalists), SAMPLE_S))
 
     def semifinal(self, contenders: list[TrialRecord]) -> tuple[int, float | None]:
-        """Rounds of a semifinal, and the seconds that it may take."""
+        """Return the rounds of a semifinal and its seconds."""
         left = self.budget.finals_left_s
         budget_s = None if left is None else SEMIFINAL_SHARE * left
         fitting = int(SEMIFINAL_S / self._round_s(contenders))
@@ -114,11 +108,10 @@ class RoundsPlan:
         return self._times * rounds, budget_s
 
     def is_short(self, contenders: list[TrialRecord]) -> bool:
-        """Whether all of them can be timed as often as finalists have to be."""
+        """Return whether all contenders can be timed as often as finalists."""
         return self.fitting_rounds(contenders) >= ENOUGH_ROUNDS
 
     def _round_s(self, contenders: list[TrialRecord]) -> float:
-        """Seconds of one round."""
         is_cold = self.evicting_s > 0
         costs = [sample_cost(time_us(trial) / 1e6, self.threads, is_cold) for trial in contenders]
         return sum(costs) + self.evicting_s * len(contenders)
@@ -133,23 +126,18 @@ AFRESH = 10 * PLACEMENT_ROUNDS  # from where the rounds of a fresh process are c
 
 @dataclass
 class FinalBenchmark:
-    """The finals of one search.
+    """The final benchmark of one search.
 
     Attributes:
-        problem: what is computed.
         peers: whether other libraries take part.
-        runner: where they are run.
-        budget: when they have to end.
-        most: how many take part where runs are long, and are told of.
-        paces: of the machine in the trials of the search, where a control told them.
-        earlier: those of the searches before it on the same target, each for itself.
-        threads: that a run uses.
-        evicting_s: that it takes to empty the caches before each sample; 0 where that is not done.
-        should_stop: asked before there is more waiting; True ends it.
-        on_phase: told of each process that times the finalists.
-        failure: the last one of a finalist; empty where none failed.
-        scale: how many times longer than in their trials the finalists took, at the pace of the
-            quiet rounds; 1 where the trials met less disturbed times than the finals.
+        most: finalists where runs are long, and how many are reported.
+        paces: speed factors of the search's trials.
+        earlier: those of each earlier search on the target.
+        evicting_s: time to empty the caches before each sample; 0 if not done.
+        should_stop: whether to end waiting for undisturbed times.
+        failure: the last failure of a finalist; empty if none failed.
+        scale: how many times longer than in their trials the finalists took in undisturbed rounds;
+            1 if the trials were less disturbed.
     """
 
     problem: Problem
@@ -175,7 +163,7 @@ class FinalBenchmark:
         return RoundsPlan(self.budget, self.most, self.threads, self.evicting_s, is_noisy)
 
     def run(self, ranking: Sequence[TrialRecord]) -> tuple[Best | None, dict[str, Measurement]]:
-        """Time the first few of a ranking, and rank them by that."""
+        """Time the first of a ranking, and rank them by that."""
         self._tell(0)
         finalists = self._finalists(self._plan.contenders(ranking))
         while finalists:
@@ -198,12 +186,12 @@ class FinalBenchmark:
         return None, {}
 
     def _tell(self, process: int) -> None:
-        """So many processes have timed the finalists; two do where nobody disturbs them."""
+        """Report the finished processes; two are enough if undisturbed."""
         if self.on_phase is not None:
             self.on_phase(Phase("finals", process, max(PROCESSES, process + 1)))
 
     def _drop(self, finalists: list[TrialRecord], index: int | None) -> None:
-        """Go on without one that failed; where nobody knows which, without those that trail."""
+        """Remove a failed finalist, or the last ones if it is unknown."""
         if index is not None:
             finalists.pop(index)
         elif len(finalists) > self.most:
@@ -212,15 +200,14 @@ class FinalBenchmark:
             finalists.pop()
 
     def _finalists(self, contenders: list[TrialRecord]) -> list[TrialRecord]:
-        """Those who go to the finals: all, where they are short, else the best of a semifinal."""
+        """Return all contenders if they are short, else the best of a semifinal."""
         is_short = self._plan.is_short(contenders)
         return contenders if is_short else self._semifinal(contenders)
 
     def _semifinal(self, contenders: list[TrialRecord]) -> list[TrialRecord]:
-        """The best of a few rounds.
+        """Return the best of a few rounds; if those fail, of the trials.
 
-        A trial's time is of one moment, and errs by more than the best differ. Where nothing
-        comes of the rounds the trials count.
+        A trial's time errs by more than the best differ.
         """
         if len(contenders) <= self.most:
             return contenders
@@ -248,7 +235,7 @@ class FinalBenchmark:
         return self.runner.finals(steps, rounds, peers, placements, budget_s)
 
     def _wait_until_undisturbed(self, finalists: list[TrialRecord], rounds: int) -> None:
-        """Further processes while there was no undisturbed one; not in a budget of seconds."""
+        """Repeat in further processes, unless seconds are limited."""
         for process in range(2, 2 + WAITING):
             is_over = self.budget.finals_left_s is not None or (
                 self.should_stop is not None and self.should_stop()
@@ -259,18 +246,18 @@ class FinalBenchmark:
                 return
 
     def _were_disturbed(self, finalists: list[TrialRecord]) -> bool:
-        """Whether even the undisturbed rounds were slower than the search has seen the machine.
+        """Return whether all rounds were slower than the search has seen.
 
-        Which of two finalists is the faster can depend on who else computes.
+        Which finalist is faster can depend on other load.
         """
         paces = sorted(self._paces(finalists, Rounds(tuple(self._timed))))
         is_known = len(paces) >= ENOUGH_PACES
         return is_known and paces[int(UNDISTURBED_SHARE * len(paces))] < -LESS_DISTURBED
 
     def _time_afresh(self, finalists: list[TrialRecord], rounds: int, process: int) -> bool:
-        """Again in another process, the `process`-th; whether the rounds came to an end.
+        """Repeat in another process; return whether that succeeded.
 
-        One that fails there keeps what the others have said.
+        A failure keeps the other processes' results.
         """
         self._tell(process)
         self.runner.renew()
@@ -320,13 +307,13 @@ class FinalBenchmark:
         return best, peers
 
     def _paces(self, finalists: list[TrialRecord], rounds: Rounds) -> list[float]:
-        """The paces of the search over that of the undisturbed rounds, as logarithms."""
+        """Return the search's factors over that of undisturbed rounds, as logarithms."""
         level = self._level(finalists, rounds)
         return [log(pace) - level for pace in self.paces]
 
     @staticmethod
     def _level(finalists: list[TrialRecord], rounds: Rounds) -> float:
-        """Return the pace of the undisturbed rounds by the finalists' trials, as a logarithm."""
+        """Return the factor of undisturbed rounds by the trials, as a logarithm."""
         return median(
             log(1e6 * median(rounds.undisturbed_times(index).values()) / time_us(trial))
             for index, trial in enumerate(finalists)

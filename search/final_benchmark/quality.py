@@ -1,4 +1,4 @@
-"""The quality of a result: the one rule of what counts as noisy, and of two results the better."""
+"""The quality of a result, and which of two results is better."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,14 +15,10 @@ LEAST_SAMPLES = 6  # the median of fewer has no 95% interval from order statisti
 
 
 def quality_of(measurement: Measurement, samples: int = 0) -> Quality:
-    """Return the quality of a speed.
+    """Return the quality of a speed whose median is of `samples`, 0 if unknown.
 
-    Disturbed rounds need no rule of their own: they count for no median, and how far they went
-    from the undisturbed ones is in the interval (`tilewise.search.final_benchmark.rounds`).
-
-    Args:
-        measurement: the speed with its interval.
-        samples: that the median is of; 0 where the number is not known.
+    Disturbed rounds need no rule: they are in no median, and their distance is in the interval
+    (`tilewise.search.final_benchmark.rounds`).
     """
     low, high = measurement.interval
     is_narrow = high - low <= WIDEST * measurement.gflops
@@ -31,22 +27,22 @@ def quality_of(measurement: Measurement, samples: int = 0) -> Quality:
 
 @dataclass(frozen=True)
 class Measured:
-    """A speed with its quality, as results of one piece of work are compared."""
+    """A speed with its quality, for comparison with others of the same work."""
 
     measurement: Measurement
     quality: Quality
 
     @property
     def width(self) -> float:
-        """Width of the interval over the speed."""
+        """Width of the interval relative to the speed."""
         low, high = self.measurement.interval
         return (high - low) / self.measurement.gflops
 
     def supersedes(self, other: "Measured") -> bool:
         """Return whether this result replaces an older one.
 
-        A good one replaces a noisy one, whatever the speeds. Of two good ones the faster stays, of
-        two noisy ones that with the narrower interval, since their speeds say little.
+        A good one replaces a noisy one. The faster of two good ones stays, and of two noisy ones
+        that with the narrower interval.
         """
         if self.quality != other.quality:
             return self.quality == "good"

@@ -1,11 +1,10 @@
-"""Contenders timed in turn, round by round: who stands best, and what is quoted of whom.
+"""Contenders timed in rounds: who is fastest, and what is quoted.
 
-A machine that is shared goes through good seconds and bad ones, and medians of contenders that
-are alike then say which of them met more of the good. Within a round all meet the same. So
-what each took is split into a part of its own, by which they are ranked, and the level of the
-round, in a randomised block design (Box, Hunter and Hunter, Statistics for Experimenters, 2005,
-chapter 4). The levels also tell the good rounds from the bad: what is quoted is the median of
-the undisturbed ones, and how far levels reach from there goes into the interval.
+On a shared machine, medians of similar contenders depend on which met more load; within a round all
+meet the same. So each time is split into a part of the contender and the level of the round, in a
+randomised block design (Box, Hunter and Hunter, Statistics for Experimenters, 2005, chapter 4).
+Contenders are ranked by their part. The median of undisturbed rounds is quoted, and the reach of
+the levels widens its interval.
 """
 
 from collections import Counter
@@ -38,29 +37,26 @@ ByRound = dict[int, float]
 
 @dataclass(frozen=True)
 class Rounds:
-    """Samples of contenders.
+    """Samples of contenders: seconds by number of the round.
 
-    Attributes:
-        contenders: for each the seconds that a run took, by the number of the round. Rounds of
-            different placements of the buffers differ in the quotient of their number by
-            `PLACEMENT_ROUNDS`.
+    Numbers of different placements differ in their quotient by `PLACEMENT_ROUNDS`.
     """
 
     contenders: tuple[ByRound, ...]
 
     @cached_property
     def _logs(self) -> list[ByRound]:
-        """Logarithms of the times, in rounds that at least half of the contenders have."""
+        """Logarithms of times in rounds that at least half of the contenders have."""
         count = Counter(at for one in self.contenders for at in one)
         kept = {at for at, have in count.items() if 2 * have >= len(self.contenders)}
         return [{at: log(t) for at, t in one.items() if at in kept} for one in self.contenders]
 
     @cached_property
     def _fit(self) -> tuple[list[float], ByRound]:
-        """Logarithms for contenders and for rounds that add up to their times.
+        """Logarithms for contenders and rounds that add up to the times.
 
-        By median polish, for which no round has to be complete (Tukey, Exploratory Data
-        Analysis, 1977, chapter 11).
+        Computed by median polish, which allows incomplete rounds (Tukey, Exploratory Data Analysis,
+        1977, chapter 11).
         """
         logs, levels = self._logs, dict.fromkeys(sorted(set().union(*self._logs)), 0.0)
         own = [0.0] * len(logs)
@@ -74,12 +70,12 @@ class Rounds:
 
     @property
     def levels(self) -> ByRound:
-        """Of each round that most contenders have, the logarithm of how slow everything was."""
+        """How slow everything was in each shared round, as logarithms."""
         return self._fit[1]
 
     @cached_property
     def undisturbed(self) -> set[int]:
-        """The rounds whose level is near the least; all, where few are shared or one is alone."""
+        """Rounds near the least level; all if few are shared or one contender is alone."""
         if len(self.levels) < LEAST_SAMPLES or len(self.contenders) < 2:
             return set().union(*self.contenders)
         ordered = sorted(self.levels.values())
@@ -88,16 +84,15 @@ class Rounds:
 
     @property
     def disturbed(self) -> int:
-        """How many rounds were disturbed."""
+        """The number of disturbed rounds."""
         return len(set(self.levels) - self.undisturbed)
 
     @cached_property
     def standings(self) -> list[float]:
-        """For each contender, over rounds, the lower third of its log time over the round's level.
+        """Lower third, over undisturbed rounds, of each contender's log time over the level.
 
-        Of the undisturbed rounds, where there are enough; medians, where the contenders share few.
-        What disturbs a single sample only makes it longer: from process to process the lower third
-        differs less than the median does.
+        Medians count if contenders share few rounds. Disturbance only makes samples longer, so the
+        lower third varies less between processes than the median.
         """
         if len(self.levels) < LEAST_SAMPLES:
             return [log(median(one.values())) for one in self.contenders]
@@ -111,7 +106,7 @@ class Rounds:
         ]
 
     def undisturbed_times(self, index: int) -> ByRound:
-        """Return a contender's samples of undisturbed rounds; without any, others at that level."""
+        """Return samples of undisturbed rounds; without any, others corrected."""
         own = self.contenders[index]
         times = {at: taken for at, taken in own.items() if at in self.undisturbed}
         return times or self.as_undisturbed(own)
@@ -124,24 +119,15 @@ class Rounds:
         earlier: Sequence[float] = (),
         peak_gflops: float = inf,
     ) -> Measurement:
-        """Median speed in undisturbed rounds, and a 95% interval for the median of another process.
+        """Return the median speed in undisturbed rounds with a 95% interval for another process.
 
-        Where buffers lie and when a process runs moves its median by more than the samples in
-        it spread. So the medians of the placements are taken for draws of such medians, and
-        the interval is that for one more draw: Student's prediction interval on their
-        logarithms (Hahn and Meeker, Statistical Intervals, 1991, section 4.7), widened to what
-        all samples together give, and by the paces that the machine has shown.
+        Placements and processes move medians by more than samples spread. So the medians of
+        placements are draws, and the interval is Student's prediction interval for one more (Hahn
+        and Meeker, Statistical Intervals, 1991, section 4.7), widened to that of all samples and by
+        the machine's factors. `paces` and `earlier` are logarithms over undisturbed rounds, in this
+        search's trials and in earlier searches; no process exceeds `peak_gflops`.
 
-        Args:
-            index: of the contender.
-            flops: of one run.
-            paces: logarithms of how much longer than in undisturbed rounds everything took, in the
-                trials of the same search.
-            earlier: the same of searches before it.
-            peak_gflops: what no process can be faster than.
-
-        Raises:
-            ValueError: there is no time at all.
+        Raises ValueError without any time.
         """
         times = self.undisturbed_times(index)
         found = summarise(list(times.values()), flops)
@@ -155,7 +141,7 @@ class Rounds:
 
     @staticmethod
     def _ends(times: ByRound) -> tuple[float, float]:
-        """Seconds at the ends of the interval while the pace stays."""
+        """Return seconds at the ends of the interval at a constant factor."""
         ordered = sorted(times.values())
         first, last = median_interval(len(ordered))
         groups: dict[int, list[float]] = {}
@@ -169,11 +155,10 @@ class Rounds:
         return min(exp(middle - reach), ordered[first]), max(exp(middle + reach), ordered[last])
 
     def _reach(self, paces: Sequence[float], earlier: Sequence[float]) -> tuple[float, float]:
-        """How far above and below the undisturbed level paces went, as logarithms; not below 0.
+        """Return how far factors went above and below the undisturbed level, as logarithms.
 
-        Rounds and trials count each for themselves: there may be thousands of the ones beside
-        the others. Where the machine has gone farther before than now, it is not known whether
-        now was its good time or its bad.
+        Rounds and trials count separately. If earlier searches saw a wider range, the rest is added
+        on both sides, since it is unknown whether now was a good time.
         """
         by_placement: dict[int, list[float]] = {}
         for at, level in self.levels.items():
@@ -194,7 +179,7 @@ class Rounds:
         return median(level for at, level in self.levels.items() if at in self.undisturbed)
 
     def as_undisturbed(self, other: ByRound) -> ByRound:
-        """What one who took part in some of the rounds would have taken in undisturbed ones."""
+        """Return times of some rounds corrected to undisturbed ones."""
         told = {
             at: taken * exp(self._undisturbed_level - self.levels[at])
             for at, taken in other.items()
@@ -204,7 +189,7 @@ class Rounds:
 
 
 def by_round(timed: TimedInTurn, first: int = 0) -> ByRound:
-    """One contender's seconds by round, whatever the placement."""
+    """Return one contender's seconds by round over all placements."""
     return {
         first + placement * PLACEMENT_ROUNDS + at: seconds
         for placement, (times, rounds) in enumerate(zip(timed.times, timed.rounds, strict=True))
@@ -213,12 +198,12 @@ def by_round(timed: TimedInTurn, first: int = 0) -> ByRound:
 
 
 def rounds_of(reply: FinalsReply) -> Rounds:
-    """The finalists of one answer."""
+    """Return the finalists of one reply."""
     return Rounds(tuple(by_round(timed) for timed in reply.finalists))
 
 
 def lasting(values: Iterable[float]) -> list[float]:
-    """Medians of `WINDOW` values in a row; one of all, where there are fewer."""
+    """Return medians of `WINDOW` consecutive values; of all, if there are fewer."""
     values = list(values)
     if not values:
         return []
@@ -227,23 +212,23 @@ def lasting(values: Iterable[float]) -> list[float]:
 
 
 def lower_third(values: Sequence[float]) -> float:
-    """The value that a third of the others are below."""
+    """Return the value that a third of the others are below."""
     return sorted(values)[(len(values) - 1) // 3]
 
 
 def over_undisturbed(paces: Sequence[float]) -> list[float]:
-    """A search's paces over the least disturbed of them, as logarithms."""
+    """Return factors over the least disturbed of them, as logarithms."""
     shown = sorted(map(log, paces))
     return [pace - shown[int(UNDISTURBED_SHARE * len(shown))] for pace in shown]
 
 
 def _middle(values: Sequence[float]) -> tuple[float, float]:
-    """Least and greatest of the middle 95%."""
+    """Return the ends of the middle 95%."""
     ordered = sorted(values)
     tail = len(ordered) // 40
     return ordered[tail], ordered[-1 - tail]
 
 
 def student(groups: int) -> float:
-    """Student's t at 97.5% for so many groups; that of fewer where the table has a gap."""
+    """Return Student's t at 97.5% for a number of groups, or the next smaller one known."""
     return T_95[max(count for count in T_95 if count <= groups)]

@@ -1,4 +1,1 @@
-"""Libraries for IREE whose every kernel was found, run, compared and timed inside IREE.
-
-Face: `judged`, `proven_library`.
-"""
+"""Libraries for IREE whose kernels were all proven and timed inside IREE."""

@@ -12,7 +12,7 @@ from tilewise.search.libraries.library import NotServedError, proven_library
 
 
 def main() -> None:
-    """One JSON object: `script`, which is null where the kernel is not served, and `reason`."""
+    """Print an object with `script`, null if the kernel is not served, and `reason`."""
     found = json.load(sys.stdin)
     answer: dict[str, str | None]
     out = private_output()

@@ -22,7 +22,7 @@ ROUNDS = 30
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Compare the form with the kernel with what is right, and time all forms."""
+    """Check the form with the kernel, and time all forms."""
     stage("load")
     problem, pattern = parse_problem(request["problem"]), from_json(Pattern, request["pattern"])
     operands = make_operands(problem)
@@ -59,7 +59,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 def _as_found(
     problem: Problem, pattern: Pattern, operands: dict[str, Array]
 ) -> list[tuple[Array, str]]:
-    """The problem's operands in the order of axes that the pattern has."""
+    """Return the problem's operands in the axis order of the pattern."""
     has_bias = problem.has_bias and not pattern.bias
     names = ["A", "B", *["bias"] * has_bias, *["C"] * problem.accumulates]
     found = []

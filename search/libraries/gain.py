@@ -1,8 +1,8 @@
-"""What a kernel is worth inside IREE: compiled, found, compared, and timed beside IREE alone.
+"""The gain of a kernel inside IREE: compiled, matched, compared, and timed.
 
-All are timed in the same interleaved rounds of one child process: our own call, IREE with the
-kernel, IREE's default and its data tiling. An op whose operands lie in another order than the
-problem's is compiled alone, as its module has it, with the transpositions that the kernel needs.
+Our own call, IREE with the kernel, its default and its data tiling are timed in the same rounds of
+one child process. An op whose operands are permuted is compiled as its module has it, including the
+transpositions that the kernel needs.
 """
 
 from collections.abc import Mapping
@@ -33,17 +33,16 @@ COPIES = 8  # of the operands, in IREE's own layouts
 
 @dataclass(frozen=True)
 class Gain:
-    """What came of one kernel inside IREE; times are medians in microseconds.
+    """The outcome of one kernel inside IREE; times are medians in microseconds.
 
     Attributes:
         matched: whether IREE's compiler found the problem and took the kernel.
-        max_error: the largest deviation of its result; None where it did not run.
-        tolerance: what is allowed there.
+        max_error: None if it did not run.
         library_us: IREE with the kernel.
-        own_us: the kernel called by itself.
+        own_us: the kernel alone.
         alone_us: IREE without it, by mode: `default`, `data tiling`.
-        failure: why it is not served, whatever the times; empty where it is right.
-        is_final: whether another try would find the same; not so where a process ended.
+        failure: why it is not served, whatever the times.
+        is_final: whether a retry would fail as well; not if a process died.
     """
 
     matched: bool
@@ -57,14 +56,14 @@ class Gain:
 
     @property
     def ratio(self) -> float | None:
-        """The time of IREE alone, at its best, over that with the kernel."""
+        """The best time of IREE alone over that with the kernel."""
         if self.library_us is None or not self.alone_us:
             return None
         return min(self.alone_us.values()) / self.library_us
 
     @property
     def is_served(self) -> bool:
-        """Whether IREE is right with the kernel, and not slower than without."""
+        """Whether IREE is correct with the kernel and not slower."""
         ratio = self.ratio
         return not self.failure and self.matched and (ratio is None or ratio >= 1)
 
@@ -72,8 +71,7 @@ class Gain:
 def measured(problem: Problem, steps: list[Any], target: str, budget_s: float = BUDGET_S) -> Gain:
     """Compile, compare and time one kernel inside IREE.
 
-    Raises:
-        RunnerError: the child could not be started.
+    Raises RunnerError if the child could not be started.
     """
     limits = Limits.for_problem(problem)
     memory = limits.memory_bytes + COMPILERS_BYTES + COPIES * problem.bytes
@@ -103,12 +101,7 @@ CHILD = "tilewise.search.libraries.as_found_child"
 
 @dataclass(frozen=True)
 class Timed:
-    """What the child found.
-
-    Attributes:
-        error, tolerance: of the result with the kernel.
-        times: seconds of each run by the name of the form; the kernel's is empty.
-    """
+    """The child's result; `times` has seconds by form, the kernel's under an empty name."""
 
     error: float
     tolerance: float
@@ -116,10 +109,9 @@ class Timed:
 
 
 def measured_as_found(entry: Entry, pattern: Pattern, target: str, budget_s: float) -> Gain:
-    """Compile, compare and time the kernel of an entry for a pattern of its problem.
+    """Compile, compare and time a kernel for a pattern of its problem.
 
-    Raises:
-        KernelsError: the schedule cannot be compiled.
+    Raises KernelsError if the schedule cannot be compiled.
     """
     kernel, found = compiled(entry, resolve(target)), entry.found
     own = replace(pattern, added=None)  # operands are the caller's here, and may be written over

@@ -1,4 +1,4 @@
-"""The library of several problems: those whose kernels make IREE faster, and what of the others."""
+"""The library of several problems: kernels that make IREE faster, and reasons for the others."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,14 +19,14 @@ from tilewise.search.peers.iree import NAME
 
 @dataclass(frozen=True)
 class Row:
-    """A problem and what its kernel is worth inside IREE."""
+    """A problem and the gain of its kernel inside IREE."""
 
     problem: Problem
     gain: Gain
     found: Problem
 
     def to_json(self) -> dict[str, Any]:
-        """As `tilewise script --flavor iree --json` prints it."""
+        """Return the object that `tilewise script --flavor iree --json` prints."""
         gain = self.gain
         stands = {} if self.found == self.problem else {"for": str(self.found)}
         return {
@@ -45,7 +45,7 @@ class Row:
 
     @property
     def reason(self) -> str:
-        """Why it was left out; empty where it was not."""
+        """Why it was left out; empty if it was not."""
         gain = self.gain
         if gain.is_served:
             return ""
@@ -61,12 +61,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Judged:
-    """What a kernel is worth for the ops of one problem.
+    """The gain of a kernel for the ops of one problem.
 
-    Attributes:
-        gain: of the problem's own module; of the best op of a model where that decides.
-        patterns: of the ops for which it is used.
-        reasons: why it is not for the others.
+    `gain` is of the problem's own module, or of a model's best op if that decides. `patterns` are
+    those of the ops that use it; `reasons` say why others do not.
     """
 
     gain: Gain
@@ -77,14 +75,12 @@ class Judged:
 def judged(
     entry: Entry, patterns: Sequence[Pattern], target: str, budget_s: float = BUDGET_S
 ) -> Judged:
-    """Measure a kernel inside IREE, and for some ops of a model as the model has them.
+    """Measure a kernel inside IREE, and for some ops in the form that a model has them.
 
-    These are ops whose operands lie in another order, and all ops if IREE alone is faster on the
-    problem's own module: IREE may be slower on the form that the model has.
+    Those are ops with permuted operands, and all ops if IREE alone is faster on the problem's own
+    module, since it may be slower on the model's form.
 
-    Raises:
-        RunnerError: no child could be started.
-        KernelsError: the schedule cannot be compiled.
+    Raises RunnerError if no child could be started, KernelsError if compiling fails.
     """
     plain = tuple(one for one in patterns if not any(one.turns))
     gain = None
@@ -106,11 +102,7 @@ def judged(
 
 
 class NotServedError(ProofError):
-    """None of the problems has a kernel that makes IREE faster.
-
-    Attributes:
-        is_final: whether another try would end the same.
-    """
+    """No kernel makes IREE faster; `is_final` if a retry would fail as well."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         super().__init__(f"{rows[0].problem}: {rows[0].reason}")
@@ -119,12 +111,9 @@ class NotServedError(ProofError):
 
 @dataclass(frozen=True)
 class ProvenLibrary:
-    """A library, and what was found of every problem.
+    """A library and the outcome of every problem.
 
-    Attributes:
-        rows: of every problem, served or not.
-        names: the kernel's name of each problem that is served.
-        reasons: why ops are left to IREE in the form that a model has, by problem.
+    `names` has the kernel of each served problem; `reasons` why ops of a model are left to IREE.
     """
 
     text: str
@@ -139,13 +128,10 @@ def proven_library(
     on_row: Callable[[Row], None] = lambda _: None,
     cuts: Cuts = MappingProxyType({}),
 ) -> ProvenLibrary:
-    """Prove each kernel inside IREE, and write the library of those that are served.
+    """Prove each kernel inside IREE and write the library of those that are served.
 
-    Raises:
-        NotServedError: no kernel is; the message says why of the first.
-        RunnerError: no child could be started.
-        KernelsError: a schedule cannot be compiled.
-        CompilerAbsentError: IREE is not installed.
+    Raises NotServedError if none is, RunnerError if no child could be started, KernelsError if
+    compiling fails, CompilerAbsentError without IREE.
     """
     if missing := missing_packages(NAME):
         lacking = " and ".join(missing)

@@ -1,11 +1,10 @@
-"""Which alternative each step of a flow takes, so that steps and conversions cost the least.
+"""Choose an alternative for each step of a flow so that steps and conversions cost the least.
 
-A tensor is made in one layout. Each other layout in which somebody reads it is converted to from
-that one, once for all who want it. The least sum of costs that depend on a few layouts each is
-found exactly, by bucket elimination (Dechter, "Bucket elimination: a unifying framework for
-reasoning", 1999): the variable whose neighbours have the fewest values together is taken out first,
-by its minimum for each of their values. On a series-parallel graph no table has more than three
-variables, and this is the dynamic programme that goes block by block.
+A tensor is made in one layout; each other layout that is read is converted from it once. The least
+sum of costs that depend on a few layouts each is found exactly by bucket elimination (Dechter,
+"Bucket elimination: a unifying framework for reasoning", 1999): the variable whose neighbours have
+the fewest values together is eliminated first. On a series-parallel graph no table has more than
+three variables, and this is block-by-block dynamic programming.
 """
 
 import heapq
@@ -27,12 +26,7 @@ MOST_ENTRIES = 1 << 24
 
 @dataclass(frozen=True)
 class Factor:
-    """What some variables cost together.
-
-    Attributes:
-        variables: their numbers, each once.
-        costs: an axis for each; infinity where the values do not go together.
-    """
+    """A joint cost of some variables: one axis per variable, infinity for impossible values."""
 
     variables: tuple[int, ...]
     costs: Costs
@@ -40,7 +34,7 @@ class Factor:
 
 @dataclass(frozen=True)
 class _Eliminated:
-    """A variable that is gone: the value that it takes for each of its neighbours' values."""
+    """An eliminated variable and its best value for each of its neighbours' values."""
 
     variable: int
     neighbours: tuple[int, ...]
@@ -50,15 +44,10 @@ class _Eliminated:
 def minimise(
     sizes: Sequence[int], factors: Iterable[Factor], most_entries: int = MOST_ENTRIES
 ) -> tuple[float, tuple[int, ...]]:
-    """The least sum of all factors, and a value for each variable that reaches it.
+    """Return the least sum of all factors and a value for each variable that reaches it.
 
-    Args:
-        sizes: of the variables: each has the values 0 to size - 1.
-        factors: over those variables.
-        most_entries: that a table may have.
-
-    Raises:
-        ChoiceError: a table would have more entries, or all sums are infinite.
+    Each variable has the values 0 to size - 1. Raises ChoiceError if a table would have more than
+    `most_entries`, or all sums are infinite.
     """
     buckets = _Buckets(sizes, most_entries)
     constant = sum(map(buckets.add, factors), 0.0)
@@ -73,7 +62,7 @@ def minimise(
 
 
 def _values(sizes: Sequence[int], gone: Sequence[_Eliminated]) -> tuple[int, ...]:
-    """Each variable's value, those that went last first: all that they depend on is known then."""
+    """Return each variable's value, in reverse order of elimination."""
     values = [0] * len(sizes)
     for one in reversed(gone):
         values[one.variable] = int(one.best[tuple(values[i] for i in one.neighbours)])
@@ -81,7 +70,7 @@ def _values(sizes: Sequence[int], gone: Sequence[_Eliminated]) -> tuple[int, ...
 
 
 class _Buckets:
-    """The factors that are left, by each of their variables."""
+    """The remaining factors, by each of their variables."""
 
     def __init__(self, sizes: Sequence[int], most_entries: int) -> None:
         self._sizes = sizes
@@ -91,7 +80,7 @@ class _Buckets:
         self._added = 0
 
     def add(self, factor: Factor) -> float:
-        """Take a factor in; what it costs in any case where no variable is left in it."""
+        """Add a factor; return its cost if no free variable is left in it."""
         free = [i for i, one in enumerate(factor.variables) if self._sizes[one] > 1]
         costs = factor.costs.reshape([factor.costs.shape[i] for i in free])
         if not free:
@@ -104,7 +93,7 @@ class _Buckets:
         return 0.0
 
     def order(self) -> Iterable[int]:
-        """The variables, that of the smallest table next; each is eliminated before the next."""
+        """Yield the variable with the smallest table, which is to be eliminated before the next."""
         waiting = [(self._entries(variable), variable) for variable in self._of]
         heapq.heapify(waiting)
         while waiting:
@@ -120,7 +109,7 @@ class _Buckets:
                 heapq.heappush(waiting, (self._entries(one), one))
 
     def eliminate(self, variable: int) -> tuple[_Eliminated, Factor]:
-        """Take a variable out; the factor over its neighbours that stands for it."""
+        """Eliminate a variable; return the factor over its neighbours that replaces it."""
         neighbours = self._neighbours(variable)
         if (entries := self._entries(variable)) > self._most:
             raise ChoiceError(
@@ -148,7 +137,7 @@ class _Buckets:
 
 
 def _spread(factor: Factor, axes: tuple[int, ...]) -> Costs:
-    """A factor's costs with the axes in another order, and axes of one where it has none."""
+    """Return a factor's costs with its axes reordered and broadcast."""
     order = sorted(range(len(factor.variables)), key=lambda i: axes.index(factor.variables[i]))
     costs = factor.costs.transpose(order)
     sizes = iter(costs.shape)
@@ -162,13 +151,7 @@ Fixed = frozenset[Hashable]
 
 @dataclass(frozen=True)
 class Alternative:
-    """A way to do a step.
-
-    Attributes:
-        cost: of the step itself, in any unit.
-        reads: the layout that is asked of each tensor it reads.
-        makes: the layout of each tensor it makes.
-    """
+    """A way to do a step: its own cost, and the layouts that it reads and makes."""
 
     cost: float
     reads: tuple[Hashable, ...]
@@ -177,7 +160,7 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Step:
-    """Something that reads tensors and makes others, in one of several ways."""
+    """A step that reads and makes tensors, in one of several ways."""
 
     reads: tuple[int, ...]
     makes: tuple[int, ...]
@@ -186,13 +169,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Flow:
-    """Steps, and what converts between them.
+    """Steps and the cost of conversions between them.
 
-    Attributes:
-        steps: in any order.
-        conversion: what it costs to have a tensor, made in a layout, in another one, too.
-        given: layouts of the tensors that no step makes.
-        wanted: layouts in which tensors have to be had in the end.
+    `conversion` is the cost of having a tensor in another layout as well. `given` are layouts of
+    tensors that no step makes, `wanted` those that are required in the end.
     """
 
     steps: tuple[Step, ...]
@@ -203,17 +183,16 @@ class Flow:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A choice."""
+    """A choice and its cost."""
 
     cost: float
     picks: tuple[int, ...]
 
 
 def choose(flow: Flow, most_entries: int = MOST_ENTRIES) -> Chosen:
-    """The choice of the least cost.
+    """Return the cheapest choice.
 
-    Raises:
-        ChoiceError: too many layouts depend on each other, or nothing fits together.
+    Raises ChoiceError if too many layouts depend on each other, or none fit together.
     """
     variables = _Variables(flow)
     factors = [*variables.of_steps(), *variables.of_tensors()]
@@ -222,7 +201,7 @@ def choose(flow: Flow, most_entries: int = MOST_ENTRIES) -> Chosen:
 
 
 def priced(flow: Flow, picks: Sequence[int]) -> float:
-    """What a choice costs."""
+    """Return the cost of a choice."""
     taken = [step.alternatives[pick] for step, pick in zip(flow.steps, picks, strict=True)]
     return sum(one.cost for one in taken) + sum(
         flow.conversion(*needed) for needed in conversions(flow, picks)
@@ -230,7 +209,7 @@ def priced(flow: Flow, picks: Sequence[int]) -> float:
 
 
 def conversions(flow: Flow, picks: Sequence[int]) -> list[tuple[int, Hashable, Hashable]]:
-    """The conversions that a choice needs: tensor, the layout it is made in, another one."""
+    """Return the conversions of a choice: tensor, its layout, the wanted one."""
     made = dict(flow.given)
     wanted: dict[tuple[int, Hashable], None] = {}
     for step, pick in zip(flow.steps, picks, strict=True):
@@ -242,7 +221,7 @@ def conversions(flow: Flow, picks: Sequence[int]) -> list[tuple[int, Hashable, H
 
 
 class _Variables:
-    """The layouts of a flow as variables: of each tensor as it is made, of each as it is read."""
+    """The layouts of a flow as variables: of each tensor as made, and as read by each step."""
 
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
@@ -265,11 +244,11 @@ class _Variables:
 
     @property
     def sizes(self) -> list[int]:
-        """How many layouts each variable has."""
+        """The number of layouts of each variable."""
         return [len(layouts) for layouts in self._layouts]
 
     def of_steps(self) -> Iterator[Factor]:
-        """What each step costs, by the layouts around it."""
+        """Yield each step's cost by the layouts around it."""
         for number, step in enumerate(self._flow.steps):
             around = self._around(number)
             free = tuple(one for one in around if self._is_free(one))
@@ -280,7 +259,7 @@ class _Variables:
             yield Factor(free, costs)
 
     def of_tensors(self) -> Iterator[Factor]:
-        """What each tensor's conversions cost."""
+        """Yield the cost of each tensor's conversions."""
         for tensor, readers in self._readers.items():
             fixed = frozenset(self._layouts[one][0] for one in readers if not self._is_free(one))
             free = [one for one in readers if self._is_free(one)]
@@ -291,7 +270,7 @@ class _Variables:
                 yield from self._by_what_is_had(tensor, fixed, free)
 
     def pick(self, number: int, values: Sequence[int]) -> int:
-        """The alternative of a step that belongs to the variables' values."""
+        """Return the alternative of a step that the variables' values select."""
         around = self._around(number)
         wanted = tuple(values[one] for one in around if self._is_free(one))
         fitting = (
@@ -306,7 +285,7 @@ class _Variables:
         return (*self._reads[number], *makes)
 
     def _place(self, around: Sequence[int], layouts: Sequence[Hashable]) -> tuple[int, ...]:
-        """Where layouts are in the table of the variables that have more than one."""
+        """Return the index of layouts in the table of free variables."""
         return tuple(
             self._layouts[one].index(layout)
             for one, layout in zip(around, layouts, strict=True)
@@ -329,7 +308,7 @@ class _Variables:
         return sum(self._flow.conversion(tensor, made, one) for one in had if one != made)
 
     def _at_once(self, tensor: int, fixed: Fixed, free: Sequence[int]) -> Factor:
-        """A table over the layout that a tensor is made in, and that of each reader."""
+        """Return a table over the layout that a tensor is made in and those of its readers."""
         together = (self._made[tensor], *free)
         costs = np.empty([len(self._layouts[one]) for one in together])
         for at in np.ndindex(costs.shape):
@@ -338,7 +317,7 @@ class _Variables:
         return Factor(together, costs)
 
     def _by_what_is_had(self, tensor: int, fixed: Fixed, free: Sequence[int]) -> Iterator[Factor]:
-        """A variable for the set of layouts that a tensor is had in; each reader looks into it."""
+        """Add a variable for the set of layouts of a tensor, which readers refer to."""
         asked = dict.fromkeys(layout for one in free for layout in self._layouts[one])
         optional = [layout for layout in asked if layout not in fixed]
         if len(optional) > MOST_OPTIONAL:

@@ -1,10 +1,8 @@
-"""Layers timed as a network runs them: with cold weights, which other layers' have displaced.
+"""Time layers with cold weights, as a network runs them.
 
-A hot run finds its weights in the caches, where the run before has left them. In a network the
-weights of all other layers have passed since. So a layer is timed in turns over copies of its
-weights, until as many bytes have passed as the network has, or `MOST_COPIES` copies: weights of a
-few KiB stay in the caches. What it reads and makes besides stays where it is, as in a network,
-where the layer before has just made it.
+A hot run finds its weights in the caches, but in a network the weights of all other layers have
+passed since. So a layer is timed in turn over copies of its weights, as many as fill the network's
+bytes, at most `MOST_COPIES`. Activations stay warm, as in a network.
 """
 
 from collections.abc import Iterable, Sequence
@@ -45,13 +43,10 @@ MOST_BYTES = 1536 << 20  # of all copies of all schedules of one layer
 
 @dataclass
 class Retimed:
-    """Costs of layers with their weights displaced (`tilewise.search.networks.costs.Costs`).
+    """Costs of layers with cold weights (`tilewise.search.networks.costs.Costs`).
 
-    A problem whose weights vary keeps its times. So does one that cannot be compiled.
-
-    Attributes:
-        costs: whose schedules are timed again; there may be several of one algorithm.
-        weights_bytes: of the whole network.
+    Problems with variable weights, or that cannot be compiled, keep their times. `weights_bytes` is
+    that of the whole network.
     """
 
     costs: Costs
@@ -60,7 +55,7 @@ class Retimed:
     _known: dict[str, tuple[Timed, ...]] = field(default_factory=dict)
 
     def schedules(self, problem: str) -> tuple[Timed, ...]:
-        """The fastest of each algorithm, the fastest first."""
+        """Return the fastest of each algorithm, fastest first."""
         if problem not in self._known:
             self._known[problem] = _fastest_of_each(self._timed(problem))
         return self._known[problem]
@@ -68,7 +63,7 @@ class Retimed:
     def conversion_us(
         self, shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout
     ) -> float:
-        """As the other costs have it."""
+        """Return the time of the underlying costs."""
         return self.costs.conversion_us(shape, dtype, made, wanted)
 
     def _timed(self, problem: str) -> Sequence[Timed]:
@@ -90,7 +85,7 @@ class Retimed:
     def _taken(
         self, some: Sequence[tuple[Timed, Executable]], operands: Operands
     ) -> Sequence[Timed]:
-        """Schedules of one problem, timed in turn."""
+        """Return schedules of one problem with their new times."""
         if not some:
             return ()
         size = _bytes_of_weights(some[0][1].problem)
@@ -104,13 +99,10 @@ class Retimed:
 
 
 def with_prefetch(offered: Sequence[Timed]) -> tuple[tuple[Timed, str], ...]:
-    """Schedules, and the fastest of each algorithm also with its panels fetched ahead.
+    """Return schedules, and the fastest of each algorithm also with prefetched panels.
 
-    Searches offer that for large factors alone: others stay in the caches from run to run. So do
-    factors that are read in place. Panels are read from end to end, and their way is known ahead.
-
-    Returns:
-        Each with the hash of the schedule whose very result it has to compute.
+    Searches offer that for large weights alone, since others stay cached between runs. Each comes
+    with the hash of the schedule whose result it has to reproduce exactly.
     """
     found = {one.hash: (one, one.hash) for one in offered}
     for one in _fastest_of_each(offered):
@@ -123,20 +115,20 @@ def with_prefetch(offered: Sequence[Timed]) -> tuple[tuple[Timed, str], ...]:
 
 
 def _result(executable: Executable, operands: Operands) -> bytes:
-    """The bits of what a kernel computes in memory that was poisoned before."""
+    """Return the bits that a kernel computes in poisoned memory."""
     poison(operands["C"])
     executable.bind(operands)(1)
     return operands["C"].tobytes()
 
 
 def weights_bytes(graph: Graph) -> int:
-    """Bytes of all constant weights of a model, as its problems have them."""
+    """Return the bytes of all constant weights of a model."""
     found = (node.found.problem for node in graph.nodes if node.found is not None)
     return bytes_of_weights(map(parse_problem, found))
 
 
 def bytes_of_weights(problems: Iterable[Problem]) -> int:
-    """Bytes of the constant weights of problems, each as often as it is named."""
+    """Return the bytes of constant weights of problems, each counted as often as it occurs."""
     return sum(_bytes_of_weights(one) for one in problems if one.has_constant_weights)
 
 
@@ -155,13 +147,9 @@ def _fastest_of_each(some: Iterable[Timed]) -> tuple[Timed, ...]:
 def in_turns(
     executable: Executable, operands: Operands, count: int, most_bytes: int = MOST_BYTES
 ) -> Run:
-    """Runs of a kernel, each with the next copy of its weights, and so round and round.
+    """Return runs of a kernel that cycle through copies of its weights.
 
-    Args:
-        executable: of a problem with constant weights.
-        operands: of it.
-        count: of copies, of which there are at most `MOST_COPIES`.
-        most_bytes: of all of them, unless there is one.
+    There are at most `count` and `MOST_COPIES` copies, and one or as many as fit `most_bytes`.
     """
     panels = executable.scratch_bytes
     packs_ahead = executable.drivers.prepare is not None
@@ -180,7 +168,7 @@ def in_turns(
 
 
 def _circle(calls: Sequence[Call]) -> Run:
-    """Runs of calls by the chain of a network, one after another, beginning where it stopped."""
+    """Return runs that cycle through calls, continuing where the last run stopped."""
     tables = [
         np.array([(one.drivers.entry, one.addresses[part]) for one in calls], np.int64)
         for part in range(len(calls[0].addresses))

@@ -1,4 +1,4 @@
-"""Copies of tensors between layouts, and how long they take on this machine."""
+"""Copies of tensors between layouts, and their times on this machine."""
 
 import re
 from collections.abc import Callable
@@ -19,13 +19,13 @@ _TYPES: dict[int, Unsigned] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.ui
 
 
 class CopyTimes:
-    """Times of copies on this machine, each measured when it is asked for first."""
+    """Times of copies on this machine, measured on first use."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[tuple[int, ...], str, Layout, Layout], float] = {}
 
     def of(self, shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout) -> float:
-        """As `conversion_us`."""
+        """Return `conversion_us` of a copy."""
         copy = shape, dtype, made, wanted
         if copy not in self._known:
             self._known[copy] = conversion_us(*copy)
@@ -33,7 +33,7 @@ class CopyTimes:
 
 
 def conversion_us(shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout) -> float:
-    """Microseconds of a copy on one thread, hot; infinity where there is none for such elements."""
+    """Return the microseconds of a hot copy on one thread; infinity if it is impossible."""
     found = conversion_of(shape, dtype, made, wanted)
     if found is None:
         return float("inf")
@@ -45,7 +45,7 @@ def conversion_us(shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layo
 def conversion_of(
     shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout
 ) -> tuple[Conversion, Unsigned] | None:
-    """The copy of a tensor, and the type in which its elements are moved; None if there is none."""
+    """Return the copy of a tensor and the type that its elements are moved as, if possible."""
     kind = _TYPES.get(_bytes(dtype))
     if kind is None or made.halo or made.block or wanted.block:
         return None
@@ -69,6 +69,6 @@ def _time_us(copy: Callable[[Array, Array], None], source: Array, target: Array)
 
 
 def _bytes(dtype: str) -> int:
-    """Of an element; 0 where that is not known."""
+    """Return the bytes of an element; 0 if unknown."""
     found = _ELEMENT.fullmatch(dtype)
     return 0 if found is None else max(1, int(found[1] or found[2]) // 8)

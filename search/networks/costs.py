@@ -1,4 +1,4 @@
-"""Times that a choice of algorithms and layouts weighs."""
+"""Times for the choice of algorithms and layouts."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -14,12 +14,9 @@ RETIMED = 2
 
 @dataclass(frozen=True)
 class Timed:
-    """A schedule of a problem with its time.
+    """A schedule of a problem with its median time.
 
-    Attributes:
-        algorithm: `direct`, `winograd F4` by the outputs of a tile, or `strassen` by its levels.
-        steps: of the schedule, as JSON.
-        time_us: of one run, the median.
+    `algorithm` is `direct`, `winograd F4` by the outputs of a tile, or `strassen` by its levels.
     """
 
     algorithm: str
@@ -38,25 +35,19 @@ class Costs(Protocol):
     def conversion_us(
         self, shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout
     ) -> float:
-        """Microseconds in which a tensor of a shape is copied from one layout to another."""
+        """Return the microseconds of copying a tensor from one layout to another."""
         ...
 
 
 def algorithm_of(schedule: Schedule) -> str:
-    """Return the name of what a schedule does."""
+    """Return the name of a schedule's algorithm."""
     return DIRECT if schedule.algorithm is None else schedule.algorithm.label
 
 
 def fastest_of_each(best: Timed, others: Iterable[Timed], most: int) -> tuple[Timed, ...]:
-    """The stored best, and of each algorithm the fastest others.
+    """Return the stored best and the fastest others per algorithm, fastest first.
 
-    Args:
-        best: what the store gives for the problem; it is taken whatever others take.
-        others: the fastest first; a schedule that comes again is passed over.
-        most: schedules of one algorithm.
-
-    Returns:
-        The fastest first.
+    `others` come fastest first and are limited to `most` per algorithm; the best is always kept.
     """
     found = {best.algorithm: {best.hash: best}}
     for timed in others:

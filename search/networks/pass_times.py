@@ -1,7 +1,6 @@
-"""Passes of a network timed as its runner makes them: pools, sums, pads, rows, transpositions.
+"""Time the passes of a network: pools, sums, pads, rows, transpositions.
 
-What is timed is the very code of the runner, on memory of its own, hot: in a network the layer
-before has just made what a pass reads.
+The network's own code is timed, hot, since the layer before has just made what a pass reads.
 """
 
 from collections.abc import Iterator
@@ -32,7 +31,7 @@ Steps = tuple[Step | None, ...]
 
 @dataclass
 class PassTimes:
-    """Times of passes on this machine; each is taken once."""
+    """Times of passes on this machine, each measured once."""
 
     outline: Outline
     target: Target
@@ -40,15 +39,13 @@ class PassTimes:
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """What each node does."""
+        """The action of each node."""
         return self.outline.actions
 
     def of(self, plan: Plan) -> tuple[PlannedPass, ...]:
-        """The passes of a plan in order, without those that nobody runs here.
+        """Return the passes of a plan that can run, in order.
 
-        Args:
-            plan: of the module. Its conversions say which tensors passes write; times in it
-                do not count.
+        The plan's conversions decide which tensors passes write; its times do not matter.
         """
         program = Program(self.outline, _constants(self.outline))
         buffers = Buffers(plan)
@@ -74,7 +71,7 @@ class PassTimes:
 def _works(
     plan: Plan, program: Program, buffers: Buffers
 ) -> Iterator[tuple[tuple[int, ...], Work]]:
-    """Each pass with the nodes that it does."""
+    """Yield each pass with its nodes."""
     others, rows = Others(plan, program, buffers), RowWorks(plan, program, buffers)
     last = {group.members[-1].number: group for group in groups_of(plan, program)}
     inside = {one.number for group in last.values() for one in group.members}
@@ -97,7 +94,7 @@ def _works(
 
 
 def _constants(outline: Outline) -> dict[tuple[int, str], np.ndarray]:
-    """Ones for the values of constants: no pass is faster or slower by them."""
+    """Return ones for all constants, since their values do not affect times."""
     one = {"bf16": 0x3F80}
     return {
         (held.node, held.role): np.full(
@@ -108,7 +105,7 @@ def _constants(outline: Outline) -> dict[tuple[int, str], np.ndarray]:
 
 
 def _memory(work: Work, buffers: Buffers, threads: int) -> Memory:
-    """Memory in which a work has its buffers one after another."""
+    """Return memory with the buffers of one work side by side."""
     used = {*work.reads, *work.writes}
     sizes = [size if number in used else 0 for number, size in enumerate(buffers.sizes)]
     offsets = [room(*sizes[:number]) if number in used else 0 for number in range(len(sizes))]
@@ -118,7 +115,7 @@ def _memory(work: Work, buffers: Buffers, threads: int) -> Memory:
 
 
 def _timed(chains: Chains, threads: int) -> float:
-    """Microseconds of one of `TOGETHER` works."""
+    """Return the microseconds of one of `TOGETHER` works."""
 
     def run(times: int) -> None:
         for _ in range(times):

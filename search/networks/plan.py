@@ -1,7 +1,6 @@
-"""A plan of a network: for each node what computes it, for each tensor how it lies in memory.
+"""A plan of a network: what computes each node, and the layout of each tensor.
 
-A plan is a value with a stable JSON form. `SCHEMA` names its version; a field that goes or changes
-its meaning makes another one.
+Its JSON form is stable: a field that goes or changes its meaning requires another `SCHEMA`.
 """
 
 import json
@@ -19,13 +18,7 @@ SCHEMA = "tilewise/plan/1"
 
 @dataclass(frozen=True)
 class PlannedUse:
-    """A tensor as a node reads or makes it.
-
-    Attributes:
-        shape: in which the node has it.
-        role: as of `tilewise.kernels.mlir.frontend.graph.Use`.
-        layout: in which it has to lie, in terms of the tensor's own axes.
-    """
+    """A tensor as a node reads or makes it, with the required layout."""
 
     tensor: int
     shape: tuple[Size, ...]
@@ -38,11 +31,11 @@ class PlannedNode:
     """A node and what computes it.
 
     Attributes:
-        found: the problem as the model has it, and what it takes in; None for other ops.
-        place: of a contraction, its number among the problems of the module, from 1.
-        problem: that computes it: of `found`, or one that differs in layout and padding alone.
-        schedule: of that problem; None where nobody has tuned it.
-        reason: why it is planned around; empty where it is not.
+        found: the problem as the model has it; None for other ops.
+        place: number of a contraction among the module's problems, from 1.
+        problem: what is computed: `found`, or one that differs in layout and padding alone.
+        schedule: of that problem; None if it was not tuned.
+        reason: why the node is planned around; empty if it is not.
     """
 
     kind: NodeKind
@@ -79,10 +72,9 @@ class PlannedConversion:
 
 @dataclass(frozen=True)
 class PlannedPass:
-    """What is no contraction, as the runner does it: one pass over memory for a node or several.
+    """A non-GEMM pass over memory for one or several nodes.
 
-    Attributes:
-        nodes: their numbers; what they hand each other alone is in no memory.
+    Tensors between its nodes are never stored.
     """
 
     nodes: tuple[int, ...]
@@ -92,13 +84,10 @@ class PlannedPass:
 
 @dataclass(frozen=True)
 class Totals:
-    """Times of all nodes that are tuned, with conversions and passes, in microseconds.
+    """Times of all tuned nodes, conversions and passes, in microseconds.
 
-    Attributes:
-        chosen_us: as planned.
-        plain_us: each node by the fastest schedule for the layouts that the model has.
-        alone_us: each node by its fastest schedule of all, whatever the conversions cost; passes
-            as they cost the least between.
+    `plain_us` uses the model's layouts. `alone_us` has each node's fastest schedule, with the
+    conversions that this requires.
     """
 
     chosen_us: float
@@ -108,16 +97,13 @@ class Totals:
 
 @dataclass(frozen=True)
 class Plan:
-    """A network as it is to run.
+    """A planned network.
 
     Attributes:
-        cache: hot or cold: how the layers were timed.
-        is_exact: whether nothing that was offered is faster; else the choice was too wide, and the
-            model's own layouts were taken.
-        nodes: in an order in which they can run.
-        conversions: copies that are needed.
-        passes: what is timed besides, in order; none where nobody has timed passes.
-        accuracy: of all its problems.
+        cache: how the layers were timed, hot or cold.
+        is_exact: whether the choice is optimal; otherwise the model's own layouts were taken.
+        nodes: in an executable order.
+        passes: timed non-GEMM passes, in order.
     """
 
     schema: str
@@ -133,16 +119,12 @@ class Plan:
     accuracy: Accuracy = "standard"
 
     def to_json(self) -> dict[str, Any]:
-        """The object that `tilewise plan --json` prints."""
+        """Return the object that `tilewise plan --json` prints."""
         return to_json(self)
 
     @classmethod
     def from_json(cls, source: object) -> "Plan":
-        """The plan that `to_json` made an object of.
-
-        Raises:
-            ValueError: it is of another shape or schema.
-        """
+        """Parse a plan; raise ValueError for another form or schema."""
         given = source.get("schema") if isinstance(source, dict) else None
         if given != SCHEMA:
             raise ValueError(f"schema={given!r} is not {SCHEMA}; make the plan again")
@@ -196,11 +178,9 @@ def load(module: "bytes | str | PathLike[str]") -> Network:
 
 
 def runner_text(plan: dict[str, Any], sha256: str) -> str:
-    """The text of a module with a plan and with `load`, which gives its network.
+    """Return a module with a plan and with `load`, which returns its network.
 
-    Args:
-        plan: `tilewise.search.networks.plan.Plan.to_json`.
-        sha256: of the module that was planned, hex; `load` refuses another one.
+    `load` refuses a module of another hash than `sha256`.
     """
     # JSON is ASCII here, and without apostrophes no text in it ends the literal.
     told = json.dumps(plan, indent=1, allow_nan=False).replace("'", "\\u0027")

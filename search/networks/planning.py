@@ -1,4 +1,4 @@
-"""From a graph and times to a plan: variants by algorithms, the choice, and what it is worth."""
+"""Make a plan from a graph and times: variants by algorithm, their choice, and its gain."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -38,13 +38,11 @@ Orders = dict[tuple[Size, ...], dict[Layout, None]]
 
 @dataclass(frozen=True)
 class Way:
-    """A variant with the schedule that computes it, or with the time of its pass.
+    """A variant with its schedule or pass time.
 
     Attributes:
-        variant: what is computed, and the layouts that it asks for.
-        timed: the schedule, of a contraction that somebody has tuned.
-        order: in which anything else reads its tensors where that is not the model's.
-        pass_us: of the pass that the node ends, else 0; infinity where nobody runs it so.
+        order: of the tensors of a pass, where not the model's.
+        pass_us: time of the pass that the node ends, else 0; infinity if it cannot run so.
     """
 
     variant: Variant
@@ -54,13 +52,9 @@ class Way:
 
 
 def offer_orders(graph: Graph, ways: list[list[Way]], actions: Sequence[Action]) -> None:
-    """Let passes follow the orders that contractions offer for tensors of one shape.
+    """Let passes follow the layouts that contractions offer for tensors of one shape.
 
-    Args:
-        graph: of the model.
-        ways: of each node; those of passes become longer.
-        actions: what each node does; none where that is not known, and elementwise nodes alone
-            follow.
+    Without `actions` only elementwise nodes follow.
     """
     orders = _of_contractions(graph, ways)
     for number, (node, some) in enumerate(zip(graph.nodes, ways, strict=True)):
@@ -78,7 +72,7 @@ def offer_orders(graph: Graph, ways: list[list[Way]], actions: Sequence[Action])
 
 
 def in_order_of_axes(node: Node, action: Action, graph: Graph, layout: Layout) -> Variant | None:
-    """A pool, a pad or a sum that reads its tensor in an order; None if it cannot."""
+    """Return a pool, pad or sum with its tensor in a layout; None if it cannot."""
     if len(node.reads) != 1 or layout != Layout(layout.order):
         return None
     read, made = node.reads[0], node.makes[0]
@@ -118,7 +112,7 @@ COPIED = "an operand lies in an order that a view hides; its copy is not priced"
 
 @dataclass(frozen=True)
 class Named:
-    """What a plan is of."""
+    """What a plan is for."""
 
     model: str
     target: str
@@ -127,21 +121,21 @@ class Named:
 
 
 class Passes(Protocol):
-    """Times of what is no contraction (`tilewise.search.networks.pass_times.PassTimes`)."""
+    """Times of passes (`tilewise.search.networks.pass_times.PassTimes`)."""
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """What each node does."""
+        """The action of each node."""
         ...
 
     def of(self, plan: Plan) -> tuple[PlannedPass, ...]:
-        """The passes of a plan, with its conversions, without those that nobody runs."""
+        """Return the passes of a plan that can run."""
         ...
 
 
 @dataclass(frozen=True)
 class _Choice:
-    """What is chosen from."""
+    """The alternatives of all nodes."""
 
     graph: Graph
     named: Named
@@ -149,7 +143,7 @@ class _Choice:
     passes: Passes | None
 
     def plan(self, picks: Sequence[int], conversion: Conversion) -> Plan:
-        """The plan of a way for each node, with no totals."""
+        """Return the plan of a way for each node, without totals."""
         taken = [some[pick] for some, pick in zip(self.ways, picks, strict=True)]
         made, flow = _made(self.graph, taken), _flow(self.graph, self.ways, conversion)
         copies = tuple(
@@ -166,7 +160,7 @@ class _Choice:
 
 
 def _with_passes(plan: Plan, passes: tuple[PlannedPass, ...]) -> Plan:
-    """A plan with its passes; a pool that is one of them is not planned around."""
+    """Return a plan with its passes; a pool that is one is not planned around."""
     done = {number for one in passes for number in one.nodes}
     nodes = tuple(
         replace(node, reason="") if number in done else node
@@ -179,18 +173,10 @@ def planned(
     graph: Graph, costs: Costs, named: Named, layouts: Layouts = "all",
     passes: Passes | None = None,
 ) -> Plan:  # fmt: skip
-    """The plan of the least time; where it gains less than `LEAST_GAIN`, the model's layouts.
+    """Return the fastest plan, or the model's layouts if it gains less than `LEAST_GAIN`.
 
-    Nodes that are no problem and no pass, or that nobody has tuned, have their tensors as the
-    model does. They take part in no total.
-
-    Args:
-        graph: of the model.
-        costs: times of schedules and of conversions.
-        named: what the plan is of.
-        layouts: which are tried.
-        passes: times of passes; without them they are in no total, and are chosen as if they took
-            none.
+    Nodes that are neither tuned nor passes keep the model's layouts and count in no total. Without
+    `passes` all passes count as free.
     """
     ways = [list(_ways(node, graph, costs, layouts)) for node in graph.nodes]
     offer_orders(graph, ways, () if passes is None else passes.actions)
@@ -213,7 +199,7 @@ def planned(
 
 
 def _ways(node: Node, graph: Graph, costs: Costs, layouts: Layouts) -> Iterator[Way]:
-    """Each variant by each algorithm; the first of them has the layouts of the model."""
+    """Yield each variant by each algorithm; the first has the model's layouts."""
     if node.found is None or not costs.schedules(node.found.problem):
         yield Way(as_it_is(node, graph))
         return
@@ -224,7 +210,7 @@ def _ways(node: Node, graph: Graph, costs: Costs, layouts: Layouts) -> Iterator[
 
 
 def _with_times(choice: _Choice, own: list[int]) -> tuple[PlannedPass, ...]:
-    """Give the ways of passes their times: in each order as where all that can have it do."""
+    """Set the times of passes in each order, with all that can follow it."""
     ways, nothing = choice.ways, lambda _tensor, _made, _wanted: 0.0
     found = choice.plan(own, nothing).passes
     known = {number for one in found for number in one.nodes}
@@ -247,10 +233,9 @@ def _of_order(some: list[Way], order: Layout | None, own: int) -> int:
 
 
 def _kept(choice: _Choice, passes: Iterable[PlannedPass]) -> dict[int, set[Hashable]]:
-    """Of each tensor that one pass makes and reads alone, the layouts that all its readers offer.
+    """Return, for tensors within one pass, the layouts that all readers offer.
 
-    What is made in one of them is read in it: the time of the pass is that of its last node, and
-    with a copy between there would be two.
+    They must not be converted, because the pass has one time for all of its nodes.
     """
     graph, found = choice.graph, dict[int, set[Hashable]]()
     for one in passes:
@@ -301,7 +286,7 @@ def _flow(graph: Graph, ways: list[list[Way]], conversion: Conversion) -> Flow:
 
 
 def _alone(flow: Flow, ways: list[list[Way]]) -> list[int]:
-    """The fastest way of each contraction, and of others the one that costs the least between."""
+    """Return the fastest way of each contraction and the cheapest other ways between."""
     fastest = [_fastest(some, some) for some in ways]
     steps = tuple(
         step if some[0].timed is None else replace(step, alternatives=(step.alternatives[pick],))
@@ -344,7 +329,7 @@ def _fastest(some: list[Way], among: list[Way]) -> int:
 
 
 def _made(graph: Graph, taken: list[Way]) -> dict[int, Layout]:
-    """The layout in which each tensor is made."""
+    """Return the layout in which each tensor is made."""
     made = {i: plain(tensor.shape) for i, tensor in enumerate(graph.tensors) if tensor.is_given}
     for node, way in zip(graph.nodes, taken, strict=True):
         made |= dict(zip(_numbers(node.makes), way.variant.makes, strict=True))

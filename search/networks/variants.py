@@ -1,4 +1,4 @@
-"""How tensors lie in memory, and what a node may be computed as in which layouts."""
+"""Layouts of tensors, and the problems that a node may be computed as in them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +14,9 @@ class Layout:
     """A layout of a tensor.
 
     Attributes:
-        order: its axes that are longer than one, the outermost first.
-        halo: zeros on both sides of each of the axes `around`.
-        around: axes, in the tensor's order; none without a halo.
-        block: elements of a block of channels; not 0 in plans of version 0.1 alone.
+        order: axes longer than one, outermost first.
+        halo: zeros on both sides of each axis in `around`.
+        block: elements of a channel block; nonzero only in plans of version 0.1.
     """
 
     order: tuple[int, ...]
@@ -27,12 +26,12 @@ class Layout:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it lies as the model has it."""
+        """Whether it is the model's layout."""
         return self.order == tuple(sorted(self.order)) and not self.halo
 
     @property
     def name(self) -> str:
-        """For people: `plain`, `axes 3,1,2`, `halo 1`, `blocks of 32`."""
+        """A name such as `plain`, `axes 3,1,2`, `halo 1` or `blocks of 32`."""
         moved = self.order != tuple(sorted(self.order))
         parts = [f"axes {','.join(map(str, self.order))}"] if moved and not self.block else []
         parts += [f"blocks of {self.block}"] if self.block else []
@@ -46,7 +45,7 @@ def ordered(axes: Sequence[int], shape: Sequence[Size]) -> Layout:
 
 
 def plain(shape: Sequence[Size]) -> Layout:
-    """The layout of a tensor as the model has it."""
+    """Return the layout of a tensor in the model."""
     return ordered(range(len(shape)), shape)
 
 
@@ -58,12 +57,9 @@ _MOVED = {False: (0, 3, 1, 2), True: (0, 2, 3, 1)}
 
 @dataclass(frozen=True)
 class Variant:
-    """A problem that a node may be computed as, and the layouts that it then asks for.
+    """A problem that a node may be computed as, and the layouts that it requires.
 
-    Attributes:
-        problem: canonical; None for a node that is no problem.
-        reads: of what it reads, in the node's order.
-        makes: of what it makes.
+    `problem` is None for a node that is no contraction.
     """
 
     problem: str | None
@@ -72,7 +68,7 @@ class Variant:
 
 
 def variants(node: Node, graph: Graph, layouts: Layouts) -> tuple[Variant, ...]:
-    """The variants of a contraction; the first is the problem as the model has it."""
+    """Return the variants of a contraction, the model's own first."""
     assert node.found is not None
     own = _as_found(node, graph, parse_problem(node.found.problem), node.found)
     if layouts == "model":
@@ -81,7 +77,7 @@ def variants(node: Node, graph: Graph, layouts: Layouts) -> tuple[Variant, ...]:
 
 
 def problems_of(graph: Graph, layouts: Layouts = "all") -> tuple[str, ...]:
-    """Every problem that a node may be computed as, each once: what a search may be asked for."""
+    """Return every problem that a node may be computed as, once."""
     found = dict.fromkeys(
         variant.problem
         for node in graph.nodes
@@ -92,9 +88,9 @@ def problems_of(graph: Graph, layouts: Layouts = "all") -> tuple[str, ...]:
 
 
 def in_order(node: Node, graph: Graph, layout: Layout) -> Variant | None:
-    """An elementwise node with all that it reads and makes in one layout; None if it cannot be.
+    """Return an elementwise node with all tensors in one layout; None if it cannot.
 
-    It can where each operand is read at the place that is written, axis by axis, in no other shape.
+    Each operand has to be read where the result is written, in the same shape.
     """
     uses = (*node.reads, *node.makes)
     shapes = {(use.shape, graph.tensors[use.tensor].shape) for use in uses}
@@ -105,7 +101,7 @@ def in_order(node: Node, graph: Graph, layout: Layout) -> Variant | None:
 
 
 def as_it_is(node: Node, graph: Graph) -> Variant:
-    """A node with everything as the model has it."""
+    """Return a node in the model's layouts."""
     reads, makes = (
         tuple(plain(graph.tensors[use.tensor].shape) for use in uses)
         for uses in (node.reads, node.makes)
@@ -114,7 +110,7 @@ def as_it_is(node: Node, graph: Graph) -> Variant:
 
 
 def needs_copy(node: Node, graph: Graph) -> bool:
-    """Whether an operand has to be transposed where a view stands before: no layout says that."""
+    """Return whether an operand has to be transposed behind a view, which no layout expresses."""
     assert node.found is not None
     roles = {"A": node.found.a, "B": node.found.b, "C": node.found.c}
     return any(
@@ -125,7 +121,7 @@ def needs_copy(node: Node, graph: Graph) -> bool:
 
 
 def _as_found(node: Node, graph: Graph, problem: Problem, found: Occurrence) -> Variant:
-    """The variant that asks for the layouts in which the arrangements of an occurrence lie."""
+    """Return the variant with the layouts of an occurrence's arrangements."""
     roles = {"A": found.a, "B": found.b, "C": found.c}
 
     def layout(use: Use) -> Layout:
@@ -142,12 +138,12 @@ def _stored(use: Use, graph: Graph, arrangement: Arrangement | None) -> Layout:
 
 
 def _is_whole(use: Use, graph: Graph, arrangement: Arrangement) -> bool:
-    """Whether a use has the axes of its tensor, and the arrangement speaks of all of them."""
+    """Return whether a use has all axes of its tensor and the arrangement covers them."""
     return use.shape == graph.tensors[use.tensor].shape and len(arrangement.axes) == len(use.shape)
 
 
 def _moved(node: Node, graph: Graph) -> Iterator[Variant]:
-    """A convolution's variants: with the halo in place, channels elsewhere, and both."""
+    """Yield a convolution's variants: with a stored halo, other channel order, and both."""
     assert node.found is not None
     found, problem = node.found, parse_problem(node.found.problem)
     if not problem.spatial_axes or not _has_images(node, graph):
@@ -165,7 +161,7 @@ def _moved(node: Node, graph: Graph) -> Iterator[Variant]:
 
 
 def _with_halo(node: Node, graph: Graph, problem: Problem, found: Occurrence) -> Iterator[Variant]:
-    """The variant that reads an image whose zeros are in memory."""
+    """Yield the variant that reads an image with its zeros in memory."""
     try:
         padded = problem.stored_as(channels_first=problem.has_channels_first, pad=0)
     except ProblemError:  # the sizes have limits
@@ -182,10 +178,7 @@ def _with_halo(node: Node, graph: Graph, problem: Problem, found: Occurrence) ->
 
 
 def _has_images(node: Node, graph: Graph) -> bool:
-    """Whether what a convolution reads and makes as images are tensors of their own.
-
-    So is what its sums start from. A view of another tensor has no layout of its own.
-    """
+    """Return whether a convolution reads and makes whole tensors, not views."""
     assert node.found is not None
     of_role = {"A": node.found.a, "C": node.found.c}
     read, made = ({use.role for use in uses} for uses in (node.reads, node.makes))
@@ -196,7 +189,7 @@ def _has_images(node: Node, graph: Graph) -> bool:
 
 
 def _is_image(use: Use, graph: Graph, arrangement: Arrangement) -> bool:
-    """Whether a tensor is the problem's image, its four axes in whatever order."""
+    """Return whether a tensor is the problem's image, with its axes in any order."""
     if not _is_whole(use, graph, arrangement) or not len(use.shape) == len(arrangement.shape) == 4:
         return False
     stored: tuple[Size, ...] = tuple(use.shape[axis] for axis in arrangement.axes)

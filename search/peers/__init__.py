@@ -1,7 +1,4 @@
-"""Other libraries on the same buffers, for the table beside our best.
-
-Importing this loads none of them.
-"""
+"""Other libraries on the same buffers; importing this loads none of them."""
 
 from importlib.util import find_spec
 
@@ -21,20 +18,20 @@ PACKAGES = {
 
 
 def missing_packages(name: str) -> list[str]:
-    """What has to be installed before peer `name` can run."""
+    """Return what has to be installed before peer `name` can run."""
     return [package for package in PACKAGES[name] if not _is_present(package)]
 
 
 def installed_peers() -> tuple[str, ...]:
-    """Other libraries whose packages are there."""
+    """Return the other libraries whose packages are installed."""
     return tuple(name for name in PEERS if name not in OWN and not missing_packages(name))
 
 
 def available_peers(problem: Problem, operands: Operands, threads: int) -> list[Variant]:
-    """The ways of OpenBLAS where it computes this very problem, for the table of one search.
+    """Return the ways of OpenBLAS for a problem without extra passes.
 
-    A bias, an epilogue or an accumulating init would cost it passes that the problem does
-    not ask for; `tilewise bench` shows those with every peer.
+    Bias, epilogue and accumulation would cost OpenBLAS passes that the problem does not need;
+    `tilewise bench` compares those with every peer.
     """
     adds = problem.has_bias or problem.has_relu or problem.accumulates
     if adds or problem.spatial_axes:

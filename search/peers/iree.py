@@ -1,7 +1,7 @@
-"""IREE: compiled for this processor, default and with data tiling, run in this process.
+"""IREE compiled for this processor, in its default mode and with data tiling.
 
-The problem's own buffers are read and written in place; the cost of a call (some 5 us) is
-part of the measurement, as it is of every user's.
+Buffers are read and written in place. The cost of a call (about 5 us) is part of the measurement,
+as it is for every user.
 """
 
 from dataclasses import replace
@@ -29,10 +29,9 @@ VARIANTS = {"default": (), "data tiling": (DATA_TILING,)}
 
 
 def variants(problem: Problem, operands: Operands, threads: int) -> list[Variant]:
-    """IREE's default and its data tiling; one that does not compile is left out.
+    """Return IREE's default and its data tiling, as far as they compile.
 
-    Raises:
-        PeerAbsentError: IREE is not installed, or cannot compile the problem.
+    Raises PeerAbsentError if IREE is not installed or cannot compile the problem.
     """
     made, refused = [], []
     try:
@@ -53,7 +52,7 @@ def variants(problem: Problem, operands: Operands, threads: int) -> list[Variant
 
 
 def version() -> str:
-    """Such as `IREE 3.13.0 (runtime 3.13.0)`."""
+    """Return a text such as `IREE 3.13.0 (runtime 3.13.0)`."""
     from importlib import metadata
 
     return (
@@ -65,7 +64,7 @@ def version() -> str:
 def bound(
     code: bytes, problem: Problem, operands: Operands, threads: int, name: str, peer: str = "iree"
 ) -> Variant:
-    """A problem's compiled module, bound to its operands."""
+    """Bind a problem's compiled module to its operands."""
     weights = Parameters(SCOPE, {"B": operands["B"]}) if problem.has_constant_weights else None
     out = operands["C"]
     if problem.accumulates:  # C is read again by every run, so the sum goes elsewhere
@@ -81,7 +80,7 @@ NAMES = {"default": "iree", "data tiling": "iree-dt"}
 
 
 def modes(problem: Problem, operands: Operands, threads: int) -> list[Variant]:
-    """Both modes, those that compile; none where IREE is absent."""
+    """Return both modes as far as they compile; none without IREE."""
     try:
         ways = variants(problem, operands, threads)
     except PeerAbsentError:
@@ -93,17 +92,16 @@ NAME, WAY = "iree+tilewise", "library"
 
 
 class Maker:
-    """Makes the one way of this peer, which depends on a schedule."""
+    """Makes the way of this peer for one schedule."""
 
     def __init__(self, schedule: Schedule, target: Target) -> None:
         self.schedule, self._target = schedule, target
         self._code: bytes | None = None
 
     def variants(self, problem: Problem, operands: Operands, threads: int) -> list[Variant]:
-        """IREE's code with the kernel in it, bound to operands.
+        """Return IREE's code with the kernel in it, bound to operands.
 
-        Raises:
-            PeerAbsentError: IREE is not installed, or found nothing to replace.
+        Raises PeerAbsentError if IREE is not installed or replaced nothing.
         """
         try:
             runtime()

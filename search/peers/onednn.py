@@ -1,9 +1,8 @@
 """oneDNN through PyTorch, in every way that a PyTorch user can reach it on a processor.
 
-PyTorch hands f32 and f64 products to MKL and the rest to oneDNN, which can be asked for
-by name too. All ways that exist are variants, and the fastest is quoted. Operands are
-views of the problem's buffers; the filters and weights of a model also come in the layout
-that PyTorch itself would hold them in, and, when they are constant, as oneDNN packs them.
+PyTorch passes f32 and f64 products to MKL and the rest to oneDNN, which can also be called by name.
+All ways are variants and the fastest counts. Operands are views of the problem's buffers; weights
+also come in PyTorch's own layout and, if constant, packed by oneDNN.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,11 +24,7 @@ ONEDNN_TYPES = ("f32", "bf16")
 
 
 def variants(problem: Problem, operands: Operands, threads: int) -> list[Variant]:
-    """PyTorch's ways to compute `problem`.
-
-    Raises:
-        PeerAbsentError: PyTorch is not installed, or has no such operation.
-    """
+    """Return PyTorch's ways to compute a problem; raise PeerAbsentError if there are none."""
     try:
         import torch
     except ModuleNotFoundError as error:
@@ -40,7 +35,7 @@ def variants(problem: Problem, operands: Operands, threads: int) -> list[Variant
 
 
 def version() -> str:
-    """Such as `torch 2.13.0+cpu with oneDNN v3.12.0`."""
+    """Return a text such as `torch 2.13.0+cpu with oneDNN v3.12.0`."""
     import torch
 
     lines = torch.__config__.show().splitlines()
@@ -49,7 +44,7 @@ def version() -> str:
 
 
 def tensor(array: Array, problem: Problem, name: str) -> Tensor:
-    """A tensor over the array's own memory; NumPy holds bf16, and may hold f16, as uint16."""
+    """Return a tensor over the array's memory; NumPy holds bf16, and may hold f16, as uint16."""
     import torch
 
     if name in ("A", "B") and array.dtype == np.uint16:
@@ -83,7 +78,7 @@ def _variant(problem: Problem, name: str, compute: Callable[[], Tensor]) -> Vari
 
 @singledispatch
 def _ways(problem: Problem, t: dict[str, Tensor]) -> Iterator[Way]:
-    """The ways on tensors; one function for each operation."""
+    """Yield the ways on tensors; one function per operation."""
     raise PeerAbsentError(f"PyTorch is not asked for {problem.op}")
 
 
@@ -116,7 +111,7 @@ def _finished(problem: Problem, out: Tensor) -> Tensor:
 
 
 def _fused_relu(problem: Problem) -> tuple[str, list[float]]:
-    """What oneDNN does with a result, by PyTorch's name and with its numbers."""
+    """Return oneDNN's post-operation by PyTorch's name, with its numbers."""
     if problem.ceiling is not None:
         return "hardtanh", [0.0, float(problem.ceiling)]
     return ("relu" if problem.has_relu else "none"), []
@@ -125,7 +120,7 @@ def _fused_relu(problem: Problem) -> tuple[str, list[float]]:
 def _mkl_product(
     problem: Matmul, a: Tensor, b: Tensor, c: Tensor, bias: Tensor | None
 ) -> Callable[[], Tensor]:
-    """`addmm` and `baddbmm` into C, as floats of C's width."""
+    """Use `addmm` and `baddbmm` into C in C's type."""
     import torch
 
     product, added = (torch.mm, torch.addmm) if problem.batch == 1 else (torch.bmm, torch.baddbmm)
@@ -148,7 +143,7 @@ def _mkl_product(
 def _narrow_product(
     problem: Matmul, a: Tensor, b: Tensor, c: Tensor, bias: Tensor | None
 ) -> Callable[[], Tensor]:
-    """As `_mkl_product`, but PyTorch writes what it reads: bf16 or f16, not f32."""
+    """Multiply in bf16 or f16, which PyTorch also writes."""
     import torch
 
     product, added = (torch.mm, torch.addmm) if problem.batch == 1 else (torch.bmm, torch.baddbmm)
@@ -169,7 +164,7 @@ def _narrow_product(
 def _int_product(
     problem: Matmul, a: Tensor, b: Tensor, c: Tensor, bias: Tensor | None, *, copy: bool = False
 ) -> Callable[[], Tensor]:
-    """`_int_mm` per matrix: int8 into int32."""
+    """Use `_int_mm` per matrix: int8 into int32."""
     import torch
 
     accumulates = problem.init == "accumulate"
@@ -202,7 +197,7 @@ def _packed(weights: Tensor, rows: int) -> Tensor:
 def _linear(
     problem: Matmul, a: Tensor, weights: Tensor, c: Tensor, bias: Tensor | None
 ) -> Callable[[], Tensor]:
-    """The inner product of oneDNN, with bias and relu fused, which allocates its result."""
+    """Use oneDNN's inner product with fused bias and relu, which allocates its result."""
     import torch
 
     call = torch.ops.mkldnn._linear_pointwise
@@ -239,7 +234,7 @@ def _convolution(problem: Conv2d, t: dict[str, Tensor]) -> Iterator[Way]:
 
 
 def _layouts(problem: Conv2d, filters: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """The filter as it lies, and in PyTorch's two own layouts."""
+    """Yield the filter as it is, and in PyTorch's two layouts."""
     import torch
 
     yield ("hwio weights" if problem.layout == "nhwc_hwcf" else "oihw weights"), filters
@@ -263,7 +258,7 @@ def _packed_filters(problem: Conv2d, filters: Tensor, image: Tensor) -> Tensor:
 def _fused(
     problem: Conv2d, image: Tensor, weights: Tensor, bias: Tensor | None, held: Tensor | None
 ) -> Callable[[], Tensor]:
-    """The convolution of oneDNN, with bias, what C holds and relu fused."""
+    """Use oneDNN's convolution with fused bias, sum and relu."""
     import torch
 
     call, geometry = torch.ops.mkldnn._convolution_pointwise, _geometry(problem)
@@ -292,7 +287,7 @@ def _plain(
     *,
     widen: bool = False,
 ) -> Callable[[], Tensor]:
-    """`F.conv2d` with the sum and relu after it; with `widen` in f32, conversions included."""
+    """Use `F.conv2d`, then sum and relu; with `widen` in f32, including conversions."""
     from torch.nn.functional import conv2d
 
     padding, stride, dilation, groups = _geometry(problem)

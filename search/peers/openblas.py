@@ -1,9 +1,8 @@
-"""OpenBLAS: the one that NumPy carries, through `np.matmul` into the problem's own C.
+"""NumPy's OpenBLAS through `np.matmul` into the problem's own C.
 
-OpenBLAS chooses its kernels by the processor's name, and takes AVX2 ones, at half the speed, where
-it does not know the name or where the environment says so (`OPENBLAS_CORETYPE`, read when the
-library loads). A peer should be measured at its best, so NumPy's library is loaded once more, from
-a copy, with the family chosen by what the processor can do.
+OpenBLAS chooses kernels by the processor's name and takes AVX2 ones, at half the speed, for unknown
+names or if `OPENBLAS_CORETYPE` says so when the library loads. To measure it at its best, a copy of
+the library is loaded with the family that the processor supports.
 """
 
 import ctypes
@@ -31,7 +30,7 @@ _SIZE = ctypes.c_int64
 
 
 def better_family(target: Target) -> str | None:
-    """The family that the processor can run, if NumPy's OpenBLAS did not choose it itself."""
+    """Return the family that the processor supports, if NumPy's OpenBLAS did not choose it."""
     if "avx512f" not in target.features:
         return None
     library = _library_path()
@@ -41,10 +40,7 @@ def better_family(target: Target) -> str | None:
 
 
 def hold_threads(threads: int, family: str | None) -> list[int]:
-    """Hold NumPy's OpenBLAS, and the copy of `family` if given, to so many threads.
-
-    Returns the numbers that they took; none where NumPy's library is elsewhere.
-    """
+    """Set the threads of NumPy's OpenBLAS and the copy; return what they took."""
     found = libraries(family)
     for library in found:
         getattr(library, f"{_PREFIX}openblas_set_num_threads{_SUFFIX}")(threads)
@@ -52,7 +48,7 @@ def hold_threads(threads: int, family: str | None) -> list[int]:
 
 
 def libraries(family: str | None) -> list[ctypes.CDLL]:
-    """NumPy's OpenBLAS and the copy of `family`, as far as they can be had."""
+    """Return NumPy's OpenBLAS and the copy of `family`, as far as available."""
     path = _library_path()
     own = ctypes.CDLL(str(path)) if path else None
     copy = _loaded(family) if family else None
@@ -60,18 +56,15 @@ def libraries(family: str | None) -> list[ctypes.CDLL]:
 
 
 def threads_of(library: ctypes.CDLL) -> int:
-    """How many threads a library now uses."""
+    """Return the number of threads of a library."""
     return int(getattr(library, f"{_PREFIX}openblas_get_num_threads{_SUFFIX}")())
 
 
 def product_of(a: Array, b: Array, c: Array, family: str) -> Callable[[], None] | None:
-    """A function that computes c = a @ b by `family`; None where it cannot be had.
+    """Return a function that computes c = a @ b by a family, if it is available.
 
-    Args:
-        a: a matrix, or a stack of them; f32 or f64, contiguous along one of its last two dims.
-        b: the same.
-        c: the result, contiguous; its first dim is the stack's.
-        family: as OpenBLAS spells it.
+    Operands are matrices or stacks of them, f32 or f64, contiguous in one of the last two dims; c
+    is contiguous.
     """
     library = _loaded(family)
     if library is None:
@@ -97,7 +90,7 @@ def product_of(a: Array, b: Array, c: Array, family: str) -> Callable[[], None] 
 
 
 def _matrix(array: Array) -> tuple[int, ctypes.c_void_p, ctypes.c_int64]:
-    """Order, address and leading dimension, as CBLAS wants them."""
+    """Return order, address and leading dimension for CBLAS."""
     rows, cols = (stride // array.itemsize for stride in array.strides)
     address = ctypes.c_void_p(array.ctypes.data)
     if cols == 1 or array.shape[1] == 1:
@@ -107,7 +100,7 @@ def _matrix(array: Array) -> tuple[int, ctypes.c_void_p, ctypes.c_int64]:
 
 @functools.cache
 def _loaded(family: str) -> ctypes.CDLL | None:
-    """The copy that was loaded with this family; None where NumPy's library is elsewhere."""
+    """Return the copy loaded with this family; None without NumPy's library."""
     source = _library_path()
     if source is None:
         return None
@@ -133,7 +126,7 @@ def _loaded(family: str) -> ctypes.CDLL | None:
 
 @functools.cache
 def _library_path() -> Path | None:
-    """The OpenBLAS that a NumPy wheel carries beside it."""
+    """Return the OpenBLAS in the NumPy wheel."""
     folder = Path(np.__file__).parent.parent / "numpy.libs"
     return next(folder.glob("libscipy_openblas64_*"), None)
 
@@ -151,14 +144,10 @@ BLAS_TYPES = ("f32", "f64")
 
 
 def variants(problem: Problem, operands: Operands, threads: int) -> list[Variant]:
-    """Its ways; bias, accumulation and relu are further passes, as its users write them.
+    """Return its ways; bias, accumulation and relu are further passes, as its users write them.
 
-    Besides NumPy's own way there is one by another family of kernels, where OpenBLAS
-    does not know the processor.
-
-    Raises:
-        PeerAbsentError: BLAS has no such product, or not on so many threads, or NumPy was
-            built with another library.
+    An unknown processor adds a way with another kernel family. Raises PeerAbsentError if BLAS has
+    no such product or number of threads, or NumPy another library.
     """
     _require_openblas()
     if problem.element.name not in BLAS_TYPES:
@@ -186,7 +175,7 @@ def variants(problem: Problem, operands: Operands, threads: int) -> list[Variant
 
 
 def version() -> str:
-    """Such as `OpenBLAS 0.3.31.188.0 in NumPy 2.4.6`."""
+    """Return a text such as `OpenBLAS 0.3.31.188.0 in NumPy 2.4.6`."""
     return f"OpenBLAS {_build()['version']} in NumPy {np.__version__}"
 
 
@@ -203,7 +192,7 @@ def _require_openblas() -> None:
 
 
 def _require_threads(threads: int, family: str | None) -> None:
-    """Hold both libraries to so many; where NumPy's is elsewhere, the environment does."""
+    """Set the threads of both libraries; the environment does for any other."""
     for count in hold_threads(threads, family):
         if count != threads:
             raise PeerAbsentError(f"this OpenBLAS takes {count} threads, not {threads}")
@@ -211,7 +200,7 @@ def _require_threads(threads: int, family: str | None) -> None:
 
 @singledispatch
 def _matrices(problem: Problem, operands: Operands) -> tuple[Array, Array, Array]:
-    """A, B and C as BLAS sees them: views, no copies; one function for each operation."""
+    """Return A, B and C as views for BLAS; one function per operation."""
     raise PeerAbsentError(f"BLAS has no {problem.op}")
 
 
@@ -235,7 +224,7 @@ def _of_convolution(problem: Conv2d, operands: Operands) -> tuple[Array, Array, 
 
 
 def _is_product(problem: Conv2d) -> bool:
-    """Whether a convolution is a matrix product without moving a byte."""
+    """Return whether a convolution is a matrix product without copies."""
     ones = (problem.kh, problem.kw, problem.stride, problem.groups)
     return ones == (1, 1, 1, 1) and problem.pad == 0
 
@@ -243,7 +232,7 @@ def _is_product(problem: Conv2d) -> bool:
 def _passes(
     problem: Problem, operands: Operands, product: Array, c: Array
 ) -> list[Callable[[], object]]:
-    """What comes after the product, in place."""
+    """Return the passes after the product, in place."""
     passes: list[Callable[[], object]] = []
     if product is not c:
         passes.append(lambda: np.add(c, product, out=c))

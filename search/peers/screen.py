@@ -1,7 +1,6 @@
-"""Which of a peer's ways take part: those that run, are right, and are not clearly slower.
+"""Select a peer's ways that run, are correct, and are not clearly slower.
 
-Every way that is left out has a reason, and the reasons of a peer that has none left
-become its own.
+The reasons of a peer without a remaining way become its own.
 """
 
 from collections.abc import Callable
@@ -33,14 +32,7 @@ SLOW_S = 0.5  # a run this long needs no second one to be judged by
 
 @dataclass(frozen=True)
 class Timed:
-    """A way that is right.
-
-    Attributes:
-        variant: the way.
-        seconds: of one run.
-        error: the largest deviation of its result.
-        tolerance: what is allowed there.
-    """
+    """A correct way, seconds of one run, and its largest deviation with the tolerance there."""
 
     variant: Variant
     seconds: float
@@ -50,15 +42,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Bench:
-    """A problem's operands and what is right for them.
-
-    Attributes:
-        problem: what is computed.
-        operands: the buffers that ours and every peer read.
-        expected: the reference.
-        initial: what C holds at first.
-        threads: how many every peer uses.
-    """
+    """A problem's operands and reference; `initial` is what C holds at first."""
 
     problem: Problem
     operands: Operands
@@ -68,15 +52,14 @@ class Bench:
 
 
 def screen(name: str, bench: Bench) -> list[Timed]:
-    """The ways of peer `name` that are worth timing; as `screened`."""
+    """Return the ways of peer `name` that are worth timing; raise as `screened`."""
     return screened(MAKERS[name], bench)
 
 
 def screened(make: Maker, bench: Bench) -> list[Timed]:
-    """The ways of a peer that are worth timing, the fastest first.
+    """Return the ways of a peer that are worth timing, fastest first.
 
-    Raises:
-        PeerAbsentError: there is none; the message says why.
+    Raises PeerAbsentError with the reasons if there is none.
     """
     right, refused = [], []
     for variant in make(bench.problem, bench.operands, bench.threads):

@@ -1,4 +1,4 @@
-"""One way in which a peer computes a problem, and whether what it computes is right."""
+"""One way in which a peer computes a problem, and the check of its result."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,23 +16,19 @@ ROUNDINGS = 2  # of a narrow bias or sum, and of the output
 
 
 class PeerAbsentError(Exception):
-    """The peer cannot do this problem, or is not installed; the message says which."""
+    """The peer cannot compute this problem, or is not installed."""
 
 
 class ShapeError(Exception):
-    """A result has not the shape that it should have."""
+    """A result has the wrong shape."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A peer's code, bound to the operands of one problem.
+    """A peer's code bound to the operands of one problem.
 
-    Attributes:
-        peer: the peer's name.
-        name: which of the peer's ways this is, such as `data tiling`.
-        run: computes the problem so many times.
-        result: what the last run computed, shaped as the problem's C; f32 for narrow floats.
-        output: dtype of what it writes, where that is narrower than the problem's C.
+    `name` is its way, such as `data tiling`. `run` computes repeatedly, `result` returns the last
+    result in C's shape, f32 for narrow floats. `output` is the type written, if narrower than C.
     """
 
     peer: str
@@ -45,10 +41,7 @@ class Variant:
 def why_wrong(
     variant: Variant, problem: Problem, operands: Operands, expected: Expected, initial: Array
 ) -> str | None:
-    """Run once on a reset C and compare; None when the result is right.
-
-    The arguments are those of `deviation`.
-    """
+    """Run once on a reset C and compare; return why it is wrong, if it is."""
     try:
         error, tolerance = deviation(variant, problem, operands, expected, initial)
     except ShapeError as wrong:
@@ -61,20 +54,10 @@ def why_wrong(
 def deviation(
     variant: Variant, problem: Problem, operands: Operands, expected: Expected, initial: Array
 ) -> tuple[float, float]:
-    """Run once on a reset C: the largest deviation from what is right, and the tolerance there.
+    """Run once on a reset C; return the largest deviation and the tolerance there.
 
-    A library that writes bf16 where the problem has f32 rounds what may be a right sum;
-    that rounding is allowed, and stands in the table beside the speed.
-
-    Args:
-        variant: what to check.
-        problem: what it should compute.
-        operands: what it is bound to; C is overwritten.
-        expected: the reference.
-        initial: what C holds at first, for problems that accumulate.
-
-    Raises:
-        ShapeError: the result has not the problem's shape.
+    Where a library writes a narrower type than the problem's, that rounding is allowed. Raises
+    ShapeError for a wrong shape.
     """
     if problem.accumulates:
         operands["C"][...] = initial

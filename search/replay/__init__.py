@@ -1,4 +1,1 @@
-"""A search replayed on recorded trials, without timing anything.
-
-Face: `Recording`, `RecordedSpace`, `replay`.
-"""
+"""Replay a search on recorded trials without timing."""

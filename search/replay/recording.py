@@ -1,8 +1,7 @@
-"""Timed schedules of one problem as a compact file, so that searches can be replayed on them.
+"""Timed schedules of one problem in a compact file, for replaying searches.
 
-A recording keeps what was run (points and steps), how each came to be chosen, every raw
-sample in nanoseconds, and for the fastest a second set of samples that was taken in
-interleaved rounds. It needs nothing of the present space: it stays readable when that changes.
+A recording has points, steps, origins, and raw samples in nanoseconds, and interleaved samples of
+the fastest. It does not depend on the present space.
 """
 
 import gzip
@@ -32,11 +31,9 @@ class Recording:
 
     Attributes:
         parameters: the values of each parameter of the space at that time.
-        trials: in the order in which they were run; `origin` says how each was chosen.
-        again: by schedule's hash, the samples of the interleaved rounds, in seconds; at the
-            pace of the trials, where those have one.
-        toolchain: `tilewise.kernels.system.toolchain.identity()` then.
-        condition: how it was recorded, for the reader: core, date, protocol.
+        trials: in order; `origin` says how each was chosen.
+        again: by schedule hash, seconds of interleaved rounds at the trials' speed factor.
+        condition: how it was recorded: core, date, protocol.
     """
 
     problem: Problem
@@ -48,21 +45,21 @@ class Recording:
     condition: dict[str, str] = field(default_factory=dict)
 
     def time_us(self, trial: TrialRecord) -> float:
-        """The best knowledge of a trial's time: the interleaved rounds, else its own, at pace 1."""
+        """Return the best known time of a trial, at speed factor 1."""
         if times := self.again.get(trial.schedule.hash):
             return median(times) * 1e6
         return trial.measurement.time_us if trial.measurement else float("inf")
 
     def by_time(self) -> list[TrialRecord]:
-        """The trials that ran, fastest first."""
+        """Return the trials that ran, fastest first."""
         return sorted((t for t in self.trials if t.measurement), key=self.time_us)
 
     def solved(self) -> Solved:
-        """Its points, as a store gives them to searches of near problems."""
+        """Return its points as a store does."""
         return Solved.of(self.problem, self.target.canonical, self.trials)
 
     def save(self, path: Path) -> None:
-        """Write the file, whole or not at all."""
+        """Write the file atomically."""
         words: dict[str, int] = {}
         trials = [_trial_to_json(t, self.parameters, words) for t in self.trials]
         document = {
@@ -85,7 +82,7 @@ class Recording:
 
     @classmethod
     def load(cls, path: Path) -> "Recording":
-        """Read a file; RecordingError when it is none, or of another format."""
+        """Read a file; raise RecordingError if that is impossible."""
         try:
             document = json.loads(gzip.decompress(path.read_bytes()))
         except (OSError, EOFError, ValueError) as error:

@@ -1,10 +1,7 @@
-"""A search replayed on schedules that were timed before, without timing anything.
+"""Replay a search on schedules that were timed before.
 
-`RecordedSpace` is a space of the recorded schedules alone: all samplers see the same finite
-set, and every one of them has a time. A point that means a recorded schedule is that
-schedule; in place of any other that is proposed comes the nearest recorded one that is free,
-by the distance of encodings. (Kernel Tuner's simulation mode refuses what is not in its
-cache, which holds whole spaces; of a space of 10^5 points and more a recording is a sample.)
+`RecordedSpace` has the recorded schedules alone, so that every point has a time. A proposal that
+was not recorded is replaced by the nearest recorded one that is free, by the distance of encodings.
 """
 
 from collections import deque
@@ -33,15 +30,15 @@ from tilewise.search.timing.samples import summarise
 
 @dataclass(frozen=True)
 class RecordedSpace(Space):
-    """The recorded schedules of a problem, as a space."""
+    """The recorded schedules of a problem as a space."""
 
     recording: Recording = field(kw_only=True, compare=False, repr=False)
 
     @classmethod
     def of(cls, recording: Recording) -> "RecordedSpace":
-        """The space of a recording.
+        """Return the space of a recording.
 
-        One that is older than other methods than the direct is of the direct method alone.
+        A recording older than fast algorithms has the direct method alone.
         """
         problem = recording.problem
         if ALGORITHM not in recording.parameters:
@@ -50,10 +47,7 @@ class RecordedSpace(Space):
 
     @cached_property
     def trials(self) -> dict[str, TrialRecord]:
-        """By schedule's hash, the trials whose points the present space still has.
-
-        A parameter that is newer than the recording has its default there.
-        """
+        """Trials by schedule hash whose points still exist; newer parameters are default."""
         completions = ((t, completed(self.parameters, t.params)) for t in self.recording.trials)
         return {
             t.schedule.hash: replace(t, params=point)
@@ -71,7 +65,7 @@ class RecordedSpace(Space):
         return [t.params for t in self.trials.values()]
 
     def prior(self, weights: Weights) -> list[Point]:
-        """What the model with `weights` proposes, or the nearest to it that was recorded."""
+        """Return the recorded points nearest to the prior of the model with `weights`."""
         if weights not in self._priors:
             own = Model(Space(self.problem, self.target), weights)
             self._priors[weights] = [self.nearest(point) for point in prior_points(own, PRIOR)]
@@ -86,7 +80,7 @@ class RecordedSpace(Space):
         return np.array([self.encode(point) for point in self.points])
 
     def schedule(self, point: Point) -> AnySchedule:
-        """The recorded schedule of a recorded point, else what the present space makes of it."""
+        """Return the recorded schedule of a point, else that of the present space."""
         key = self._key(point)
         found = self._schedules.get(key)
         if found is None:
@@ -94,21 +88,21 @@ class RecordedSpace(Space):
         return found
 
     def why_illegal(self, schedule: AnySchedule, operand: str = "") -> str | None:
-        """What was not recorded cannot be had."""
+        """Refuse what was not recorded."""
         return None if schedule.hash in self.trials else "it was not recorded"
 
     def draw(self, random: Random) -> Point:
-        """One of the recorded points, each drawn alike."""
+        """Return a random recorded point."""
         return random.choice(self.points)
 
     def free_point_beside(
         self, point: Point, is_free: Callable[[Point], bool], random: Random
     ) -> Point | None:
-        """The nearest recorded point that is free."""
+        """Return the nearest recorded point that is free."""
         return next((near for near in self._by_distance(point) if is_free(near)), None)
 
     def nearest(self, point: Point) -> Point:
-        """The recorded point that means the same schedule, else the nearest."""
+        """Return the recorded point of the same schedule, else the nearest."""
         found = self.trials.get(self.schedule(point).hash)
         return found.params if found else next(self._by_distance(point))
 
@@ -122,17 +116,17 @@ class RecordedSpace(Space):
 
 @dataclass(frozen=True)
 class Replayed:
-    """One replayed search: its trials, and the time of each as it is best known, in us."""
+    """One replayed search: its trials and their best known times."""
 
     trials: tuple[TrialRecord, ...]
     times_us: tuple[float, ...]
 
     def trials_to(self, limit_us: float) -> int | None:
-        """How many trials it took to one of at most `limit_us`; None if none was."""
+        """Return how many trials it took to reach a time; None if none did."""
         return next((i for i, t in enumerate(self.times_us, 1) if t <= limit_us), None)
 
     def slow_share(self, limit_us: float) -> float:
-        """The share of trials that were slower than `limit_us`."""
+        """Return the share of trials slower than `limit_us`."""
         return sum(t > limit_us for t in self.times_us) / len(self.times_us)
 
 
@@ -146,13 +140,9 @@ def replay(
 ) -> Replayed:
     """Search as `tilewise.search.engine.tune` does, with recorded answers.
 
-    Args:
-        space: what was recorded.
-        request: budget, seed and sampler.
-        in_flight: proposals that are asked for before the first is answered.
-        until_us: end once a trial is as fast.
-        starts: points from near problems; in place of what was not recorded comes the nearest.
-        weights: of the model; those that are shipped for the target if None.
+    `in_flight` proposals are open at once, and the search ends at a trial of `until_us`. Points of
+    near problems, `starts`, are replaced by the nearest recorded ones. `weights` default to the
+    target's.
     """
     model = Model(space, weights or shipped(space.target))
     recorded = [space.nearest(point) for point in starts]
@@ -191,10 +181,7 @@ def _answers(
 
 
 def _as_timed(space: RecordedSpace, trial: TrialRecord) -> TrialRecord:
-    """The trial with its best known time, which what learns from it is judged by.
-
-    That time is the truth here, at whatever pace it was recorded.
-    """
+    """Return the trial with its best known time and no speed factor."""
     again = space.recording.again.get(trial.schedule.hash)
     if again is None:
         return replace(trial, pace=None)

@@ -1,4 +1,1 @@
-"""Where candidates run: killable processes that compile, check and time.
-
-Face: `Runner`, `CandidateRunner`, `CandidateFailureError`.
-"""
+"""Where candidates run: killable processes that compile, check and time."""

@@ -1,7 +1,6 @@
-"""A child process that answers requests, from the outside: its time and memory are watched.
+"""A child process that answers requests, with limits of time and memory.
 
-It can hang, segfault or eat memory; each costs the request that it was busy with, and the
-next request finds a new child.
+A child that hangs, crashes or takes too much memory fails its request; the next gets a new child.
 """
 
 import os
@@ -39,17 +38,14 @@ LAST_WORDS_S = 5.0
 
 @dataclass
 class ChildProcess:
-    """One child at a time; used from one thread at a time, whose end would end the child.
+    """One child at a time, for use from one thread, whose end would end the child.
 
     Attributes:
         module: what the child runs.
-        setup: the first request to each child.
-        setup_s: seconds that the setup may take.
-        memory_bytes: the child is killed beyond this.
+        setup: the first request to each child, which may take `setup_s`.
         environment: variables beside this process's own.
         processors: where the child may run; None leaves that to the system.
-        niceness: by how much it gives way to others.
-        start_s: seconds that the last start and setup took.
+        start_s: seconds of the last start and setup.
     """
 
     module: str
@@ -64,29 +60,21 @@ class ChildProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the present child, if there is one."""
+        """The present child's, if there is one."""
         return None if self._process is None else self._process.pid
 
     def ask(self, request: Message, limit_s: float, kind: type[Answer]) -> Answer:
-        """Send a request to the child, started if need be, and wait for its answer.
+        """Send a request to the child, started if need be, and return its answer.
 
-        Of the limit counts the time in which this process and the child both run: what is
-        frozen with them, or beside them, did not hang.
-
-        Args:
-            request: what the child is to do.
-            limit_s: seconds that it may take.
-            kind: of the reply.
-
-        Raises:
-            CandidateFailureError: the child said so, died, hung, or took too much memory.
-            RunnerError: it cannot be started or set up, or answers something else.
+        The limit counts time in which both processes run, so that suspension is no hang. Raises
+        CandidateFailureError if the child reports a failure, dies, hangs or takes too much memory,
+        RunnerError if it cannot be started or its answer is malformed.
         """
         self.start()
         return self._exchange(request, limit_s, kind)
 
     def start(self) -> None:
-        """Start and set up a child, unless one is there; RunnerError when that fails."""
+        """Start and set up a child unless there is one; raise RunnerError on failure."""
         if self._process is not None and not has_ended(self._process):
             return
         self.close()
@@ -110,7 +98,7 @@ class ChildProcess:
         self.start_s = time.monotonic() - begin
 
     def move(self, processors: set[int]) -> None:
-        """Have this child, and the ones after it, run elsewhere."""
+        """Move this child and later ones to other processors."""
         self.processors = processors
         self._place()
 
@@ -146,7 +134,7 @@ class ChildProcess:
         raise CandidateFailureError(failed.failure, failed.message, failed.index)
 
     def _wait_for_line(self, limit_s: float) -> bytes:
-        """One line of the child's output, while its time and memory are watched."""
+        """Return one line of output while watching time and memory."""
         assert self._process is not None and self._process.stdout is not None
         patience = Patience(limit_s)
         received = b""

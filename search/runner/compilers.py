@@ -1,9 +1,7 @@
-"""Compiling candidates before their turn, in processes beside the one that times.
+"""Compile candidates ahead in other processes than the one that times.
 
-What they make reaches the timing process through the cache folder, as object code. A
-candidate that hangs or crashes a compiler takes that compiler along, and fails alone.
-Where the timing process would wait for a compiler, it takes over a candidate that none has
-begun: so nothing is ever compiled on its processor while it times.
+Object code reaches the timing process through the cache folder. A candidate that hangs or crashes a
+compiler fails alone. While the timing process waits, it compiles what no compiler has begun.
 """
 
 from collections.abc import Callable
@@ -23,18 +21,13 @@ Steps = list[Any]
 
 
 def compilers_beside(others: set[int]) -> int:
-    """How many compilers run on processors that nothing is timed on."""
+    """Return how many compilers run on processors without timing."""
     return min(MOST_COMPILERS, len(others))
 
 
 @dataclass
 class Compilers:
-    """Child processes that compile schedules of one problem, in the order they are asked to.
-
-    Attributes:
-        children: one for each thread of the pool.
-        limit_s: seconds for one schedule.
-    """
+    """Child processes that compile schedules of one problem in order."""
 
     children: list[ChildProcess]
     limit_s: float
@@ -52,19 +45,16 @@ class Compilers:
             self._idle.put(child)
 
     def move(self, processors: set[int]) -> None:
-        """Compile elsewhere."""
+        """Move all compilers."""
         for child in self.children:
             child.move(processors)
 
     def prepare(self, steps: Steps) -> None:
-        """Compile a schedule when its turn comes."""
+        """Queue a schedule."""
         self._waiting[str(steps)] = steps, self._pool.submit(self._compile, steps)
 
     def help(self, steps: Steps, compile_here: Callable[[Steps], CompileReply]) -> None:
-        """Until a prepared schedule is ready, compile elsewhere what no compiler has begun.
-
-        What would wait for it has nothing better to do, and the next ones are ready sooner.
-        """
+        """Compile queued schedules by `compile_here` until the wanted one is ready."""
         wanted = self._waiting.get(str(steps))
         for key, (waiting, future) in list(self._waiting.items()):
             if wanted is None or wanted[1].done():
@@ -73,11 +63,9 @@ class Compilers:
                 self._waiting[key] = (waiting, _outcome(compile_here, waiting))
 
     def finish(self, steps: Steps) -> float | None:
-        """Seconds that the compilation of a prepared schedule took; None for any other.
+        """Return the compile time of a prepared schedule in seconds; None for any other.
 
-        Raises:
-            CandidateFailureError: it cannot be compiled, or took the compiler down.
-            RunnerError: no compiler could be started.
+        Raises CandidateFailureError if it cannot be compiled, RunnerError if no compiler starts.
         """
         prepared = self._waiting.pop(str(steps), None)
         if prepared is None:
@@ -85,7 +73,7 @@ class Compilers:
         return prepared[1].result().compile_s
 
     def close(self) -> None:
-        """End the compilers, whatever they are at."""
+        """End the compilers."""
         self._closed = True
         for _, future in self._waiting.values():
             future.cancel()
@@ -104,7 +92,7 @@ class Compilers:
 
 
 def _outcome(compile_here: Callable[[Steps], CompileReply], steps: Steps) -> "Future[CompileReply]":
-    """What came of compiling elsewhere, to be told when the schedule's turn comes."""
+    """Return the outcome of compiling here as a future."""
     done: Future[CompileReply] = Future()
     try:
         done.set_result(compile_here(steps))

@@ -1,4 +1,4 @@
-"""What a search needs of a runner, wherever that runs its candidates."""
+"""What a search requires of a runner."""
 
 from typing import Any, Protocol
 
@@ -6,7 +6,7 @@ from tilewise.search.runner.protocol import FinalsReply, Message, TrialReply
 
 
 class FinalsRunner(Protocol):
-    """What the finals need of a runner."""
+    """What the final benchmark requires of a runner."""
 
     def finals(
         self,
@@ -20,12 +20,12 @@ class FinalsRunner(Protocol):
         ...
 
     def renew(self) -> None:
-        """Time in a fresh process from now on."""
+        """Use a fresh process from now on."""
         ...
 
 
 class TrialRunner(Protocol):
-    """What trials need of a runner; see `tilewise.search.runner.runner.Runner`."""
+    """What trials require of a runner; see `tilewise.search.runner.runner.Runner`."""
 
     @property
     def ahead(self) -> int:
@@ -33,7 +33,7 @@ class TrialRunner(Protocol):
         ...
 
     def prepare(self, steps: list[Any]) -> None:
-        """Have a schedule compiled before its trial, while others are timed."""
+        """Compile a schedule while others are timed."""
         ...
 
     def trial(
@@ -44,11 +44,11 @@ class TrialRunner(Protocol):
 
 
 class CandidateRunner(TrialRunner, FinalsRunner, Protocol):
-    """What the search needs of a runner; see `tilewise.search.runner.runner.Runner`."""
+    """What a search requires of a runner."""
 
     @property
     def start_s(self) -> float:
-        """Seconds that the start of the timing process took."""
+        """Start time of the timing process in seconds."""
         ...
 
     def settle(self) -> None:

@@ -1,7 +1,7 @@
-"""Which processor times, and which compile beside it.
+"""Choose the processor that times and those that compile.
 
-One thread is timed on a processor of its own, claimed among all processes of this project
-on the machine; what compiles meanwhile stays off it and off its core's other processor.
+Timing on one thread claims a processor among all Tilewise processes of the machine; compilers avoid
+that processor and its core.
 """
 
 import socket
@@ -24,11 +24,9 @@ CLAIM = "\0tilewise/processor/{}"
 
 @dataclass
 class Claim:
-    """Processors for one runner; `release` gives them back, as the end of the process does.
+    """Processors of one runner until `release` or the end of the process.
 
-    Attributes:
-        timing: where candidates are timed; None leaves it to the system.
-        others: where compiling does not disturb that; empty where there is no such place.
+    `timing` is None if the system chooses; `others` are those where compiling does not disturb it.
     """
 
     timing: set[int] | None
@@ -36,15 +34,15 @@ class Claim:
     _holder: socket.socket | None = field(default=None, repr=False)
 
     def release(self) -> None:
-        """Let another runner claim the processor."""
+        """Give the processor up."""
         if self._holder is not None:
             self._holder.close()
             self._holder = None
 
     def change(self, left: Mapping[int, Any] | None = None) -> bool:
-        """Time elsewhere, where this processor turned out to be busy; whether there is a place.
+        """Move the timing to another free processor; return whether there is one.
 
-        Processors that have not been `left` come first, then those left the longest ago.
+        Processors that were not `left` come first, then those left longest ago.
         """
         if self._holder is None or not self.others:
             return False
@@ -60,11 +58,9 @@ class Claim:
 
 @dataclass
 class Paces:
-    """How fast each processor was when something was last timed on it.
+    """The latest speed factor of each processor.
 
-    Attributes:
-        recent: the last paces, wherever they were.
-        left: when each processor was left, in seconds, and at which pace.
+    `left` maps processors to when they were left and at which factor.
     """
 
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
@@ -72,7 +68,7 @@ class Paces:
     _slow: list[float] = field(default_factory=list)  # moments
 
     def is_to_leave(self, processor: int, pace: float, now: float) -> bool:
-        """Note a pace; whether the timing should go on elsewhere, for a while at least."""
+        """Record a factor; return whether timing should move to another processor."""
         self.recent.append(pace)
         usual = sorted(self.recent)[min(len(self.recent), BOGUS) - 1]
         if pace < SLOW * usual:
@@ -92,10 +88,9 @@ class Paces:
 
 
 def claim(target: str) -> Claim:
-    """Processors for a runner on a target, by its canonical string.
+    """Claim processors for a runner on a canonical target.
 
-    Several threads are pinned by their own crew to the first processors, so the rest is
-    for compiling.
+    The pool of several threads pins itself to the first processors; the rest may compile.
     """
     threads = parse_target(target).threads
     usable = usable_processors()
@@ -110,11 +105,7 @@ def claim(target: str) -> Claim:
 
 @contextmanager
 def timing_alone(target: str) -> Iterator[None]:
-    """This thread on a claimed processor, as searches time; where none is free, where it is.
-
-    Args:
-        target: canonical; with several threads their crew pins them, and nothing is claimed.
-    """
+    """Pin this thread to a claimed processor, as searches do, if one is free."""
     held = claim(target)
     before = pin(held.timing) if held.timing else None
     try:
@@ -126,7 +117,7 @@ def timing_alone(target: str) -> Iterator[None]:
 
 
 def _beside(timing: int, usable: list[int]) -> set[int]:
-    """Processors of other cores on which no other search is timing now."""
+    """Return processors of other cores on which no other search is timing."""
     core = core_of(timing)
     return {p for p in usable if core_of(p) != core and _is_free(p)}
 
@@ -139,10 +130,9 @@ def _is_free(processor: int) -> bool:
 
 
 def _hold(processor: int) -> socket.socket | None:
-    """A claim that ends with this process, however that ends; None when another has it.
+    """Claim a processor until this process ends; None if it is claimed.
 
-    Names in Linux' abstract namespace need no file and no permission. Elsewhere nothing
-    can be pinned, so nothing is claimed.
+    Names in Linux's abstract namespace need no file or permission. Elsewhere nothing can be pinned.
     """
     if sys.platform != "linux":
         return None

@@ -1,4 +1,4 @@
-"""What the runner and its child exchange: requests and replies, each a line of JSON."""
+"""Requests and replies between a runner and its child, one line of JSON each."""
 
 import json
 from dataclasses import dataclass, field
@@ -12,30 +12,27 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True)
 class Ready:
-    """A child is set up."""
+    """The child is set up."""
 
 
 @dataclass(frozen=True)
 class CompileReply:
-    """A schedule is compiled; `compile_s` seconds were spent on it."""
+    """A schedule is compiled."""
 
     compile_s: float
 
 
 @dataclass(frozen=True)
 class TrialReply:
-    """A schedule was compiled, was right, and was timed.
+    """A schedule was compiled, correct and timed.
 
     Attributes:
-        times: of one run, in seconds, of each sample that was kept.
-        pace: of the machine meanwhile; None where no control told it.
-        takes_over: whether it may be the control of those that follow.
-        rejected: samples that were preempted.
-        pruned: whether it was given up early, clearly slower than the best.
-        compile_s, measure_s: seconds that were spent on it.
-        max_error: deviation from the reference, and `tolerance`, what it may be.
-        accuracy: rms errors in those of the direct method, by the kind of operands; of a schedule
-            that is direct there are none.
+        times: seconds of one run in each sample.
+        pace: the machine's speed factor; None without a control.
+        takes_over: whether it may become the control.
+        rejected: preempted samples.
+        pruned: whether it was stopped early, clearly slower than the best.
+        accuracy: rms errors relative to the direct method, by kind of operands; empty if direct.
     """
 
     times: tuple[float, ...]
@@ -52,12 +49,7 @@ class TrialReply:
 
 @dataclass(frozen=True)
 class TimedInTurn:
-    """One contender's samples, by placement of the buffers.
-
-    Attributes:
-        times: of one run, in seconds.
-        rounds: the round that each is of.
-    """
+    """One contender's times in seconds and their rounds, by placement of the buffers."""
 
     times: tuple[tuple[float, ...], ...]
     rounds: tuple[tuple[int, ...], ...]
@@ -65,16 +57,13 @@ class TimedInTurn:
 
 @dataclass(frozen=True)
 class FinalsReply:
-    """Finalists, and other libraries, timed in turn.
+    """Finalists and other libraries timed in turn.
 
     Attributes:
-        finalists: in the order in which they were asked for.
-        rejected: samples of finalists that were preempted.
-        peers: of each library its fastest way.
-        peak_gflops: multiply-add peak, measured in the same run.
-        scratch_bytes: of each finalist's panels, by operand.
+        rejected: preempted samples of finalists.
+        peers: the fastest way of each library.
+        peak_gflops: multiply-add peak of the same run.
         cold: how the caches were emptied before each sample; None if they were hot.
-        accuracy: of each finalist, as for a trial.
     """
 
     finalists: tuple[TimedInTurn, ...]
@@ -90,10 +79,7 @@ class FinalsReply:
 class PeerReply:
     """A library that is ready, or why it is absent.
 
-    Attributes:
-        ways: their names.
-        absent: the reason.
-        deviations: of each way the largest error, and the tolerance there.
+    `deviations` has the largest error of each way and its tolerance.
     """
 
     ways: tuple[str, ...] = ()
@@ -103,7 +89,7 @@ class PeerReply:
 
 @dataclass(frozen=True)
 class TimedWay:
-    """One way of a library, and its samples in seconds; `output` says what it fills."""
+    """One way of a library with its times in seconds; `output` is its result type if narrower."""
 
     peer: str
     variant: str
@@ -123,12 +109,7 @@ class BesideReply:
 
 @dataclass(frozen=True)
 class Failed:
-    """A request failed, by the candidate's fault.
-
-    Attributes:
-        failure: its class.
-        index: which of several finalists it was; None where that is not known.
-    """
+    """A request failed because of the candidate; `index` is that of a finalist, if known."""
 
     failure: FailureClass
     message: str
@@ -139,13 +120,13 @@ Reply = Ready | CompileReply | TrialReply | FinalsReply | PeerReply | BesideRepl
 
 
 def write_message(stream: IO[bytes], message: Message) -> None:
-    """Send one message and flush."""
+    """Send and flush one message."""
     stream.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
     stream.flush()
 
 
 def read_message(line: bytes) -> Message:
-    """Read one line; ValueError when it is not an object."""
+    """Parse one line; raise ValueError if it is no object."""
     message = json.loads(line)
     if not isinstance(message, dict):
         raise ValueError(f"expected an object, got {line[:80]!r}")
@@ -153,12 +134,7 @@ def read_message(line: bytes) -> Message:
 
 
 class CandidateFailureError(Exception):
-    """A candidate failed, in a child or by taking it down.
-
-    Attributes:
-        kind: its class.
-        index: which of several finalists it was; None where that is not known.
-    """
+    """A candidate failed, or took its child down; `index` is that of a finalist."""
 
     def __init__(self, kind: FailureClass, message: str, index: int | None = None) -> None:
         super().__init__(message)
@@ -167,7 +143,7 @@ class CandidateFailureError(Exception):
 
 
 def failure_of(error: Exception) -> Failed:
-    """The reply that stands for a candidate's failure, with its class."""
+    """Return the reply for a candidate's failure."""
     match error:
         case CandidateFailureError():
             return Failed(error.kind, str(error), error.index)

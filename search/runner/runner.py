@@ -1,7 +1,6 @@
-"""Where candidates run: a killable child process that times, and others that compile ahead.
+"""Run candidates in a killable child process that times, and compile ahead in others.
 
-A candidate can hang, segfault, eat memory or be wrong; each costs one trial. The child
-is started again for the next one.
+A candidate that hangs, crashes, takes too much memory or is wrong fails one trial.
 """
 
 import time
@@ -54,11 +53,9 @@ class Limits:
 
     @classmethod
     def for_problem(cls, problem: Problem, measuring_bytes: int = 0) -> "Limits":
-        """Generous for a sane candidate of `problem`, final for any other.
+        """Return limits that any sane candidate of the problem meets.
 
-        Args:
-            problem: what candidates compute.
-            measuring_bytes: that the measurement itself takes.
+        `measuring_bytes` are those of the measurement itself.
         """
         work_s = problem.flops / SLOWEST_FLOPS
         return cls(
@@ -69,7 +66,7 @@ class Limits:
 
 
 def thread_limits(target: str) -> dict[str, str]:
-    """The environment that holds libraries to the threads of a canonical target."""
+    """Return the environment that limits libraries to the threads of a canonical target."""
     threads = parse_target(target).threads
     if threads == 1:
         return ONE_THREAD
@@ -84,17 +81,8 @@ COMPILER = "tilewise.search.runner.child.compiler"
 class Runner:
     """Runs candidates of one problem in a child process; a context manager.
 
-    Candidates that are prepared are compiled beside it, in processes of their own on other
-    processors, while it times; where there are none, `prepare` does nothing.
-
-    Attributes:
-        problem: what to run.
-        target: the target's canonical string.
-        seed: of the random operands.
-        limits: see `Limits`.
-        child: the module that the child process runs; tests name a misbehaving one.
-        cache: `hot` or `cold`, how candidates are timed.
-        compiler: the module that compiles ahead.
+    Prepared candidates are compiled on other processors meanwhile, if there are any. `child` and
+    `compiler` are the modules that the processes run; tests name misbehaving ones.
     """
 
     problem: Problem
@@ -134,11 +122,11 @@ class Runner:
 
     @property
     def start_s(self) -> float:
-        """Seconds that the start of the timing process took."""
+        """Start time of the timing process in seconds."""
         return self._timed.start_s
 
     def prepare(self, steps: list[Any]) -> None:
-        """Have a schedule compiled before its trial, while others are timed."""
+        """Compile a schedule while others are timed."""
         if self._compilers is None:
             others = self.processors.others
             if not others:
@@ -150,11 +138,9 @@ class Runner:
     def trial(
         self, steps: list[Any], best_s: float | None, control: Message | None = None
     ) -> TrialReply:
-        """Compile (unless that is done), check and time one schedule.
+        """Compile (unless prepared), check and time one schedule.
 
-        Raises:
-            CandidateFailureError: the candidate failed, with its class.
-            RunnerError: the child cannot be started or set up.
+        Raises CandidateFailureError for its failure, RunnerError if the child cannot be started.
         """
         self._timed.start()  # while the first candidate is compiled
         ahead_s = None
@@ -170,7 +156,7 @@ class Runner:
         return reply
 
     def _ask_with_control(self, request: Message) -> TrialReply:
-        """A trial; where the child dies, once more without its control, which may be to blame."""
+        """Run a trial; if the child dies, retry without the control."""
         try:
             return self._ask(request, self._limits.trial_s, TrialReply)
         except CandidateFailureError as failure:
@@ -193,14 +179,10 @@ class Runner:
         placements: int = 1,
         budget_s: float | None = None,
     ) -> FinalsReply:
-        """Time finalists (and peers) again in interleaved rounds; errors as for `trial`.
+        """Time finalists (and peers) in interleaved rounds; raise as `trial`.
 
-        Args:
-            schedules: steps of the finalists.
-            rounds: most rounds on each placement.
-            peers: whether to time other libraries too.
-            placements: of the buffers, over which the rounds are spread.
-            budget_s: seconds from this call on, after which no further round begins.
+        `rounds` limits those on each of the `placements` of the buffers. No round begins after
+        `budget_s`.
         """
         begin = time.monotonic()
         self.settle()
@@ -213,41 +195,33 @@ class Runner:
         return self._ask(request, limit_s, FinalsReply)
 
     def settle(self) -> None:
-        """End the compilers, so that nothing of this runner computes beside the child."""
+        """End the compilers, so that nothing of this runner competes with the child."""
         if self._compilers is not None:
             self._compilers.close()
             self._compilers = None
 
     def renew(self) -> None:
-        """Have the next request answered by a fresh child, elsewhere if there is a place."""
+        """Use a fresh child from now on, on another processor if possible."""
         self._timed.close()
         self._time_elsewhere()
 
     def peer(self, name: str, steps: Sequence[Any] = ()) -> PeerReply:
-        """Prepare and check one peer in the child; `absent` in the reply says why it cannot be.
+        """Prepare and check one peer; `absent` in the reply says why it cannot take part.
 
-        Args:
-            name: of the peer.
-            steps: of the schedule beside which it will be timed, which some peers run.
-
-        Raises:
-            CandidateFailureError: the peer took the child down, or hung.
-            RunnerError: as for `trial`.
+        `steps` are of the schedule that some peers run. Raises CandidateFailureError if the peer
+        kills the child, RunnerError as `trial`.
         """
         request = {"do": "peer", "name": name, "steps": list(steps)}
         return self._ask(request, PEER_LIMIT_S + self._limits.trial_s, PeerReply)
 
     def beside(self, steps: list[Any], peers: list[str], budget_s: float) -> BesideReply:
-        """Time one schedule and all peers in interleaved rounds; errors as for `trial`.
-
-        A peer that this child has not prepared is prepared first.
-        """
+        """Time one schedule and all peers in interleaved rounds; raise as `trial`."""
         request = {"do": "beside", "steps": steps, "peers": peers, "budget_s": budget_s}
         limit_s = (PEER_LIMIT_S + self._limits.trial_s) * (1 + len(peers))
         return self._ask(request, limit_s, BesideReply)
 
     def close(self) -> None:
-        """End all processes and give the processor back."""
+        """End all processes and release the processor."""
         self.settle()
         if self._timing is not None:
             self._timing.close()
@@ -274,7 +248,7 @@ class Runner:
         return self._timed.ask(request, limit_s, kind)
 
     def _time_elsewhere(self) -> None:
-        """Leave a processor that others keep busy."""
+        """Leave a busy processor."""
         claimed = self.processors
         if claimed.change(self._paces.left) and claimed.timing is not None:
             self._timed.move(claimed.timing)
@@ -297,5 +271,5 @@ RunnerFactory = Callable[[Problem, str, TuneRequest], AbstractContextManager[Can
 def local_runner(
     problem: Problem, target: str, request: TuneRequest
 ) -> AbstractContextManager[CandidateRunner]:
-    """A child process of this machine."""
+    """Return a child process of this machine."""
     return Runner(problem, target, request.seed, cache=request.cache)

@@ -1,5 +1,1 @@
-"""Which point comes next: Optuna samplers over a space, ours and anybody's.
-
-Face: `SurrogateSampler`, `LocalSampler`, `GridSampler`, `Distinct`, `make_sampler`,
-`suggest_point`.
-"""
+"""Optuna samplers over a space: ours, Optuna's and any other."""

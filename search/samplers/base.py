@@ -1,9 +1,8 @@
-"""What samplers over a space share: a whole point at a time, legal, and new to the study.
+"""What samplers over a space share: whole, legal points that are new to the study.
 
-The study has what was tried, what it took and what is running, whoever proposed it and whichever
-process ran it: samplers keep no record of their own. In Optuna's terms each parameter of a point is
-the index of a value in its order. Indices let every sampler see order where there is one: lists of
-sizes are no integer range, and categories have no order.
+The study knows what was tried and what is running, on any machine, so samplers keep no record of
+their own. In Optuna each parameter is the index of a value, which keeps the order of lists of
+sizes.
 """
 
 from abc import abstractmethod
@@ -24,28 +23,26 @@ from tilewise.search.space.space import Space
 
 
 def distributions(space: Space) -> dict[str, BaseDistribution]:
-    """The search space of a study over `space`: one range of indices for each parameter."""
+    """Return the search space of a study: a range of indices for each parameter."""
     return {p.name: IntDistribution(0, len(p.values) - 1) for p in space.parameters}
 
 
 def params_of(space: Space, point: Point) -> dict[str, int]:
-    """A point as the parameters of an Optuna trial."""
+    """Return a point as parameters of an Optuna trial."""
     return {p.name: p.values.index(point[p.name]) for p in space.parameters}
 
 
 def point_of(space: Space, params: Mapping[str, Any]) -> Point:
-    """The point that the parameters of an Optuna trial mean."""
+    """Return the point of an Optuna trial's parameters."""
     return {p.name: p.values[int(params[p.name])] for p in space.parameters}
 
 
 def suggest_point(trial: Trial, space: Space) -> Point:
-    """The point that a study proposes, for an objective of one's own.
+    """Return the point that a study proposes, for an objective of one's own.
+
+    For example:
 
         study.optimize(lambda trial: time_us(space.schedule(suggest_point(trial, space))))
-
-    Args:
-        trial: as `study.optimize` and `study.ask` give it.
-        space: what is searched.
     """
     chosen = {p.name: trial.suggest_int(p.name, 0, len(p.values) - 1) for p in space.parameters}
     return point_of(space, chosen)
@@ -59,14 +56,7 @@ SCHEDULE = "hash"
 
 @dataclass(frozen=True)
 class Told:
-    """A finished trial.
-
-    Attributes:
-        point: what was tried.
-        time: what it took, also where it was given up early; None for a failure. In microseconds,
-            or whatever unit the study has.
-        pace: of the machine meanwhile.
-    """
+    """A finished trial with its time, in the study's unit, and speed factor; None for a failure."""
 
     point: Point
     time: float | None
@@ -74,14 +64,9 @@ class Told:
 
 
 class History:
-    """The trials of one study, each taken in once it has ended.
+    """The trials of one study, each read once it has ended.
 
-    Args:
-        space: what the study searches.
-        refused: hashes of schedules that are not to be tried.
-
-    Attributes:
-        running: points that are under way, in the order in which they were asked for.
+    `refused` are hashes of schedules that must not be tried; `running` are points under way.
     """
 
     def __init__(self, space: Space, refused: Iterable[str] = ()) -> None:
@@ -94,26 +79,21 @@ class History:
         self._seen = 0
 
     def is_free(self, point: Point) -> bool:
-        """Whether a point means a legal schedule that no trial has, nor is refused."""
+        """Return whether a point means a legal schedule that is neither tried nor refused."""
         found = self._space.legal_hash(point)
         return found is not None and found not in self._taken
 
     def take(self, point: Point) -> None:
-        """Note that a point is proposed; the study has it a little later."""
+        """Record a proposal before the study has it."""
         found = self._space.legal_hash(point)
         if found is not None:
             self._taken.add(found)
 
     def read(self, study: Study, asking: FrozenTrial) -> list[Told]:
-        """The trials that have ended since the last call, by number.
+        """Return the trials that ended since the last call, by number.
 
-        Args:
-            study: what to read.
-            asking: the trial that a point is wanted for; it is not under way yet.
-
-        Raises:
-            SamplerError: the study has several objectives, or values that are no times, or it
-                is not the one that was read before.
+        `asking` is the trial that a point is wanted for. Raises SamplerError for another study,
+        several objectives, or values that are no times.
         """
         self._check(study)
         trials = study.get_trials(deepcopy=False)
@@ -147,14 +127,14 @@ class History:
         yield from trials[self._seen :]
 
     def _point(self, trial: FrozenTrial) -> Point | None:
-        """What a trial tries; None where it is of another space, or not chosen yet."""
+        """Return the point of a trial; None if it is of another space or not chosen yet."""
         known = self._distributions
         if any(trial.distributions.get(name) != known[name] for name in known):
             return None
         return point_of(self._space, trial.params)
 
     def _note(self, trial: FrozenTrial, point: Point | None) -> None:
-        """Note that a trial's schedule is not free any more."""
+        """Record a trial's schedule as taken."""
         if SCHEDULE in trial.user_attrs:
             self._taken.add(trial.user_attrs[SCHEDULE])
         elif point is not None:
@@ -162,7 +142,7 @@ class History:
 
 
 def _time(trial: FrozenTrial, is_speed: bool) -> float | None:
-    """What a trial took; of a speed, its inverse."""
+    """Return a trial's time; of a speed, its inverse."""
     if trial.state is TrialState.FAIL or trial.value is None:
         return None
     if not trial.value > 0:
@@ -174,16 +154,10 @@ def _time(trial: FrozenTrial, is_speed: bool) -> float | None:
 
 
 class FreeSampler(BaseSampler):
-    """A sampler whose points are free: legal, and not tried by any trial of the study.
+    """A sampler of legal points that no trial of the study has tried.
 
-    All parameters of a point are chosen together. A point that is not free is replaced by one near
-    it. The objective asks for the parameters by `tilewise.search.samplers.base.suggest_point`;
-    its value is a time to minimise, or a speed to maximise.
-
-    Args:
-        space: what is searched.
-        seed: of the steps from a point that is not free.
-        refused: hashes of schedules that are not to be tried.
+    All parameters are chosen together; a point that is not free is replaced by a near one. The
+    objective reads them by `suggest_point`; its value is a time to minimise or a speed to maximise.
     """
 
     def __init__(self, space: Space, seed: int = 0, refused: Iterable[str] = ()) -> None:
@@ -200,28 +174,24 @@ class FreeSampler(BaseSampler):
 
     @abstractmethod
     def wanted(self, study: Study, trial: FrozenTrial, told: list[Told]) -> Point:
-        """The point that should be tried next, free or not.
+        """Return the next point to try, free or not.
 
-        Args:
-            study: as Optuna gives it.
-            trial: the one that the point is for.
-            told: trials that have ended since the last point, whoever proposed them.
+        `told` are the trials that ended since the last point, whoever proposed them.
         """
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """The whole space, from the first trial on."""
+        """Return the whole space."""
         return distributions(self._space)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """A free point.
+        """Return a free point.
 
-        Raises:
-            UsedUpError: none was found; in `study.optimize` the study ends after this trial.
-            SamplerError: the study has several objectives, or values that are no times.
+        Raises UsedUpError if there is none (`study.optimize` ends instead), SamplerError for an
+        unsuitable study.
         """
         with self._lock:  # the threads of a study share its sampler
             point = self.wanted(study, trial, self._history.read(study, trial))
@@ -236,18 +206,12 @@ class FreeSampler(BaseSampler):
         return params_of(self._space, free or point)
 
     def reseed_rng(self) -> None:
-        """Draw other numbers than the copies of this sampler in other threads."""
+        """Draw other numbers than copies of this sampler in other threads."""
         self._aside.seed()
 
 
 class SpaceSampler(FreeSampler):
-    """A sampler of ours: it learns from every trial of the study, and proposes points.
-
-    Args:
-        space: what is searched.
-        seed: of what is drawn.
-        refused: hashes of schedules that are not to be tried.
-    """
+    """A sampler that learns from every trial of the study and proposes points."""
 
     def __init__(self, space: Space, seed: int = 0, refused: Iterable[str] = ()) -> None:
         super().__init__(space, seed, refused)
@@ -256,13 +220,13 @@ class SpaceSampler(FreeSampler):
 
     @abstractmethod
     def propose(self) -> Point:
-        """The next point to try, by all that was learnt."""
+        """Return the next point to try."""
 
     def learn(self, told: Told) -> None:
-        """Take in one finished trial, whoever proposed it."""
+        """Learn from one finished trial, whoever proposed it."""
 
     def wanted(self, study: Study, trial: FrozenTrial, told: list[Told]) -> Point:
-        """What `propose` says, once it knows of every trial."""
+        """Learn from all trials, then propose."""
         for one in told:
             self.learn(one)
         return self.propose()
@@ -274,7 +238,7 @@ class SpaceSampler(FreeSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """A random value of a parameter that is none of the space's."""
+        """Return a random value of a parameter outside the space."""
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def reseed_rng(self) -> None:
@@ -285,7 +249,7 @@ class SpaceSampler(FreeSampler):
 
 
 def _end(study: Study) -> None:
-    """End a study over a space that is used up; UsedUpError where only the caller can."""
+    """End a study whose space is used up; raise UsedUpError if only the caller can."""
     try:
         study.stop()
     except RuntimeError:  # it is asked and told, and no loop runs that could be stopped

@@ -1,14 +1,9 @@
-"""A small Gaussian process: what a few hundred timed points say about others.
+"""A small Gaussian process for a few hundred timed points.
 
-Matern 5/2 kernel with one length for each coordinate (Rasmussen and Williams, Gaussian
-Processes for Machine Learning, 2006, chapters 2, 4.2 and 5.4); its amplitude has a closed
-form, and its lengths climb the marginal likelihood by a few coordinate steps at each fit,
-from where the last fit left them. With more points there are fewer steps: each costs more, and
-moves less.
-
-A fit asks for the likelihood ten times or more, so what stays the same between two of those
-questions is kept: the squared differences of the points in each coordinate, and for another
-noise the correlations.
+It has a Matern 5/2 kernel with one length per coordinate (Rasmussen and Williams, Gaussian
+Processes for Machine Learning, 2006, chapters 2, 4.2 and 5.4). The amplitude has a closed form.
+Each fit improves the marginal likelihood by a few coordinate steps from the last lengths, fewer
+with more points. Squared differences and correlations are reused between the likelihoods of a fit.
 """
 
 from dataclasses import dataclass
@@ -31,7 +26,7 @@ BLOCK = 48  # rows; numpy has no solution of triangular systems but the general 
 
 @dataclass(frozen=True, slots=True)
 class _Fitted:
-    """The values in the light of one choice of lengths and noise.
+    """The values under one choice of lengths and noise.
 
     Attributes:
         factor: L, lower, where L L' is the correlation of the points with the noise.
@@ -45,7 +40,7 @@ class _Fitted:
 
     @property
     def amplitude(self) -> float:
-        """The variance of the function that makes the values most likely."""
+        """The likeliest variance of the function."""
         return max(LEAST_AMPLITUDE, float(self.half @ self.half) / len(self.half))
 
 
@@ -58,12 +53,9 @@ class GaussianProcess:
         self._turn = 0
 
     def fit(self, points: Array, values: Array, more: Array | None = None) -> None:
-        """Take in `values` at `points`, and adapt the lengths to them.
+        """Fit values at points (rows), and adapt the lengths.
 
-        Args:
-            points: in rows.
-            values: one for each.
-            more: variance of what each errs by beside the noise that all have; None is nothing.
+        `more` are variances of each value's error beyond the common noise.
         """
         if self._lengths is None or len(self._lengths) != points.shape[1]:
             self._lengths = np.full(points.shape[1], USUAL_LENGTH)
@@ -94,9 +86,9 @@ class GaussianProcess:
         self._factor, self._half, self._amplitude = best.factor, best.half, best.amplitude
 
     def believe(self, points: Array) -> None:
-        """Take predictions at `points` for values there.
+        """Assume the predictions at `points` as values.
 
-        That moves no other prediction, it only makes those nearby more certain.
+        That changes no other prediction and makes those nearby more certain.
         """
         explained = self._explained(points)
         rest = self._correlation(points, points) - explained.T @ explained
@@ -111,14 +103,14 @@ class GaussianProcess:
         self._points = np.vstack([self._points, points])
 
     def predict(self, points: Array) -> tuple[Array, Array]:
-        """Mean and standard deviation at `points`."""
+        """Return mean and standard deviation at `points`."""
         explained = self._explained(points)
         mean: Array = self._half @ explained
         left = np.maximum(1e-12, 1 - np.einsum("ij,ij->j", explained, explained))
         return mean, np.sqrt(left * self._amplitude)
 
     def _explained(self, points: Array) -> Array:
-        """L^-1 times the correlations with `points`; a column's square is what is known there."""
+        """Return L^-1 times the correlations with `points`."""
         return _forward(self._factor, self._correlation(self._points, points))
 
     def _correlation(self, left: Array, right: Array) -> Array:
@@ -131,11 +123,7 @@ class GaussianProcess:
 
 
 class _Data:
-    """Points and values of one fit, with what every choice of lengths makes use of.
-
-    Attributes:
-        moving: coordinates in which the points differ.
-    """
+    """Points and values of one fit; `moving` are coordinates in which the points differ."""
 
     def __init__(self, points: Array, values: Array, more: Array) -> None:
         count = len(points)
@@ -154,15 +142,14 @@ class _Data:
         self._below = rows * (count + 1) + cols
 
     def correlation(self, lengths: Array) -> Array:
-        """The matrix of correlations below its diagonal, row by row."""
+        """Return the correlations below the diagonal, row by row."""
         return _matern(lengths[self.moving] ** -2 @ self._squares)
 
     def fitted(self, correlation: Array, noise: float) -> _Fitted:
-        """The values in the light of correlations and a noise.
+        """Return the values under correlations and a noise.
 
-        The values are the last row of the matrix that is factorised, which makes them L^-1
-        times the values without another solution. Its corner is beyond what they can amount
-        to, since no eigenvalue is below the noise.
+        The values are the last row of the factorised matrix, which yields L^-1 times the values.
+        Its corner exceeds what they can amount to, since no eigenvalue is below the noise.
         """
         count = len(self._matrix) - 1
         self._flat[self._below] = correlation
@@ -176,13 +163,13 @@ class _Data:
 
 
 def _others(noise: float, count: int) -> list[float]:
-    """Noises to try beside `noise`: all, and with many points the next ones."""
+    """Return other noises to try: all, or with many points the neighbours."""
     at = NOISES.index(noise)
     return [n for i, n in enumerate(NOISES) if i != at and (count <= FEW or abs(i - at) == 1)]
 
 
 def _forward(factor: Array, right: Array) -> Array:
-    """What a lower triangular `factor` times gives `right`, a block of rows after the other."""
+    """Solve a lower triangular system by blocks of rows."""
     solved = np.empty_like(right)
     for i in range(0, len(factor), BLOCK):
         rows = slice(i, i + BLOCK)
@@ -192,15 +179,15 @@ def _forward(factor: Array, right: Array) -> Array:
 
 
 def _belief(lengths: Array) -> float:
-    """Logarithm of how likely the lengths are before anything is known."""
+    """Return the logarithm of the prior of the lengths."""
     apart = np.log(lengths / USUAL_LENGTH) / LENGTH_SPREAD
     return -0.5 * float(apart @ apart)
 
 
 def _matern(squares: Array) -> Array:
-    """Matern 5/2 of squared distances in units of the lengths, in their place.
+    """Return Matern 5/2 of squared distances in units of the lengths, in place.
 
-    In place, since pages that are new to the process take longer than the arithmetic.
+    New memory pages would take longer than the arithmetic.
     """
     squares *= 5
     distance = np.sqrt(squares)
@@ -212,7 +199,7 @@ def _matern(squares: Array) -> Array:
 
 
 def expected_improvement(mean: Array, deviation: Array, best: float) -> Array:
-    """How far below `best` a normal value is expected to fall."""
+    """Return how far below `best` a normal value is expected to fall."""
     gap = (best - mean) / deviation
     density = np.exp(-0.5 * gap**2) / sqrt(2 * pi)
     below = 0.5 * (1 + np.array([erf(g) for g in (gap / sqrt(2)).tolist()]))

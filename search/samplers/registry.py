@@ -1,4 +1,4 @@
-"""Samplers by name: ours, Optuna's, and anybody's as `module:Class`."""
+"""Samplers by name: ours, Optuna's, and any other as `module:Class`."""
 
 import importlib
 import importlib.util
@@ -23,16 +23,9 @@ from tilewise.search.space.space import Space
 
 
 class Distinct(FreeSampler):
-    """Asks another sampler for a point, and moves it where it is illegal or was tried.
+    """Moves another sampler's points where they are illegal or were tried.
 
-    The study then has the parameters that were tried in truth, and the other sampler learns from
-    them.
-
-    Args:
-        sampler: who proposes.
-        space: what is searched.
-        seed: of the steps aside.
-        refused: hashes of schedules that are not to be tried.
+    The study has the points that were really tried, so the other sampler learns from those.
     """
 
     def __init__(
@@ -45,7 +38,7 @@ class Distinct(FreeSampler):
         return str(self._sampler)
 
     def wanted(self, study: Study, trial: FrozenTrial, told: list[Told]) -> Point:
-        """The other sampler's point, what it leaves to chance included."""
+        """Return the other sampler's point, with what it samples independently."""
         inferred = self._sampler.infer_relative_search_space(study, trial)
         params = dict(self._sampler.sample_relative(study, trial, inferred))
         for name, distribution in distributions(self._space).items():
@@ -62,21 +55,21 @@ class Distinct(FreeSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """Of a parameter that is none of the space's."""
+        """Sample a parameter outside the space."""
         return self._sampler.sample_independent(study, trial, param_name, param_distribution)
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        """As the other sampler wants it."""
+        """Forward to the other sampler."""
         self._sampler.before_trial(study, trial)
 
     def after_trial(
         self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
     ) -> None:
-        """As the other sampler wants it."""
+        """Forward to the other sampler."""
         self._sampler.after_trial(study, trial, state, values)
 
     def reseed_rng(self) -> None:
-        """Draw other numbers than the copies of this sampler in other threads."""
+        """Draw other numbers than copies of this sampler in other threads."""
         super().reseed_rng()
         self._sampler.reseed_rng()
 
@@ -95,21 +88,12 @@ def make_sampler(
     *,
     is_shared: bool = False,
 ) -> BaseSampler:
-    """The sampler called `name`, over the space of `model`; what it proposes is legal and new.
+    """Return the sampler called `name` over the space of `model`; its points are new.
 
-    Args:
-        name: one of `tilewise.search.records.SAMPLERS`, or `module:Class`, a sampler of Optuna's
-            protocol. Of `space`, `model`, `seed` and `trials` its constructor is given what it
-            takes.
-        model: of the space that is searched.
-        seed: of its random numbers.
-        trials: the budget, which decides how long it explores.
-        refused: hashes of schedules that are not to be tried.
-        is_shared: whether several machines try points at once. TPE then takes those that are under
-            way for bad ones; ours does what comes to that anyway, and the others look at none.
+    A `module:Class` of Optuna's protocol gets those of `space`, `model`, `seed` and `trials` that
+    its constructor takes. `is_shared` makes TPE treat points under way on other machines as bad.
 
-    Raises:
-        BudgetError: a package is absent, or there is no such class, or it is no sampler.
+    Raises BudgetError for a missing package or class, or one that is no sampler.
     """
     space = model.space
     if name == "surrogate":
@@ -127,7 +111,7 @@ def make_sampler(
 def over_space(
     sampler: BaseSampler, space: Space, seed: int = 0, refused: Iterable[str] = ()
 ) -> BaseSampler:
-    """A sampler that proposes legal schedules, each once: `sampler` itself where it does."""
+    """Return a sampler of new legal schedules: `sampler` itself if it is one."""
     return sampler if isinstance(sampler, FreeSampler) else Distinct(sampler, space, seed, refused)
 
 
@@ -169,14 +153,14 @@ def _require(name: str) -> None:
 
 
 def _quietly(make: Callable[[], BaseSampler]) -> BaseSampler:
-    """What `make` makes, without Optuna's remarks on what is experimental in it."""
+    """Suppress Optuna's warnings about experimental features."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         return make()
 
 
 def _loaded(name: str, model: TimeModel, seed: int, trials: int) -> BaseSampler:
-    """The sampler that `module:Class` names, made with what its constructor takes."""
+    """Return the sampler of `module:Class`, made with what its constructor takes."""
     module, _, path = name.partition(":")
     try:
         found: Any = importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""Local search, and a grid whose every prefix is spread out."""
+"""Local search and a low-discrepancy grid."""
 
 from collections.abc import Iterable
 from math import gcd
@@ -9,7 +9,7 @@ from tilewise.search.space.space import Space
 
 
 class LocalSampler(SpaceSampler):
-    """Climbs from the fastest trials; whoever is best when a point is asked for is the centre."""
+    """Tries neighbours of the fastest trial that has free ones."""
 
     def __init__(self, space: Space, seed: int = 0, refused: Iterable[str] = ()) -> None:
         super().__init__(space, seed, refused)
@@ -21,7 +21,7 @@ class LocalSampler(SpaceSampler):
             self._timed.append((told.time, len(self._timed), told.point))
 
     def propose(self) -> Point:
-        """A free neighbour of the fastest trial that has one; a random point without any."""
+        """Return a free neighbour of the fastest trial, else a random point."""
         for _, _, centre in sorted(self._timed):
             near = list(self._space.neighbours(centre))
             self._random.shuffle(near)
@@ -35,13 +35,7 @@ GOLDEN = 0.6180339887498949
 
 
 class GridSampler(SpaceSampler):
-    """Walks over all points by strides of the golden ratio of their number.
-
-    Args:
-        space: what is searched.
-        seed: where the walk begins.
-        refused: hashes of schedules that are not to be tried.
-    """
+    """Visits all points in strides of the golden ratio, starting at `seed`."""
 
     def __init__(self, space: Space, seed: int = 0, refused: Iterable[str] = ()) -> None:
         super().__init__(space, seed, refused)
@@ -52,7 +46,7 @@ class GridSampler(SpaceSampler):
         self._at = seed % self._size
 
     def propose(self) -> Point:
-        """The next point of the walk."""
+        """Return the next point."""
         self._at = (self._at + self._stride) % self._size
         index, point = self._at, Point()
         for parameter in self._space.parameters:

@@ -1,33 +1,22 @@
-"""The default sampler: a Gaussian process over points, asked about a pool of candidates.
+"""The default sampler: a Gaussian process over a pool of candidate points.
 
-It models the logarithm of the time over the encoding of points
-(`tilewise.search.space.parameters`), with the analytical model's estimate
-(`tilewise.search.model.analytical`) as its mean, so that the timed schedules only have to teach
-where that errs. The candidates are the neighbours of the fastest, random points, and what a climb
-from the most promising free ones meets: their neighbours. The best that are free are candidates
-again for the next proposal, so that the climb goes on from trial to
-trial: what is best may be several changes away from any point that was timed. The one with the
-largest expected improvement is proposed (Jones, Schonlau and Welch, Efficient Global Optimization
-of Expensive Black-Box Functions, Journal of Global Optimization 13, 1998); in the last part of
-the budget the one that is believed the fastest.
+It models the logarithm of the time over encoded points (`tilewise.search.space.parameters`) with
+the analytical model as its mean, so that trials only have to teach where that errs. Candidates are
+neighbours of the fastest points, random points, and neighbours of the most promising ones. The best
+free candidates stay for the next proposal, so that the climb continues. The largest expected
+improvement is proposed (Jones, Schonlau and Welch, Efficient Global Optimization of Expensive
+Black-Box Functions, 1998); in the last part of the budget, the fastest by belief.
 
-That alone leaves gaps. What a single change does to the fastest is known least where it looks known
-best: the process takes the function for smooth, and a step of the unrolling moves a time by 5 to
-20%, either way. So every third proposal is greedy, of the neighbours of the fastest the one that is
-believed the fastest (De Ath, Everson, Rahat and Fieldsend, Greed Is Good: Exploration and
-Exploitation Trade-offs in Bayesian Optimisation, ACM Transactions on Evolutionary Learning and
-Optimization 1(1), 2021), and values that nobody has tried come before all
-(`tilewise.search.samplers.surrogate`).
+Every third proposal is greedy, the fastest neighbour of the fastest point by belief (De Ath,
+Everson, Rahat and Fieldsend, Greed Is Good, 2021), because a change of the unrolling moves a time
+by 5 to 20% where the smooth process is most certain. Values of parameters that no trial has had
+come first.
 
-Fastest is by belief, not by measurement: on a busy machine the best sample is a lucky one, and a
-good schedule may have met a bad second (Picheny, Wagner and Ginsbourger, A Benchmark of
-Kriging-Based Infill Criteria for Noisy Optimization, Structural and Multidisciplinary Optimization
-48, 2013). How far trials err is known (`benchmarks.measuring.trial_error`), and the process is
-told: from a few dozen of them it would take their errors for the shape of the function. What was
-timed at an unusual pace of the machine is believed less: the control that tells the pace suffers
-from others more, or less, than the candidate does. A point that was proposed and not timed yet is
-believed to be as fast as predicted, so that the next proposal goes elsewhere (Ginsbourger et al.,
-Kriging Is Well-Suited to Parallelize Optimization, 2010).
+Points are ranked by belief, because on a busy machine the best sample is a lucky one (Picheny,
+Wagner and Ginsbourger, A Benchmark of Kriging-Based Infill Criteria for Noisy Optimization, 2013).
+The process knows how far trials err (`benchmarks.measuring.trial_error`), more so at an unusual
+speed factor. A proposed point is assumed to be as fast as predicted until it is timed (Ginsbourger
+et al., Kriging Is Well-Suited to Parallelize Optimization, 2010).
 """
 
 from collections import deque
@@ -51,7 +40,7 @@ MOST_POINTS = 4096  # points that are kept; beyond that they are looked at anew
 
 
 class Features:
-    """The encoding of points, and the analytical model's estimate of their time."""
+    """The encoding of points and the analytical model's estimates."""
 
     def __init__(self, model: TimeModel) -> None:
         self._model, self._space = model, model.space
@@ -61,7 +50,7 @@ class Features:
         self._estimates: Array = np.empty(MOST_POINTS)
 
     def __call__(self, points: Sequence[Point]) -> tuple[Array, Array]:
-        """Encodings, a row for each of up to `MOST_POINTS` points, and the logarithms of cycles."""
+        """Return encodings, a row per point (up to `MOST_POINTS`), and logarithms of cycles."""
         if len(self._rows) + len(points) > MOST_POINTS:
             self._rows.clear()
         rows = [self._row(point) for point in points]
@@ -81,7 +70,7 @@ FEW_VALUES = 4  # packs, loop orders, unroll factors; sizes of blocks where a di
 
 
 class Untried:
-    """The values of a space's parameters, as long as no trial has had them."""
+    """Values of a space's parameters that no trial has had."""
 
     def __init__(self, space: Space) -> None:
         self._left: dict[str, list[Value]] = {
@@ -89,13 +78,13 @@ class Untried:
         }
 
     def take_out(self, point: Point) -> None:
-        """The values of `point` have their trial."""
+        """Remove the values of a tried point."""
         for name, values in self._left.items():
             if point[name] in values:
                 values.remove(point[name])
 
     def in_place_of(self, best: Point) -> Iterator[Point]:
-        """`best` with each of the values that are left, one at a time."""
+        """Yield `best` with each remaining value."""
         for name, values in self._left.items():
             for value in values:
                 yield best | {name: value}
@@ -116,7 +105,7 @@ ERRS = 0.4  # of a pace's distance from the usual one: by so much more a time ma
 
 
 class _Timed(NamedTuple):
-    """What one trial took, and the machine's pace meanwhile, as logarithms."""
+    """Logarithms of a trial's time and speed factor."""
 
     log_time: float
     point: Point
@@ -124,14 +113,10 @@ class _Timed(NamedTuple):
 
 
 class SurrogateSampler(SpaceSampler):
-    """Proposes where the time may improve most, by what has been timed.
+    """Proposes where the time may improve most, given what was timed.
 
-    Args:
-        space: what is searched.
-        seed: of what is drawn.
-        refused: hashes of schedules that are not to be tried.
-        trials: the budget; towards its end the sampler proposes what it believes the fastest.
-        model: of the space; None is the one that is shipped for its target.
+    Towards the end of the budget of `trials` it proposes what it believes the fastest. `model`
+    defaults to the one shipped for the target.
     """
 
     def __init__(
@@ -160,7 +145,7 @@ class SurrogateSampler(SpaceSampler):
             self._timed.append(_Timed(log(told.time), told.point, log(told.pace)))
 
     def propose(self) -> Point:
-        """What has its turn beside the fastest, else the largest improvement to expect."""
+        """Return a due change of the fastest point, else the largest expected improvement."""
         if len(self._timed) < FEW:
             return self._space.draw(self._random)
         data = self._data()
@@ -181,13 +166,7 @@ class SurrogateSampler(SpaceSampler):
         return chosen
 
     def _fit(self, encoded: Array, data: list[_Timed], expected: Array) -> float:
-        """Have the process learn where the model errs, less a constant factor; its logarithm.
-
-        Args:
-            encoded: timed points, in rows.
-            data: what they took.
-            expected: logarithms of what the model says.
-        """
+        """Fit the model's errors; return the logarithm of its constant factor."""
         times = np.array([timed.log_time for timed in data])
         residual = np.minimum(times, times.min() + SLOWEST) - expected
         offset = float(np.median(residual))
@@ -197,7 +176,7 @@ class SurrogateSampler(SpaceSampler):
         return offset
 
     def _beside(self, best: Point) -> Point | None:
-        """A single change of `best` whose turn it is, whatever improvement there is to expect."""
+        """Return a due single change of `best`, if there is one."""
         if len(self._timed) >= self._settles_at:
             return None
         new = self._fastest(self._untried.in_place_of(best))
@@ -208,7 +187,7 @@ class SurrogateSampler(SpaceSampler):
         return self._fastest(self._space.neighbours(best)) if is_greedy else None
 
     def _fastest(self, points: Iterable[Point]) -> Point | None:
-        """Which of those that are free is believed the fastest."""
+        """Return the fastest free point by belief."""
         free = [point for point in points if self._history.is_free(point)]
         if not free:
             return None
@@ -217,7 +196,7 @@ class SurrogateSampler(SpaceSampler):
         return free[int(np.argmin(mean + estimates))]
 
     def _climbed(self, centres: list[Point], offset: float, best: float) -> list[Point]:
-        """The best candidates that are free, after a step up from the first of them."""
+        """Return the best free candidates after a step up from the first of them."""
         pool = self._pool(centres)
         worth = self._worth(pool, offset, best)
         is_free = self._history.is_free
@@ -240,7 +219,7 @@ class SurrogateSampler(SpaceSampler):
         return list({self._space.key(point): point for point in pool}.values())
 
     def _worth(self, pool: list[Point], offset: float, best: float) -> Array:
-        """Less for what is better to try: by the improvement to expect, in the end by the time."""
+        """Return values that are smaller for better points."""
         candidates, estimates = self._features(pool)
         mean, deviation = self._process.predict(candidates)
         times = np.asarray(mean + estimates + offset)

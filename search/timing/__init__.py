@@ -1,4 +1,1 @@
-"""How a run is timed: samples, a control beside it, cold caches.
-
-Face: `measure`, `interleave`, `measure_beside`, `Samples`, `summarise`.
-"""
+"""Timing: samples, a control run, and cold caches."""

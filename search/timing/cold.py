@@ -1,9 +1,7 @@
-"""The cold mode: every timed run meets its operands in memory, as a model's layers do.
+"""The cold mode: every timed run finds its operands in memory, as a model's layers do.
 
-Before each sample a buffer larger than the caches is walked, so that nothing of the
-operands and of the scratch is left in them. A run that is too short for the clock takes
-turns over several copies of its operands, each touched once after the walk, and the time
-of the turn is divided by their number. Code and predictors stay warm.
+A buffer larger than the caches is written before each sample. A run too short for the clock takes
+turns over several copies of its operands. Code and predictors stay warm.
 """
 
 import time
@@ -30,51 +28,45 @@ Run = Callable[[int], None]
 
 @dataclass
 class ColdMode:
-    """How the caches are emptied, and how many copies of the operands one sample runs over."""
+    """How the caches are emptied, and the number of operand copies in one sample."""
 
     copies: int
     buffer: Array = field(repr=False)
 
     def evict(self) -> None:
-        """Write every line of the buffer, which leaves no room for anything else."""
+        """Write every line of the buffer."""
         self.buffer += 1
 
     @property
     def description(self) -> str:
-        """What was done, in words."""
+        """A description for people."""
         walked = f"{self.buffer.nbytes >> 20} MiB written before each sample"
         turns = f", of one run on each of {self.copies} copies" if self.copies > 1 else ""
         return walked + turns
 
 
 def largest_cache(target: Target) -> int:
-    """Bytes of the target's largest cache; 0 where none is known."""
+    """Return the bytes of the target's largest cache; 0 if unknown."""
     return max(target.l2_bytes, target.l3_bytes)
 
 
 def walked_bytes(cache_bytes: int) -> int:
-    """How much is written so that a cache of that size holds nothing else."""
+    """Return the bytes to write so that a cache holds nothing else."""
     return max(LEAST_BUFFER, TIMES_THE_CACHES * cache_bytes)
 
 
 def evicting_s(target: Target) -> float:
-    """About how many seconds emptying the target's caches takes."""
+    """Return about how many seconds emptying the target's caches takes."""
     return walked_bytes(largest_cache(target)) / WALK_BYTES_S
 
 
 def added_bytes(target: Target) -> int:
-    """Memory that the cold mode takes at most: the buffer, and copies with their scratch."""
+    """Return the most memory that the cold mode takes: the buffer and copies with scratch."""
     return walked_bytes(largest_cache(target)) + 2 * MOST_COPIED_BYTES
 
 
 def cold_mode(run_s: float, operand_bytes: int, cache_bytes: int) -> ColdMode:
-    """The cold mode for runs of about `run_s` seconds on operands of `operand_bytes`.
-
-    Args:
-        run_s: one run; a warm one will do.
-        operand_bytes: of one copy.
-        cache_bytes: of the largest cache.
-    """
+    """Return the cold mode for (warm) runs of about `run_s` seconds."""
     fitting = max(1, MOST_COPIED_BYTES // max(1, operand_bytes))
     copies = min(MOST_COPIES, fitting, max(1, ceil(SAMPLE_S / max(run_s, 1e-9))))
     buffer = empty_aligned((walked_bytes(cache_bytes) // 8,), np.int64)
@@ -83,7 +75,7 @@ def cold_mode(run_s: float, operand_bytes: int, cache_bytes: int) -> ColdMode:
 
 
 def least_s(run: Run) -> float:
-    """Seconds of the shortest of a few runs."""
+    """Return the shortest of a few runs."""
     least = inf
     until = time.perf_counter() + TRIED_S
     for _ in range(TRIED):
@@ -97,7 +89,7 @@ def least_s(run: Run) -> float:
 
 
 def in_turn(runs: Sequence[Run]) -> Run:
-    """A run that goes over several, so many of them as it is asked to repeat."""
+    """Return a run that alternates between several."""
 
     def turn(repeat: int) -> None:
         for index in range(repeat):

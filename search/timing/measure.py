@@ -1,33 +1,23 @@
 """The timing protocol and its statistics.
 
-On one thread, wall and thread time are read together. A preempted sample shows wall time
-above thread time without a voluntary context switch; its thread time counts. On a busy machine
-nearly every sample of a long run is preempted, so to discard them would leave nothing to rank by.
-Budgets count thread time for the same reason. The median is quoted, with the distribution-free 95%
-interval between order statistics (Le Boudec, Performance Evaluation of Computer and
-Communication Systems, 2010, section 2.2). Short kernels are repeated inside one sample.
+On one thread, wall and thread time are read together. A sample was preempted if its wall time
+exceeds its thread time without a voluntary context switch; its thread time counts. On a busy
+machine nearly every sample of a long run is preempted, so none is discarded, and budgets count
+thread time. The median is quoted with the distribution-free 95% interval between order statistics
+(Le Boudec, Performance Evaluation of Computer and Communication Systems, 2010, section 2.2). Short
+kernels repeat inside one sample. Sampling ends once the interval is as narrow as `WIDTH`, or the
+budget is spent.
 
-On several threads wall time counts, and the median alone stands against preemption,
-for there is no clock or counter that shows it alike for all contenders. A caller that
-waits for others by blocking has next to no thread time. The process's time counts the
-other threads' last timer tick late, by more than a sample takes. Involuntary context
-switches count threads of the same run that displace each other: beside other work on two
-cores they condemn a tenth to a quarter of the samples of libraries whose threads spin,
-and nearly all of those of one whose threads block.
+On several threads wall time counts, because no clock or counter shows preemption alike for all
+contenders: blocked callers have no thread time, process time lags by a timer tick, and involuntary
+context switches also count threads of the same run.
 
-How many samples are taken follows their spread: until the interval is as narrow as
-`WIDTH`, or a budget ends.
+A hot run finds its operands in the caches, as in a loop. After a run of another kind it takes 0 to
+6% longer, by schedule, so interleaved contenders each run once untimed before their sample. Cold
+runs (`tilewise.search.timing.cold`) have caches emptied before every sample.
 
-A hot measurement finds its operands in whatever caches hold them after a run before of its own
-kind, as in a loop. After one of another kind, with code and panels of its own, a run of a
-millisecond takes 0 to 6% longer, by schedule. So where several are timed in turn each runs once
-untimed before its sample. A cold one (`tilewise.search.timing.cold`) has them evicted before every
-sample, which then is of a single run; several copies of the operands take part in turn where one
-run is too short to time.
-
-Threads that spin after a call would take cores from whoever is timed next. So in rounds
-on several threads each sample comes after a pause, in which they park
-(`tilewise.search.runner.runner` has them do so in time), and one run untimed, which wakes its own.
+Threads that spin after a call would take cores from the next contender. So on several threads each
+sample follows a pause, in which they park (`tilewise.search.runner.runner`), and an untimed run.
 """
 
 import time
@@ -59,19 +49,15 @@ def measure(
 ) -> tuple[Samples, bool]:
     """Time `run` until its interval is narrow, within about `budget_s`.
 
-    Stops early once it is clearly above `stop_above_s`; one that is only behind gets few
-    samples, for the rounds of the finals are not for it.
-
     Args:
         run: what to time.
-        budget_s: seconds of `spent_s`; slow runs stretch it `PATIENCE` times at most.
-        stop_above_s: what is no longer interesting.
-        threads: how many a run uses.
-        samples: as `start` or a caller that has warmed up made them; None starts here.
-        behind_s: what is too slow for the finals, if that is known.
+        budget_s: seconds of `spent_s`, stretched up to `PATIENCE` times by slow runs.
+        stop_above_s: stop early if it is clearly slower than this.
+        threads: of a run.
+        samples: of a warm run; None starts here.
+        behind_s: take few samples of a run slower than this, which cannot reach the finals.
 
-    Returns:
-        The samples, and whether the measurement was stopped early.
+    Returns the samples, and whether they were stopped early.
     """
     samples = start(run, threads) if samples is None else samples
     begin, stopped = spent_s(threads), False
@@ -103,15 +89,9 @@ def interleave(
     cold: "ColdMode | None" = None,
     until: float | None = None,
 ) -> list[Samples]:
-    """Time all runs in turn, `rounds` times, so that a drift of the machine meets them alike.
+    """Time all runs in turn, so that drift of the machine affects them alike.
 
-    Args:
-        runs: the contenders.
-        rounds: samples of each.
-        threads: how many each of them uses.
-        cold: how the caches are emptied before each sample; None measures hot.
-        until: the moment of `time.monotonic` after which no further round begins; two are
-            timed anyway.
+    No round but the first two begins after `until`, a moment of `time.monotonic`.
     """
     all_samples = [_start_in_turn(run, threads, cold) for run in runs]
     order = list(range(len(runs)))
@@ -129,9 +109,9 @@ def interleave(
 
 
 def _start_in_turn(run: Run, threads: int, cold: "ColdMode | None") -> Samples:
-    """Samples to be interleaved with others': each comes after untimed runs of its own.
+    """Return samples that follow untimed runs of their own, unless caches are cold.
 
-    On several threads that is to wake them. Cold ones find nothing that a run has left.
+    On several threads that run wakes them.
     """
     samples, run_s = started(run, threads, cold)
     if threads > 1:

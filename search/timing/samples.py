@@ -1,4 +1,4 @@
-"""Samples of one run, and what is quoted of them: a median with its interval."""
+"""Samples of one run, and their median with its interval."""
 
 import resource
 import time
@@ -18,14 +18,14 @@ WIDTH = 0.01  # of the median: half of an interval that needs no further sample
 
 
 def is_narrow(times: Sequence[float]) -> bool:
-    """Whether half the 95% interval of the median is within `WIDTH` of the median."""
+    """Return whether half the 95% interval of the median is within `WIDTH` of the median."""
     ordered = sorted(times)
     low, high = median_interval(len(ordered))
     return ordered[high] - ordered[low] <= 2 * WIDTH * median(ordered)
 
 
 def summarise(times: Sequence[float], flops: int) -> Measurement:
-    """Median speed and its 95% interval from times in seconds; ValueError when empty."""
+    """Return median speed and 95% interval of times in seconds; raise ValueError when empty."""
     if not times:
         raise ValueError("no times to summarise")
     ordered = sorted(times)
@@ -39,7 +39,7 @@ def summarise(times: Sequence[float], flops: int) -> Measurement:
 
 
 def running_medians(samples: Sequence[float]) -> dict[int, float]:
-    """The median of the first 1, 2, 4, ... samples and of all; one of each would be many rows."""
+    """Return the median of the first 1, 2, 4, ... samples and of all."""
     counts = [*(2**i for i in range(len(samples).bit_length())), len(samples)]
     return {count: median(samples[:count]) for count in counts if 0 < count <= len(samples)}
 
@@ -61,18 +61,17 @@ Run = Callable[[int], None]
 
 @dataclass
 class Samples:
-    """Samples of one run, and how many of them were preempted.
+    """Samples of one run.
 
     Attributes:
         repeat: runs in one sample.
-        threads: how many a run uses.
-        times: of one run, in seconds: wall time, or the thread's time of a preempted sample.
+        times: of one run, in seconds: wall time, or thread time of a preempted sample.
         preempted: samples of one thread that other processes interrupted.
-        least_s: shortest run of any sample; on one thread by the time that the thread had.
+        evict: empties the caches before each sample; None measures hot.
+        least_s: shortest run of any sample; on one thread by its own time.
         last_s: one run of the latest sample, by the same clock.
-        evict: called before each sample, to empty the caches; None measures hot.
-        rounds: of interleaved samples, the round of each.
-        lead: runs before each sample of interleaved ones, untimed.
+        rounds: the round of each interleaved sample.
+        lead: untimed runs before each interleaved sample.
     """
 
     repeat: int
@@ -104,41 +103,38 @@ class Samples:
 
 
 def waits() -> int:
-    """Return how often this thread has given up its processor by itself; 0 where nobody counts.
+    """Return the number of voluntary context switches of this thread; 0 if unknown.
 
-    A run that waits for other threads does so. One that is preempted does not.
+    A run that waits for other threads has them, one that is preempted does not.
     """
     who = getattr(resource, "RUSAGE_THREAD", None)  # Linux
     return 0 if who is None else resource.getrusage(who).ru_nvcsw
 
 
 def spent_s(threads: int) -> float:
-    """Return a clock for budgets of measurements, in seconds.
+    """Return a clock in seconds for budgets of measurements.
 
-    On one thread it is the thread's: other processes delay a measurement, they do not shorten it.
+    On one thread it is the thread's, since other processes delay measurements.
     """
     return time.thread_time() if threads == 1 else time.perf_counter()
 
 
 def settle(threads: int) -> None:
-    """Let the threads of whoever ran last park; a run on one thread has left none."""
+    """Let the threads of the last run park."""
     if threads > 1:
         time.sleep(PAUSE_S)
 
 
 def leading_runs(run_s: float) -> int:
-    """Runs of so many seconds before one that finds the caches as a run of its own leaves them.
+    """Return the number of untimed runs that fill the caches as the run itself leaves them.
 
-    Fewer of long ones, which read caches full by themselves: the time that they take has an end.
+    Long runs fill the caches by themselves.
     """
     return min(LEADING_RUNS, int(VERY_LONG_RUN_S / run_s)) if run_s < VERY_LONG_RUN_S else 0
 
 
 def sample_cost(run_s: float, threads: int, is_cold: bool = False) -> float:
-    """About how many seconds `interleave` spends on a sample of a run of `run_s` seconds.
-
-    Without what emptying the caches takes.
-    """
+    """Return about how many seconds `interleave` spends per sample, without emptying caches."""
     if threads > 1:
         return max(run_s, SAMPLE_S) + PAUSE_S + run_s
     if is_cold:
@@ -147,16 +143,15 @@ def sample_cost(run_s: float, threads: int, is_cold: bool = False) -> float:
 
 
 def start(run: Run, threads: int = 1, cold: "ColdMode | None" = None) -> Samples:
-    """Warm up, and choose the repeats so that a sample takes long enough to be timed.
+    """Warm up, and choose repeats so that a sample is long enough to be timed.
 
-    By the time that the thread had, on one: a run that is preempted is not a long one. Cold
-    runs are repeated as often as there are copies of their operands.
+    One thread's own time decides, so that preemption does not. Cold runs repeat once per copy.
     """
     return started(run, threads, cold)[0]
 
 
 def started(run: Run, threads: int, cold: "ColdMode | None") -> tuple[Samples, float]:
-    """What `start` says, and about how many seconds a run takes."""
+    """Return the samples of `start`, and about how many seconds a run takes."""
     settle(threads)
     ran, wall = _ran(run, 1, threads)
     if cold is not None:
@@ -177,7 +172,7 @@ def started(run: Run, threads: int, cold: "ColdMode | None") -> tuple[Samples, f
 
 
 def _ran(run: Run, repeat: int, threads: int) -> tuple[float, float]:
-    """Seconds of so many runs: those that the thread had, on one, and those that passed."""
+    """Return the seconds of some runs, by the thread's (on one) and by the wall clock."""
     wall, thread = time.perf_counter(), time.thread_time()
     run(repeat)
     thread, wall = time.thread_time() - thread, time.perf_counter() - wall

@@ -1,25 +1,19 @@
-"""The machine's pace, read from a control: a candidate whose time is known, run once more.
+"""The machine's speed factor, read from a control: a run with known time.
 
-Who else runs on a shared machine, on the other half of a core or by its clock, makes everything
-take up to half as long again, for seconds on end, and no clock of this process tells that from a
-slow schedule. A schedule like the candidate meets the same. So one that has been timed before (the
-control) is timed in turn with each candidate; what counts is their ratio, and
-the candidate's time is told at the pace at which the control has always run. (A control in
-every block: Box, Hunter and Hunter, Statistics for Experimenters, 2005, chapter 4.)
+Other load on a shared machine, or its clock, makes everything up to half as slow again for seconds,
+which no clock of this process shows. It affects similar schedules alike. So a schedule that was
+timed before (the control) is timed in turn with each candidate, and the ratio of both counts. (A
+control in every block: Box, Hunter and Hunter, Statistics for Experimenters, 2005, chapter 4.)
 
-A run of many milliseconds averages over what comes and goes within one, and the median of the
-ratios of neighbours in time is the best that can be had. Ones of less than 2 ms either meet it or
-do not: there the fastest fifth of each side tell the ratio. Those between are told by both, whose
-errors have little in common. Who was preempted makes no difference, since the time of a preempted
-sample is its thread's. And who ran before makes a difference of up to 6%, not the same for
-all, since each has its own code and panels in the caches: so what is short enough runs twice in
-each turn, and the fastest are those that found the caches as they had left them.
+Long runs average over disturbances: the median of neighbours' ratios counts. Runs below 2 ms are
+either disturbed or not: the fastest fifth of each side give the ratio. Runs between use both.
+Preemption does not matter, because thread time counts. The previous run of another kind matters up
+to 6%, so short runs take two samples per turn.
 
-Of many candidates the one that seems the fastest is also a lucky one, and the next would be told
-too fast by as much if it became the control by that; over hundreds of trials the pace would run
-away. So the control stays until a candidate is clearly faster, which is then timed once more; the
-second time alone counts. Nor does one take over at an unusual pace: others may slow the two by
-different amounts, and what is wrong of the known time would be wrong of every pace after it.
+The fastest candidate is also a lucky one; as a control it would make later ones seem faster, and
+the factor would drift over hundreds of trials. So the control only changes for a clearly faster
+candidate, which is timed once more and counted by that second time, and never at an unusual factor,
+because load may slow the two differently.
 """
 
 from collections.abc import Iterable, Sequence
@@ -54,7 +48,7 @@ LEAST_UNDISTURBED = 3  # paces that have to agree; fewer may be errors
 
 
 def undisturbed_factor(paces: Sequence[float]) -> float:
-    """Return the pace of the undisturbed machine as far as paces show it; 1 unless it is lower."""
+    """Return the factor of the undisturbed machine; 1 unless it is clearly lower."""
     if len(paces) < LEAST_UNDISTURBED:
         return 1.0
     found = sorted(paces)[max(LEAST_UNDISTURBED - 1, int(UNDISTURBED_SHARE * len(paces)))]
@@ -62,7 +56,7 @@ def undisturbed_factor(paces: Sequence[float]) -> float:
 
 
 def spread(paces: Sequence[float]) -> float:
-    """Return how far paces lie apart, the outer tenths left out, as a logarithm; 0 of few."""
+    """Return the spread of factors without the outer tenths, as a logarithm; 0 for few."""
     if len(paces) < LEAST_UNDISTURBED:
         return 0.0
     ordered, tail = sorted(paces), int(UNDISTURBED_SHARE * len(paces))
@@ -70,24 +64,18 @@ def spread(paces: Sequence[float]) -> float:
 
 
 def is_usual(pace: float, others: Sequence[float]) -> bool:
-    """Whether the machine ran about as it did in most other trials; so it did in the first."""
+    """Return whether the machine ran as in most other trials."""
     return not others or is_near(pace, median(others))
 
 
 def is_near(pace: float, usual: float) -> bool:
-    """Whether two paces differ by no more than rounds do while the pace stays."""
+    """Return whether two factors differ by no more than undisturbed rounds do."""
     return abs(log(pace / usual)) < STEADY
 
 
 @dataclass(frozen=True)
 class Control:
-    """A run whose time is known.
-
-    Attributes:
-        run: it.
-        seconds: what one takes at pace 1.
-        repeat: runs in one sample.
-    """
+    """A run with known seconds at factor 1, and its repeats in one sample."""
 
     run: Run
     seconds: float
@@ -96,11 +84,9 @@ class Control:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a candidate's time means, in seconds at pace 1.
+    """Times of a candidate, in seconds at factor 1.
 
-    Attributes:
-        stop_above_s: what is no longer interesting.
-        behind_s: what the finals will not have.
+    Above `stop_above_s` it is uninteresting; above `behind_s` it cannot reach the finals.
     """
 
     stop_above_s: float
@@ -109,15 +95,15 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Paced:
-    """What came of timing a candidate beside a control.
+    """The outcome of timing a candidate beside a control.
 
     Attributes:
-        samples: of the candidate, as they were.
-        stopped: whether it was given up early.
-        pace: of the machine meanwhile: how many times longer than usual everything took. The
-            samples' median over it is the candidate's time. None where nothing told it.
-        takes_over: whether it may be the control: it was clearly faster at both looks, the
-            second of which its pace is of.
+        samples: of the candidate, as measured.
+        stopped: whether they were stopped early.
+        pace: the machine's speed factor; the samples' median over it is the candidate's time. None
+            if unknown.
+        takes_over: whether it may become the control: it was clearly faster twice, and the factor
+            is of the second time.
     """
 
     samples: Samples
@@ -133,7 +119,7 @@ FASTEST = 0.2  # of a side's samples
 
 
 def fastest(seconds: Iterable[float]) -> float:
-    """The mean of the fastest fifth: of one, where there are fewer than eight."""
+    """Return the mean of the fastest fifth, of one at least."""
     ordered = sorted(seconds)
     return fmean(ordered[: max(1, round(FASTEST * len(ordered)))])
 
@@ -141,15 +127,10 @@ def fastest(seconds: Iterable[float]) -> float:
 def measure_beside(
     control: Control, run: Run, samples: Samples, limits: Bounds, budget_s: float
 ) -> Paced:
-    """Time a candidate in turn with the control.
+    """Time a warm candidate in turn with the control.
 
-    Args:
-        control: what the pace is read from.
-        run: the candidate, warmed up.
-        samples: of it, as `tilewise.search.timing.samples.start` made them; of a very long run with
-            its first.
-        limits: from where fewer samples do.
-        budget_s: seconds of the thread for one look; slow runs stretch it `PATIENCE` times at most.
+    `samples` are those of `tilewise.search.timing.samples.start`; of a very long run they include
+    its first. `budget_s` is the thread's time for one look, stretched up to `PATIENCE` times.
     """
     kind, repeat = _Turns, samples.repeat
     if 2 * TWICE * FEW_SAMPLES * control.seconds <= budget_s:
@@ -174,12 +155,7 @@ def measure_beside(
 
 @dataclass
 class _Turns:
-    """A candidate and the control in turn, each of them first in every other round.
-
-    Attributes:
-        rounds: how many were taken.
-        ratios: of the rounds.
-    """
+    """A candidate and the control in turn; each is first in every other round."""
 
     control: Control
     run: Run
@@ -195,18 +171,18 @@ class _Turns:
 
     @property
     def _sides(self) -> list[tuple[Samples, Run]]:
-        """Whose samples are taken, in the order of the round's turns."""
+        """Both sides in the order of the round."""
         sides = [(self.samples, self.run), (self._of_control, self.control.run)]
         return sides if self.rounds % 2 == 0 else sides[::-1]
 
     def take_all(self, budget_s: float) -> None:
-        """Rounds until they tell what they can."""
+        """Take rounds until they are conclusive."""
         begin = spent_s(1)
         while not self._are_enough(spent_s(1) - begin, budget_s):
             self._take()
 
     def _take(self) -> None:
-        """Take one round, and its ratio."""
+        """Take one round and its ratio."""
         for samples, run in self._sides:
             if self.rounds not in samples.rounds:  # else its check was the sample
                 samples.take(run, self.rounds)
@@ -228,7 +204,7 @@ class _Turns:
         return self._are_alike(is_over=elapsed_s > budget_s)
 
     def _are_alike(self, is_over: bool) -> bool:
-        """Whether rounds tell a ratio well enough, or as well as a budget lets them."""
+        """Return whether the ratio is precise enough, or the budget is spent."""
         return len(self.ratios) >= LEAST_SAMPLES and (is_over or is_narrow(self.ratios))
 
     @property
@@ -243,20 +219,20 @@ class _Turns:
         return self._of(slice(None))
 
     def _of(self, rounds: slice) -> float:
-        """Return the ratio that some rounds tell."""
+        """Return the ratio of some rounds."""
         return median(self.ratios[rounds])
 
     def outcome(self, samples: Samples, takes_over: bool = False) -> Paced:
-        """What came of it, for all samples that were taken of the candidate."""
+        """Return the outcome with all samples of the candidate."""
         pace = median(samples.times) / (self.ratio * self.control.seconds)
         return Paced(samples, self._is_hopeless, pace, takes_over)
 
 
 @dataclass
 class _ShortTurns(_Turns):
-    """Of runs of less than `LONG_RUN_S`: twice in each turn, and the fastest fifth count.
+    """Turns below `LONG_RUN_S`: two samples each, of which the fastest fifth count.
 
-    What is kept of the candidate are the second of each turn.
+    The second sample of each turn is kept for the candidate.
     """
 
     most: ClassVar[int] = MOST_SHORT_ROUNDS
@@ -274,7 +250,7 @@ class _ShortTurns(_Turns):
         self.rounds += 1
 
     def _turn(self, samples: Samples, run: Run) -> list[float]:
-        """Seconds of a run of each of two samples in a row."""
+        """Return seconds of a run in each of two consecutive samples."""
         if self.rounds in samples.rounds:  # its check was the sample
             return [samples.last_s]
         first = Samples(samples.repeat)
@@ -294,15 +270,12 @@ class _ShortTurns(_Turns):
 
 @dataclass
 class _MiddleTurns(_ShortTurns):
-    """Of longer runs, `FEW_SAMPLES` rounds of which fit a budget: ratios of rounds count, too.
-
-    They are those of the shorter run of each turn.
-    """
+    """Turns of longer runs, which also use the ratios of rounds."""
 
     def _of(self, rounds: slice) -> float:
         return sqrt(super()._of(rounds) * median(self.ratios[rounds]))
 
 
 def _halved(repeat: int) -> int:
-    """Runs in one of two samples that take about as long as one of `repeat` runs."""
+    """Return the runs in each of two samples that replace one of `repeat` runs."""
     return -(-repeat // TWICE)

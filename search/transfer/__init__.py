@@ -1,4 +1,1 @@
-"""What earlier searches of near problems teach: corrected weights and starting points.
-
-Face: `warmed`.
-"""
+"""Corrected model weights and starting points from earlier searches of near problems."""

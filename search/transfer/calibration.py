@@ -1,17 +1,12 @@
-"""The analytical model's weights, corrected by earlier searches on this processor.
+"""Correct the analytical model's weights by earlier searches on this processor.
 
-The shipped weights (`tilewise.search.model.amounts`) were fitted on two processors. On another, a
-row that is read in place may cost twice as much, or reading may not hide behind computing. The
-trials in the store tell. Calibration compares the times of every earlier search with the model's,
-up to a factor of the search's own, and moves the weights to where the errors are least. The shipped
-weights hold each of them back, as tightly as the trials themselves find likely. Where the shipped
-weights explain the trials as well, nothing moves.
-
-This is regression with a Gaussian prior on the logarithms of the weights, linearised again at each
-step (Gauss-Newton). The evidence chooses the prior's width and the overlap (MacKay, Bayesian
-Interpolation, Neural Computation 4(3), 1992). The shipped weights go only where the evidence
-against them is very strong (Kass and Raftery, Bayes Factors, Journal of the American Statistical
-Association 90, 1995).
+The shipped weights (`tilewise.search.model.amounts`) were fitted on two processors. Calibration
+compares the times of earlier searches with the model's, up to a factor per search, and moves the
+weights to the least errors. This is regression with a Gaussian prior on the logarithms of the
+weights, linearised at each step (Gauss-Newton). The evidence chooses the prior's width and the
+overlap (MacKay, Bayesian Interpolation, Neural Computation 4(3), 1992). The shipped weights are
+only replaced on very strong evidence (Kass and Raftery, Bayes Factors, Journal of the American
+Statistical Association 90, 1995).
 """
 
 from collections.abc import Sequence
@@ -53,10 +48,10 @@ class Trials(NamedTuple):
 
     Attributes:
         amounts: a row for each trial, a column for each of `AMOUNTS`.
-        logs: logarithms of the trials' times.
-        shares: how much each trial counts; those of one search add up to 1.
+        logs: logarithms of times.
+        shares: weight of each trial; those of one search add up to 1.
         firsts: the first row of each search.
-        prior: the weights that hold unless the trials speak against them.
+        prior: weights that hold unless the trials contradict them.
     """
 
     amounts: Array
@@ -66,7 +61,7 @@ class Trials(NamedTuple):
     prior: Weights
 
     def centred(self, values: Array) -> Array:
-        """Values of trials (rows) less the weighted mean of their search: its own factor."""
+        """Return values of trials (rows) less the weighted mean of their search."""
         weighted = self.shares.reshape(-1, *[1] * (values.ndim - 1)) * values
         means = np.add.reduceat(weighted, self.firsts)
         counts = np.diff(self.firsts, append=len(values))
@@ -75,30 +70,23 @@ class Trials(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """Weights that moved from the prior's.
-
-    Attributes:
-        moved: how far, in logarithms; one for each of `AMOUNTS`.
-        overlap: of the weights.
-        width: of the prior that held them back.
-    """
+    """Weights moved from the prior's, in logarithms, with their overlap and the prior's width."""
 
     moved: Array
     overlap: float
     width: float
 
     def weights(self, prior: Weights) -> Weights:
-        """The weights, which moved from `prior`."""
+        """Return the weights moved from `prior`."""
         cycles = np.array(prior.cycles) * np.exp(self.moved)
         return Weights(tuple(cycles.tolist()), self.overlap)
 
 
 def calibrate(model: Model, searches: Sequence[Solved]) -> Weights:
-    """The weights that earlier searches on the model's very target speak for.
+    """Return the weights that earlier searches on the model's exact target support.
 
-    Trials on several threads teach nothing: no weight of the model stands for the time that
-    threads wait for each other. Convolutions with few channels in a group teach nothing of others,
-    nor others of them: the weights of what they share were fitted to products of matrices.
+    Trials on several threads teach nothing, because no weight stands for waiting on threads. Nor do
+    convolutions with few channels per group, or other problems for them.
     """
     target = model.space.target
     if target.threads > 1 or model.space.workload.nest.group:
@@ -111,7 +99,7 @@ def calibrate(model: Model, searches: Sequence[Solved]) -> Weights:
 
 
 def fitted(known: Trials) -> Weights:
-    """The likeliest weights by the trials of searches, or the prior's if they do as well."""
+    """Return the likeliest weights for the trials, or the prior's if they are as good."""
     found: list[tuple[float, Fit]] = []
     for overlap in sorted({*TRIED_OVERLAPS, known.prior.overlap}):
         moved = np.zeros(len(AMOUNTS))
@@ -125,7 +113,7 @@ def fitted(known: Trials) -> Weights:
 
 
 def _timed(target: Target, solved: Solved) -> tuple[Array, Array]:
-    """The amounts and times of a search's trials, as far as its points are still points."""
+    """Return the amounts and times of a search's trials whose points still exist."""
     former = Space(solved.problem, target)
     trials = (*solved.points, *solved.slower)
     stored = [(completed(former.parameters, params), time) for params, time in trials]
@@ -148,7 +136,7 @@ def _together(known: Sequence[tuple[Array, Array]], prior: Weights) -> Trials:
 
 
 def _predicted(known: Trials, moved: Array, overlap: float) -> tuple[Array, Array]:
-    """Logarithms of the model's times, and how they change with those of the weights."""
+    """Return logarithms of the model's times and their derivatives by those of the weights."""
     cycles = known.amounts * (np.array(known.prior.cycles) * np.exp(moved))
     unhidden, reading, computing = (
         cycles[:, which].sum(axis=1) for which in (_is_unhidden, _is_read, _is_computing)
@@ -162,7 +150,7 @@ def _predicted(known: Trials, moved: Array, overlap: float) -> tuple[Array, Arra
 
 
 def _system(known: Trials, moved: Array, overlap: float) -> tuple[Array, Array, float]:
-    """Curvature, slope and twice the loss of the likelihood, in units of an error of 1."""
+    """Return curvature, slope and twice the loss of the likelihood, for an error of 1."""
     predicted, changes = _predicted(known, moved, overlap)
     errors, changes = known.centred(known.logs - predicted), known.centred(changes)
     weighted = known.shares[:, None] * changes
@@ -175,7 +163,7 @@ def _system(known: Trials, moved: Array, overlap: float) -> tuple[Array, Array, 
 
 
 def _moved(known: Trials, moved: Array, overlap: float, width: float) -> Array:
-    """How far the logarithms of the weights move from the prior's."""
+    """Return how far the logarithms of the weights move from the prior's."""
     for _ in range(MAX_STEPS):
         curvature, slope, _ = _system(known, moved, overlap)
         curvature = curvature / TRIAL_ERROR**2 + np.eye(len(AMOUNTS)) / width**2
@@ -188,7 +176,7 @@ def _moved(known: Trials, moved: Array, overlap: float, width: float) -> Array:
 
 
 def _evidence(known: Trials, fit: Fit, error: float) -> float:
-    """Logarithm of how likely the trials are with that prior and error, by Laplace's method."""
+    """Return the logarithm of the evidence by Laplace's method."""
     curvature, _, loss = _system(known, fit.moved, fit.overlap)
     curvature = curvature / error**2 + np.eye(len(AMOUNTS)) / fit.width**2
     logdet = float(np.linalg.slogdet(curvature)[1])
@@ -197,10 +185,9 @@ def _evidence(known: Trials, fit: Fit, error: float) -> float:
 
 
 def _gain(known: Trials, fit: Fit) -> float:
-    """How much likelier the trials are than with the prior's weights, as a logarithm.
+    """Return the logarithm of how much likelier the trials are than with the prior's weights.
 
-    The error is what the better fit leaves, where that is more than the usual one: what neither
-    explains is no evidence.
+    The error is at least what the better fit leaves: what neither explains is no evidence.
     """
     *_, left = _system(known, fit.moved, fit.overlap)
     *_, loss = _system(known, np.zeros(len(AMOUNTS)), known.prior.overlap)

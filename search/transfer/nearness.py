@@ -1,14 +1,10 @@
-"""Which earlier searches say something of a problem, and how near they are.
+"""Find earlier searches that are relevant to a problem, and their distance.
 
-A schedule may serve a problem of the same operation, element type, layout and transposes, on the
-same processor with the same features (its name stands for its caches). How well it serves depends
-on the distance of the extents' logarithms, in doublings: AutoTVM and Ansor's users find schedules
-of one shape to serve others (Chen et al., Learning to Optimize Tensor Programs, NeurIPS 2018,
-section 4: transfer between workloads). Another number of threads, bias, epilogue and the like count
-as a fraction of a doubling. The problem itself, where it was searched before, is the nearest.
-
-Any search for the operation that ran on as many threads of a processor tells what that processor
-is like.
+A schedule may serve a problem of the same operation, element type, layout and transposes on the
+same processor with the same features. The distance is that of the extents' logarithms, in doublings
+(Chen et al., Learning to Optimize Tensor Programs, NeurIPS 2018, section 4). Other threads, bias,
+epilogue and the like count as a fraction of a doubling. Any search for the operation on as many
+threads of a processor describes that processor.
 """
 
 from collections import Counter
@@ -31,7 +27,7 @@ MAX_SEARCHES_OF_A_PROBLEM = 2  # of one and the same problem, those with the mos
 
 
 def near_searches(space: Space, store: TrialStore) -> list[Solved]:
-    """What the nearest of a store's searches on the same processor have found.
+    """Return what the nearest searches on the same processor found.
 
     Searches whose schedules may serve come first.
     """
@@ -54,7 +50,7 @@ def near_searches(space: Space, store: TrialStore) -> list[Solved]:
 
 
 def distance(space: Space, other: Earlier | Solved) -> float | None:
-    """Doublings between two problems; None when schedules of one say nothing of the other."""
+    """Return the doublings between two problems; None if their schedules are unrelated."""
     here, there = space.problem, other.problem
     same_threads = _same_threads(space, other.target)
     decided = all(getattr(here, n, None) == getattr(there, n, None) for n in DECISIVE_FIELDS)
@@ -66,13 +62,13 @@ def distance(space: Space, other: Earlier | Solved) -> float | None:
 
 
 def _groups(problem: Problem) -> tuple[int, ...]:
-    """What of its groups decides: their number, or, where columns span them, what each has."""
+    """Return the decisive property of groups: their number, or the size of each."""
     nest = nest_of(problem)
     return (0, nest.extent(nest.k), nest.group) if nest.group else (problem.groups,)
 
 
 def doublings(here: Problem, there: Problem) -> float:
-    """The distance of two problems of one operation, whatever differs."""
+    """Return the distance of two problems of one operation."""
     apart = 0.0
     for field in fields(here):
         mine, other = getattr(here, field.name), getattr(there, field.name)
@@ -84,7 +80,7 @@ def doublings(here: Problem, there: Problem) -> float:
 
 
 def _same_threads(space: Space, target: str) -> bool | None:
-    """Whether a target has as many threads; None when it is another processor or compiler."""
+    """Return whether a target has as many threads; None for another processor or compiler."""
     other, own = parse_target(target), space.target.named
     is_same = other.is_of(own) and other.kind == own.kind
     return other.threads == own.threads if is_same else None

@@ -1,14 +1,9 @@
-"""The points that a search starts from: the best trials of near problems, adapted.
+"""The points that a search starts from: adapted best trials of near problems.
 
-`tilewise.search.transfer.nearness` says which problems are near. A point without a like here, or
-whose schedule is illegal here, is left out. A block keeps its size, to fill the same cache; it is
-snapped to the values that the new problem has. A dim that was not cut and is about as long stays
-uncut.
-
-The analytical model orders the points, together with what it got wrong: a point is expected to
-miss the model's time by as much as it did for the other problem. The order then counts what a new
-extent changes (tiles cut off, what fits a cache), and what the model knows nothing of. Errors are
-relative to the usual one of their search, which takes out a constant factor such as another clock.
+Points without an equivalent, or that are illegal here, are left out. Blocks keep their size,
+snapped to the new values; a dim that was not cut and has a similar length stays whole. Points are
+ordered by the model's time and its error for the other problem, relative to the usual error of that
+search, which removes constant factors.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,10 +27,9 @@ HALF_WEIGHT_SLOWDOWN = 0.15  # a point slower than the best by this share counts
 
 
 def starting_points(model: Model, searches: Sequence[Solved]) -> list[Point]:
-    """Up to `MAX_STARTING_POINTS` points of the model's space that near problems speak for.
+    """Return up to `MAX_STARTING_POINTS` points that near problems support.
 
-    The best point of each search comes first, the more promising ones ahead; then the second of
-    each, and so on. What was fast for one near problem may be slow here all together.
+    The best of each search come first, then the second of each, and so on.
     """
     space = model.space
     known = [(distance(space, solved), solved) for solved in searches]
@@ -54,7 +48,7 @@ def starting_points(model: Model, searches: Sequence[Solved]) -> list[Point]:
 
 
 def _best(model: Model, solved: Solved) -> list[tuple[float, Point]]:
-    """The most promising points that a search offers, legal and different, the best first."""
+    """Return the most promising legal and different points of a search, best first."""
     space, found = model.space, dict[str, tuple[float, Point]]()
     for expected, point in sorted(_expected(model, solved), key=lambda pair: pair[0]):
         schedule = space.schedule(point)
@@ -64,10 +58,9 @@ def _best(model: Model, solved: Solved) -> list[tuple[float, Point]]:
 
 
 def _expected(model: Model, solved: Solved) -> Iterator[tuple[float, Point]]:
-    """The points of a search, adapted, each with the logarithm of the time that it may take.
+    """Yield the adapted points of a search with the logarithm of their expected time.
 
-    The time is on the model's scale: what the model says here, and how much slower than the model
-    the point was there, compared with the usual error of that search.
+    That is the model's time here, plus its error there beyond the usual error of that search.
     """
     former = Space(solved.problem, model.space.target)
     known = [(completed(former.parameters, params), time_us) for params, time_us in solved.points]
@@ -84,14 +77,14 @@ def _expected(model: Model, solved: Solved) -> Iterator[tuple[float, Point]]:
 
 
 def _usual_error(errors: Sequence[float], times_us: Sequence[float]) -> float:
-    """The mean of a search's errors; fast points weigh more."""
+    """Return the mean of a search's errors, weighted towards fast points."""
     fastest = min(times_us)
     weights = [1 / (1 + (time_us / fastest - 1) / HALF_WEIGHT_SLOWDOWN) for time_us in times_us]
     return float(np.average(errors, weights=weights))
 
 
 def adapt(space: Space, former: Space, params: Point) -> Point | None:
-    """The point of `space` that keeps the sizes of one of `former`; None when none is like it."""
+    """Return the point of `space` with the sizes of one of `former`; None if there is none."""
     point: Point = {}
     for parameter in space.parameters:
         old = former.parameter(parameter.name)
@@ -103,7 +96,7 @@ def adapt(space: Space, former: Space, params: Point) -> Point | None:
 
 
 def _value(parameter: Parameter, old: Parameter, value: Value) -> Value | None:
-    """The value that stands for `value` of the former problem's parameter."""
+    """Return the equivalent of a former parameter's value."""
     if isinstance(parameter, Size) and isinstance(old, Size):
         return _size(parameter, old, value)
     if isinstance(value, TilePoint):
@@ -120,7 +113,7 @@ def _size(parameter: Size, old: Size, value: Value) -> Value:
 
 
 def _tile(parameter: Parameter, tile: TilePoint) -> Value | None:
-    """The same tile, else the one nearest in shape of its kind."""
+    """Return the same tile, else the nearest of its kind."""
     if tile in parameter.values:
         return tile
     tiles = (other for other in parameter.values if isinstance(other, TilePoint))
@@ -135,14 +128,14 @@ def _tile(parameter: Parameter, tile: TilePoint) -> Value | None:
 
 
 def warmed(model: Model, store: TrialStore) -> tuple[Model, list[Point]]:
-    """The model with the weights that a store speaks for, and the points to start from."""
+    """Return the model with calibrated weights, and the points to start from."""
     searches = near_searches(model.space, store)
     corrected = Model(model.space, calibrate(model, searches))
     return corrected, starting_points(corrected, searches)
 
 
 def near_levels(space: Space, store: TrialStore) -> list[Point]:
-    """The best points of near problems, adapted; the best of each first."""
+    """Return the best points of near problems for IREE, adapted; the best of each first."""
     serving = [s for s in near_searches(space, store) if distance(space, s) is not None]
     found: dict[str, Point] = {}
     for place in range(BEST):

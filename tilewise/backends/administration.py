@@ -1,4 +1,4 @@
-"""The service, its database, its tokens and its archives on this machine, for operators."""
+"""Administer the service, its database, tokens and archives on this machine."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -35,7 +35,7 @@ def serve(host: str, port: int, workers: int, database_url: str | None) -> None:
 
 
 def database(action: str, database_url: str | None) -> Json:
-    """Upgrade or check; BadInputError when the database is not as it must be."""
+    """Upgrade or check the database; raise BadInputError if it is not as required."""
     with told():
         url = database_of(database_url)
         if action == "upgrade":
@@ -49,7 +49,7 @@ def database(action: str, database_url: str | None) -> Json:
 
 
 def prune(days: float, keep: int, database_url: str | None, *, dry_run: bool, vacuum: bool) -> Json:
-    """Thin the samples of old trials; what was, or would be, done."""
+    """Thin the samples of old trials; return what was, or would be, done."""
     with opened_sessions(database_url) as sessions:
         found = retention.prune(sessions, timedelta(days=days), keep, dry_run=dry_run)
         if vacuum and not dry_run:
@@ -58,7 +58,7 @@ def prune(days: float, keep: int, database_url: str | None, *, dry_run: bool, va
 
 
 def create_token(name: str, scope: str, days: float | None, database_url: str | None) -> Json:
-    """A new token, as `POST /v1/tokens` gives it."""
+    """Create a token; return what `POST /v1/tokens` does."""
     try:
         asked = TokenRequest.model_validate({"name": name, "scope": scope, "days": days})
     except ValidationError as error:
@@ -72,20 +72,20 @@ def create_token(name: str, scope: str, days: float | None, database_url: str | 
 
 
 def tokens(database_url: str | None) -> Json:
-    """All tokens, as `GET /v1/tokens` gives them."""
+    """Return all tokens, as `GET /v1/tokens` does."""
     with opened_sessions(database_url) as sessions, reading(sessions) as session:
         return {"tokens": [token_json(row) for row in token_store.every(session)]}
 
 
 def revoke_token(name: str, database_url: str | None) -> Json:
-    """A token that is worth nothing any more."""
+    """Revoke a token."""
     with opened_sessions(database_url) as sessions, writing(sessions) as session:
         return token_json(token_store.revoke(session, name))
 
 
 @contextmanager
 def opened_sessions(database_url: str | None) -> Iterator[Sessions]:
-    """Sessions on this machine's database, which is made where it is absent."""
+    """Open this machine's database, creating it if necessary."""
     with told():
         url = database_of(database_url)
         schema.prepare(url)
@@ -98,11 +98,7 @@ def opened_sessions(database_url: str | None) -> Iterator[Sessions]:
 
 @dataclass(frozen=True)
 class ArchiveSelection:
-    """What the command line selects; each as it was typed.
-
-    Attributes:
-        since: a day or a moment as ISO 8601 has them, in UTC where it names no zone.
-    """
+    """What the command line selects; `since` is ISO 8601, in UTC by default."""
 
     problems: Sequence[str] = ()
     kinds: Sequence[str] = ()
@@ -112,7 +108,7 @@ class ArchiveSelection:
 
 
 def export_store(path: str, wanted: ArchiveSelection, database_url: str | None) -> Json:
-    """Write an archive; its file, its rows by member, and the damaged rows that it lacks."""
+    """Write an archive; return its rows by member and the damaged rows left out."""
     selection = _selection(wanted)
     with opened_sessions(database_url) as sessions:
         written_by = f"tilewise {VERSION}"
@@ -123,7 +119,7 @@ def export_store(path: str, wanted: ArchiveSelection, database_url: str | None) 
 
 
 def import_store(path: str, database_url: str | None, *, resume: bool, dry_run: bool) -> Json:
-    """Take an archive in; what was, or would be, done."""
+    """Merge an archive; return what was, or would be, done."""
     with told(), opened(Path(path)):
         pass  # a database that is absent is not made for what is no archive
     with opened_sessions(database_url) as sessions:

@@ -1,4 +1,4 @@
-"""What commands need of where they run. Every backend gives the same objects."""
+"""The interface of commands to where they run; every backend returns the same objects."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -18,15 +18,13 @@ Known = Mapping[str, Mapping[str, str]]
 
 @dataclass(frozen=True)
 class TrialSeen:
-    """A trial that has ended, as far as somebody who waits wants to know.
+    """A finished trial as a watcher sees it.
 
     Attributes:
         number: 0, 1, ... within the job.
-        state: how it ended.
-        failure: class of the failure, None unless failed.
-        gflops: its speed, None for failures.
-        interval: of that speed, 95%; None where one sample gave it.
-        best: the fastest so far, by the speed that is known now; None where only trials are told.
+        failure: class of the failure, if any.
+        interval: 95% interval of the speed; None if there was one sample.
+        best: the fastest so far by present knowledge; None where only trials are reported.
     """
 
     number: int
@@ -41,11 +39,11 @@ OnTrialSeen = Callable[[TrialSeen], None]
 
 
 def ignore_phase(_phase: Phase) -> None:
-    """For callers that want to know of no phases."""
+    """Ignore phases."""
 
 
 class Backend(ABC):
-    """What commands need; a context manager."""
+    """Runs commands here or at a service; a context manager."""
 
     def __enter__(self) -> "Backend":
         return self
@@ -55,7 +53,7 @@ class Backend(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
     @abstractmethod
     def tune(
@@ -68,48 +66,43 @@ class Backend(ABC):
         *,
         again: bool = False,
     ) -> Json:
-        """Search and store; the contract's result object.
+        """Search and store; return the contract's result object.
 
-        Args:
-            problem: what is searched for.
-            target: where.
-            request: how hard.
-            on_trial: told of each trial that ends meanwhile, once.
-            on_phase: told of what comes after them.
-            again: whether to time the finalists of a stored result again.
+        `on_trial` is called once per finished trial, `on_phase` for later phases. With `again` the
+        finalists of a stored result are timed again.
         """
 
     @abstractmethod
     def peak(self, problem: str, target: str) -> float | None:
-        """The multiply-add peak that a search can reach, in GFLOP/s; None where nobody knows."""
+        """Return the multiply-add peak that a search can reach, in GFLOP/s, if known."""
 
     @abstractmethod
     def show(self, problem: str, target: str, cache: CacheMode | None = None) -> Json:
-        """The stored result, of a cache mode if named; MissingError when there is none."""
+        """Return the stored result, of a cache mode if given, or raise MissingError."""
 
     @abstractmethod
     def script(self, problem: str, target: str, flavor: str, with_payload: bool) -> str:
-        """The proven script; MissingError when there is none."""
+        """Return the proven script or raise MissingError."""
 
     @abstractmethod
     def kernel(self, problem: str, target: str) -> str:
-        """The best schedule's kernel as a Python module; MissingError when there is none."""
+        """Return the kernel of the best schedule as a Python module, or raise MissingError."""
 
     @abstractmethod
     def object_files(self, problem: str, target: str) -> "ObjectFiles":
-        """The best schedule's kernel as a proven object; MissingError when there is none."""
+        """Return the kernel of the best schedule as a proven object, or MissingError."""
 
     @abstractmethod
     def trials(self, problem: str, target: str) -> list[Json]:
-        """Every stored trial of the problem; MissingError when there is none."""
+        """Return every stored trial of the problem or raise MissingError."""
 
     @abstractmethod
     def job(self, number: int) -> Json:
-        """A job as it is now; an error when there is none of this number."""
+        """Return a job as it is now, or raise an error."""
 
     @abstractmethod
     def job_trials(self, number: int) -> list[Json]:
-        """The finished trials of a job, by number."""
+        """Return the finished trials of a job, by number."""
 
     @abstractmethod
     def look_up(
@@ -120,24 +113,20 @@ class Backend(ABC):
         known: Known,
         match: Match = "exact",
     ) -> "list[Found]":
-        """What is stored of each problem, with the tags of its files, in as few steps as can be.
+        """Return what is stored of each problem with the tags of its files, in one step.
 
-        Args:
-            problems: in the order of the answers.
-            target: of all of them.
-            files: flavors of scripts, and `kernel`.
-            known: tags of the files that are here, by a problem's key and the file's kind.
-            match: whether results of other targets may stand in.
+        `files` are flavors of scripts and `kernel`; `known` has tags by problem key and kind;
+        `match` decides whether results of other targets are allowed.
         """
 
     @abstractmethod
     def text(self, found: "Found", kind: str) -> "Text":
-        """A script or a kernel that a look-up has named; MissingError when it is gone."""
+        """Return a file that a look-up named; raise MissingError if it is gone."""
 
     @abstractmethod
     def submit(self, problem: str, target: str, request: TuneRequest) -> None:
-        """Have a search begin as soon as it can, for a `tune` that comes later to wait for."""
+        """Start a search as soon as possible, for a later `tune` to wait for."""
 
     @abstractmethod
     def store_report(self, report: Json) -> int:
-        """Keep what a suite came to; the report's number."""
+        """Store a suite's report; return its number."""

@@ -1,4 +1,4 @@
-"""The processes of a cluster, for those who run them."""
+"""The processes of a cluster."""
 
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ def drive(scheduler: str | None, service: str | None, database_url: str | None) 
 
 
 def work(scheduler: str | None, host: str | None, *, measures_peaks: bool) -> None:
-    """Be a worker until interrupted."""
+    """Work until interrupted."""
     from tilewise.service.cluster.facts import facts_of_this_machine
     from tilewise.service.cluster.worker import run_worker
 

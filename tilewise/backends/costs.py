@@ -1,4 +1,4 @@
-"""Times of layers as a store has them, and of copies as they are measured here."""
+"""Times of layers from a store, and of copies measured here."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,14 +14,10 @@ from tilewise.search.records import CacheMode
 
 @dataclass
 class StoredCosts:
-    """Costs of this machine (`tilewise.search.networks.costs.Costs`); each is asked for once.
+    """Costs of this machine (`tilewise.search.networks.costs.Costs`), each read once.
 
-    Attributes:
-        backend: where the schedules are.
-        target: canonical.
-        cache: how they were timed.
-        most: schedules of one algorithm; where several are asked for, they are timed again, and
-            those count whose timing was cut short because others were faster.
+    `most` limits the schedules per algorithm. With several, which will be timed again, those count
+    that were stopped early because others were faster.
     """
 
     backend: Backend
@@ -32,7 +28,7 @@ class StoredCosts:
     _copies: CopyTimes = field(default_factory=CopyTimes)
 
     def schedules(self, problem: str) -> tuple[Timed, ...]:
-        """The stored best, and the fastest trials of each algorithm, the fastest first."""
+        """Return the stored best and the fastest trials per algorithm, fastest first."""
         if problem not in self._known:
             self._known[problem] = self._stored(problem)
         return self._known[problem]
@@ -40,7 +36,7 @@ class StoredCosts:
     def conversion_us(
         self, shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout
     ) -> float:
-        """The time of a copy, measured when it is asked for first."""
+        """Return the time of a copy, measured on first use."""
         return self._copies.of(shape, dtype, made, wanted)
 
     def _stored(self, problem: str) -> tuple[Timed, ...]:
@@ -55,7 +51,7 @@ class StoredCosts:
         return fastest_of_each(_timed(found["best"]), others, self.most)
 
     def _counts(self, found: Json) -> Callable[[Json], bool]:
-        """Whether a trial was timed as the stored best was."""
+        """Return a filter for trials that were timed as the stored best was."""
         states = ("timed",) if self.most == 1 else ("timed", "pruned")
 
         def counts(trial: Json) -> bool:

@@ -1,4 +1,4 @@
-"""Commands on this machine and its database, through the service's own functions."""
+"""Commands on this machine and its database."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def _require_flavor(flavor: str) -> None:
-    """Raise MissingError where no tuning will ever make the script."""
+    """Raise MissingError for a script that no tuning makes."""
     if flavor not in ("cpu", "iree-spec"):
         raise MissingError(
             f"no script of flavor={flavor} is stored; give cpu, air, iree or iree-spec"
@@ -36,7 +36,7 @@ def _require_flavor(flavor: str) -> None:
 
 
 class LocalBackend(Backend):
-    """Searches here and keeps the results in this machine's database."""
+    """Searches here and keeps results in this machine's database."""
 
     def __init__(self, database_url: str | None, began: float | None = None) -> None:
         self._url = database_url
@@ -44,7 +44,7 @@ class LocalBackend(Backend):
         self._machine = examine_here()
 
     def close(self) -> None:
-        """Nothing is held between commands."""
+        """Do nothing: nothing is held between commands."""
 
     def tune(
         self,
@@ -74,7 +74,7 @@ class LocalBackend(Backend):
             return self._result(sessions, wanted, canonical, request.cache)
 
     def peak(self, problem: str, target: str) -> float | None:
-        """The peak as it is measured now, which takes some hundredths of a second."""
+        """Measure the peak, which takes some hundredths of a second."""
         from tilewise.kernels.native.microbench import peak_gflops
         from tilewise.kernels.target import resolve
 
@@ -82,14 +82,14 @@ class LocalBackend(Backend):
         return peak_gflops(asked, parse_problem(problem).element.name)
 
     def show(self, problem: str, target: str, cache: CacheMode | None = None) -> Json:
-        """The stored result."""
+        """Return the stored result."""
         wanted = parse_problem(problem)
         canonical = self._machine.canonical_target(target)
         with self._stored() as sessions:
             return self._result(sessions, wanted, canonical, cache)
 
     def script(self, problem: str, target: str, flavor: str, with_payload: bool) -> str:
-        """The proven script, with its payload if asked."""
+        """Return the stored script."""
         wanted = parse_problem(problem)
         canonical = self._machine.canonical_target(target)
         _require_flavor(flavor)
@@ -108,13 +108,13 @@ class LocalBackend(Backend):
         return text
 
     def kernel(self, problem: str, target: str) -> str:
-        """The module, made now."""
+        """Print the module now."""
         from tilewise.kernels.native.export.__main__ import export_result
 
         return export_result(self.show(problem, target))
 
     def object_files(self, problem: str, target: str) -> "ObjectFiles":
-        """The object, made and proven now."""
+        """Compile and prove the object now."""
         found = self.show(problem, target)
         from tilewise.kernels.native.objects.__main__ import proven_document
         from tilewise.schema.base import read
@@ -126,7 +126,7 @@ class LocalBackend(Backend):
             raise TilewiseError(str(error)) from error
 
     def trials(self, problem: str, target: str) -> list[Json]:
-        """Every stored trial of the problem."""
+        """Return every stored trial."""
         wanted = parse_problem(problem)
         canonical = self._machine.canonical_target(target)
         with self._stored() as sessions, reading(sessions) as session:
@@ -137,12 +137,12 @@ class LocalBackend(Backend):
         return rows
 
     def job(self, number: int) -> Json:
-        """The job as the database has it."""
+        """Return the job in the database."""
         with self._stored() as sessions, reading(sessions) as session, told():
             return job_json(session, queue.get(session, number))
 
     def job_trials(self, number: int) -> list[Json]:
-        """Its trials."""
+        """Return its trials."""
         with self._stored() as sessions, reading(sessions) as session, told():
             queue.get(session, number)
             return list(map(trial_json, queue.trials_page(session, number)))
@@ -155,7 +155,7 @@ class LocalBackend(Backend):
         known: Known,
         match: Match = "exact",
     ) -> "list[Found]":
-        """Look all of them up in this machine's database; one that is not there has none."""
+        """Look all problems up in the database; without one, nothing is stored."""
         from tilewise.backends.local_files import look_up, nothing
 
         with told():
@@ -166,17 +166,17 @@ class LocalBackend(Backend):
             return look_up(sessions, asked, problems, files, known)
 
     def text(self, found: "Found", kind: str) -> "Text":
-        """The text; a kernel and an air script are made now."""
+        """Return the text; kernels and air scripts are made now."""
         from tilewise.backends.local_files import text
 
         with self._stored() as sessions:
             return text(sessions, found, kind)
 
     def submit(self, problem: str, target: str, request: TuneRequest) -> None:
-        """Searches run one after the other here, each when it is waited for."""
+        """Do nothing: searches run one after another here."""
 
     def store_report(self, report: Json) -> int:
-        """Keep it in this machine's database."""
+        """Store it in this machine's database."""
         from tilewise.service.api.suite_reports import SuiteReport
 
         try:
@@ -190,7 +190,7 @@ class LocalBackend(Backend):
 
     @contextmanager
     def _stored(self) -> Iterator[Sessions]:
-        """Sessions to read what is there; a database that is not is not made."""
+        """Open the database for reading without creating it."""
         # A refused row is logged too; here the error, in one line, is all that a user needs.
         logging.getLogger(integrity.__name__).addHandler(logging.NullHandler())
         with told():

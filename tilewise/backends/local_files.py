@@ -1,4 +1,4 @@
-"""Scripts and kernels of this machine's database, named and given as a service does."""
+"""Scripts and kernels of this machine's database, as a service returns them."""
 
 import hashlib
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ def look_up(
     kinds: Sequence[str],
     known: Known,
 ) -> list[Found]:
-    """What is stored of each problem; the arguments are those of `Backend.look_up`."""
+    """Implement `Backend.look_up`."""
     wanted = [parse_problem(problem) for problem in problems]
     for kind in kinds:
         if kind not in FILE_KINDS:
@@ -39,14 +39,14 @@ def look_up(
 
 
 def nothing(problems: Sequence[str], kinds: Sequence[str]) -> list[Found]:
-    """What a look-up says where nothing is stored."""
+    """Return the answers of a look-up in an empty store."""
     wanted = [parse_problem(problem) for problem in problems]
     empty = {"schedule": None, "files": dict.fromkeys(kinds)}
     return [read_found({"problem": one.canonical, "key": one.key, **empty}) for one in wanted]
 
 
 def text(sessions: Sessions, found: Found, kind: str) -> Text:
-    """A script or a kernel of what a look-up found; MissingError when it is gone."""
+    """Return a script or kernel of a look-up; raise MissingError if it is gone."""
     if found.result is None:
         raise MissingError(f"no {kind} of {found.problem} is stored")
     target, toolchain = found.result.target, found.result.toolchain

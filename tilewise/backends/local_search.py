@@ -1,4 +1,4 @@
-"""One search on this machine: its job made or joined, and run or waited for."""
+"""One search on this machine: create or join its job, then run it or wait."""
 
 import sys
 import time
@@ -26,12 +26,7 @@ POLL_S = 0.5
 class LocalSearch:
     """What is searched for, and who watches.
 
-    Attributes:
-        sessions: of this machine's database.
-        target: canonical.
-        on_trial: told of trials as they end.
-        on_phase: told of what comes after them.
-        began: the moment of `time.monotonic` from which a budget in seconds counts.
+    `began` is the moment of `time.monotonic` from which a budget in seconds counts.
     """
 
     sessions: Sessions
@@ -42,11 +37,9 @@ class LocalSearch:
     began: float | None
 
     def answer(self, request: TuneRequest, *, again: bool = False) -> None:
-        """See to it that a result of at least this budget is stored, or a stored one timed again.
+        """Ensure that a result of at least this budget is stored.
 
-        Args:
-            request: how hard to search.
-            again: whether to time the finalists of a stored result again, with its own budget.
+        With `again` the finalists of a stored result are timed again, with its own budget.
         """
         budget = 0
         work = self.problem, self.target, request, identity()
@@ -82,7 +75,7 @@ class LocalSearch:
             time.sleep(POLL_S)
 
     def _tell_of_others(self, job_id: int, seen: int | None) -> int | None:
-        """Tell of the trials of another process after the last one seen; the last one then."""
+        """Report new trials of another process; return the last number seen."""
         with reading(self.sessions) as session:
             found = queue.trials_page(session, job_id, after=seen)
         for row in filter(is_sound, found):
@@ -91,7 +84,7 @@ class LocalSearch:
         return found[-1].number if found else seen
 
     def _has_ended(self, job_id: int) -> bool:
-        """Whether another process has ended a job; tells what it does, if not."""
+        """Return whether another process ended a job; report its phase otherwise."""
         with reading(self.sessions) as session:
             job = queue.get(session, job_id)
             if job.state in models.ENDED:
@@ -132,7 +125,7 @@ def _outcome(job: models.Job) -> JobOutcome:
 
 
 def _require_done(outcome: JobOutcome) -> None:
-    """Raise what stopped a job, as the error that the command line knows."""
+    """Raise what stopped a job as an error of the command line."""
     if outcome.cause is not None:
         raise outcome.cause
     if outcome.state != "done":

@@ -1,4 +1,4 @@
-"""Commands that run at a service, through its HTTP API."""
+"""Commands at a service, through its HTTP API."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from tilewise.search.records import TRIAL_STATES, CacheMode, TrialState, TuneReq
 
 
 class RemoteBackend(Backend):
-    """A backend at a service."""
+    """Runs commands at a service."""
 
     def __init__(self, url: str) -> None:
         self._client = Client(url)
@@ -46,7 +46,7 @@ class RemoteBackend(Backend):
         return found
 
     def peak(self, problem: str, target: str) -> float | None:
-        """The peak of a worker that serves the target; told of one thread alone."""
+        """Return the peak of a worker of the target, known for one thread only."""
         asked = parse_target(target)
         dtype = parse_problem(problem).element.name
         found = [
@@ -62,7 +62,7 @@ class RemoteBackend(Backend):
         return self._client.schedule(problem, target, cache).document
 
     def script(self, problem: str, target: str, flavor: str, with_payload: bool) -> str:
-        """Fetch the script, and put the payload beside it here if asked."""
+        """Fetch the script; add the payload here if requested."""
         _require_sense(problem, target)
         on_wait = _say_waiting("proves the script")
         text = self._client.script(problem, target, flavor, on_wait).text or ""
@@ -80,7 +80,7 @@ class RemoteBackend(Backend):
         return self._client.kernel(problem, target, _say_waiting("prints the kernel")).text or ""
 
     def object_files(self, problem: str, target: str) -> ObjectFiles:
-        """Fetch the object, which the service proves."""
+        """Fetch the object that the service proved."""
         _require_sense(problem, target)
         on_wait = _say_waiting("makes and proves the object")
         return self._client.object_files(problem, target, on_wait)
@@ -109,11 +109,11 @@ class RemoteBackend(Backend):
         known: Known,
         match: Match = "exact",
     ) -> list[Found]:
-        """Ask for all of them at once."""
+        """Look all up in one request."""
         return self._client.look_up(problems, target, match=match, files=files, known=known)
 
     def text(self, found: Found, kind: str) -> Text:
-        """Fetch it."""
+        """Fetch the file."""
         file = found.files.get(kind)
         if file is None:
             raise MissingError(f"no proven {kind} of {found.problem} is stored")
@@ -124,12 +124,12 @@ class RemoteBackend(Backend):
         self._client.submit(problem, **_options(target, request))
 
     def store_report(self, report: Json) -> int:
-        """Post it."""
+        """Post the report."""
         return self._client.store_report(report).id
 
 
 def _require_sense(problem: str, target: str) -> None:
-    """Refuse what makes no sense anywhere, in the words in which it is refused here."""
+    """Refuse malformed problems and targets with the messages of a local run."""
     parse_problem(problem)
     parse_target(target)
 
@@ -139,19 +139,14 @@ def _options(target: str, request: TuneRequest) -> JobOptions:
 
 
 class _Watched:
-    """A job that a client follows, as whoever watches a search is told of one.
-
-    Args:
-        on_trial: told of each trial.
-        on_phase: told of what comes after them.
-    """
+    """Forwards a job's events to the callbacks of a search."""
 
     def __init__(self, on_trial: OnTrialSeen, on_phase: OnPhase) -> None:
         self._on_trial, self._on_phase = on_trial, on_phase
         self.has_seen = False
 
     def tell(self, event: Event) -> None:
-        """Pass on what happens in the job."""
+        """Forward an event."""
         self.has_seen = True
         if isinstance(event, TrialEnded) and event.trial.state in TRIAL_STATES:
             self._on_trial(_seen(event.trial))
@@ -166,7 +161,7 @@ def _seen(trial: Trial) -> TrialSeen:
 
 
 def _say_waiting(doing: str) -> Callable[[], None]:
-    """Tells somebody who watches why there is no answer yet."""
+    """Return a callback that explains a wait on a terminal."""
 
     def on_wait() -> None:
         if sys.stderr.isatty():

@@ -25,7 +25,7 @@ NO_SETTINGS = ("TILEWISE_CACHE_DIR", "TILEWISE_SERVER", "TILEWISE_TOKEN")
 
 @contextmanager
 def told() -> Iterator[None]:
-    """The service's errors as the command line's: a bad database is bad input."""
+    """Convert the service's errors to those of the command line; a bad database is bad input."""
     try:
         yield
     except (ArchiveError, DatabaseError, HostError) as error:
@@ -37,14 +37,9 @@ def told() -> Iterator[None]:
 
 
 def settings(database_url: str | None, **options: str | None) -> "Settings":
-    """The environment's settings, with what was typed winning.
+    """Return the environment's settings, overridden by what was typed.
 
-    Args:
-        database_url: what follows `--db`, if anything.
-        options: other settings by name; None for those that were not typed.
-
-    Raises:
-        BadInputError: a variable makes no sense.
+    Raises BadInputError for an invalid variable.
     """
     from pydantic import ValidationError
 
@@ -62,13 +57,9 @@ def settings(database_url: str | None, **options: str | None) -> "Settings":
 
 
 def database_of(database_url: str | None) -> str:
-    """URL of this machine's database, as `settings` has it.
+    """Return the URL of this machine's database, as `settings` has it.
 
-    Where no other setting is made there is nothing to check, and a command that looks something
-    up does not load pydantic, which takes a tenth of its time.
-
-    Raises:
-        BadInputError: a variable makes no sense.
+    Without other settings pydantic is not loaded, which takes a tenth of a look-up's time.
     """
     if any(_is_checked(name) for name, value in os.environ.items() if value):
         return settings(database_url).db
@@ -76,5 +67,5 @@ def database_of(database_url: str | None) -> str:
 
 
 def _is_checked(name: str) -> bool:
-    """Whether a variable is a setting that has to be checked; their case does not matter."""
+    """Return whether a variable is a setting that has to be validated."""
     return name.upper().startswith(PREFIX) and name not in (DATABASE, *NO_SETTINGS)

@@ -1,4 +1,4 @@
-"""One problem: our schedule and every peer, timed in the same rounds of one child process."""
+"""Time our schedule and every peer in the same rounds of one child process."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ COPIES = 8  # of the operands, in the peers' own layouts
 
 
 class BenchRunner(Protocol):
-    """What a comparison needs of a runner; see `tilewise.search.runner.runner.Runner`."""
+    """The part of `tilewise.search.runner.runner.Runner` that a comparison uses."""
 
     def peer(self, name: str, steps: Sequence[Any] = ()) -> PeerReply:
         """Prepare and check one peer."""
@@ -33,13 +33,7 @@ class BenchRunner(Protocol):
 
 
 def bench_runner(problem: Problem, target: str, cache: CacheMode = "hot") -> Runner:
-    """A child process with the memory that the peers need.
-
-    Args:
-        problem: what is measured.
-        target: where.
-        cache: whether caches are emptied before every sample.
-    """
+    """Return a child process with enough memory for the peers."""
     limits = Limits.for_problem(problem)
     memory = limits.memory_bytes + LIBRARIES_BYTES + COPIES * problem.bytes
     if cache == "cold":
@@ -54,17 +48,10 @@ def compare(
     peers: tuple[str, ...],
     budget_s: float = BUDGET_S,
 ) -> Compared:
-    """Measure `entry` with our schedule and with each peer that can do it.
+    """Measure our schedule, as hash and steps, and each peer that supports the problem.
 
-    A peer that crashes, hangs or is wrong is absent with that reason, and costs the
-    others nothing but a new process.
-
-    Args:
-        runner: a child process for this problem.
-        entry: the problem.
-        schedule: hash and steps of ours.
-        peers: names of those asked for.
-        budget_s: about how long the rounds may take together; slow ones take longer.
+    A peer that crashes, hangs or is wrong is absent with that reason. `budget_s` bounds the rounds
+    roughly; slow runs take longer.
     """
     name, steps = schedule
     absent: dict[str, str] = {}
@@ -79,7 +66,7 @@ def compare(
 
 
 def _prepare(runner: BenchRunner, peer: str, steps: list[Any]) -> dict[str, str]:
-    """The reason of a peer that is absent, by its name; nothing for one that is ready."""
+    """Return why a peer is absent, by its name; empty if it is ready."""
     try:
         reason = runner.peer(peer, steps).absent
     except CandidateFailureError as failure:

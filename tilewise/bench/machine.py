@@ -1,4 +1,4 @@
-"""The machine that a table was measured on, in the words that a reader needs."""
+"""The machine that a table was measured on."""
 
 import os
 import platform
@@ -11,12 +11,7 @@ Json = dict[str, Any]
 
 
 def describe(target: Target, peers: tuple[str, ...]) -> Json:
-    """Processor, memory, measured bandwidth, and the versions of everybody who took part.
-
-    Args:
-        target: this machine.
-        peers: those that were asked for; their packages are installed.
-    """
+    """Return processor, memory, bandwidth, and the versions of the peers and the toolchain."""
     from tilewise.kernels.native.microbench import bandwidth_gbs
     from tilewise.kernels.system.toolchain import identity
     from tilewise.search.peers.screen import VERSIONS
@@ -35,7 +30,7 @@ def describe(target: Target, peers: tuple[str, ...]) -> Json:
 
 
 def processor() -> str:
-    """The processor's name as the system gives it."""
+    """Return the processor's name as the system reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))

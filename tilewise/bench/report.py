@@ -1,4 +1,4 @@
-"""What came of a suite: a row per problem, and what they sum up to."""
+"""The results of a suite: a row per problem, and their sums."""
 
 from dataclasses import dataclass, field
 from math import exp, log
@@ -13,13 +13,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class PeerSpeed:
-    """A peer's fastest way.
-
-    Attributes:
-        measurement: its speed.
-        variant: which of the peer's ways it was.
-        output: dtype of what it wrote, where that is narrower than the problem's result.
-    """
+    """A peer's fastest way; `output` is its result type where narrower than the problem's."""
 
     measurement: Measurement
     variant: str
@@ -28,16 +22,14 @@ class PeerSpeed:
 
 @dataclass(frozen=True)
 class Compared:
-    """One problem beside the peers, all from the same rounds.
+    """One problem beside its peers, all from the same rounds.
 
     Attributes:
-        entry: the problem and its count.
-        ours: None when there is no schedule of ours that runs.
-        reason: why, then.
-        schedule: hash of the schedule measured.
-        peers: those that computed the problem rightly, by name.
-        absent: why each of the others did not.
-        peak_gflops: multiply-add peak of the same run, 0 where unknown.
+        ours: None if no schedule of ours runs, for `reason`.
+        schedule: hash of the schedule.
+        peers: those with correct results.
+        absent: why each other peer has none.
+        peak_gflops: multiply-add peak of the same run, 0 if unknown.
     """
 
     entry: Entry
@@ -50,19 +42,19 @@ class Compared:
 
     @property
     def oracle(self) -> str | None:
-        """The fastest peer of this problem, of those that do not run our own kernel."""
+        """The fastest peer that does not run our own kernel."""
         others = [name for name in self.peers if name not in OWN]
         return max(others, key=lambda name: self.peers[name].measurement.gflops, default=None)
 
     @property
     def ratio(self) -> float | None:
-        """Ours over the fastest peer; None unless there are both."""
+        """Our speed over the fastest peer's; None unless there are both."""
         if self.ours is None or self.oracle is None:
             return None
         return self.ours.gflops / self.peers[self.oracle].measurement.gflops
 
     def to_json(self) -> Json:
-        """One element of `problems`."""
+        """Return one element of `problems`."""
         oracle = self.oracle
         ours = None
         if self.ours is not None:
@@ -88,10 +80,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Report:
-    """A suite's rows with the machine that they were measured on.
-
-    Sums are over the problems that have both ours and a peer; the others are `left_out`.
-    """
+    """A suite's rows and machine; problems without ours or a peer are `left_out` of the sums."""
 
     suite: Suite
     machine: Json
@@ -99,7 +88,7 @@ class Report:
 
     @property
     def counted(self) -> list[Compared]:
-        """The rows that the sums are over."""
+        """The rows in the sums."""
         return [row for row in self.rows if row.ratio is not None]
 
     @property
@@ -110,10 +99,7 @@ class Report:
 
     @property
     def weighted(self) -> Json | None:
-        """Speed of the whole workload: all its work over all its time, by count.
-
-        The oracle takes the fastest peer for each problem, which no one library does.
-        """
+        """Speed of the whole workload, by count, ours and with the best peer per problem."""
         work, ours_s, oracle_s = 0.0, 0.0, 0.0
         for row in self.counted:
             assert row.ours is not None and row.oracle is not None
@@ -132,7 +118,7 @@ class Report:
         }
 
     def to_json(self) -> Json:
-        """The contract's object."""
+        """Return the contract's object."""
         peaks: dict[str, float] = {}
         for row in self.rows:
             dtype = row.entry.problem.element.name

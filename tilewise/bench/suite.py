@@ -1,4 +1,4 @@
-"""Suite files: a name, where the problems come from, and how often each occurs."""
+"""Suite files: a name, a source, and problems with their counts."""
 
 import json
 from dataclasses import dataclass
@@ -14,18 +14,12 @@ MOST_COUNT = 10**9
 
 
 class SuiteError(SearchError):
-    """A suite file that cannot be read; the message names the file, and the problem's index."""
+    """A suite file cannot be read; the message names the file and the problem's index."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One problem of a suite.
-
-    Attributes:
-        problem: what is computed.
-        count: how often the workload computes it.
-        label: what the workload calls it; may be empty.
-    """
+    """One problem of a suite, how often it occurs, and its name in the workload."""
 
     problem: Problem
     count: int = 1
@@ -42,13 +36,9 @@ class Suite:
 
 
 def read_suite(path: Path) -> Suite:
-    """Read a suite file.
+    """Read a suite file; raise SuiteError for any fault.
 
-    Each problem is a problem string, or its JSON object with `count` and `label` beside
-    the problem's own keys.
-
-    Raises:
-        SuiteError: missing, not JSON, of another shape, or with a bad problem.
+    Each problem is a string, or its JSON object with `count` and `label`.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))

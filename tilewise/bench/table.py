@@ -1,4 +1,4 @@
-"""The result of `tilewise bench` as text for people."""
+"""The result of `tilewise bench` as text."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ COLUMN = 9
 
 
 def table(found: Json) -> str:
-    """A line per problem, then the sums, the machine, and why whoever is missing is."""
+    """Format a line per problem, the sums, the machine, and reasons for absences."""
     peers = list(found["machine"]["peers"])
     width = max(len("problem"), *(len(row["problem"]) for row in found["problems"]))
     lines = [_header(peers, width)]
@@ -18,7 +18,7 @@ def table(found: Json) -> str:
 
 
 def summary(row: Json) -> str:
-    """One problem's result in a few words."""
+    """Describe one problem's result in a few words."""
     if row["ours"] is None:
         return f"left out: {row['reason']}"
     ours = f"{row['ours']['gflops']:.1f} GFLOP/s"
@@ -48,7 +48,7 @@ def _line(row: Json, peers: list[str], width: int) -> str:
 
 
 def _speed(speed: Json | None) -> str:
-    """GFLOP/s, with `*` for a narrower type than the problem asks for, and `~` for a noisy one."""
+    """Format GFLOP/s; `*` marks a narrower result type, `~` a noisy speed."""
     if speed is None:
         return "-"
     noisy = "~" if speed.get("quality") == "noisy" else ""
@@ -81,7 +81,7 @@ def _machine(machine: Json) -> list[str]:
 
 
 def _notes(rows: list[Json]) -> list[str]:
-    """Stars explained, and every absence with its reason; equal reasons share a line."""
+    """Explain marks and absences; equal reasons share a line."""
     lines = []
     if any("output" in peer for row in rows for peer in row["peers"].values()):
         lines.append("* writes a narrower type than the problem's result, and so fewer bytes")

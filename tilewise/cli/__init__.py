@@ -25,11 +25,9 @@ _START = 19  # of the fields behind the name in /proc/self/stat: ticks since the
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command.
+    """Run one command and return its exit code; an error is one line on stderr.
 
-    Returns:
-        0 on success, 2 for bad input, 3 when what was asked for does not exist, 1 for
-        anything else; an error is one line on stderr.
+    0 is success, 2 bad input, 3 something that does not exist, 1 anything else.
     """
     if sys.stdout is None:
         return _say("stdout is closed; there is nowhere to print to", FAILED)
@@ -67,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _not_installed(options: argparse.Namespace, module: str) -> str:
-    """Say which extra a command lacks; `--server` only where a service does its work."""
+    """Name the extra that a command lacks; `--server` only where a service does the work."""
     command: Command = options.command
     is_at_service = command.at_service is not None and named_server(options.server)
     extra = command.at_service if is_at_service else command.extra

@@ -1,4 +1,4 @@
-"""What the parser knows of a command: its arguments as data, those that several commands share."""
+"""Commands and their arguments as data, and the arguments that several commands share."""
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
@@ -21,14 +21,7 @@ LARGEST_PORT = 65535
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of a command.
-
-    Attributes:
-        names: of an option, such as `-o` and `--output`; of a positional argument its only one.
-        text: its help, or what makes it once the environment is known.
-        settings: further ones of `argparse`.
-        group: under which the help lists it; empty for the command's own.
-    """
+    """An argument of a command; `text` is its help, or computes it when needed."""
 
     names: tuple[str, ...]
     text: str | Callable[[], str]
@@ -40,7 +33,7 @@ Arguments = tuple[Argument, ...]
 
 
 def arg(names: str, text: str | Callable[[], str], **settings: Any) -> Argument:
-    """Declare an argument; several names of an option are parted by spaces."""
+    """Declare an argument; several names are separated by spaces."""
     return Argument(tuple(names.split()), text, settings)
 
 
@@ -50,7 +43,7 @@ def flag(names: str, text: str, **settings: Any) -> Argument:
 
 
 def in_group(title: str, *arguments: Argument) -> Arguments:
-    """Return arguments that the help lists under a title."""
+    """List arguments under a title in the help."""
     return tuple(replace(one, group=title) for one in arguments)
 
 
@@ -86,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[Argument]
 
 
 def _db_text() -> str:
-    """Return what the help says of `--db`, with the file of the default database."""
+    """Return the help of `--db` with the default file."""
     try:
         file, home = default_file(), Path.home()
     except (DatabaseError, RuntimeError):
@@ -125,21 +118,13 @@ def time_limit(text: str = "time limit; default: 60", default: float | None = 60
 
 
 def accuracy(default: str | None = "standard") -> Argument:
-    """Return the option for how the problems of a model may be rounded.
-
-    `default` is None where no model may be given.
-    """
+    """Return the option for the rounding of a model's problems; None without a default."""
     text = "of a model's problems; strict: direct methods alone; default: standard"
     return arg("--accuracy", text, choices=ACCURACIES, default=default)
 
 
 def tuning_of_lacking(seeds: str, accurate: str | None = "standard") -> Arguments:
-    """Return the options for how problems of a model without a stored schedule are tuned.
-
-    Args:
-        seeds: what a seed is of.
-        accurate: the default of the accuracy.
-    """
+    """Return the options for tuning problems without a stored schedule."""
     cold = "cold: schedules for weights that come from memory in each run; default: hot"
     return (
         TARGET,
@@ -163,17 +148,13 @@ def backend_of(options: argparse.Namespace, began: float | None = None) -> Backe
 
 @dataclass(frozen=True)
 class Command:
-    """One word after `tilewise`.
+    """One command of `tilewise`.
 
     Attributes:
-        name: the word.
-        run: does it; the first line of its docstring is the help.
-        arguments: what may follow, beside `--json`.
-        extra: what has to be installed for it on this machine.
-        at_service: what has to be installed where `--server` names a service that does it; None
-            where no service does.
-        examples: what may follow `tilewise`.
-        notes: what the help says below the options, before the examples.
+        run: its function; the first line of its docstring is the help.
+        extra: what has to be installed to run it here.
+        at_service: what has to be installed to run it at a service; None if no service can.
+        notes: help below the options, before the examples.
     """
 
     name: str
@@ -191,11 +172,11 @@ class Command:
 
     @property
     def epilog(self) -> str:
-        """What the help says below the options."""
+        """Help below the options."""
         examples = "\n".join(["examples:", *(f"  tilewise {one}" for one in self.examples)])
         return f"{self.notes}\n{examples}" if self.notes else examples
 
     @property
     def is_light_at_service(self) -> bool:
-        """Whether `--server` makes the base package enough."""
+        """Whether `--server` needs the base package alone."""
         return self.at_service == BASE

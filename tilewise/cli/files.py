@@ -1,4 +1,4 @@
-"""Files that a command reads and writes; what goes wrong is one line."""
+"""Files that a command reads and writes; every error is one line."""
 
 import errno
 import sys
@@ -19,10 +19,7 @@ _OF_THE_PATH = frozenset(
 
 
 def read_text(path: str) -> str:
-    """The text of a file; BadInputError when it cannot be read, never ends, or is no text.
-
-    The mark that some editors put in front of UTF-8 is no part of it.
-    """
+    """Read a text file without its byte order mark; raise BadInputError if that fails."""
     require_file(path)
     try:
         return Path(path).read_text(encoding="utf-8-sig")
@@ -33,7 +30,7 @@ def read_text(path: str) -> str:
 
 
 def read_regular_text(path: str) -> str:
-    """Return the text of a regular file, which may be behind a link; the errors of `read_text`."""
+    """Read a regular file, which may be behind a link, as `read_text` does."""
     try:
         return read_regular(Path(path), follows_links=True).decode("utf-8-sig")
     except OSError as error:
@@ -43,7 +40,7 @@ def read_regular_text(path: str) -> str:
 
 
 def read_module_bytes(path: str) -> bytes:
-    """The bytes of a file, or of stdin where the path is `-`; the errors of `read_text`."""
+    """Read a file, or stdin for `-`; raise BadInputError if that fails."""
     if path == "-":
         return sys.stdin.buffer.read()
     require_file(path)
@@ -66,11 +63,9 @@ def require_file(path: str) -> None:
 
 
 def write_text(path: str | None, text: str) -> None:
-    """Write a file, or to stdout where there is no path.
+    """Write a file, or to stdout without a path.
 
-    Raises:
-        BadInputError: there can be no such file.
-        TilewiseError: it cannot be written.
+    Raises BadInputError for an impossible path, TilewiseError if writing fails.
     """
     if path is None:
         sys.stdout.write(text)
@@ -79,7 +74,7 @@ def write_text(path: str | None, text: str) -> None:
 
 
 def write_bytes(path: str, data: bytes) -> None:
-    """Write a file; the errors are those of `write_text`."""
+    """Write a file as `write_text` does."""
     _write(path, lambda file: file.write_bytes(data))
 
 
@@ -93,12 +88,7 @@ def _write(path: str, write: Callable[[Path], int]) -> None:
 
 @contextmanager
 def file_errors(doing: str, path: str) -> Iterator[None]:
-    """Errors of the file system as one line: bad input where the path itself is at fault.
-
-    Args:
-        doing: what is done with the file, `read` or `write`.
-        path: of the file.
-    """
+    """Convert file system errors; those of the path itself are bad input."""
     try:
         yield
     except OSError as error:
@@ -128,7 +118,7 @@ def require_folder(path: str | None) -> None:
 
 
 def make_folder(path: str) -> Path:
-    """The folder of a path, made where it is not; BadInputError where it cannot be."""
+    """Create a folder if needed; raise BadInputError if that fails."""
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)

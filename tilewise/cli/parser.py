@@ -1,4 +1,4 @@
-"""What can be typed: commands, options, and one line for what cannot."""
+"""The parser of all commands and options."""
 
 import argparse
 import sys
@@ -46,14 +46,14 @@ A first search: tilewise tune matmul:m=1024,n=512,k=2048,dtype=f32
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """A parser whose complaints are one line, exit code 2, with the name that may be meant."""
+    """Reports errors as one line with exit code 2 and a suggestion."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and leave."""
+        """Report an error and exit."""
         self.exit(2, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuse what is not known here, where the options of the command are still known."""
+        """Refuse unknown options here, where those of the command are known."""
         given = list(sys.argv[1:] if args is None else args)
         self._check_options(given)
         found, unknown = super().parse_known_args(given, namespace)
@@ -62,7 +62,7 @@ class OneLineParser(argparse.ArgumentParser):
         return found, unknown
 
     def _check_options(self, given: Sequence[str]) -> None:
-        """Refuse an option that is none, before anything that is missing is named."""
+        """Refuse an unknown option before anything missing is named."""
         known = self._option_string_actions
         for text in given:
             if text == "--" or (self._subparsers and not text.startswith("-")):
@@ -80,7 +80,7 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 def overview(commands: Iterable[Command]) -> str:
-    """Return the commands in their groups, a line each."""
+    """List the commands in their groups."""
     helps = {command.name: command.help for command in commands}
     width = max(map(len, helps))
     parts = [
@@ -103,7 +103,7 @@ def all_commands() -> list[Command]:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of every command; each sets `run`."""
+    """Return the parser of every command."""
     commands = all_commands()
     parser = OneLineParser(
         prog="tilewise", usage="tilewise [-h] [--version] COMMAND ...",

@@ -1,7 +1,4 @@
-"""What stderr gets while a search runs: a table on a terminal, lines in a pipe.
-
-`Watched` keeps counts, the best and the time left; `Lines` and `Screen` show them.
-"""
+"""Progress of a search on stderr: a table on a terminal, lines in a pipe."""
 
 import sys
 import time
@@ -32,11 +29,7 @@ Clock = Callable[[], float]
 
 @dataclass
 class Timed:
-    """A phase with the moments of its first and its last news, in seconds of the clock.
-
-    Attributes:
-        since: how much of it was done at `began`.
-    """
+    """A phase with its first and last moments; `since` is how much was done at `began`."""
 
     phase: Phase
     began: float
@@ -44,7 +37,7 @@ class Timed:
     latest: float
 
     def left_s(self, now: float) -> float | None:
-        """Seconds until it is done, at the rate so far; None before anything was done."""
+        """Return the seconds left at the rate so far; None before any progress."""
         done, left = self.phase.done - self.since, self.phase.total - self.phase.done
         if done <= 0 or not self.phase.total:
             return None
@@ -53,18 +46,9 @@ class Timed:
 
 @dataclass
 class Watched:
-    """A search, as trials and phases tell of it.
+    """The state of a search as reported by trials and phases.
 
-    Attributes:
-        request: how hard is searched.
-        peak_gflops: what a search can reach; None where nobody knows.
-        clock: seconds, from any moment on.
-        phases: those that were reached, in their order.
-        counts: trials by how they ended.
-        failures: failed trials by class.
-        best: the fastest timed trial.
-        improvements: trials that were the best when they ended, oldest first.
-        lock: held by who changes it, and by who reads it from another thread.
+    `lock` guards it between the reporting and the drawing thread.
     """
 
     request: TuneRequest
@@ -83,12 +67,12 @@ class Watched:
         self._reach(Phase("search", 0, self.request.trials), since=0)
 
     def trial(self, seen: TrialSeen) -> None:
-        """A trial has ended."""
+        """Take in a finished trial."""
         with self.lock:
             self._count(seen)
 
     def phase(self, phase: Phase) -> None:
-        """The search does this now."""
+        """Take in a phase."""
         if phase.name != "search":
             with self.lock:
                 self._reach(phase)
@@ -122,18 +106,18 @@ class Watched:
 
     @property
     def earlier(self) -> int:
-        """Trials of earlier searches that this one goes on from."""
+        """Trials of earlier searches that this one continues."""
         return self._ended - self.counts.total()
 
     @property
     def peak_fraction(self) -> float | None:
-        """The best speed over the peak; None where either is missing."""
+        """The best speed over the peak, if both are known."""
         if self.best is None or self.best.gflops is None or not self.peak_gflops:
             return None
         return self.best.gflops / self.peak_gflops
 
     def left_s(self) -> float | None:
-        """Seconds until the present phase is done, or until the budget in seconds is spent."""
+        """Return the seconds until the phase or the budget ends."""
         now = self.clock()
         by_rate = self.phases[-1].left_s(now)
         if self.request.seconds is None:
@@ -143,38 +127,29 @@ class Watched:
 
 
 class Watcher:
-    """Told of trials and phases.
-
-    Args:
-        watched: what to keep of them.
-    """
+    """Receives trials and phases."""
 
     def __init__(self, watched: Watched) -> None:
         self.watched = watched
 
     def trial(self, seen: TrialSeen) -> None:
-        """A trial has ended."""
+        """Take in a finished trial."""
         self.watched.trial(seen)
 
     def phase(self, phase: Phase) -> None:
-        """The search does this now."""
+        """Take in a phase."""
         self.watched.phase(phase)
 
 
 class Lines(Watcher):
-    """A line for each improvement, and for each phase when it begins.
-
-    Args:
-        watched: what to keep.
-        stream: where the lines go.
-    """
+    """Prints a line for each improvement and each new phase."""
 
     def __init__(self, watched: Watched, stream: TextIO) -> None:
         super().__init__(watched)
         self._stream = stream
 
     def trial(self, seen: TrialSeen) -> None:
-        """Print the best where it, or what is known of its speed, has changed."""
+        """Print the best if it, or its speed, changed."""
         before = self.watched.best
         super().trial(seen)
         best = self.watched.best
@@ -182,7 +157,7 @@ class Lines(Watcher):
             self._say(f"{counted(self.watched.phases[-1])}: best {speed(best)}")
 
     def phase(self, phase: Phase) -> None:
-        """Say what begins."""
+        """Print a new phase."""
         known = len(self.watched.phases)
         super().phase(phase)
         if len(self.watched.phases) > known:
@@ -194,13 +169,12 @@ class Lines(Watcher):
 
 
 class Screen:
-    """A table of what is known, drawn anew for the width that the terminal has then."""
+    """A table for the present width of the terminal."""
 
     def __init__(self, watched: Watched) -> None:
         self._watched = watched
 
     def __rich_console__(self, _console: "Console", options: "ConsoleOptions") -> "RenderResult":
-        """The rows, each on one line of the terminal."""
         with self._watched.lock:
             table = drawn(self._watched, options.max_width)
         yield table
@@ -208,12 +182,7 @@ class Screen:
 
 @contextmanager
 def progress(request: TuneRequest, peak: Peak) -> Iterator[Watcher]:
-    """Something to tell of trials and of phases.
-
-    Args:
-        request: how hard is searched.
-        peak: asked once, where a person watches, for the speed that a search can reach.
-    """
+    """Show progress; `peak` is requested once, on a terminal only."""
     watched = Watched(request)
     if not sys.stderr.isatty():
         yield Lines(watched, sys.stderr)
@@ -236,12 +205,7 @@ def progress(request: TuneRequest, peak: Peak) -> Iterator[Watcher]:
 
 
 def drawn(watched: Watched, width: int) -> "Table":
-    """The phases, the best, the trials and the newest improvements, a row each.
-
-    Args:
-        watched: the search.
-        width: of the terminal; what has no room is cut off.
-    """
+    """Return phases, best, trials and newest improvements as a table of some width."""
     from rich.table import Table
     from rich.text import Text
 
@@ -276,7 +240,7 @@ def _phase(watched: Watched, timed: Timed, width: int) -> str:
 
 
 def counted(timed: Timed) -> str:
-    """A phase with how much of it is done."""
+    """Format a phase with its progress."""
     phase = timed.phase
     return f"{phase.name} {phase.done}/{phase.total}" if phase.total else phase.name
 
@@ -288,7 +252,7 @@ def _best(watched: Watched) -> str:
 
 
 def speed(seen: TrialSeen) -> str:
-    """A trial's speed with its interval."""
+    """Format a trial's speed with its interval."""
     if seen.interval is None:
         return f"{seen.gflops:.1f} GFLOP/s [one sample]"
     low, high = seen.interval
@@ -296,7 +260,7 @@ def speed(seen: TrialSeen) -> str:
 
 
 def trials(watched: Watched) -> str:
-    """How trials have ended, and of what they failed."""
+    """Format how trials ended."""
     counts = watched.counts
     parts = [f"{counts[state]} {state}" for state in ("timed", "pruned", "failed")]
     if watched.failures:

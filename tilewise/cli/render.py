@@ -1,4 +1,4 @@
-"""Results as commands print them, for people or as JSON."""
+"""Results as commands print them, as text or JSON."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ LABEL = 10
 
 
 def print_result(result: Json, *, as_json: bool, with_machine: bool = False) -> None:
-    """The contract's result object; as text with the facts of its machine if asked."""
+    """Print the contract's result object."""
     text = json.dumps(result, indent=2) + "\n" if as_json else result_text(result)
     if with_machine and not as_json:
         text += machine_text(result)
@@ -22,18 +22,18 @@ def print_result(result: Json, *, as_json: bool, with_machine: bool = False) -> 
 
 
 def print_mapping(mapping: Json, *, as_json: bool) -> None:
-    """Facts by name."""
+    """Print facts by name."""
     sys.stdout.write(json.dumps(mapping, indent=2) + "\n" if as_json else mapping_text(mapping))
 
 
 def named(problem: str, **parts: str) -> str:
-    """Texts of a problem as a JSON object."""
+    """Format texts of a problem as a JSON object."""
     found = {"problem": parse_problem(problem).canonical, **parts}
     return json.dumps(found, indent=2) + "\n"
 
 
 def result_text(found: Json) -> str:
-    """The contract's result object, a line per fact."""
+    """Format the contract's result object, a line per fact."""
     best = found["best"]
     low, high = best["interval"]
     lines = [
@@ -60,40 +60,39 @@ def result_text(found: Json) -> str:
 
 
 def machine_text(found: Json) -> str:
-    """Return the line with the facts of the machine that timed a result; empty if not known."""
+    """Format the machine that timed a result; empty if unknown."""
     known = found.get("machine")
     text = f"{known['host']}: {facts_text(known)}" if known else ""
     return f"{'machine':<{LABEL}}{text}\n" if text else ""
 
 
 def _target_note(found: Json) -> str:
-    """Return why a result is not one of the target, where features tell them apart."""
+    """Return why a result is of another target, where their features differ."""
     reason = (found.get("match") or {}).get("reason")
     return f"  ({reason})" if reason else ""
 
 
 def _fewer_text(best: Json) -> str:
-    """Return why a share of the peak says less of a fast algorithm, which may exceed it."""
+    """Explain a share of the peak of a fast algorithm, which may exceed it."""
     name = fast_algorithm(best["steps"])
     return f"; {name} does fewer multiplications than GFLOP/s counts" if name else ""
 
 
 def _scratch_lines(best: Json) -> list[tuple[str, str]]:
-    """Memory for panels, where it was recorded; a line of cache is what no panel takes."""
+    """Return memory for panels that exceed a cache line, if recorded."""
     sizes = best.get("scratch_bytes") or {}
     parts = [f"{name} {size / 2**10:.0f} KiB" for name, size in sizes.items()]
     return [("scratch", f"panels of {', of '.join(parts)}")] if parts else []
 
 
 def _quality_lines(best: Json) -> list[tuple[str, str]]:
-    """Return the way out of a noisy measurement."""
     if best.get("quality") != "noisy":
         return []
     return [("quality", "noisy machine: measure again with --again")]
 
 
 def _previous_lines(found: Json) -> list[tuple[str, str]]:
-    """Return what the last measurement of the same work changed, where there was another."""
+    """Return what the last measurement of the same work changed, if there was another."""
     past = found.get("previous")
     if not past:
         return []
@@ -108,7 +107,7 @@ def _previous_lines(found: Json) -> list[tuple[str, str]]:
 
 
 def _measured_lines(found: Json) -> list[tuple[str, str]]:
-    """How the speed was had, where it was recorded."""
+    """Return how the speed was measured, if recorded."""
     measured = found["best"].get("measured")
     if not measured:
         return []
@@ -122,7 +121,7 @@ def _measured_lines(found: Json) -> list[tuple[str, str]]:
 
 
 def _accuracy_lines(found: Json) -> list[tuple[str, str]]:
-    """The rms errors of a method that is not direct, beside the direct one's."""
+    """Return the rms errors of a method that is not direct, relative to the direct one."""
     errors = (found["best"].get("measured") or {}).get("accuracy")
     if not errors:
         return []
@@ -143,7 +142,7 @@ def _peer_lines(found: Json) -> list[tuple[str, str]]:
 
 
 def _proof_line(found: Json) -> str:
-    """What the proof says; scripts are run on one thread, whatever the target."""
+    """Describe the proof; scripts run on one thread for every target."""
     proof = found["proof"]
     if proof is None:
         return "none"
@@ -159,7 +158,7 @@ def _proof_line(found: Json) -> str:
 
 
 def _reason_lines(found: Json) -> list[tuple[str, str]]:
-    """Return why the script is of another schedule than the kernel, which may be much faster."""
+    """Return why the script is of another schedule than the kernel."""
     proof = found["proof"]
     if proof is None or proof["failure"] or proof["hash"] == found["best"]["hash"]:
         return []
@@ -182,7 +181,7 @@ def _trials_line(found: Json) -> str:
 
 
 def mapping_text(facts: Json) -> str:
-    """Facts, a line each; a list goes on further lines."""
+    """Format facts one per line; a list takes further lines."""
     lines = []
     width = max(map(len, facts), default=0) + 2
     for name, value in facts.items():

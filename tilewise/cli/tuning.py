@@ -1,4 +1,4 @@
-"""Searches for what a list of problems lacks, one after the other."""
+"""Tune the problems of a list that have no stored schedule."""
 
 import sys
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from tilewise.search.records import CacheMode, TuneRequest
 def missing(
     backend: Backend, problems: Sequence[Problem], target: str, cache: CacheMode
 ) -> list[Problem]:
-    """The problems without a stored schedule of this toolchain."""
+    """Return the problems without a stored schedule of this toolchain."""
     lacking = []
     for problem in problems:
         try:
@@ -30,10 +30,9 @@ def missing(
 def tune_missing(
     backend: Backend, lacking: Sequence[Problem], target: str, request: TuneRequest
 ) -> None:
-    """Search for what is not stored; a search that fails costs no other problem.
+    """Tune the problems one after another; a failed search affects no other.
 
-    Raises:
-        BadInputError, TargetError: no problem can be tuned so.
+    Raises BadInputError or TargetError if no problem can be tuned with these arguments.
     """
     for problem in lacking:
         backend.submit(problem.canonical, target, request)

@@ -1,4 +1,4 @@
-"""Every call of the HTTP API, written once; `AsyncClient` and `Client` have all of them."""
+"""Every call of the HTTP API, written once for `AsyncClient` and `Client`."""
 
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -57,12 +57,10 @@ POLL_S = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Result(StoredResult):
-    """The best schedule of a problem; a notebook shows it as a card.
+    """The best schedule of a problem, which a notebook shows as a card.
 
-    Attributes:
-        stale: whether it belongs to another toolchain than the service's own.
-        complete: whether the whole budget was spent.
-        previous: the newest result of the same work that is not the best; None in look-ups.
+    `stale` marks another toolchain than the service's, `complete` a budget that was spent.
+    `previous` is the newest result of the same work that is not the best; None in look-ups.
     """
 
     def _repr_html_(self) -> str:
@@ -72,14 +70,14 @@ class Result(StoredResult):
 
 
 class JobOptions(TuneOptions, total=False):
-    """The fields of `POST /v1/jobs` beside the problem; those left out have its defaults."""
+    """The fields of `POST /v1/jobs` except the problem; missing ones take its defaults."""
 
     target: str
     again: bool
 
 
 class ModelOptions(TypedDict, total=False):
-    """The parameters of `POST /v1/models`; those left out have its defaults."""
+    """The parameters of `POST /v1/models`; missing ones take its defaults."""
 
     target: str
     trials: int
@@ -89,14 +87,14 @@ class ModelOptions(TypedDict, total=False):
 
 
 class PlanOptions(ModelOptions, total=False):
-    """The parameters of `POST /v1/plans`; those left out have its defaults."""
+    """The parameters of `POST /v1/plans`; missing ones take its defaults."""
 
     layouts: str
     name: str
 
 
 class OpOptions(TypedDict, total=False):
-    """The parameters of `POST /v1/problems/script`; those left out have its defaults."""
+    """The parameters of `POST /v1/problems/script`; missing ones take its defaults."""
 
     place: str
     target: str
@@ -141,7 +139,7 @@ class Api:
         return answer
 
     async def _ended(self, job: Job, on_event: OnEvent | None) -> Job:
-        """Return a job once it has ended, followed by its events as far as there are any."""
+        """Follow a job to its end by events, if there are any."""
         follower = Follower(job.id)
         if "events" in job.links:  # an older service has none
             try:
@@ -155,13 +153,7 @@ class Api:
         return await self._polled(job.id, follower.after, on_event)
 
     async def _polled(self, job_id: int, after: int, on_event: OnEvent | None) -> Job:
-        """Wait for the end of a job by requests, with the same events as of a stream.
-
-        Args:
-            job_id: the job.
-            after: number of the last trial that is known; -1 for none.
-            on_event: called for each event.
-        """
+        """Poll a job to its end, with the same events as of a stream, after trial `after`."""
         page = PagePath.first("trials", f"/v1/jobs/{job_id}/trials")
         phase, ended = None, 0
         while True:
@@ -185,7 +177,7 @@ class Api:
             await self._service.sleep(POLL_S)
 
     async def _trials_from(self, page: PagePath) -> tuple[PagePath, list[Trial]]:
-        """Return the last page, which alone can grow, and the trials of it and those before."""
+        """Return the last page, which alone can grow, and all trials from `page` on."""
         trials = list[Trial]()
         while True:
             found = await self._service.page(page)
@@ -197,7 +189,7 @@ class Api:
     def events(self, job_id: int, after: int | None = None) -> AsyncIterator[Event]:
         """Yield the events of a job, from its first trial, or the one after `after`, to its end.
 
-        A stream that breaks off is opened again where it was, so that each trial comes once.
+        Reconnects where a stream breaks, so that each trial comes once.
         """
         return self._service.events(Follower(job_id, after))
 
@@ -220,10 +212,10 @@ class Api:
         cache: str | None = None,
         match: Match = "exact",
     ) -> Result:
-        """Return the stored best of a problem; that for hot caches unless `cache` says which.
+        """Return the stored best of a problem; for hot caches unless `cache` is given.
 
-        With `match="nearest"` that of a processor whose kernels the target can run is taken as
-        well; the result's `match` says what differs.
+        With `match="nearest"` it may be of a processor whose kernels the target can run; the
+        result's `match` says what differs.
         """
         params = _given(problem=problem, target=target, cache=cache, match=_unusual(match))
         return read(Result, await self._service.json("GET", "/v1/schedules", params=params))
@@ -238,8 +230,7 @@ class Api:
     ) -> Text:
         """Return the proven transform script of a problem's stored best.
 
-        A service may have to prove it first: `on_wait` is called once if so, and the answer
-        waited for.
+        Waits if the service has to prove it first; `on_wait` is called once if so.
         """
         params = _given(target=target, flavor=flavor, match=_unusual(match))
         return _text(await self._file(problem, "script", params, on_wait))
@@ -253,8 +244,7 @@ class Api:
     ) -> Text:
         """Return the kernel of a problem's stored best, as a Python module that runs on its own.
 
-        A service may have to print it first: `on_wait` is called once if so, and the answer
-        waited for.
+        Waits if the service has to print it first; `on_wait` is called once if so.
         """
         params = _given(target=target, match=_unusual(match))
         return _text(await self._file(problem, "kernel", params, on_wait))
@@ -266,7 +256,7 @@ class Api:
         on_wait: OnWait | None = None,
         match: Match = "exact",
     ) -> ObjectFiles:
-        """Return the kernel of a problem's stored best as machine code, waited for as `kernel`."""
+        """Return the kernel of a problem's stored best as machine code; waits as `kernel`."""
         params = _given(target=target, format="json", match=_unusual(match))
         response = await self._file(problem, "kernel", params, on_wait)
         return read(ObjectFiles, json_of(response, self._service.url))
@@ -274,7 +264,7 @@ class Api:
     async def _file(
         self, problem: str, kind: str, params: Json, on_wait: OnWait | None
     ) -> httpx.Response:
-        """Return a file of a problem; an error names the problem in place of its key."""
+        """Return a file of a problem; errors name the problem instead of its key."""
         key = _key(problem)
         try:
             path = f"/v1/schedules/{key}/{kind}"
@@ -285,17 +275,14 @@ class Api:
             raise MissingError(text) from error
 
     async def text(self, path: str, known: str | None = None) -> Text:
-        """Return the script or kernel of a path that a look-up has named.
-
-        `known` is the entity tag of the text that the caller has.
-        """
+        """Return the script or kernel at a path from a look-up, unless its tag is `known`."""
         headers = {} if known is None else {"If-None-Match": f'"{known}"'}
         return _text(await self._service.made(ApiRequest("GET", path, headers=headers), None))
 
     async def import_module(
         self, module: str | bytes, on_wait: OnWait | None = None, accuracy: Accuracy = "standard"
     ) -> ImportedModule:
-        """Return the problems of an MLIR module, text or bytecode, waited for as `kernel` is.
+        """Return the problems of an MLIR module, text or bytecode; waits as `kernel`.
 
         With `accuracy="strict"` they allow direct methods alone.
         """
@@ -308,10 +295,9 @@ class Api:
     async def op_script(
         self, module: str | bytes, on_wait: OnWait | None = None, **options: Unpack[OpOptions]
     ) -> OpScript:
-        """Return the script of one op of an MLIR module, proven by the service.
+        """Return the proven script of one op of an MLIR module; waits as `kernel`.
 
-        It is waited for as `kernel` is. `place` is as `import_module` has it, or the number of
-        the op among the problems.
+        `place` is as `import_module` has it, or the number of the op among the problems.
         """
         request = _of_module("/v1/problems/script", module, {**options})
         response = await self._service.made(request, on_wait)
@@ -322,10 +308,7 @@ class Api:
     async def submit_model(
         self, module: str | bytes, on_wait: OnWait | None = None, **options: Unpack[ModelOptions]
     ) -> Model:
-        """Request a search of every problem of an MLIR module; it is read as `import_module` does.
-
-        Problems whose results are stored get no job.
-        """
+        """Request a search of every problem of an MLIR module without a stored result."""
         request = _of_module("/v1/models", module, {**options})
         response = await self._service.made(request, on_wait, self._is_being_read)
         found = read(Model, json_of(response, self._service.url))
@@ -339,10 +322,9 @@ class Api:
     async def submit_plan(
         self, module: str | bytes, on_wait: OnWait | None = None, **options: Unpack[PlanOptions]
     ) -> ModelPlan:
-        """Request a plan of an MLIR module, under a key that makes it safe to repeat.
+        """Request a plan of an MLIR module, with a key that makes it safe to repeat.
 
-        Problems whose results are stored get no job. A worker of the target makes the plan once
-        all jobs have ended.
+        Problems without a stored result get jobs. A worker makes the plan once they have ended.
         """
         request = _of_module(PLANS, module, {**options}, _new_key())
         response = await self._service.made(request, on_wait, self._is_being_read)
@@ -351,15 +333,15 @@ class Api:
         return found
 
     def _is_being_read(self, response: httpx.Response) -> bool:
-        """Whether a model has no number yet, since its module is still read."""
+        """Return whether a module is still being read, so that it has no number yet."""
         return is_accepted(response) and "id" not in json_of(response, self._service.url)
 
     async def plan(self, plan_id: int) -> ModelPlan:
-        """Return one plan, with the state of each of its problems, and the choice once made."""
+        """Return one plan with the states of its problems, and its choice once made."""
         return read(ModelPlan, await self._service.json("GET", f"{PLANS}/{plan_id}"))
 
     async def cancel_plan(self, plan_id: int) -> ModelPlan:
-        """Cancel a plan; its jobs go on, and `cancel` cancels each of them."""
+        """Cancel a plan; its jobs continue."""
         return read(ModelPlan, await self._service.json("DELETE", f"{PLANS}/{plan_id}"))
 
     def plans(self, state: str | None = None) -> AsyncIterator[ModelPlan]:
@@ -367,9 +349,9 @@ class Api:
         return self._listed(ModelPlan, PagePath.first("plans", PLANS, state=state))
 
     def plan_events(self, plan_id: int, after: int | None = None) -> AsyncIterator[PlanEvent]:
-        """Yield the events of a plan, from its first problem, or the one after `after`, to its end.
+        """Yield the events of a plan, from its first problem, or after `after`, to its end.
 
-        A stream that breaks off is opened again where it was, so that each problem comes once.
+        Reconnects where a stream breaks, so that each problem comes once.
         """
         return self._service.events(PlanFollower(plan_id, after))
 
@@ -404,14 +386,9 @@ class Api:
     ) -> list[Found]:
         """Return what is stored of each problem, in their order, in as few requests as possible.
 
-        Args:
-            problems: any number.
-            target: of all of them.
-            cache: hot or cold; None takes hot ones first.
-            match: whether another processor's result may be taken.
-            files: flavors of scripts, and `kernel`, whose tags and places to return.
-            known: tags of the files that the caller has, by a problem's key and the file's kind;
-                where none differs, the answer is `unchanged`.
+        `cache` None prefers hot; `files` are flavors of scripts, and `kernel`, whose tags and paths
+        to return. `known` has tags of the caller's files by problem key and kind; where none
+        differs, the answer is `unchanged`.
         """
         found: list[Found] = []
         for start in range(0, len(problems), MOST_PROBLEMS):
@@ -431,7 +408,7 @@ class Api:
         return found
 
     async def store_report(self, report: Json) -> SuiteReport:
-        """Store what `tilewise bench --json` prints; the same report twice is stored once."""
+        """Store what `tilewise bench --json` prints; storing it again changes nothing."""
         return read(SuiteReport, await self._service.json("POST", "/v1/suite-reports", json=report))
 
     def suite_reports(self, suite: str | None = None) -> AsyncIterator[SuiteReport]:
@@ -474,13 +451,9 @@ class Api:
             yield read(kind, source)
 
     def _require_accuracy(self, accuracy: Accuracy | None, problems: Iterable[str]) -> None:
-        """Raise TilewiseError for an answer that is less accurate than was requested.
+        """Raise TilewiseError for problems that are less accurate than requested.
 
-        An older service ignores a parameter that it does not know.
-
-        Args:
-            accuracy: that was requested; None for the default.
-            problems: of the answer.
+        An older service ignores parameters that it does not know.
         """
         if accuracy != "strict":
             return
@@ -514,7 +487,6 @@ def _text(response: httpx.Response) -> Text:
 
 
 def _new_key() -> dict[str, str]:
-    """Return the header that makes a request safe to repeat."""
     return {"Idempotency-Key": str(uuid.uuid4())}
 
 
@@ -536,7 +508,7 @@ def _key(problem: str) -> str:
 def _of_module(
     path: str, module: str | bytes, params: Json, headers: Mapping[str, str] | None = None
 ) -> ApiRequest:
-    """Return a request with a module's text or bytecode as its body."""
+    """Return a request whose body is a module."""
     content = module.encode() if isinstance(module, str) else module
     return ApiRequest(
         "POST", path, params, content=content, headers={**OF_MODULES, **(headers or {})}

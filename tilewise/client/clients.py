@@ -1,4 +1,4 @@
-"""`AsyncClient`, and `Client`, which completes the same calls without `async`."""
+"""`AsyncClient`, and `Client`, which runs the same calls without `async`."""
 
 import asyncio
 import functools
@@ -26,19 +26,16 @@ T = TypeVar("T")
 
 
 class AsyncClient(Api):
-    """Calls one service; an async context manager. Each method is that of `Client`.
+    """Calls one service; an async context manager with the methods of `Client`.
+
+    Raises BadInputError where the service refuses a value, MissingError where the result does not
+    exist, and TilewiseError where the service fails or is absent. Safe requests are repeated when
+    an answer was lost or the service is busy.
 
     Args:
-        url: where the service is, such as `http://localhost:8000`.
-        transport: for tests; how requests travel.
-        token: what to show; None shows `TILEWISE_TOKEN`, if it is set.
-        patience_s: seconds for which requests are repeated while the service says that it is
-            unavailable, as while its database is; 0 for never.
-        sleep: for tests; waits for some seconds.
-
-    Every method raises `BadInputError` when the service refuses a value, `MissingError`
-    when the result does not exist, and `TilewiseError` when the service fails or is not there.
-    Requests that are safe to repeat are, when an answer was lost or a service is busy.
+        url: such as `http://localhost:8000`.
+        token: by default that of `TILEWISE_TOKEN`.
+        patience_s: seconds to retry while the service is unavailable; 0 never retries.
     """
 
     def __init__(
@@ -75,7 +72,7 @@ def _blocking(
 
 
 def _blocking(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a method of `Client` of one of `Api`."""
+    """Make a method of `Client` from one of `Api`."""
 
     @functools.wraps(method)
     def call(self: "Client", *args: Any, **options: Any) -> Any:
@@ -116,20 +113,7 @@ def _each(items: AsyncGenerator[T, None]) -> Iterator[T]:
 
 
 class Client:
-    """Calls one service; a context manager.
-
-    Args:
-        url: where the service is, such as `http://localhost:8000`.
-        transport: for tests; how requests travel.
-        token: what to show; None shows `TILEWISE_TOKEN`, if it is set.
-        patience_s: seconds for which requests are repeated while the service says that it is
-            unavailable, as while its database is; 0 for never.
-        sleep: for tests; waits for some seconds.
-
-    Every method raises `BadInputError` when the service refuses a value, `MissingError`
-    when the result does not exist, and `TilewiseError` when the service fails or is not there.
-    Requests that are safe to repeat are, when an answer was lost or a service is busy.
-    """
+    """Calls one service; a context manager. Errors, arguments and retries as of `AsyncClient`."""
 
     def __init__(
         self,

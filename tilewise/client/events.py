@@ -1,7 +1,4 @@
-"""Server-sent events, parsed as they come, and where to go on when they break off.
-
-The format is that of WHATWG's HTML, section 9.2, as far as the service writes it.
-"""
+"""Parse server-sent events (WHATWG HTML, section 9.2) and resume broken streams."""
 
 import json
 from abc import ABC, abstractmethod
@@ -20,21 +17,21 @@ MOST_LOSSES = 10
 
 @dataclass(frozen=True)
 class PhaseReached:
-    """The job does this now."""
+    """The job or plan entered a phase."""
 
     phase: Phase
 
 
 @dataclass(frozen=True)
 class TrialEnded:
-    """A trial has ended; each comes once, in the order of the numbers."""
+    """A trial ended; each comes once, in order of its number."""
 
     trial: Trial
 
 
 @dataclass(frozen=True)
 class JobEnded:
-    """The job has ended; nothing comes after this."""
+    """The job ended; the last event."""
 
     job: Job
 
@@ -44,12 +41,7 @@ Event = PhaseReached | TrialEnded | JobEnded
 
 @dataclass(frozen=True)
 class PartEnded:
-    """A problem of the plan has a schedule, or will have none.
-
-    Attributes:
-        part: the problem.
-        done, total: how many have ended, and of how many.
-    """
+    """A problem of the plan has a schedule, or will have none; `done` of `total` have ended."""
 
     part: PlanVariant
     done: int
@@ -58,7 +50,7 @@ class PartEnded:
 
 @dataclass(frozen=True)
 class PlanEnded:
-    """The plan has ended; nothing comes after this. Its problems are not repeated."""
+    """The plan ended; the last event, without its problems."""
 
     plan: ModelPlan
 
@@ -68,21 +60,14 @@ SeenEvent = TypeVar("SeenEvent")
 
 
 class BrokenStreamError(TilewiseError):
-    """Streams of events break off, one after the other."""
+    """Streams of events broke off repeatedly."""
 
 
 class Stream(ABC, Generic[SeenEvent]):
-    """What one client has seen of the events of something, over all streams that it has opened.
+    """What one client has seen of a sequence of events, over all of its connections.
 
-    Args:
-        path: of the streams.
-        after: number of the last numbered event that is known; None to begin with the first.
-
-    Attributes:
-        is_over: whether the end has come.
-        losses: streams that broke off since the last sign of life.
-        retry_after_s: seconds after which the service wants to be asked again.
-        after: number of the last event that was seen; -1 for none.
+    `after` is the number of the last event seen, -1 for none; `losses` counts connections that
+    broke since the last sign of life; `retry_after_s` is what the service asked for.
     """
 
     names: tuple[str, ...]
@@ -98,22 +83,18 @@ class Stream(ABC, Generic[SeenEvent]):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Those of the next stream, which goes on where the last one broke off."""
+        """Headers of the next connection, which resumes where the last one broke."""
         self._lines, self._rest, self.retry_after_s = [], "", None
         return {"Accept": "text/event-stream", "Last-Event-ID": str(self.after)}
 
     def lose(self) -> None:
-        """Count a stream that broke off.
-
-        Raises:
-            BrokenStreamError: too many have, without an event.
-        """
+        """Count a broken connection; raise BrokenStreamError after too many."""
         self.losses += 1
         if self.losses > MOST_LOSSES:
             raise BrokenStreamError(f"{self.path} broke off {self.losses} times in a row")
 
     def feed(self, text: str) -> Iterator[SeenEvent]:
-        """The events that end in this piece of a stream."""
+        """Yield the events that are complete with this piece of text."""
         *lines, self._rest = (self._rest + text).split("\n")
         for line in (one.removesuffix("\r") for one in lines):
             if line:
@@ -123,10 +104,10 @@ class Stream(ABC, Generic[SeenEvent]):
 
     @abstractmethod
     def _read(self, name: str, source: dict[str, object]) -> SeenEvent | None:
-        """An event of one of the `names`; None where it is known already."""
+        """Return an event of one of the `names`; None if it was seen."""
 
     def _event(self) -> SeenEvent | None:
-        """What the lines say; None for a heartbeat, and for what is known or unheard of."""
+        """Return the event of the collected lines; None for a heartbeat or an unknown one."""
         name, data = self._field("event"), self._field("data")
         is_heartbeat = any(line.startswith(":") for line in self._lines)
         self._lines = []
@@ -136,18 +117,13 @@ class Stream(ABC, Generic[SeenEvent]):
         return event
 
     def _field(self, name: str) -> str:
-        """The lines of a field; a space before its value is not part of it."""
+        """Return the lines of a field, without one leading space each."""
         pairs = (line.partition(":") for line in self._lines)
         return "\n".join(value.removeprefix(" ") for key, _, value in pairs if key == name)
 
 
 class Follower(Stream[Event]):
-    """The events of a job.
-
-    Args:
-        job_id: the job.
-        after: number of the last trial that is known; None to begin with the first.
-    """
+    """The events of a job; `after` is the number of the last known trial."""
 
     names = ("phase", "trial", "end")
 
@@ -168,12 +144,7 @@ class Follower(Stream[Event]):
 
 
 class PlanFollower(Stream[PlanEvent]):
-    """The events of a plan.
-
-    Args:
-        plan_id: the plan.
-        after: number of the last problem that is known; None to begin with the first.
-    """
+    """The events of a plan; `after` is the number of the last known problem."""
 
     names = ("phase", "part", "end")
 

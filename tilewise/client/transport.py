@@ -1,7 +1,7 @@
-"""Send requests to one service: token, retries, refusals, pages, and streams of events.
+"""Send requests to one service: tokens, retries, refusals, pages, and streams of events.
 
-`Service` is written once, as coroutines over a `Transport`. Those of `BlockingTransport` never
-suspend, so that a client without `async` completes each at once and needs no event loop.
+`Service` consists of coroutines over a transport. Those of `BlockingTransport` never suspend, so a
+client without `async` needs no event loop.
 """
 
 import itertools
@@ -62,12 +62,7 @@ _HINTS = {
 
 @dataclass(frozen=True)
 class ApiRequest:
-    """A request.
-
-    Attributes:
-        content: the body where it is no JSON.
-        is_safe: whether it may be repeated when its answer was lost or the service was busy.
-    """
+    """A request; `is_safe` allows a repetition, `content` is a body that is not JSON."""
 
     method: str
     path: str
@@ -80,12 +75,7 @@ class ApiRequest:
 
 @dataclass(frozen=True)
 class PagePath:
-    """Where a page of a list is.
-
-    Attributes:
-        name: of the list in the answer.
-        params: the filters; the path of a page after the first includes them.
-    """
+    """Where a page of the list `name` is; later pages have the filters in their path."""
 
     name: str
     path: str
@@ -100,7 +90,7 @@ class PagePath:
 
 @dataclass(frozen=True)
 class ListPage:
-    """Some items of a list, and where the next ones are, if there are more."""
+    """Some items of a list, and where the next ones are."""
 
     items: list[Json]
     following: PagePath | None
@@ -184,15 +174,9 @@ Transport = AsyncTransport | BlockingTransport
 
 
 class Service:
-    """One service, and how long to wait for it.
+    """One service; `patience_s` bounds retries while it is unavailable.
 
-    Args:
-        url: as it was given.
-        transport: sends requests.
-        patience_s: seconds for which requests are repeated while the service is unavailable.
-
-    Attributes:
-        url: as messages show it.
+    The attribute `url` is as messages show it.
     """
 
     def __init__(self, url: str, transport: Transport, patience_s: float) -> None:
@@ -210,11 +194,9 @@ class Service:
     async def send(self, request: ApiRequest) -> httpx.Response:
         """Return a successful answer.
 
-        A request that is safe to repeat is repeated: with growing pauses where its answer was
-        lost, and while patience lasts where the service says that it is unavailable.
-
-        Raises:
-            BadInputError, MissingError, TilewiseError: the service refused it, or is not there.
+        Safe requests are repeated with growing pauses after a lost answer, and while patience lasts
+        when the service is unavailable. Raises BadInputError, MissingError or TilewiseError if the
+        service refuses or is absent.
         """
         if not is_path(request.path):  # another host must not see the token
             raise TilewiseError(f"{quoted(request.path)} is no path of {self.url}")
@@ -244,7 +226,7 @@ class Service:
         raise AssertionError("the last try returns or raises")
 
     async def json(self, method: str, path: str, **parts: Any) -> Json:
-        """Send a request, and return the object of its answer."""
+        """Return the object in the answer."""
         return json_of(await self.send(ApiRequest(method, path, **parts)), self.url)
 
     async def made(
@@ -253,12 +235,10 @@ class Service:
         on_wait: Callable[[], None] | None,
         is_unfinished: Callable[[httpx.Response], bool] | None = None,
     ) -> httpx.Response:
-        """Return what the service makes on the first request, once it is made.
+        """Repeat a request until the service has made its result.
 
-        Args:
-            request: it is repeated until then.
-            on_wait: called once if it has to be.
-            is_unfinished: whether an answer says that it is being made; None: each 202 does.
+        `on_wait` is called once if that takes time. `is_unfinished` decides whether an answer is
+        not final; by default status 202.
         """
         is_unfinished = is_unfinished or is_accepted
         end = now_s() + MADE_WITHIN_S
@@ -279,9 +259,8 @@ class Service:
     async def page(self, at: PagePath) -> ListPage:
         """Return one page of a list.
 
-        Raises:
-            TilewiseError: the answer has no such list, or names another host, which would get
-                the token.
+        Raises TilewiseError if the answer has no list or its next page is on another host, which
+        would get the token.
         """
         answer = await self.json("GET", at.path, params=at.params)
         items = objects_of(answer, at.name)
@@ -302,7 +281,7 @@ class Service:
             at = page.following
 
     async def events(self, stream: Stream[SeenEvent]) -> AsyncGenerator[SeenEvent, None]:
-        """Yield the events of a job or a plan, over as many connections as it takes."""
+        """Yield the events of a job or a plan, reconnecting as needed."""
         while not stream.is_over:
             with suppress(httpx.TransportError):  # counted below, as one that ends too early
                 async with aclosing(self._connection(stream)) as events:
@@ -326,13 +305,9 @@ class Service:
 
 
 def headers_of(token: str | None) -> dict[str, str]:
-    """Return the headers of every request.
+    """Return the headers of every request; raise BadInputError for a malformed token.
 
-    Args:
-        token: what to show; None shows the environment's, if any.
-
-    Raises:
-        BadInputError: it is no token, as one with a line end.
+    The token defaults to the environment's.
     """
     shown = os.environ.get(TOKEN, "") if token is None else token
     if not shown:
@@ -343,11 +318,7 @@ def headers_of(token: str | None) -> dict[str, str]:
 
 
 def checked_url(url: str) -> str:
-    """Return a service's URL as messages show it.
-
-    Raises:
-        BadInputError: no service can be there.
-    """
+    """Return a service's URL as messages show it; raise BadInputError for an unusable one."""
     shown = quoted(without_password(url))
     try:
         parsed = httpx.URL(url)
@@ -365,11 +336,7 @@ def checked_url(url: str) -> str:
 
 @contextmanager
 def sendable(url: str) -> Iterator[None]:
-    """Raise BadInputError for what cannot be sent, TilewiseError for what cannot be read.
-
-    Args:
-        url: of the service, as messages show it.
-    """
+    """Raise BadInputError for what cannot be sent, TilewiseError for what cannot be read."""
     try:
         yield
     except httpx.InvalidURL as error:
@@ -382,16 +349,12 @@ def sendable(url: str) -> Iterator[None]:
 
 
 def is_path(text: str) -> bool:
-    """Whether a text is a path of the same service, and names no other host."""
+    """Return whether a text is a path that names no other host."""
     return text.startswith("/") and text[1:2] not in ("/", "\\")
 
 
 def accepted(response: httpx.Response) -> httpx.Response:
-    """Return the response, if it is a success or says that nothing has changed.
-
-    Raises:
-        BadInputError, MissingError, TilewiseError: it is a refusal.
-    """
+    """Return a response that is a success or "not modified"; raise the error of a refusal."""
     if response.is_success or response.status_code == HTTPStatus.NOT_MODIFIED:
         return response
     kind = _ERRORS.get(response.status_code, TilewiseError)
@@ -399,17 +362,12 @@ def accepted(response: httpx.Response) -> httpx.Response:
 
 
 def is_accepted(response: httpx.Response) -> bool:
-    """Whether the result is being made."""
+    """Return whether the result is being made."""
     return response.status_code == HTTPStatus.ACCEPTED
 
 
 def pause_s(response: httpx.Response, number: int) -> float | None:
-    """Return the seconds after which to retry; None for an answer that will not change.
-
-    Args:
-        response: the answer.
-        number: of the try, from 0.
-    """
+    """Return the seconds after which to retry; None for a final answer."""
     if response.status_code in _GATEWAY:
         return backoff_s(number)
     return retry_after_s(response) if response.status_code in _RETRY_LATER else None
@@ -428,19 +386,19 @@ def retry_after_s(response: httpx.Response) -> float | None:
 def backoff_s(number: int) -> float:
     """Return a pause that doubles with each try, less up to half of it at random.
 
-    Without chance, clients that a service lost at one moment would all come back at another.
+    Randomness keeps clients that lost a service together from returning together.
     """
     longest = min(FIRST_BACKOFF_S * 2.0**number, LONGEST_RETRY_S)
     return longest * random.uniform(0.5, 1.0)
 
 
 def now_s() -> float:
-    """Return the seconds of a clock that only goes forward."""
+    """Return seconds of a monotonic clock."""
     return time.monotonic()
 
 
 def json_of(response: httpx.Response, url: str) -> Json:
-    """Return the object of an answer; TilewiseError where it is none."""
+    """Return the object of an answer; raise TilewiseError if it is none."""
     shown = f"{url}{response.url.path}"
     try:
         answer = response.json()
@@ -452,7 +410,7 @@ def json_of(response: httpx.Response, url: str) -> Json:
 
 
 def objects_of(answer: Json, name: str) -> list[Json]:
-    """Return the objects of a list in an answer; TilewiseError where it is none."""
+    """Return the objects of a list in an answer; raise TilewiseError if it is none."""
     found = answer.get(name)
     if not isinstance(found, list):
         raise _of_another_form(name, found, "a list")
@@ -469,7 +427,7 @@ def _of_another_form(name: str, found: object, wanted: str) -> TilewiseError:
 
 
 def _detail(response: httpx.Response) -> str:
-    """Return what the service said, on one line."""
+    """Return the service's message on one line."""
     try:
         body = response.json()
     except (ValueError, RecursionError):

@@ -1,4 +1,1 @@
-"""A folder of scripts and kernels for a list of problems, held to a lock file.
-
-Face: `read_problems`, `Lock`, `Folder`, `fetch`, `frozen`, `gains`.
-"""
+"""A folder of scripts and kernels for a list of problems, held to a lock file."""

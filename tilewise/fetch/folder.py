@@ -1,4 +1,4 @@
-"""The folder on disk: what is in it, and files that appear whole or not at all."""
+"""The folder on disk, and files that appear whole or not at all."""
 
 import errno
 import fcntl
@@ -24,17 +24,13 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def sha256(text: str) -> str:
-    """Of the text in UTF-8, hex."""
+    """Return the hash of a text in UTF-8."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Folder:
-    """Where fetched files lie.
-
-    Attributes:
-        path: of the folder; it need not be there yet.
-    """
+    """Where fetched files are; it need not exist yet."""
 
     path: Path
 
@@ -45,10 +41,9 @@ class Folder:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """The folder, made if need be, to this process alone, and without what a kill has left.
+        """Lock the folder for this process, create it, and remove a killed process's files.
 
-        Raises:
-            BadInputError: there can be no such folder.
+        Raises BadInputError if it cannot be created.
         """
         with _told(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -63,20 +58,15 @@ class Folder:
             os.close(handle)
 
     def require(self) -> None:
-        """Refuse a path that cannot be written to as a folder, before work is spent on it.
-
-        Raises:
-            BadInputError: there can be no such folder, or its files cannot be written.
-        """
+        """Raise BadInputError unless the folder can be written."""
         with self.taken():
             if not os.access(self.path, os.W_OK):
                 raise BadInputError(f"cannot write {self.path}: {os.strerror(errno.EACCES)}")
 
     def digest(self, name: str) -> str | None:
-        """SHA-256 of a file, hex; None where there is none.
+        """Return the hash of a file; None if there is none.
 
-        Raises:
-            BadInputError: there is a link, a device or the like, or it cannot be read.
+        Raises BadInputError if it is no regular file or cannot be read.
         """
         try:
             return hashlib.sha256(read_regular(self.path / name)).hexdigest()
@@ -87,51 +77,42 @@ class Folder:
 
     @property
     def is_being_filled(self) -> bool:
-        """Whether a fill of the folder was broken off."""
+        """Whether a fill of the folder was interrupted."""
         return os.path.lexists(self.path / FILLING)
 
     def begin_fill(self) -> None:
-        """Mark the folder, until `end_fill`, as one whose files are on their way."""
+        """Mark the folder as incomplete until `end_fill`."""
         self.write(FILLING, "")
 
     def end_fill(self) -> None:
-        """Take the mark away."""
+        """Remove the mark."""
         self.remove(FILLING)
 
     def write(self, name: str, content: str | bytes) -> None:
-        """Put a file in place, whole."""
+        """Write a file atomically."""
         write_whole(self.path / name, content)
 
     def write_beside(self, path: Path, text: str) -> None:
-        """Put a file of another folder in place, whole; what a kill leaves of it lies here.
-
-        On another filesystem it lies there.
-        """
+        """Write a file outside the folder atomically, with its draft here if possible."""
         is_near = self.path.stat().st_dev == path.parent.stat().st_dev
         write_whole(path, text, self.path if is_near else None)
 
     def keep(self, name: str, digest: str) -> None:
-        """Keep a file's text in the cache folder, unless that has it."""
+        """Copy a file to the cache folder unless it is there."""
         if not is_kept(digest):
             with suppress(OSError, UnicodeDecodeError):
                 keep(read_regular(self.path / name).decode())
 
     def remove(self, name: str) -> None:
-        """Take a file away."""
+        """Remove a file if it exists."""
         with _told(self.path / name):
             (self.path / name).unlink(missing_ok=True)
 
 
 def write_whole(path: Path, content: str | bytes, scratch: Path | None = None) -> None:
-    """Put a file in place of what was there; whoever reads meanwhile sees the one or the other.
+    """Replace a file atomically.
 
-    Args:
-        path: of the file.
-        content: what goes there; a text in UTF-8.
-        scratch: a folder of the same filesystem for the unfinished file; None is the file's own.
-
-    Raises:
-        BadInputError, TilewiseError: it cannot be written.
+    `scratch` is a folder on the same filesystem for the draft; by default the file's own.
     """
     with _told(path):
         place = scratch or path.parent
@@ -149,7 +130,7 @@ def write_whole(path: Path, content: str | bytes, scratch: Path | None = None) -
 
 
 def keep(text: str) -> None:
-    """Keep a text in the cache folder under its SHA-256, for builds without a network."""
+    """Keep a text in the cache folder under its hash, for builds without a network."""
     with suppress(CacheError, OSError, TilewiseError):
         folder = require_cache_dir() / KEPT
         folder.mkdir(exist_ok=True)
@@ -159,7 +140,7 @@ def keep(text: str) -> None:
 
 
 def is_kept(digest: str) -> bool:
-    """Whether the cache folder has a text of this SHA-256."""
+    """Return whether the cache folder has a text of this hash."""
     try:
         return S_ISREG((require_cache_dir() / KEPT / required_digest(digest)).lstat().st_mode)
     except (CacheError, OSError):
@@ -167,7 +148,7 @@ def is_kept(digest: str) -> bool:
 
 
 def kept(digest: str) -> str | None:
-    """The text of this SHA-256 from the cache folder, if it is there and whole."""
+    """Return the text of this hash from the cache folder, if it is there and intact."""
     try:
         text = read_regular(require_cache_dir() / KEPT / required_digest(digest)).decode()
     except (CacheError, OSError, UnicodeDecodeError):
@@ -176,18 +157,13 @@ def kept(digest: str) -> str | None:
 
 
 def required_digest(text: str) -> str:
-    """Return a SHA-256 in hex, which is safe as the name of a file.
-
-    Raises:
-        BadInputError: the text is something else, such as a path.
-    """
+    """Return a hash that is safe as a file name; raise BadInputError otherwise."""
     if not DIGEST.fullmatch(text):
         raise BadInputError(f"{one_line(text)[:80]!r} is no SHA-256 of 64 lower-case hex digits")
     return text
 
 
 def _umask() -> int:
-    """What a new file's rights lack; a temporary file has less than those of others."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -1,4 +1,4 @@
-"""Holding a build to its lock file, which nothing here changes."""
+"""Hold a build to its lock file without changing anything."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,13 +13,7 @@ from tilewise.kernels.target import parse_target
 
 @dataclass(frozen=True)
 class Difference:
-    """What is not as the lock file says.
-
-    Attributes:
-        path: of a file in the folder.
-        reason: what is wrong with it.
-        is_absent: whether the folder alone is wrong, in that it has no such file.
-    """
+    """A mismatch with the lock file; `is_absent` if the file is only missing."""
 
     path: str
     reason: str
@@ -27,23 +21,15 @@ class Difference:
 
 
 def differences(folder: Folder, lock: Lock, wanted: Wanted) -> list[Difference]:
-    """Where folder, lock file and list do not agree; nothing is asked of anybody."""
+    """Return where folder, lock file and list disagree, without any request."""
     return [*_of_the_list(lock, wanted), *_of_the_folder(folder, lock)]
 
 
 def restore(folder: Folder, lock: Lock, backend: Backend | None) -> list[Difference]:
-    """Fill a folder that has none of the locked files with their texts, and no others.
+    """Fill a folder that has none of the locked files, or resume an interrupted fill.
 
-    They come from the cache folder; what it lacks is asked of the store, whose text has to be the
-    locked one. A fill that was broken off is gone on with.
-
-    Args:
-        folder: it is filled whole, or left as it is.
-        lock: what goes there.
-        backend: the store; None where there is none.
-
-    Returns:
-        The files that are not to be had as they are locked.
+    Texts come from the cache folder, then from the store if its text is the locked one. The folder
+    is filled whole or left unchanged; returns the files that are not available.
     """
     texts, lacking = dict[str, str](), list[Entry]()
     for entry in lock.entries.values():
@@ -71,7 +57,7 @@ def restore(folder: Folder, lock: Lock, backend: Backend | None) -> list[Differe
 
 
 def _stored(entries: Sequence[Entry], backend: Backend) -> Iterator[tuple[str, str]]:
-    """The locked texts that the store still has."""
+    """Yield the locked texts that the store still has."""
     for target in {entry.target for entry in entries}:
         of_target = [entry for entry in entries if entry.target == target]
         kinds = sorted({entry.kind for entry in of_target})
@@ -108,7 +94,7 @@ def _of_the_list(lock: Lock, wanted: Wanted) -> Iterator[Difference]:
 
 
 def _canonical(target: str) -> str | None:
-    """The target that a lock file has to be for; None for `host`, which is whoever it was."""
+    """Return the target that the lock file must name; None for `host`, which is any."""
     named = parse_target(target)
     return None if named.cpu == "host" else named.canonical
 

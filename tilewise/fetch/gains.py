@@ -1,4 +1,4 @@
-"""What the schedules that are stored now would gain over the locked ones."""
+"""What stored schedules would gain over the locked ones."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -17,14 +17,13 @@ NOT_STORED = "not stored"
 
 @dataclass(frozen=True)
 class Gain:
-    """A locked file beside what is stored.
+    """A locked file compared with what is stored.
 
     Attributes:
-        locked, stored: speeds in GFLOP/s; None where there is none.
-        gain: stored over locked, less 1; None where one of them lacks.
-        verdict: `same`, `faster`, `slower`, `within noise` where the intervals overlap,
-            `not locked` or `not stored`.
-        reason: why the locked file is not one for the target; empty where it is.
+        gain: stored over locked speed, less 1; None if either is unknown.
+        verdict: `same`, `faster`, `slower`, `within noise` (the intervals overlap), `not locked` or
+            `not stored`.
+        reason: why the locked file does not suit the target.
     """
 
     path: str
@@ -37,12 +36,12 @@ class Gain:
     reason: str = ""
 
     def to_json(self) -> Json:
-        """As the command prints it."""
+        """Return the object that the command prints."""
         return asdict(self)
 
 
 def gains(backend: Backend, lock: Lock, wanted: Wanted) -> list[Gain]:
-    """A row for each wanted file; nothing is changed."""
+    """Return a row for each wanted file."""
     texts = [problem.canonical for problem in wanted.problems]
     found = backend.look_up(texts, wanted.target, wanted.kinds, {})
     of = dict(zip((problem.key for problem in wanted.problems), found, strict=True))
@@ -53,7 +52,7 @@ def gains(backend: Backend, lock: Lock, wanted: Wanted) -> list[Gain]:
 
 
 def table(rows: list[Gain]) -> str:
-    """The rows for people, and what they come to."""
+    """Format the rows and their sum."""
     lines = list(_lines(rows))
     better = sum(row.verdict == "faster" for row in rows)
     lines.append(f"{better} of {len(rows)} files would be faster")

@@ -1,7 +1,7 @@
 """The lock file: which text of which schedule each file of a folder is.
 
-It is TOML, a block a file, sorted by the names of the files, without anything that changes by
-itself, so that a diff shows what a newer schedule has changed and nothing else.
+It is TOML, one block per file, sorted, without anything volatile, so that a diff shows what a newer
+schedule changed and nothing else.
 """
 
 import json
@@ -31,11 +31,7 @@ HEAD = """\
 
 
 def file_name(problem: Problem, kind: str) -> str:
-    """Return a file's name, as `matmul_m64_n48_k32_f32.cpu.mlir`, or `.py` for a kernel.
-
-    It depends on the problem and the kind alone. One that would be too long ends with the
-    beginning of the problem's key.
-    """
+    """Return a file's name, such as `matmul_m64_n48_k32_f32.cpu.mlir`, or `.py` for a kernel."""
     beginning = stem(problem)
     return f"{beginning}.py" if kind == KERNEL else f"{beginning}.{kind}.mlir"
 
@@ -45,16 +41,12 @@ class Entry:
     """One file.
 
     Attributes:
-        path: its name in the folder.
-        problem, key: what it computes.
         kind: the flavor of a script, or `kernel`.
-        target, toolchain: what its schedule was found for, and with.
-        schedule: hash of the schedule that it spells.
-        sha256: of its text in UTF-8.
-        gflops, interval: its speed in GFLOP/s with the 95% interval, where it was timed.
-        etag: the service's name of the text, where that is not its sha256.
-        match: how near the schedule is to the target, where that is not `exact`.
-        quality: of the speed, where that is not `good`.
+        schedule: hash of the schedule that the text spells.
+        sha256: of the text in UTF-8.
+        etag: the service's tag of the text, where that is not its hash.
+        match: how near the schedule is to the target, where not `exact`.
+        quality: of the speed, where not `good`.
     """
 
     path: str
@@ -73,17 +65,17 @@ class Entry:
 
     @property
     def tag(self) -> str:
-        """What the service calls the text."""
+        """The service's tag of the text."""
         return self.etag or self.sha256
 
     def is_of(self, problem: Problem, kind: str) -> bool:
-        """Whether it is the file of a problem's script or kernel."""
+        """Return whether it is the file of a problem's script or kernel."""
         return (self.key, self.kind) == (problem.key, kind)
 
     def why_not_for(self, target: str) -> str | None:
-        """Return why the file is not one for a target, which its own may not equal; None if it is.
+        """Return why the file does not suit a target; None if it does.
 
-        Lock files of before 0.2 name no features, and so the whole processor.
+        Lock files before 0.2 name no features and stand for the whole processor.
         """
         if not target or target == self.target:
             return None
@@ -93,33 +85,20 @@ class Entry:
 
 @dataclass(frozen=True)
 class Lock:
-    """The files of a folder.
-
-    Attributes:
-        entries: by the names of the files, sorted.
-        folder: the folder's name, without those above it; empty in a file that does not say.
-    """
+    """The files of a folder, by sorted name; `folder` is its last component."""
 
     entries: dict[str, Entry]
     folder: str = ""
 
     @classmethod
     def of(cls, entries: Iterable[Entry], folder: str = "") -> "Lock":
-        """The lock of some files."""
+        """Return the lock of some files."""
         found = {entry.path: entry for entry in entries}
         return cls({path: found[path] for path in sorted(found)}, folder)
 
     @classmethod
     def parse(cls, text: str, name: str) -> "Lock":
-        """What `render` has written.
-
-        Args:
-            text: of the file.
-            name: of the file, for messages.
-
-        Raises:
-            BadInputError: it is no lock file, or one of a newer version.
-        """
+        """Parse the text of the lock file `name`; raise BadInputError if it is none."""
         try:
             found = tomllib.loads(text)
         except (ValueError, RecursionError) as error:
@@ -149,7 +128,7 @@ class Lock:
         return cls.of(entries, folder)
 
     def render(self) -> str:
-        """The text of the lock file."""
+        """Return the text of the lock file."""
         facts = f"version = {VERSION}\n"
         if self.folder:
             facts += f"folder = {_value(self.folder)}\n"
@@ -158,7 +137,7 @@ class Lock:
 
 
 def _fault(entry: Entry) -> str | None:
-    """Return what is wrong with an entry that names or describes no file of a folder."""
+    """Return what is wrong with an entry; None if nothing is."""
     if PurePath(entry.path).name != entry.path or not FILE_NAME.fullmatch(entry.path):
         return f"path {quoted(entry.path)} is no file's name"
     for name in ("sha256", "key"):
@@ -192,5 +171,5 @@ def _block(entry: Entry) -> str:
 
 
 def _value(value: str | float | tuple[float, ...]) -> str:
-    """As TOML writes it, which for these is as JSON does."""
+    """Format a value as TOML, which equals JSON for these types."""
     return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)

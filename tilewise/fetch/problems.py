@@ -1,4 +1,4 @@
-"""Lists of problems: a line each, or the JSON of a suite."""
+"""Lists of problems: one per line, or the JSON of a suite."""
 
 from pathlib import Path
 
@@ -11,14 +11,10 @@ MOST_TOLD = 5  # bad lines that one message names
 
 
 def read_problems(path: str, text: str) -> list[Problem]:
-    """The problems of a file, each once, in its order.
+    """Return the problems of a file, each once, in order.
 
-    Args:
-        path: of the file; a suite's ends in `.json`.
-        text: what is in it. A line holds one problem; what follows a `#` is a comment.
-
-    Raises:
-        BadInputError: a line is no problem, or there is none; the message names the lines.
+    A path that ends in `.json` is a suite; otherwise each line has a problem, and `#` a comment.
+    Raises BadInputError naming the bad lines.
     """
     found = _suite(path) if path.endswith(".json") else _lines(path, text)
     if not found:

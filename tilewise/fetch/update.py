@@ -1,4 +1,4 @@
-"""Bringing a folder and its lock file up to what is stored."""
+"""Bring a folder and its lock file up to date with the store."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -20,32 +20,22 @@ State = Literal["unchanged", "written", "removed", "left", "missing"]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a folder is to hold.
-
-    Attributes:
-        problems: each once.
-        kinds: flavors of scripts, and `kernel`.
-        target: as it was given.
-    """
+    """What a folder should contain: problems, and flavors of scripts or `kernel`."""
 
     problems: Sequence[Problem]
     kinds: Sequence[str]
     target: str
 
     def paths(self) -> dict[str, tuple[Problem, str]]:
-        """The problem and the kind of each file, by its name."""
+        """Return the problem and kind of each file by name."""
         return {file_name(one, kind): (one, kind) for one in self.problems for kind in self.kinds}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one file.
+    """What happened to one file.
 
-    Attributes:
-        path: its name.
-        state: `removed` files were of problems that are not wanted any more; of those one that
-            was edited is `left`.
-        reason: why it is missing, or was of another target before.
+    `removed` files belong to problems that are no longer wanted; an edited one is `left`.
     """
 
     path: str
@@ -55,7 +45,7 @@ class Outcome:
     reason: str = ""
 
     def to_json(self) -> Json:
-        """As the command prints it."""
+        """Return the object that the command prints."""
         return asdict(self)
 
 
@@ -64,15 +54,10 @@ class Update:
     """One run of `fetch`.
 
     Attributes:
-        backend: where the texts come from.
-        folder: where they go.
-        lock: what is there, as it was written down.
-        wanted: what is to be there.
-        entries: those of the lock that will be.
-        outcomes: what became of each file.
-        answers: what is stored of each problem, once it was asked.
-        overwrites: whether files that were edited are replaced.
-        written: the new texts, which are put in place once all of them are there.
+        lock: the folder's present lock.
+        entries: those of the new lock.
+        answers: what is stored of each problem, once requested.
+        written: new texts, which are put in place together.
     """
 
     backend: Backend
@@ -89,15 +74,15 @@ class Update:
     def of(
         cls, backend: Backend, folder: Folder, lock: Lock, wanted: Wanted, *, overwrites: bool
     ) -> "Update":
-        """One that has yet to begin."""
+        """Return an update that has not begun."""
         return cls(backend, folder, lock, wanted, {}, [], overwrites=overwrites)
 
     def missing(self) -> list[Problem]:
-        """The problems of which not every file is stored, without a change."""
+        """Return the problems that lack a stored file."""
         return [one for one, found in self.ask() if not _is_whole(found, self.wanted.kinds)]
 
     def ask(self) -> "list[tuple[Problem, Found]]":
-        """What is stored of each problem, in one request."""
+        """Look all problems up in one request."""
         texts = [problem.canonical for problem in self.wanted.problems]
         known = self._known()
         answers = self.backend.look_up(texts, self.wanted.target, self.wanted.kinds, known)
@@ -105,10 +90,9 @@ class Update:
         return self.answers
 
     def run(self) -> Lock:
-        """Write what is new, take away what is not wanted, and give the lock file of the rest.
+        """Write new files, remove unwanted ones, and return the new lock.
 
-        Raises:
-            BadInputError: a file that would be replaced was edited; nothing is changed.
+        Raises BadInputError before any change if an edited file would be replaced.
         """
         for problem, found in self.answers or self.ask():
             for kind in self.wanted.kinds:
@@ -124,9 +108,9 @@ class Update:
         return Lock.of(self.entries.values(), self.folder.name)
 
     def _known(self) -> dict[str, dict[str, str]]:
-        """The tags of the files that are there as the lock says.
+        """Return the tags of files that match the lock.
 
-        Those with a noisy speed are left out, since that may have been measured again.
+        Noisy speeds are left out, because they may have been measured again.
         """
         known: dict[str, dict[str, str]] = {}
         for path, (problem, kind) in self.wanted.paths().items():
@@ -144,7 +128,7 @@ class Update:
         return self.folder.digest(entry.path) == entry.sha256
 
     def _is_edited(self, made: Entry) -> bool:
-        """Whether a file is there whose text no fetch has written, nor is about to."""
+        """Return whether a file has a text that no fetch has written."""
         found = self.folder.digest(made.path)
         old = self.lock.entries.get(made.path)
         fetched = (made.sha256, old and old.sha256)
@@ -190,7 +174,7 @@ class Update:
         self.outcomes.append(Outcome(made.path, made.problem, made.kind, "written", moved or ""))
 
     def _keep(self, old: Entry, target: str) -> None:
-        """Keep a file, which may be one for another target by now."""
+        """Keep a file, which may be locked for another target by now."""
         self.folder.keep(old.path, old.sha256)
         moved = old.why_not_for(target)
         self.entries[old.path] = old if moved is None else replace(old, target=target)
@@ -200,7 +184,7 @@ class Update:
         self.outcomes.append(Outcome(path, problem.canonical, kind, state, why))
 
     def _take_away(self) -> None:
-        """Remove files that the lock names and nobody wants; one that was edited stays."""
+        """Remove locked files that are no longer wanted and were not edited."""
         for path, entry in self.lock.entries.items():
             if path not in self.wanted.paths():
                 is_ours = self._is_there(entry)
@@ -215,7 +199,7 @@ def _is_whole(found: "Found", kinds: Sequence[str]) -> bool:
 
 
 def _why_missing(found: "Found", kind: str) -> str | None:
-    """Why there is no such file to fetch; None where there is one."""
+    """Return why a file cannot be fetched; None if it can."""
     if found.error is not None:
         return found.error.detail
     if found.unchanged:
@@ -226,11 +210,7 @@ def _why_missing(found: "Found", kind: str) -> str | None:
 
 
 def _entry(path: str, kind: str, found: "Found", text: "Text") -> Entry:
-    """The entry of a text that has come.
-
-    Raises:
-        TilewiseError: it is not the text that was named.
-    """
+    """Return the entry of a fetched text; raise TilewiseError if it is not the named one."""
     digest = sha256(text.text or "")
     if kind != KERNEL and text.etag != digest:
         raise TilewiseError(f"{path}: the script came with sha256 {digest}, not {text.etag}")

@@ -1,4 +1,1 @@
-"""Trials in the formats of other tools.
-
-Face: `t4`, `optuna_study`, `trials`.
-"""
+"""Trials in the formats of other tools."""

@@ -1,8 +1,7 @@
-"""Trials as an Optuna study in Optuna's own storage, for its plots and for optuna-dashboard.
+"""Trials as an Optuna study, for Optuna's plots and optuna-dashboard.
 
-Every parameter is categorical, with the same choices in every trial, in natural order: most
-are sizes from a short list where one value, 0, means "not cut", so that no axis of numbers would
-be true; and Optuna's importances and plots ask for one distribution of a parameter.
+Every parameter is categorical with the same choices in every trial: 0 means "not cut", so most have
+no numeric axis, and Optuna's importances require one distribution per parameter.
 """
 
 import re
@@ -30,23 +29,13 @@ _STATES = {"timed": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": 
 
 
 def export(rows: Sequence[Json], storage: str, name: str | None = None) -> Json:
-    """Write trials into an Optuna storage as a new study that minimises the time.
+    """Write trials of one problem and target into a new Optuna study that minimises the time.
 
-    The study is the search's own (`tilewise.search.engine.study`), with the values of its
-    parameters in place of their indices: a timed trial is complete, one that was given up early is
-    pruned, with what was seen of it, and a failed one has failed.
+    Timed trials are complete, trials stopped early are pruned with what was seen of them. `name`
+    defaults to the problem and target. Returns the name, the storage without its password, and
+    counts by state.
 
-    Args:
-        rows: trials of one problem on one target, as `GET /v1/trials` gives them.
-        storage: SQLAlchemy URL, such as `sqlite:///study.db`.
-        name: of the study; None makes it of the problem and the target.
-
-    Returns:
-        The study's name, its storage without a password, and the number of trials in each state.
-
-    Raises:
-        BadInputError: no such storage, the database of this project, or a study that exists.
-        TilewiseError: the storage failed.
+    Raises BadInputError if the storage is unusable, is Tilewise's own database, or has the study.
     """
     first = rows[0]
     name = name or f"{first['problem']} on {first['target']}"
@@ -75,7 +64,7 @@ def export(rows: Sequence[Json], storage: str, name: str | None = None) -> Json:
 
 
 def _shown(url: str) -> str:
-    """The URL without its password."""
+    """Return the URL without its password."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
@@ -84,9 +73,9 @@ def _shown(url: str) -> str:
 
 
 def _require_storage(url: str, shown: str) -> None:
-    """Raise unless `url` is a database that may become, or is, Optuna's.
+    """Raise BadInputError unless `url` is a database that may hold Optuna's tables.
 
-    Both this project and Optuna keep their schema's version in a table `alembic_version`.
+    Tilewise and Optuna both keep their schema's version in a table `alembic_version`.
     """
     try:
         url.encode()
@@ -117,10 +106,9 @@ def _describe(study: optuna.Study, row: Json) -> None:
 
 
 def _distributions(points: Iterable[Json]) -> dict[str, CategoricalDistribution]:
-    """For each parameter the values that any trial took; None where a trial has it not.
+    """Return the values of each parameter in any trial; None where a trial lacks it.
 
-    A search of another version may have had other parameters, and a study without one common
-    space has no importances.
+    Trials of other versions may have other parameters, and importances need one common space.
     """
     seen: dict[str, set[Choice]] = {}
     taken = list(points)
@@ -132,7 +120,7 @@ def _distributions(points: Iterable[Json]) -> dict[str, CategoricalDistribution]
 
 
 def _natural(value: Choice) -> tuple[int, list[int], str]:
-    """Sorts numbers by size with 0, "not cut", last; texts by the numbers in them; None last."""
+    """Sort numbers by size with 0 last, texts by the numbers in them, and None last."""
     if value is None:
         return 2, [], ""
     if isinstance(value, str):
@@ -141,7 +129,7 @@ def _natural(value: Choice) -> tuple[int, list[int], str]:
 
 
 def _trial(row: Json, distributions: dict[str, CategoricalDistribution]) -> FrozenTrial:
-    """One trial; its beginning is told from what compiling and its samples took."""
+    """Return one trial; its start is derived from compile and sample times."""
     end = datetime.fromisoformat(row["created"]).astimezone().replace(tzinfo=None)
     spent = row["compile_s"] + sum(row["samples_us"]) / 1e6
     state = _STATES[row["state"]]
@@ -163,7 +151,7 @@ def _trial(row: Json, distributions: dict[str, CategoricalDistribution]) -> Froz
 
 
 def _attributes(row: Json) -> Json:
-    """What else is known of a trial; nothing where there is nothing."""
+    """Return further known facts of a trial."""
     names = ("job", "number", "hash", "origin", "gflops", "compile_s", "rejected", "pace",
              "max_error", "failure", "message", "toolchain")  # fmt: skip
     return {name: row[name] for name in names if row.get(name) not in (None, "")}

@@ -1,13 +1,9 @@
 """Trials as T4, the auto-tuning community's results format, schema 1.0.0.
 
-The format is of "FAIR Sharing of Data in Autotuning Research" (Hozzova et al., ICPE
-Companion 2024, doi 10.1145/3629527.3651429); Kernel Tuner and KTT write it, and the schema is
-`results-schema.json` of odgaard/TuningSchema. Times are in milliseconds, as theirs are.
-
-What the store does not know is left out: the seconds of the search itself (`search_algorithm`),
-of the harness (`framework`) and of the check (`validation`), all of which the schema lets be
-absent. The compile time is there under the schema's name and under the one that Kernel
-Tuner writes and the community's methodology reads.
+See "FAIR Sharing of Data in Autotuning Research" (Hozzova et al., ICPE Companion 2024, doi
+10.1145/3629527.3651429) and `results-schema.json` of odgaard/TuningSchema. Times are in
+milliseconds. Optional times that the store does not know are left out. The compile time is given
+under the schema's name and under the one that Kernel Tuner writes.
 """
 
 import math
@@ -32,14 +28,10 @@ _INVALIDITY = {
 
 
 def results(rows: Sequence[Json]) -> Json:
-    """The document of all trials.
+    """Return the document of all trials, given as `GET /v1/trials` returns them.
 
-    Args:
-        rows: trials as `GET /v1/trials` gives them.
-
-    Returns:
-        A JSON object. Beside what the schema asks for, `metadata` says of which problem, targets
-        and toolchains the trials are; each result has the schedule that the configuration means.
+    Beyond the schema, `metadata` names problems, targets and toolchains, and each result its
+    schedule.
     """
     return {
         "schema_version": SCHEMA_VERSION,
@@ -53,7 +45,7 @@ def results(rows: Sequence[Json]) -> Json:
 
 
 def _result(row: Json) -> Json:
-    """One trial; one that was pruned is correct, and has fewer runtimes."""
+    """Return one trial; a pruned one is correct and has fewer runtimes."""
     invalidity = CORRECT if row["failure"] is None else _INVALIDITY[row["failure"]]
     return {
         "timestamp": row["created"],
@@ -73,7 +65,7 @@ def _result(row: Json) -> Json:
 
 
 def _measurements(row: Json) -> list[Json]:
-    """What was measured, each with its unit; nothing of a candidate that did not run."""
+    """Return each measured value with its unit."""
     low, high = row["interval"] or (None, None)
     time_us = row["time_us"]
     found = [

@@ -1,4 +1,4 @@
-"""Trials as text: a table to read, JSON, CSV, and the format T4."""
+"""Trials as a table, JSON, CSV or T4."""
 
 import csv
 import io
@@ -19,7 +19,7 @@ TRIAL_COLUMNS = (
 
 
 def steps_text(steps: list[Json]) -> str:
-    """A schedule's steps, one a line; as JSON when this version does not know them."""
+    """Format a schedule's steps one per line; as JSON if this version does not know them."""
     try:
         return str(read_steps(steps))
     except ScheduleError:
@@ -27,7 +27,7 @@ def steps_text(steps: list[Json]) -> str:
 
 
 def trials_text(rows: list[Json], kind: str) -> str:
-    """Trials as a table, JSON, CSV, or in the community's format T4 (`tilewise.formats.t4`)."""
+    """Format trials as a table, JSON, CSV or T4 (`tilewise.formats.t4`)."""
     if kind == "json":
         return json.dumps(rows, indent=2) + "\n"
     if kind == "t4":
@@ -36,7 +36,7 @@ def trials_text(rows: list[Json], kind: str) -> str:
 
 
 def _csv(rows: list[Json]) -> str:
-    """A line per trial: what is told of each, then a column for each parameter of any."""
+    """Return a line per trial, with a column for each parameter of any."""
     names = dict.fromkeys(f"param_{name}" for row in rows for name in row["params"])
     out = io.StringIO()
     writer = csv.DictWriter(out, [*TRIAL_COLUMNS, *names], lineterminator="\n")
@@ -71,5 +71,4 @@ def _table(rows: list[Json]) -> str:
 
 
 def _microseconds(time_us: float) -> str:
-    """Return a time in the table's unit, with what there is of one below it."""
     return f"{time_us:.1f}" if time_us >= 1 else f"{time_us:.4f}"

@@ -1,4 +1,1 @@
-"""A static library of tuned kernels, with its C header and a manifest.
-
-Face: `Library`.
-"""
+"""A static library of tuned kernels, with its C header and a manifest."""

@@ -1,7 +1,4 @@
-"""The files of a library: the archive, one header for all kernels, and what is in them.
-
-The same kernels make the same bytes.
-"""
+"""The files of a library: archive, header and manifest; the same kernels give the same bytes."""
 
 import hashlib
 import json
@@ -26,20 +23,12 @@ _HEAD = """/* Kernels tuned by Tilewise, in libtilewise.a; manifest.json has the
 
 @dataclass(frozen=True)
 class Library:
-    """Kernels that programs link.
-
-    Attributes:
-        kernels: each of another problem, in the order of the archive.
-    """
+    """Kernels that programs link, each of another problem, in the order of the archive."""
 
     kernels: "Sequence[ObjectFiles]"
 
     def files(self) -> dict[str, bytes]:
-        """The content of each file, by its name.
-
-        Raises:
-            TilewiseError: the objects make no archive.
-        """
+        """Return the content of each file; raise TilewiseError if there can be no archive."""
         from tilewise.kernels.native.objects.object_files import archive
 
         try:

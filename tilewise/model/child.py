@@ -25,7 +25,7 @@ from tilewise.search.timing.measure import interleave
 
 
 def measure_here(request: dict[str, Any]) -> dict[str, Any]:
-    """Load, compare and time; or the `error` that a user should read."""
+    """Load, compare and time the forms; reply with `error` where the user has to act."""
     try:
         return to_json(_measured(request))
     except TilewiseError as error:
@@ -77,20 +77,19 @@ def _expected(
 
 
 def has_numbers(results: list[Array], kinds: list[TensorType]) -> bool:
-    """Whether there is anything to compare, if there is any result."""
+    """Return whether any result is finite, or there are no results to compare."""
     return not any(one.size for one in results) or any(
         bool(np.isfinite(_wide(one, kind)).any()) for one, kind in zip(results, kinds, strict=True)
     )
 
 
 def deviation(found: list[Array], expected: list[Array], kinds: list[TensorType]) -> float:
-    """How far results are from others: rms of the difference over rms, of the worst of them."""
+    """Return the largest relative rms deviation of any result."""
     pairs = zip(found, expected, kinds, strict=True)
     return max((_apart(one, other, kind) for one, other, kind in pairs), default=0.0)
 
 
 def _apart(found: Array, expected: Array, kind: TensorType) -> float:
-    """Rms of the difference over rms of what is expected."""
     if not kind.element.startswith(("f", "bf")):
         return 0.0 if np.array_equal(found, expected) else float("inf")
     one, other = _wide(found, kind), _wide(expected, kind)

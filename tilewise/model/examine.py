@@ -1,4 +1,4 @@
-"""A model in IREE: its problems measured one by one, its forms compiled, compared and timed."""
+"""Compile a model with and without tuned kernels in IREE, compare the results, and time both."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -44,14 +44,10 @@ FILES = {
 
 @dataclass(frozen=True)
 class Forms:
-    """What was compiled.
+    """The compiled forms of a model.
 
-    Attributes:
-        codes: the file of each form that compiles.
-        refused: the compiler's first error, of each form that does not, and of the reference.
-        kernels: names of the kernels that the model calls, one for each place.
-        declarations: of its functions.
-        reference: the file of the model with copies of its arguments; None if it takes no tensor.
+    `refused` maps a form, or the reference, that does not compile to the compiler's first error.
+    `kernels` names the kernel of each call site. `reference` is None if the model takes no tensor.
     """
 
     codes: Mapping[str, Path]
@@ -62,11 +58,9 @@ class Forms:
 
 
 def compile_forms(source: Path, folder: Path) -> Forms:
-    """Compile a model with the library of a folder and without, into the folder.
+    """Compile a model into a folder, with the folder's library and without.
 
-    Raises:
-        TilewiseError: neither form with the library compiles, or IREE's default does not.
-        CompilerAbsentError: IREE's compiler is not installed.
+    Raises TilewiseError if IREE's default or both forms with the library fail to compile.
     """
     given = f"{FLAG}={folder / LIBRARY}"
     flags = {
@@ -103,16 +97,10 @@ BUDGET_S = 0.5  # of the rounds of one op
 
 @dataclass(frozen=True)
 class Model:
-    """What is examined.
+    """A model and what to measure of it.
 
-    Attributes:
-        cuts: its ops in the form that they have where IREE's compiler looks for patterns.
-        folder: where the files go; it exists.
-        target: as it was given.
-        cache: which schedules of a problem are taken.
-        entry: the function; None for `main`, or the only one.
-        with_ops: whether each op is measured alone; without, none is left to IREE for its speed.
-        accuracy: of all problems that were found in it.
+    `cuts` are its ops as IREE's compiler presents them to patterns; `folder` exists. Without
+    `with_ops` no op is measured alone, so none is left to IREE for its speed.
     """
 
     source: Path
@@ -127,11 +115,7 @@ class Model:
 
 
 def examine(model: Model, backend: Backend, tell: Callable[[str], None]) -> Report:
-    """Make the library and all forms, and measure them.
-
-    Raises:
-        TilewiseError: it does not compile, or does not run.
-    """
+    """Write the library, compile all forms, and measure them."""
     target = resolve(model.target)
     costs = _costs(model, backend, target)
     found = [_known(backend, model, op, costs) for op in _ops(model.imported)]
@@ -163,7 +147,7 @@ def _ops(imported: Imported) -> list[Op]:
 
 
 def _costs(model: Model, backend: Backend, target: Target) -> Retimed:
-    """Times of schedules as the model runs them: weights of other layers displace a layer's."""
+    """Return times of schedules with cold weights, as in a model of several layers."""
     stored = StoredCosts(backend, target.canonical, model.cache or "hot", most=RETIMED)
     problems = (
         parse_problem(found.problem)
@@ -174,7 +158,7 @@ def _costs(model: Model, backend: Backend, target: Target) -> Retimed:
 
 
 def _known(backend: Backend, model: Model, op: Op, costs: Retimed) -> tuple[Op, Entry | None]:
-    """The op with the stored schedule of its problem that is the fastest in the model."""
+    """Return the op with its fastest stored schedule for use inside the model."""
     try:
         best = backend.show(op.problem, model.target, model.cache)["best"]
     except MissingError as error:
@@ -194,9 +178,9 @@ def _timed(
     reasons: dict[str, str],
     tell: Callable[[str], None],
 ) -> tuple[Op, Entry | None]:
-    """The op with the times of its problem alone; without its schedule where IREE is faster.
+    """Time the op's problem alone; drop its schedule where IREE is faster.
 
-    `cuts` and `reasons` lose and get ops that IREE computes faster as the model has them.
+    Updates `cuts` and `reasons` for ops that IREE computes faster in the form that the model has.
     """
     if entry is None:
         return op, None
@@ -220,7 +204,6 @@ def _judged(entry: Entry, patterns: Sequence[Pattern], target: Target) -> Judged
 def _with_kernel(
     op: Op, entry: Entry | None, target: Target, kernels: dict[str, Compiled]
 ) -> tuple[Op, Entry | None]:
-    """The op, its code among the kernels."""
     if entry is None:
         return op, None
     try:
@@ -231,7 +214,7 @@ def _with_kernel(
 
 
 def _placed(op: Op, kernel: Compiled | None, calls: Counter[str], reasons: Mapping[str, str]) -> Op:
-    """The op, with how many of its places call our kernel, and why others do not."""
+    """Return the op with the number of call sites of its kernel and why others have none."""
     if kernel is None:
         return op
     called = calls[kernel.name]
@@ -241,7 +224,6 @@ def _placed(op: Op, kernel: Compiled | None, calls: Counter[str], reasons: Mappi
 
 
 def _notes(found: Sequence[tuple[Op, Entry | None]]) -> list[str]:
-    """Lines of the library on what it leaves to IREE."""
     return [f"left to IREE: {op.problem}: {op.reason}" for op, entry in found if entry is None]
 
 

@@ -1,4 +1,4 @@
-"""Libraries of kernels for IREE, of stored schedules or of a plan, and what they do to models."""
+"""Libraries of kernels for IREE, from stored schedules or a plan, and their effect on models."""
 
 import json
 import sys
@@ -29,18 +29,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The kernels that a plan has for the ops of a model."""
+    """The kernels that a plan chose for the ops of a model."""
 
     wanted: tuple["Entry", ...]
     notes: tuple[str, ...]
 
 
 def read_plan(path: str, text: str) -> "Plan":
-    """A plan of `tilewise plan -o`.
-
-    Raises:
-        BadInputError: it is none.
-    """
+    """Parse a plan that `tilewise plan -o` wrote; raise BadInputError otherwise."""
     from tilewise.search.networks.plan import Plan
 
     try:
@@ -50,10 +46,10 @@ def read_plan(path: str, text: str) -> "Plan":
 
 
 def chosen(plan: "Plan") -> Chosen:
-    """The kernels of a plan, by the problems of the ops that they stand for.
+    """Return the kernels of a plan by the problems of the ops that they replace.
 
-    A library has one kernel for all ops of a problem: the one that the plan has most often. A
-    layer in blocks of channels has its schedule's kernel for the plain image: the nest is the same.
+    A library has one kernel per problem: the one that the plan uses most often. A layer with
+    blocked channels gets its schedule for the plain layout, which has the same nest.
     """
     from tilewise.kernels.dispatches.executable import Entry
 
@@ -87,11 +83,7 @@ ENDINGS = (".mlir", ".mlirbc", ".onnx")
 
 @dataclass(frozen=True)
 class Model:
-    """A module of a user.
-
-    Attributes:
-        cuts: its ops that are problems.
-    """
+    """A user's module and its ops that are problems."""
 
     path: str
     module: bytes
@@ -105,7 +97,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Replaced:
-    """What a library does to a model."""
+    """The effect of a library on a model."""
 
     path: str
     ops: int
@@ -120,11 +112,9 @@ class Replaced:
 
 
 def read_model(path: str, module: bytes, accuracy: Accuracy = "standard") -> Model:
-    """A model's problems, all of one accuracy, and patterns.
+    """Read a model's problems and patterns.
 
-    Raises:
-        BadInputError: it is no module that IREE compiles, or it multiplies nothing.
-        TilewiseError: IREE's compiler is not installed.
+    Raises BadInputError if IREE cannot compile it or it has no problem.
     """
     from tilewise.kernels.dispatches.extraction.extract import cut_module
     from tilewise.kernels.mlir.frontend.read import as_module
@@ -142,7 +132,7 @@ def read_model(path: str, module: bytes, accuracy: Accuracy = "standard") -> Mod
 
 
 def replaced_by(made: "ProvenLibrary", models: Sequence[Model]) -> list[Replaced]:
-    """What a library does to each model."""
+    """Return the effect of a library on each model."""
     from tilewise.kernels.dispatches.compilation import replaced_in
 
     return [
@@ -167,11 +157,9 @@ Json = dict[str, Any]
 def make_library(
     backend: Backend, problems: Sequence[Problem], target: str, models: Sequence[Model] = ()
 ) -> "ProvenLibrary":
-    """Prove each problem's kernel inside IREE; the library of those that make it faster.
+    """Prove each problem's kernel inside IREE; return the library of those that are faster.
 
-    Raises:
-        MissingError: a problem has no schedule, or no kernel is served.
-        TilewiseError: IREE is not installed, or a kernel cannot be made here.
+    Raises MissingError if a problem has no schedule or no kernel is faster.
     """
     of_models = [problem for model in models for problem in model.problems]
     unique = list({problem.key: problem for problem in (*problems, *of_models)}.values())
@@ -182,7 +170,7 @@ def make_library(
 def library_of(
     wanted: Sequence["Entry"], canonical: str, models: Sequence[Model]
 ) -> "ProvenLibrary":
-    """The library of schedules that are known; the errors of `make_library`."""
+    """Return the library of known schedules; raise as `make_library` does."""
     from tilewise.kernels.dispatches.extraction.extract import patterns_of
     from tilewise.search.libraries.library import proven_library
 
@@ -196,7 +184,7 @@ def library_of(
 
 
 def described(made: "ProvenLibrary", target: str, replaced: Sequence[Replaced]) -> str:
-    """A library as `--json` prints it, with what it does to models."""
+    """Format a library and its effect on models as `--json` prints them."""
     rows = [row.to_json() for row in made.rows]
     found: Json = {
         "flavor": "iree",
@@ -213,7 +201,7 @@ def described(made: "ProvenLibrary", target: str, replaced: Sequence[Replaced]) 
 def _wanted(
     backend: Backend, problems: Sequence[Problem], target: str
 ) -> tuple[str, list["Entry"]]:
-    """The canonical target, and the stored schedule of each problem."""
+    """Return the canonical target and the stored schedule of each problem."""
     found, missing = [], []
     for problem in problems:
         try:
@@ -234,7 +222,7 @@ def _wanted(
 
 
 def _say(row: "Row") -> None:
-    """What came of a problem, for somebody who watches; what is left out, for everybody."""
+    """Report left-out problems always, and gains on a terminal."""
     if row.reason:
         sys.stderr.write(f"tilewise: left out: {row.problem}: {row.reason}\n")
     elif sys.stderr.isatty():

@@ -1,7 +1,4 @@
-"""Compiled forms of a model run on the same inputs, compared with a reference, timed in turn.
-
-They run in a child process, which compiled code may bring down.
-"""
+"""Run compiled forms of a model in a child process: same inputs, compared, timed in turn."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,10 +17,10 @@ class Form:
     """One compiled form's runs.
 
     Attributes:
-        times: seconds of each run that was kept, in rounds with the other forms.
-        deviation: of its results from those of the reference: rms over rms, the largest of all
-            results; infinite where they differ in an integer or in being finite.
-        overwrites: positions of the arguments that it writes over.
+        times: seconds of each run, in rounds with the other forms.
+        deviation: relative rms error against the reference, the largest of all results; infinite
+            where an integer or finiteness differs.
+        overwrites: positions of the arguments that it overwrites.
     """
 
     times: tuple[float, ...]
@@ -32,13 +29,13 @@ class Form:
 
     @property
     def time_ms(self) -> float:
-        """Median."""
+        """Median time."""
         return 1e3 * median(self.times)
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What came of all forms."""
+    """The measurements of all forms."""
 
     entry: str
     arguments: tuple[str, ...]
@@ -48,7 +45,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the child may use."""
+    """Limits of the child process."""
 
     rounds: int = 25
     budget_s: float = 30.0
@@ -67,8 +64,7 @@ def measure(
 ) -> Measured:
     """Run and time each compiled form.
 
-    Raises:
-        TilewiseError: a form does not load or run, or there is no such function.
+    Raises TilewiseError if a form does not load or run, or the function does not exist.
     """
     limits = limits or Limits()
     request = {

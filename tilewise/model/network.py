@@ -1,7 +1,4 @@
-"""Plans of a model run as networks beside IREE's own code of it, and networks as folders.
-
-They run in a child process, which compiled code may bring down.
-"""
+"""Run plans of a model as native networks beside IREE, and check networks that were written."""
 
 import json
 import tempfile
@@ -33,20 +30,17 @@ ROUNDS = 15
 
 @dataclass(frozen=True)
 class Ran:
-    """What came of a run.
+    """The outcome of a run.
 
     Attributes:
-        kept: the number of the plan whose network was the fastest: all that follows is of it.
-        parts: each layer, pass and copy by itself, in order.
-        times, iree_times: seconds of runs of the whole, ours and IREE's in turn.
+        kept: the index of the plan whose network was the fastest; the other fields describe it.
+        parts: each layer, pass and copy timed alone, in order.
+        times, iree_times: seconds of whole runs, the network's and IREE's in turn.
         other_times: of the slower plan, in the same rounds; empty with one plan.
-        deviation: of our results from those of the model with its arguments copied: rms of the
-            difference over rms.
-        arena_bytes: of all activations and scratch memory.
-        buffers_bytes: what they would take if none shared memory with another.
-        weights_bytes: of what is packed or kept when a network is loaded.
-        iree_deviation: of the results of IREE's own code.
-        iree_overwrites: positions of the arguments that IREE's own code writes over.
+        deviation, iree_deviation: relative rms error against the model with copied arguments.
+        buffers_bytes: activations and scratch if no buffers shared memory.
+        weights_bytes: what is packed or kept when the network is loaded.
+        iree_overwrites: positions of the arguments that IREE's own code overwrites.
     """
 
     kept: int
@@ -63,26 +57,22 @@ class Ran:
 
     @property
     def time_ms(self) -> float:
-        """Median of ours."""
+        """Median time of the network."""
         return 1e3 * median(self.times)
 
     @property
     def iree_ms(self) -> float:
-        """Median of IREE's."""
+        """Median time of IREE."""
         return 1e3 * median(self.iree_times)
 
     @property
     def other_ms(self) -> float | None:
-        """Median of the slower plan; None with one plan."""
+        """Median time of the slower plan; None with one plan."""
         return 1e3 * median(self.other_times) if self.other_times else None
 
 
 def check_runs(name: str, module: bytes, *, beside_iree: bool) -> None:
-    """Refuse a model whose network does not run here, before anything is tuned for it.
-
-    Raises:
-        BadInputError: an op, a weight, or a type of its function is none that runs here.
-    """
+    """Raise BadInputError for a model that cannot run as a network, before it is tuned."""
     try:
         module = as_module(module)
         check_ops(read_program(module))
@@ -93,11 +83,9 @@ def check_runs(name: str, module: bytes, *, beside_iree: bool) -> None:
 
 
 def ran(plans: Sequence[Plan], source: Path) -> Ran:
-    """Load plans of a module, run them on random arguments, compare and time.
+    """Load the plans of a module, run them on random arguments, compare and time.
 
-    Raises:
-        BadInputError: an op of the model is none that is run here.
-        TilewiseError: IREE does not compile the model, or the run failed.
+    Raises BadInputError for an unsupported op, TilewiseError if IREE or the run fails.
     """
     try:
         module = as_module(source.read_bytes())
@@ -131,7 +119,7 @@ def ran(plans: Sequence[Plan], source: Path) -> Ran:
 
 
 def allowed(plan: Plan) -> float:
-    """The relative deviation that the depth of a plan's layers allows two right results."""
+    """Return the relative deviation that two correct results may have, given the layers' depths."""
     problems: Iterable[str | None] = (node.problem for node in plan.nodes)
     return tolerance((parse_problem(one), 1) for one in problems if one is not None)
 
@@ -141,11 +129,11 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Beside:
-    """A folder's network beside the one in our own process.
+    """A written network compared with the one in this process.
 
     Attributes:
         is_equal: whether both computed the same bits.
-        times, own_times: seconds of runs of the folder's, and of our own, in turn.
+        times, own_times: seconds of runs of the written one and of our own, in turn.
     """
 
     is_equal: bool
@@ -154,16 +142,12 @@ class Beside:
 
     @property
     def speed(self) -> float:
-        """The folder's over our own."""
+        """Speed of the written network over our own."""
         return median(self.own_times) / median(self.times)
 
 
 def folder_files(plan: Plan, module: bytes, name: str) -> dict[str, bytes]:
-    """The files of a plan's network.
-
-    Raises:
-        BadInputError: an op of the model is none that is run here.
-    """
+    """Return the files of a plan's network; raise BadInputError for an unsupported op."""
     from tilewise.search.networks.standalone.files import runner_files
 
     try:
@@ -173,10 +157,9 @@ def folder_files(plan: Plan, module: bytes, name: str) -> dict[str, bytes]:
 
 
 def beside(folder: Path, source: Path) -> Beside:
-    """Run a written folder beside the network of the plan in it.
+    """Run a written network beside the plan in its folder.
 
-    Raises:
-        TilewiseError: it does not run, or computes something else.
+    Raises TilewiseError if it does not run or computes something else.
     """
     request = {"folder": str(folder.absolute()), "module": str(source.absolute()),
                "rounds": ROUNDS, "seconds": RUN_S, "memory_bytes": MEMORY_BYTES}  # fmt: skip
@@ -192,7 +175,7 @@ def beside(folder: Path, source: Path) -> Beside:
 
 
 def folder_text(folder: str, files: Mapping[str, bytes], found: Beside) -> str:
-    """What was written, for people."""
+    """Describe what was written."""
     size = sum(map(len, files.values())) / MIB
     return (
         f"module    {folder}: {len(files)} files, {size:.2f} MiB\n"
@@ -206,7 +189,7 @@ _PART_HEAD = ("node", "part", "time", "share")
 
 
 def run_text(run: Ran, allowed: float) -> str:
-    """Each part, the whole beside IREE's own code, memory, and how far the results are apart."""
+    """Describe each part, the whole beside IREE, memory use, and the deviation."""
     lines = [*_parts(run), "", *_whole(run, allowed)]
     return "".join(f"{line.rstrip()}\n" for line in lines)
 

@@ -31,7 +31,7 @@ BUDGET_S = 30.0
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Load, compare and time plans, or a folder; or what is `refused` that a user should read."""
+    """Load, compare and time plans or a folder; reply with `refused` where the user has to act."""
     try:
         return to_json(_beside(request) if "folder" in request else _ran(request))
     except (NetworkError, KernelsError, TilewiseError) as error:
@@ -76,7 +76,7 @@ def _results(network: Network, arrays: list[Array]) -> list[Array]:
 
 
 def _beside(request: dict[str, Any]) -> Beside:
-    """Run a written folder beside the network of its plan; compare them bit by bit."""
+    """Run a written folder beside its plan's network and compare bits."""
     stage("load")
     folder = Path(request["folder"])
     plan = Plan.from_json(json.loads((folder / "plan.json").read_text(encoding="utf-8")))
@@ -100,7 +100,7 @@ def _beside(request: dict[str, Any]) -> Beside:
 
 
 def _imported(folder: Path) -> ModuleType:
-    """The folder as a package, wherever it lies."""
+    """Import the folder as a package."""
     place = folder / "__init__.py"
     found = importlib.util.spec_from_file_location(
         "tilewise_folder", place, submodule_search_locations=[str(folder)]
@@ -113,7 +113,7 @@ def _imported(folder: Path) -> ModuleType:
 
 
 def _drawn(random: np.random.Generator, held: Array) -> Array:
-    """An argument at random, as of random numbers where it is bf16."""
+    """Return a random argument of the right type."""
     if held.dtype.kind == "i":
         return random.integers(-4, 5, held.shape).astype(held.dtype)
     numbers = random.standard_normal(held.shape).astype(np.float32)

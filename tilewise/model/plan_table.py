@@ -1,4 +1,4 @@
-"""A plan as text for people."""
+"""A plan as text."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ _HEAD = ("node", "problem", "algorithm", "reads", "makes", "time", "share")
 
 
 def plan_text(plan: Plan) -> str:
-    """Each layer, pass and copy, what it comes to, and what is planned around."""
+    """Describe each layer, pass and copy, the totals, and what is planned around."""
     parts = sorted([*_layers(plan), *_passes(plan)], key=lambda row: int(row[0]))
     lines = [*_aligned([_HEAD, *parts, *_copies(plan)]), "", *_totals(plan), ""]
     lines += [
@@ -39,7 +39,7 @@ def _passes(plan: Plan) -> Iterator[tuple[str, ...]]:
 
 
 def _read(plan: Plan, one: PlannedPass) -> list[PlannedUse]:
-    """What a pass reads that it has not made."""
+    """Return the tensors that a pass reads from memory."""
     made = {use.tensor for number in one.nodes for use in plan.nodes[number].makes}
     uses = [use for number in one.nodes for use in plan.nodes[number].reads]
     return [use for use in uses if use.tensor not in made]
@@ -54,7 +54,7 @@ def _copies(plan: Plan) -> Iterator[tuple[str, ...]]:
 
 
 def _readers(plan: Plan, tensor: int) -> str:
-    """The nodes that read a tensor in another layout than it is made in."""
+    """Name the nodes that read a tensor in another layout than it is made in."""
     made = plan.tensors[tensor].layout
     found = [
         str(number)
@@ -65,7 +65,7 @@ def _readers(plan: Plan, tensor: int) -> str:
 
 
 def _layouts(uses: Sequence[PlannedUse]) -> str:
-    """Layouts of activations; a bias or a repeated operand lies as the model has it."""
+    """Name the layouts of activations; biases keep the model's."""
     return ", ".join(use.layout.name for use in uses if use.role in ("A", "B", "C"))
 
 

@@ -1,8 +1,7 @@
-"""A model compiled with copies of its arguments: what its other forms are compared with.
+"""A model compiled with copies of its arguments: the reference for its other forms.
 
-IREE's compiler computes a sum in the memory of the argument that it starts from, even if the
-function returns that argument, too (iree-org/iree#16168). All forms may share that fault, so none
-of them can be the reference.
+IREE's compiler accumulates in the memory of the argument that a sum starts from, even if the
+function also returns that argument (iree-org/iree#16168). All forms may share that fault.
 """
 
 import re
@@ -26,12 +25,7 @@ _VALUE = "!transform.any_value"
 
 
 def compile_reference(source: Path, code: Path, module: str, seconds: float) -> bool:
-    """Write a model's code with all arguments copied; False if no argument is a tensor.
-
-    Raises:
-        CompilerAbsentError: IREE's compiler is not installed.
-        CompilerError: it failed, or took too long.
-    """
+    """Write a model's code with all arguments copied; return False if none is a tensor."""
     script = copying_script(module)
     if script is None:
         return False
@@ -43,7 +37,7 @@ def compile_reference(source: Path, code: Path, module: str, seconds: float) -> 
 
 
 def copying_script(module: str) -> str | None:
-    """Return the script that copies each tensor that a module takes; None if it takes none."""
+    """Return the script that copies each tensor argument; None if there is none."""
     found = {
         (tuple(size for size in shape.split("x") if size), element): None
         for shape, element in _IMPORTED.findall(module)
@@ -63,7 +57,6 @@ def copying_script(module: str) -> str | None:
 
 
 def _function(number: int, shape: tuple[str, ...], element: str) -> str:
-    """Return a function that copies a tensor."""
     tensor = _tensor(shape, element)
     lines = "".join(f"\n    {line}" for line in copy_lines("%given", "%copy", shape, element))
     return f"""
@@ -73,7 +66,7 @@ def _function(number: int, shape: tuple[str, ...], element: str) -> str:
 
 
 def _step(number: int, shape: tuple[str, ...], element: str) -> str:
-    """Return the lines that have all ops read a copy of each argument of one type."""
+    """Return the lines that make all ops read a copy of each argument of one type."""
     return f"""
     %imports{number} = transform.structured.match ops{{["hal.tensor.import"]}} \
 filter_result_type = {_tensor(shape, element)} in %module : ({_HANDLE}) -> {_HANDLE}
@@ -93,16 +86,7 @@ def _tensor(shape: tuple[str, ...], element: str) -> str:
 
 
 def check_entry(name: str, module: bytes, asked: str | None) -> None:
-    """See to it that a model has the function that is to run, and that it takes tensors.
-
-    Args:
-        name: of the model's file.
-        module: its text or bytecode.
-        asked: the function; None for `main`, or the only one.
-
-    Raises:
-        BadInputError: it has not, or IREE does not compile the module as far as that.
-    """
+    """Raise BadInputError unless the model has the function to run and it takes tensors."""
     try:
         seen = compiled_text(module, "preprocessing", SHORT_VALUES, COMPILE_S)
         found = declarations_in(seen)

@@ -1,12 +1,11 @@
-"""What a model came to in IREE: ops and whole before and after, what was left, how far apart.
+"""The report of a model in IREE: each op and the whole, before and after, and the deviation.
 
-Two right results of a model differ by the sums that it is made of. A sum of k products in an
-arithmetic of unit roundoff u has a relative error of about sqrt(k) u (Higham and Mary, A New
-Approach to Probabilistic Rounding Error Analysis, 2019). A narrow operand was rounded before: by
-half its unit roundoff, root mean square. That counts in full, since a sum that differs in its last
-bit may be rounded to the other neighbour, and the differences of one layer do that to all sums of
-the next. Errors of layers are independent, so their squares add. It says nothing of a model that
-magnifies its errors: that has to be measured in a wider type.
+Two correct results differ by the rounding of sums. A sum of k products with unit roundoff u has a
+relative error of about sqrt(k) u (Higham and Mary, A New Approach to Probabilistic Rounding Error
+Analysis, 2019). A narrow operand was rounded before, by half its unit roundoff in rms; that counts
+in full, because a difference in the last bit may round to the other neighbour in every sum of the
+next layer. Errors of layers are independent, so their squares add. A model that magnifies its
+errors has to be measured in a wider type.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -31,7 +30,7 @@ NARROW = {"bf16": 2.0**-9, "f16": 2.0**-12}
 
 
 def tolerance(contractions: Iterable[tuple[Problem, int]]) -> float:
-    """Relative rms deviation allowed for a model of these contractions, each so many times."""
+    """Return the allowed relative rms deviation of a model of these contractions and counts."""
     total = 0.0
     for problem, count in contractions:
         element = problem.element
@@ -56,12 +55,10 @@ class Op:
     """One problem of the model.
 
     Attributes:
-        count: places of the model that are it.
-        schedule: hash of ours; None where there is none.
         alone_us: IREE's times on this problem alone, in microseconds, by `DEFAULT`, `DATA_TILING`.
-        library_us: IREE's time with our kernel; None where that was not measured.
-        replaced: places of the compiled model that call our kernel.
-        reason: why not all are; empty where they are.
+        library_us: IREE's time with our kernel; None where not measured.
+        replaced: call sites of our kernel in the compiled model.
+        reason: why not every occurrence is replaced.
     """
 
     problem: str
@@ -74,7 +71,7 @@ class Op:
     reason: str = ""
 
     def to_json(self) -> Json:
-        """One element of `ops`."""
+        """Return one element of `ops`."""
         return {
             "problem": self.problem,
             "count": self.count,
@@ -90,16 +87,7 @@ class Op:
 
 @dataclass(frozen=True)
 class Report:
-    """A model compiled with and without our kernels.
-
-    Attributes:
-        machine: the processor's name and the versions of those that took part.
-        ops: its problems, in its order.
-        skipped: what could have been a problem.
-        tolerance: the deviation that two right results may have.
-        refused: why forms, or the reference, are missing that do not compile, by their names.
-        accuracy: of all its problems.
-    """
+    """A model compiled with and without our kernels."""
 
     model: str
     target: str
@@ -113,7 +101,7 @@ class Report:
 
     @property
     def best(self) -> str:
-        """The faster form with our kernels, of those that are right if one is."""
+        """The fastest form with our kernels; a correct one if there is any."""
         forms = self.measured.forms
         ours = forms.keys() & set(WITH)
         return min(ours - set(self.wrong) or ours, key=lambda name: forms[name].time_ms)
@@ -131,7 +119,7 @@ class Report:
 
     @property
     def disagreement(self) -> str:
-        """Return which forms deviate from the reference, and what to use; empty if none does."""
+        """Which forms exceed the tolerance and what to use instead; empty if none does."""
         wrong = self.wrong
         if not wrong:
             return ""
@@ -143,7 +131,7 @@ class Report:
 
     @property
     def _fault(self) -> str:
-        """The fault of IREE's compiler that explains what is wrong, if it is the known one."""
+        """IREE's known fault, if it explains every wrong form."""
         wrong = self.wrong
         written = sorted({at for form in wrong.values() for at in form.overwrites})
         if not all(form.overwrites for form in wrong.values()):
@@ -164,12 +152,12 @@ class Report:
         return f"IREE's own code is wrong, too: use {ours[0] if ours else right[0]}"
 
     def speedup(self, over: str) -> float | None:
-        """Time of a form over that of our best: medians of the same rounds; None without it."""
+        """Return the time of a form over that of our best; None if it does not exist."""
         forms = self.measured.forms
         return forms[over].time_ms / forms[self.best].time_ms if over in forms else None
 
     def to_json(self) -> Json:
-        """The object that `tilewise model --json` prints."""
+        """Return the object that `tilewise model --json` prints."""
         forms = self.measured.forms
         return {
             "model": self.model,
@@ -199,13 +187,13 @@ class Report:
 
 
 def overwritten(positions: Collection[int]) -> str:
-    """Return which arguments were written over, as the end of a message; empty without any."""
+    """Name overwritten arguments as the end of a message; empty without any."""
     named = ", ".join(map(str, positions))
     return f" writes over argument {named}, which is a result too ({FAULT})" if named else ""
 
 
 def report_text(report: Report) -> str:
-    """The ops, the whole model, what was left to IREE, and the machine."""
+    """Describe the ops, the whole model, what was left to IREE, and the machine."""
     lines = [*_ops(report.ops), "", *_forms(report), "", *_left(report)]
     lines += _machine(report)
     return "".join(f"{line.rstrip()}\n" for line in lines)
@@ -227,7 +215,7 @@ def _ops(ops: Sequence[Op]) -> list[str]:
 
 
 def _sums(ops: Sequence[Op], width: int) -> list[str]:
-    """Return the row of sums, all of which are over the same rows: those that were measured.
+    """Return the row of sums over the measured ops.
 
     A form that was not measured for each of them has no sum.
     """

@@ -1,4 +1,4 @@
-"""What a compiled model takes and gives, as IREE's reflection says it, and random values of it."""
+"""The signature of a compiled model from IREE's reflection, and random arguments."""
 
 import re
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ class TensorType:
 
     @property
     def numpy(self) -> str:
-        """NumPy's type for it."""
+        """NumPy's type."""
         return NUMPY[self.element]
 
     def __str__(self) -> str:
@@ -62,10 +62,9 @@ class TensorType:
 
 
 def types_of(declaration: str) -> tuple[list[TensorType], list[TensorType]]:
-    """The types of arguments and results in `sync func @main(...) -> (...)`.
+    """Return the argument and result types in `sync func @main(...) -> (...)`.
 
-    Raises:
-        TilewiseError: one is not a tensor of a known element and of static shape.
+    Raises TilewiseError for anything but static tensors of known elements.
     """
     given, _, results = declaration.partition("->")
     return _types(given), _types(results)
@@ -74,9 +73,8 @@ def types_of(declaration: str) -> tuple[list[TensorType], list[TensorType]]:
 def declarations_in(module: str) -> dict[str, str]:
     """Return the declaration of each function that a module exports.
 
-    IREE's own has no tensors for a function of torch's tensors or of buffer views: their types are
-    those of the imports and exports in its body, or in that of the asynchronous function of its
-    name.
+    For torch tensors or buffer views, IREE's declaration has no tensors; their types are those of
+    the imports and exports in the body of the function, or of its asynchronous version.
     """
     functions = {plain_name(found[1]): (found[2], found[3]) for found in _FUNCTION.finditer(module)}
     made: dict[str, str] = {}
@@ -95,12 +93,12 @@ def declarations_in(module: str) -> dict[str, str]:
 
 
 def plain_name(symbol: str) -> str:
-    """A symbol without the quotes that MLIR writes around names such as `torch-jit-export`."""
+    """Return a symbol without quotes, as in `torch-jit-export`."""
     return symbol.strip('"')
 
 
 def _declaration(name: str, arguments: str, body: str, without: str = "") -> str:
-    """As IREE's reflection has it, without arguments of one type; others keep their own types."""
+    """Return a declaration in IREE's form, leaving out arguments of type `without`."""
     imported, exported = dict(_IMPORT.findall(body)), dict(_EXPORT.findall(body))
     taken = [imported.get(value, kind) for value, kind in _ARGUMENT.findall(arguments)
              if kind != without]  # fmt: skip
@@ -113,9 +111,9 @@ def _declaration(name: str, arguments: str, body: str, without: str = "") -> str
 
 
 def random_array(kind: TensorType, random: np.random.Generator) -> Array:
-    """Standard normal values; of integers zeros and ones, which any table can be indexed with.
+    """Return standard normal values, or zeros and ones for integers, which may be indices.
 
-    The runtime reads the array in place, and code of its compiler counts on whole cache lines.
+    IREE reads the array in place and expects it to be aligned to a cache line.
     """
     made = empty_aligned(kind.shape, np.dtype(kind.numpy).type)
     if kind.element == "bf16":
@@ -143,11 +141,7 @@ def _tensor(text: str) -> TensorType:
 
 
 def declaration_of(module: "LoadedModule", entry: str, others: Mapping[str, str]) -> str:
-    """A function's declaration: of `others`, which the compiler told, or else of the module.
-
-    Raises:
-        TilewiseError: neither says it.
-    """
+    """Return a function's declaration, from the compiler's or the module's."""
     found = others.get(entry) or module.declaration(entry)
     if found is None:
         raise TilewiseError(f"the function {entry} does not say what it takes; wrap it in one "
@@ -156,10 +150,9 @@ def declaration_of(module: "LoadedModule", entry: str, others: Mapping[str, str]
 
 
 def entry_of(functions: list[str], asked: str | None) -> str:
-    """The function that is asked for; without, `main` or the only one.
+    """Return the requested function; by default `main` or the only one.
 
-    Raises:
-        TilewiseError: there is no such function, or there are several.
+    Raises TilewiseError if it does not exist or is ambiguous.
     """
     names = [
         name for name in functions

@@ -1,7 +1,7 @@
-"""How an object of the API is declared, and how the client reads one.
+"""How objects of the API are declared and read.
 
-The type of a field is what the client gives. Where the service promises more, the type is
-`Annotated[the client's, the service's]`: a client reads states that its version does not know.
+The type of a field is the client's. `Annotated[the client's, the service's]` has a narrower one for
+the service, since clients read values that their version does not know.
 """
 
 from dataclasses import dataclass, field, fields
@@ -27,29 +27,25 @@ ALWAYS, NAME = "always", "name"
 
 
 def older(default: Value) -> Value:
-    """Declare a field that the service always gives; `default` is its value of an older one."""
+    """Declare a field that the service always gives; an older service implies `default`."""
     how: Any = {"default_factory": dict} if default == {} else {"default": default}
     made: Value = field(**how, metadata={ALWAYS: True})
     return made
 
 
 def declared(kind: type) -> dict[str, Any]:
-    """Return the type and the default of each field of a request, by its name."""
+    """Return the type and default of each field of a request."""
     hints = get_type_hints(kind)
     return {one.name: (hints[one.name], one.default) for one in fields(kind)}
 
 
 class Finite:
-    """Holds numbers of the database, all of them finite, as JSON has them."""
+    """Marks objects whose numbers are all finite, as JSON requires."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """An object that a service gave.
-
-    Attributes:
-        document: the object as JSON had it, with fields that are unknown here.
-    """
+    """An object that a service gave; `document` has also fields that are unknown here."""
 
     document: Json = field(repr=False, compare=False)
 
@@ -58,20 +54,15 @@ Kind = TypeVar("Kind", bound=Reply)
 
 
 def read(kind: type[Kind], source: Json) -> Kind:
-    """Return the value of an object of a service; of a newer one it may have further fields.
+    """Return the value of an object of a service, ignoring unknown fields.
 
-    Raises:
-        TilewiseError: it is of another form; the message names the field.
+    Raises TilewiseError naming the field for another form.
     """
     return read_part(kind, {**source, "document": source})
 
 
 def read_part(kind: type[Value], source: Json) -> Value:
-    """Return the value of a part of an object, which keeps no `document`.
-
-    Raises:
-        TilewiseError: it is of another form; the message names the field.
-    """
+    """Return the value of a part of an object, which keeps no `document`; raise as `read`."""
     try:
         return from_json(kind, source, tolerant=True)
     except ValueError as error:

@@ -1,4 +1,1 @@
-"""A kernel as a Python module that stands alone.
-
-Public names: `module.export`; `python -m tilewise.kernels.native.export`.
-"""
+"""A kernel as a standalone Python module."""

@@ -13,18 +13,16 @@ from tilewise.kernels.target import resolve
 
 
 def export_result(found: dict[str, Any]) -> str:
-    """Return the module for a stored result, as `tilewise show --json` gives it.
+    """Return the module of a stored result, as `tilewise show --json` prints it.
 
-    Raises:
-        TargetError: it was tuned for another machine.
-        KernelsError: as `export`, when another toolchain knew what this one does not.
+    Raises TargetError for another machine, KernelsError if this toolchain lacks something.
     """
     problem, schedule = parse_problem(found["problem"]), Schedule.from_json(found["best"]["steps"])
     return export(problem, schedule, resolve(found["target"]), Tuned.of(found))
 
 
 def main() -> None:
-    """Answer the result on stdin with its module on stdout; a refusal is one line on stderr."""
+    """Print the module of the result on stdin; a refusal is one line on stderr."""
     try:
         text = export_result(json.load(sys.stdin))
     except KernelsError as error:

@@ -1,4 +1,4 @@
-"""What users of a kernel read and write: its formula, speed, and the names of its operands."""
+"""A kernel's formula, speed and operand names, for its users."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,14 +14,9 @@ from tilewise.kernels.schedule import Schedule
 
 @dataclass(frozen=True)
 class Tuned:
-    """What is known of a schedule's speed, and of its rounding, where it was tuned.
+    """The known speed and rounding of a tuned schedule.
 
-    Attributes:
-        gflops: its speed.
-        peak_fraction: the share of the peak measured in the same run.
-        toolchain: with what it was measured.
-        accuracy: its rms errors in those of the direct method, by the kind of operands; none if it
-            is direct.
+    `accuracy` has rms errors relative to the direct method, by kind of operands; empty if direct.
     """
 
     gflops: float
@@ -31,7 +26,7 @@ class Tuned:
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> "Tuned":
-        """Return that of a stored result, as `tilewise show --json` gives it."""
+        """Return that of a stored result, as `tilewise show --json` prints it."""
         best = found["best"]
         accuracy = (best.get("measured") or {}).get("accuracy") or {}
         return cls(best["gflops"], best["peak_fraction"], found["toolchain"], accuracy)
@@ -46,13 +41,9 @@ def operand_names(problem: Problem) -> dict[str, str]:
 def driver_addresses(
     planned: Plan, given: Mapping[str, str], *, a_panels: str, b_panels: str
 ) -> Addresses[str]:
-    """Return what a driver is called with.
+    """Return the arguments of a macro-kernel, from expressions for addresses.
 
-    Args:
-        planned: its kernel.
-        given: an expression for the address of each operand; of panels where B is packed ahead.
-        a_panels: an expression for the scratch of A.
-        b_panels: for that of B.
+    `given` has those of operands (panels, if B is packed ahead), the others those of scratch.
     """
     a, b = (given[planned.nest.operand(role).name] for role in ("A", "B"))
     return Addresses(
@@ -66,7 +57,7 @@ def driver_addresses(
 
 
 def formula(problem: Problem) -> str:
-    """Return the result in one line, with the sum's index and all that is added to it."""
+    """Return the result in one line, with the sum and all that is added to it."""
     result, terms, bias, where = _sum(problem)
     if problem.has_bias:
         terms += f" + {bias}"
@@ -83,7 +74,7 @@ def formula(problem: Problem) -> str:
 
 @singledispatch
 def _sum(problem: Problem) -> tuple[str, str, str, str]:
-    """The result, the sum, the bias, and what else there is to say; one function an operation."""
+    """Return the result, the sum, the bias, and remarks; one function per operation."""
     raise UnsupportedError(f"op={problem.op} has no formula; give a matmul or a conv2d", "op")
 
 

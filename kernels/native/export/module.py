@@ -1,9 +1,9 @@
-"""A schedule's kernel as a Python module of its own, for `tilewise kernel`.
+"""A schedule's kernel as a Python module, for `tilewise kernel`.
 
-The module imports only numba and numpy. It has the driver with its sizes filled in, the helpers
-that pack, and the micro-kernel as LLVM IR text, which an intrinsic links into the compiled driver:
-the code, and so the speed, is that of the tuned kernel. Run as a program, it checks itself against
-NumPy: in float64, or exactly for integers.
+The module imports only numba and numpy. It has the macro-kernel with its sizes filled in, the
+packing helpers, and the micro-kernel as LLVM IR text, which an intrinsic links in, so the code is
+that of the tuned kernel. Run as a program, it checks itself against NumPy in float64, or exactly
+for integers.
 """
 
 from functools import singledispatch
@@ -72,18 +72,11 @@ def export(
     tuned: Tuned | None = None,
     toolchain: str | None = None,
 ) -> str:
-    """Return the source of a module with the kernel of `schedule`; the same for the same arguments.
+    """Return the source of a module with the kernel of `schedule`, which is reproducible.
 
-    Args:
-        problem: what the kernel computes.
-        schedule: how.
-        target: the machine that it is for.
-        tuned: its speed, where it is known.
-        toolchain: what made the module; None asks `tilewise.kernels.system.toolchain`.
+    `toolchain` defaults to the present one.
 
-    Raises:
-        ScheduleError: the schedule cannot be applied to the problem.
-        LoweringError: it asks for what the target has not.
+    Raises ScheduleError for an inapplicable schedule, LoweringError for a missing feature.
     """
     planned = plan(problem, schedule, target, shares_driver=False)
     kernel = kernel_text(planned.kernel, planned.use)
@@ -113,10 +106,7 @@ def export(
 
 
 def needed_features(text: str, one: Instruction, target: Target) -> tuple[str, ...]:
-    """Return the features of the target that IR with an instruction is written for.
-
-    Without them it would not compile, or run many times slower.
-    """
+    """Return the target's features that IR with an instruction requires to run fast."""
     needs = set(_WIDTH_FEATURES.get(target.vector_bytes, ("neon",)))
     needs |= one.features
     if "x half>" in text:
@@ -167,7 +157,7 @@ def _docstring(
 
 
 def _call(problem: Problem, planned: Plan) -> str:
-    """How the function is called."""
+    """Return how the function is called."""
     names = operand_names(problem)
     before, weights = "", names["B"]
     if planned.is_ahead:
@@ -208,12 +198,12 @@ def _facts(problem: Problem, planned: Plan) -> str:
 
 
 def _pack(problem: Problem) -> str:
-    """The function that packs weights, for all calls."""
+    """Return the function that packs weights, for all calls."""
     return _template("pack", op=problem.op, second=operand_names(problem)["B"]).strip()
 
 
 def _public_function(problem: Problem, planned: Plan) -> dict[str, str]:
-    """The values of the template's function that users call, and of its checks."""
+    """Return the values of the template's function that users call, and of its checks."""
     names = operand_names(problem)
     first, second = names["A"], names["B"]
     check_second = f'_check("{second}", {second}, B_SHAPE, B_TYPE)'
@@ -251,10 +241,10 @@ def _public_function(problem: Problem, planned: Plan) -> dict[str, str]:
 
 
 def _self_check(problem: Problem, planned: Plan) -> dict[str, str]:
-    """The values of the template's self-check.
+    """Return the values of the template's self-check.
 
-    Floats may be off by what rounding a sum of this length allows; with a fast algorithm an element
-    may be as far off as the largest one.
+    Floats may deviate by the rounding of such a sum; with a fast algorithm any element may deviate
+    as the largest one.
     """
     element = problem.element
     outer = "float" if element.is_float else "int"
@@ -297,7 +287,7 @@ def _self_check(problem: Problem, planned: Plan) -> dict[str, str]:
 
 @singledispatch
 def _contract(problem: Problem) -> str:
-    """The function `_contract`, which sums products; one function for each operation."""
+    """Return the function `_contract`, which sums products; one function per operation."""
     raise UnsupportedError(f"op={problem.op} has no self-check; give a matmul or a conv2d", "op")
 
 

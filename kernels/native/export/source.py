@@ -1,9 +1,7 @@
-"""The Python source that a kernel takes along: its driver, and the definitions that this needs.
+"""The Python source of a kernel: its macro-kernel and the definitions that it uses.
 
-Source is moved as syntax trees, so that it is the project's own code that users get: sizes are
-filled in, annotations go, imports of this project become the definitions that they name, and
-llvmlite is reached through numba, which with numpy is all that a module may import; one that runs
-on several threads needs the standard library for them.
+Source is moved as syntax trees: sizes are filled in, annotations dropped, imports of this project
+replaced by the definitions, and llvmlite is reached through numba.
 """
 
 import ast
@@ -39,30 +37,25 @@ def entry(p):
 
 
 def edges(planned: Plan) -> list[str]:
-    """Return the names of where a part begins and ends along each parallel dim."""
+    """Return the names of the bounds of a part along each parallel dim."""
     first, *others = planned.nest.parts
     return [edge for dim in first for edge in bounds(dim)] if others else []
 
 
 def edges_of_parts(planned: Plan) -> tuple[tuple[int, ...], ...]:
-    """Return where each part begins and ends, in the order of `edges`."""
+    """Return the bounds of each part, in the order of `edges`."""
     return tuple(
         tuple(edge for ends in part.values() for edge in ends) for part in planned.nest.parts
     )
 
 
 def driver_text(planned: Plan, functions: dict[str, str]) -> str:
-    """Return the printed driver as a function of addresses alone, its sizes filled in.
+    """Return the printed macro-kernel as a function of addresses, its sizes filled in.
 
-    One that runs on several threads takes the address of its arguments instead, and one whose
-    weights are packed ahead has `prepare` beside it.
+    On several threads it takes the address of its arguments; with weights packed ahead, `prepare`
+    comes with it. `functions` maps callees to symbols.
 
-    Args:
-        planned: the kernel.
-        functions: the symbols of what it calls, by their names in the driver.
-
-    Raises:
-        LoweringError: the driver takes something that a module of its own cannot have.
+    Raises LoweringError if it uses what a standalone module cannot have.
     """
     is_parallel = len(planned.nest.parts) > 1
     given = (*names_of(Addresses), *([BARRIER, *edges(planned)] if is_parallel else []))
@@ -80,7 +73,7 @@ def _function_text(
     given: tuple[str, ...],
     by_table: bool = False,
 ) -> str:
-    """One printed function, of `given` or of the address of a table of them."""
+    """Return one printed function, of `given` or of the address of a table of them."""
     sizes = planned.sizes | {PARTS: len(planned.nest.parts)}
     body = body_of(planned, name)
     used = parameters_used(planned, body, {*given, *functions, *sizes})
@@ -96,15 +89,14 @@ def _function_text(
 
 
 def body_of(planned: Plan, name: str) -> list[ast.stmt]:
-    """Return the statements of a printed function without what only the search needs."""
+    """Return the statements of a printed function without those for the search."""
     return [kept for node in _printed_functions(planned)[name].body for kept in _filled(node)]
 
 
 def parameters_used(planned: Plan, body: list[ast.stmt], known: Container[str]) -> list[str]:
-    """Return the driver's parameters that a function uses.
+    """Return the macro-kernel's parameters that a function uses.
 
-    Raises:
-        LoweringError: one of them is not known.
+    Raises LoweringError for an unknown one.
     """
     names = _names_in(body)
     used = [name for name in planned.source.parameters if name in names]
@@ -128,7 +120,7 @@ def _names_in(body: list[ast.stmt]) -> set[str]:
 
 
 def wrapped(line: str) -> str:
-    """Return a line of source, broken after commas within brackets where it is too long."""
+    """Break a long line of source after commas within brackets."""
     margin = " " * (len(line) - len(line.lstrip()) + 4)
     lines: list[str] = []
     start, last, depth = 0, 0, 0
@@ -144,7 +136,7 @@ def wrapped(line: str) -> str:
 
 
 def _filled(node: ast.stmt) -> list[ast.stmt]:
-    """A statement without what only the search needs: parameters, repeats and counters."""
+    """Return a statement without parameters, repeats and counters of the search."""
     if isinstance(node, ast.Assign) and _reads(node.value, "p"):
         return []
     if isinstance(node, ast.If) and _reads(node.test, COUNT):
@@ -162,10 +154,10 @@ def _filled(node: ast.stmt) -> list[ast.stmt]:
 
 
 class _Folded(ast.NodeTransformer):
-    """Drops what a printer for every structure leaves behind: `x - 0`, `0 * x`, `0 == 0`."""
+    """Folds `x - 0`, `0 * x` and `0 == 0`."""
 
     def visit(self, node: ast.AST) -> ast.AST:
-        """Return the simpler form of a node whose parts are simple already."""
+        """Return the folded form of a node."""
         node = self.generic_visit(node)
         if isinstance(node, ast.IfExp) and _is_same(node.test):
             return node.body
@@ -185,7 +177,7 @@ def _is_zero(node: ast.expr) -> bool:
 
 
 def _is_same(test: ast.expr) -> bool:
-    """Whether a test compares a thing with itself for equality."""
+    """Return whether a test compares a thing with itself for equality."""
     return (
         isinstance(test, ast.Compare)
         and len(test.ops) == 1
@@ -279,7 +271,7 @@ def _names_bound(node: ast.stmt) -> set[str]:
 
 
 def _drop_annotations(tree: ast.stmt) -> None:
-    """Functions without types, which would need imports of their own."""
+    """Drop types, which would need imports of their own."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             node.returns = None

@@ -6,7 +6,7 @@ from string import Template
 
 
 def filled(path: Path, /, **values: object) -> str:
-    """Return the text of a template with a value in place of every placeholder."""
+    """Fill every placeholder of a template."""
     return _template(path).substitute(values)
 
 

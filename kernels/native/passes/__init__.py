@@ -1,7 +1,5 @@
-"""Passes over memory between kernels, and the chain of calls that a network is.
+"""Passes over memory between kernels, and the chain of calls of a network.
 
-A pass is a compiled function of the address of its parameters, as a driver is. Its parameters are
-i64s; a part of its rows can be given to each thread.
-
-Face: `pass_of`, `chain`, `Pass`.
+A pass is a compiled function of the address of its i64 parameters. Its rows can be divided among
+threads.
 """

@@ -1,8 +1,7 @@
-"""Passes over memory by name, each compiled when it is first asked for, and chains of them.
+"""Passes over memory by name, compiled on first use, and chains of them.
 
-A chain calls functions at addresses, one after another, with the addresses of parameters. Each
-thread has a chain of its own, of as many calls. Where threads have to wait for each other, there is
-a barrier in all of them.
+A chain calls functions at addresses with the addresses of their parameters. Each thread has its own
+chain of equal length, with barriers where threads have to wait.
 """
 
 import ctypes
@@ -25,7 +24,7 @@ from tilewise.kernels.native.language.intrinsics import call_address, word
 
 @intrinsic
 def pointer(_typing: Any, address: Any) -> Any:
-    """An address as a pointer."""
+    """Convert an address to a pointer."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return builder.inttoptr(args[0], ir.IntType(8).as_pointer())
@@ -35,18 +34,15 @@ def pointer(_typing: Any, address: Any) -> Any:
 
 @njit(nogil=True)
 def elements(address: int, count: int, dtype: Any) -> Any:
-    """`count` elements of a type at an address."""
+    """Return `count` elements of a type at an address."""
     return carray(pointer(address), count, dtype)
 
 
 @njit(nogil=True)
 def part(at: int, which: int, dtype: Any) -> Any:
-    """A thread's elements of the array whose address is a parameter.
+    """Return a thread's elements of the array that parameter `which` points to.
 
-    Args:
-        at: the address of a pass's parameters, of which the third and fourth are first and end.
-        which: parameter.
-        dtype: of the elements.
+    The third and fourth parameters at `at` are the thread's first element and end.
     """
     first, end = word(at, 2), word(at, 3)
     size = carray(pointer(at), 1, dtype).itemsize
@@ -58,9 +54,9 @@ Chain = ctypes.CFUNCTYPE(None, ctypes.c_int64)
 
 @functools.cache
 def chain() -> Any:
-    """The function that runs a chain.
+    """Return the function that runs a chain.
 
-    Parameters: the address of pairs of a function and its parameters, first, end.
+    Parameters: the address of pairs of function and parameters, first, end.
     """
 
     @cfunc("void(int64)")
@@ -73,7 +69,7 @@ def chain() -> Any:
 
 
 def barrier_pass() -> Any:
-    """Wait for all threads: the barrier's address, and how many they are."""
+    """Wait for all threads: the barrier's address, and the number of threads."""
 
     @cfunc("void(int64)")
     def run(at: int) -> None:
@@ -83,7 +79,7 @@ def barrier_pass() -> Any:
 
 
 def nothing_pass() -> Any:
-    """What a thread calls that has no part in a step."""
+    """Do nothing, for threads without a part in a step."""
 
     @cfunc("void(int64)")
     def run(at: int) -> None:
@@ -98,7 +94,7 @@ UNSIGNED: dict[int, type[Any]] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np
 
 @njit(nogil=True)
 def _sides(at: int, kind: Any) -> Any:
-    """Source and target, whole, and a thread's offsets in each; parameters as of `rows_pass`."""
+    """Return source, target, and a thread's offsets in each; parameters as of `rows_pass`."""
     first, end = word(at, 2), word(at, 3)
     return (
         elements(word(at, 0), word(at, 7), kind),
@@ -109,9 +105,9 @@ def _sides(at: int, kind: Any) -> Any:
 
 
 def rows_pass(size: int) -> Any:
-    """Rows that both sides have: source, target, first, end, offsets of each, length.
+    """Copy rows.
 
-    Behind them: elements of the source and of the target.
+    Parameters: source, target, first, end, offsets of each, length, elements of source and target.
     """
     kind = UNSIGNED[size]
 
@@ -124,7 +120,7 @@ def rows_pass(size: int) -> Any:
 
 
 def blocks_pass(size: int) -> Any:
-    """Transposed blocks: as rows, and behind them columns, the target's and the source's steps."""
+    """Transpose blocks: parameters of rows, then columns, the target's and source's steps."""
     kind = UNSIGNED[size]
 
     @cfunc("void(int64)")
@@ -138,7 +134,7 @@ def blocks_pass(size: int) -> Any:
 
 
 def copy_pass() -> Any:
-    """Words of four bytes as they are: source, target, first, end."""
+    """Copy words of four bytes: source, target, first, end."""
 
     @cfunc("void(int64)")
     def run(at: int) -> None:
@@ -150,7 +146,7 @@ def copy_pass() -> Any:
 
 
 def fill_pass() -> Any:
-    """One f32 everywhere: nothing, target, first, end, the number as f64."""
+    """Fill with one f32: nothing, target, first, end, the number as f64."""
 
     @cfunc("void(int64)")
     def run(at: int) -> None:
@@ -170,31 +166,30 @@ FLOAT = 4  # bytes
 
 
 def larger(builder: ir.IRBuilder, most: ir.Value, value: ir.Value) -> ir.Value:
-    """The larger of two numbers; what is not a number stays."""
+    """Return the larger of two numbers; NaN is kept."""
     is_larger = builder.fcmp_ordered(">", value, most)
     is_no_number = builder.fcmp_unordered("uno", value, value)
     return builder.select(builder.or_(is_larger, is_no_number), value, most)
 
 
 def added(builder: ir.IRBuilder, total: ir.Value, value: ir.Value) -> ir.Value:
-    """The sum of two numbers."""
+    """Return the sum of two numbers."""
     return builder.fadd(total, value)
 
 
 @njit(nogil=True)
 def inside(step: int, offset: int, size: int, count: int) -> tuple[int, int]:
-    """From which to before which of `count` indices i `i * step + offset` is in a size."""
+    """Return the range of indices i < `count` for which `i * step + offset` is within a size."""
     first = max(0, -(offset // step))
     end = min(count, (size - 1 - offset) // step + 1)
     return first, max(first, end)
 
 
 def block_of(take: Take, start: float, lanes: int, across: int) -> Any:
-    """A function that writes so many results, whose windows lie `across` elements apart.
+    """Return a function that writes `lanes` results, whose windows are `across` elements apart.
 
-    Its parameters: the addresses of the results and of the first window's first element; how many
-    rows of elements each has and the bytes between, how many in a row and the bytes between. No
-    result is in memory before all its elements are taken in.
+    Parameters: addresses of the results and of the first window; rows of elements and their byte
+    step, columns and their byte step. Results are stored after all elements are combined.
     """
     vector, pointer = ir.VectorType(ir.FloatType(), lanes), ir.IntType(8).as_pointer()
 
@@ -204,7 +199,7 @@ def block_of(take: Take, start: float, lanes: int, across: int) -> Any:
         return builder.load(typed, align=FLOAT)
 
     def every(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
-        """Every `across`-th element; the last one loaded is the last one needed."""
+        """Return every `across`-th element; the last one loaded is the last one needed."""
         first = load(builder, address, 0)
         if across == 1 or lanes == 1:
             return first
@@ -236,9 +231,9 @@ def block_of(take: Take, start: float, lanes: int, across: int) -> Any:
 
 
 def blocks_of(take: Take, start: float, across: int) -> Any:
-    """A function that writes `count` results by vectors; the last one may overlap the one before.
+    """Return a function that writes `count` results by vectors, the last of which may overlap.
 
-    Its parameters: `count`, and as of `block_of`.
+    Parameters: `count`, then as of `block_of`.
     """
     many, few, one = (block_of(take, start, lanes, across) for lanes in (LANES, FEW, 1))
 
@@ -260,10 +255,10 @@ def blocks_of(take: Take, start: float, across: int) -> Any:
 
 
 def window_pass(take: Take, start: float) -> Any:
-    """The pass that takes a window's elements in, one by one, from a start on.
+    """Return the pass that combines a window's elements, from a start value.
 
-    Parameters: source, target, first and end of the target's rows; height, width, out height, out
-    width, inner; of the window height, width, strides, dilations, and zeros before the image.
+    Parameters: source, target, first and end of the target's rows; height, width, output height,
+    output width, inner; of the window height, width, strides, dilations, and leading zeros.
     """
     beside, apart = blocks_of(take, start, 1), blocks_of(take, start, 2)
 
@@ -310,7 +305,7 @@ def window_pass(take: Take, start: float) -> Any:
 
 @njit(nogil=True, fastmath={"reassoc", "contract"})
 def total(values: Any) -> Any:
-    """The sum of all, in whatever order."""
+    """Return the sum in any order."""
     found = np.float32(0)
     for i in range(len(values)):
         found += values[i]
@@ -319,13 +314,13 @@ def total(values: Any) -> Any:
 
 @njit(nogil=True)
 def add_to(sums: Any, values: Any) -> None:
-    """Add values to sums, each to its own."""
+    """Add values to sums elementwise."""
     for i in range(len(sums)):
         sums[i] += values[i]
 
 
 def sum_pass() -> Any:
-    """The pass that sums [outer, many, inner] over `many`.
+    """Sum [outer, many, inner] over `many`.
 
     Parameters: source, target, first and end of outer, many, inner.
     """
@@ -371,6 +366,6 @@ class Pass:
 
 @functools.cache
 def pass_of(name: str) -> Pass:
-    """Return a pass by its name in `_MAKERS`; `rows` and `blocks` have the bytes of an element."""
+    """Return a pass of `_MAKERS`; `rows` and `blocks` name the bytes of an element."""
     made = _MAKERS[name]()
     return Pass(made.address, made)

@@ -1,4 +1,1 @@
-"""A program of kernels and passes as machine code that needs nothing of ours.
-
-Face: `Program`, `compiled_program`, `shared_library`.
-"""
+"""A program of kernels and passes as standalone machine code."""

@@ -1,8 +1,7 @@
-"""A program as objects and as a shared library: one object for each kernel and pass.
+"""Compile a program to an object per kernel and pass, and to a shared library.
 
-Numba compiles a pass to a function that reports errors to its caller and another, for C, that turns
-them into Python's. Passes have no errors to report. So what the first one stores about errors is
-dropped, and one of ours calls it.
+Numba compiles a pass to a function that reports errors and a wrapper that raises them. Passes have
+no errors, so the first one's stores of errors are dropped and our own wrapper calls it.
 """
 
 import re
@@ -36,20 +35,14 @@ from tilewise.kernels.target.model import Target
 
 
 def words_of(planned: Plan) -> tuple[str, ...]:
-    """The words of a kernel's row, by their names in its driver."""
+    """Return the names of a kernel's words in its macro-kernel."""
     return (*names_of(Addresses), *edges(planned))
 
 
 def kernel_object(kernel: Kernel, name: str, target: Target) -> tuple[bytes, tuple[str, ...]]:
-    """The object of a kernel, and what its code uses of the processor.
+    """Return the object of a kernel and the processor features that it uses.
 
-    Args:
-        kernel: which.
-        name: of its function, `void NAME(int64_t words...)`, with the prefix of all symbols.
-        target: the machine that it is for.
-
-    Raises:
-        LoweringError: code generation failed.
+    Its function is `void NAME(int64_t words...)`. Raises LoweringError if code generation fails.
     """
     planned = plan(kernel.problem, kernel.schedule, target)
     given = ", ".join(words_of(planned))
@@ -73,12 +66,9 @@ _WRAPPER = "cfunc."
 
 
 def pass_object(one: Parametric, symbol: str, target: Target) -> tuple[bytes, tuple[str, ...]]:
-    """The object of a pass, and what its code uses of the processor.
+    """Return the object of a pass and the processor features that it uses.
 
-    Args:
-        one: the pass.
-        symbol: of its function, `void symbol(int64_t parameters)`.
-        target: the machine that it is for.
+    Its function is `void symbol(int64_t parameters)`.
     """
     is_written = isinstance(one, RowProgram)
     text = _row_text(one, symbol, target) if isinstance(one, RowProgram) else _text(one, symbol)
@@ -94,14 +84,13 @@ def pass_object(one: Parametric, symbol: str, target: Target) -> tuple[bytes, tu
 
 
 def _row_text(one: RowProgram, symbol: str, target: Target) -> str:
-    """The IR of a row program."""
     module = ir.Module(symbol)
     emit(module, one, name=symbol, has_fma=target.has_fma)
     return str(module)
 
 
 def _text(one: Pass, symbol: str) -> str:
-    """The IR that Numba made of a pass, without what it stores about errors."""
+    """Return Numba's IR of a pass without the stores of errors."""
     made = pass_of(one.name).owner
     wrapper: str = made.native_name
     text = _STORED_ERROR.sub("", str(made.inspect_llvm()))
@@ -126,11 +115,8 @@ define void @{symbol}(i64 %at) {{
 class CompiledProgram:
     """The code of a program.
 
-    Attributes:
-        name: what its symbols begin with.
-        functions: the names of what others call.
-        features: what its code uses of an x86-64 processor, by LLVM's names.
-        objects: relocatable files by name; together they want the C library alone.
+    `functions` are the public names, `features` LLVM's names of the x86-64 features that it uses,
+    `objects` relocatable files that need only the C library.
     """
 
     name: str
@@ -140,11 +126,10 @@ class CompiledProgram:
 
 
 def compiled_program(program: Program) -> CompiledProgram:
-    """Compile a program for processors that have what its target has.
+    """Compile a program for processors with its target's features.
 
-    Raises:
-        ScheduleError: a schedule cannot be applied to its problem.
-        LoweringError: code generation failed, or this machine is no x86-64.
+    Raises ScheduleError for an inapplicable schedule, LoweringError if code generation fails or
+    this machine is not x86-64.
     """
     if not llvm.get_process_triple().startswith("x86_64"):
         raise LoweringError("programs are made for x86-64 on x86-64")
@@ -170,7 +155,7 @@ def compiled_program(program: Program) -> CompiledProgram:
 def _functions(
     program: Program, symbols: dict[Kernel | Parametric, str], features: tuple[str, ...]
 ) -> bytes:
-    """What others call; it runs before anybody knows whether the processor has the features."""
+    """Return the public functions, compiled without optional features."""
     made = machine(())
     module = llvm.parse_assembly(functions_text(program, symbols, features))
     module.triple, module.data_layout = made.triple, str(made.target_data)
@@ -180,7 +165,7 @@ def _functions(
 
 
 def _check(objects: dict[str, bytes]) -> None:
-    """Whether the objects want nothing but each other and the C library, and hold no state."""
+    """Require objects to use only each other and the C library, and to hold no state."""
     read = {name: Elf.read(data) for name, data in objects.items()}
     defined = {symbol for one in read.values() for symbol in one.defined}
     for name, one in read.items():
@@ -196,10 +181,9 @@ _LLD, _CC = "iree-lld", ("cc", "gcc", "clang")
 
 
 def shared_library(program: CompiledProgram) -> bytes:
-    """The shared library of a program, of which others see its functions alone.
+    """Return the shared library of a program, which exports its functions alone.
 
-    Raises:
-        LoweringError: there is no linker here, or it failed.
+    Raises LoweringError without a linker, or if linking fails.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -214,7 +198,7 @@ def shared_library(program: CompiledProgram) -> bytes:
 
 
 def _linker(options: Sequence[str]) -> list[str]:
-    """The command that links with options of `ld`."""
+    """Return the command that links with options of `ld`."""
     try:
         from iree.compiler.tools import binaries
 

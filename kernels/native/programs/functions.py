@@ -1,7 +1,7 @@
-"""The functions of a program that others call, as one module of LLVM's.
+"""The public functions of a program, as one LLVM module.
 
-`NAME_run` does all steps on one thread. `NAME_part` does what one thread does of them, and waits
-for the others after each. `NAME_help` is for a thread that waits for the next run.
+`NAME_run` does all steps on one thread. `NAME_part` does one thread's part, with a barrier after
+each step. `NAME_help` is the loop of a helper thread.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ def {name}(board, generation):
 def functions_text(
     program: Program, symbols: Mapping[Kernel | Parametric, str], features: tuple[str, ...]
 ) -> str:
-    """The module's IR."""
+    """Return the module's IR."""
     module = ir.Module(program.name)
     writer = _Writer(module, program, symbols)
     threads = list(range(program.threads))
@@ -53,7 +53,7 @@ def functions_text(
 
 
 class _Writer:
-    """Writes straight lines of calls."""
+    """Writes straight-line calls."""
 
     def __init__(
         self, module: ir.Module, program: Program, symbols: Mapping[Kernel | Parametric, str]
@@ -66,12 +66,9 @@ class _Writer:
         self._most_words = max(map(len, rows), default=1)
 
     def function(self, ending: str, threads: Sequence[int], *, meets: bool) -> ir.Function:
-        """`void NAME_ending(activations, weights)`: what some threads do, one after another.
+        """Add `void NAME_ending(activations, weights)`: the steps of some threads.
 
-        Args:
-            ending: of the name.
-            threads: whose calls they are.
-            meets: whether all threads wait for each other after each step.
+        With `meets` a barrier of all threads follows each step.
         """
         kind = ir.FunctionType(VOID, [I64, I64])
         made = ir.Function(self._module, kind, f"{self._program.name}_{ending}")
@@ -92,7 +89,7 @@ class _Writer:
         return made
 
     def choice(self, parts: Sequence[ir.Function]) -> ir.Function:
-        """`void NAME_part(activations, weights, part)`; a part that there is not does nothing."""
+        """Add `void NAME_part(activations, weights, part)`, which ignores unknown parts."""
         kind = ir.FunctionType(VOID, [I64] * 3)
         made = ir.Function(self._module, kind, f"{self._program.name}_part")
         entry, end = (made.append_basic_block(name) for name in ("entry", "end"))

@@ -1,7 +1,7 @@
-"""A program before it is compiled: steps, each a function and the words that threads give it.
+"""A program before compilation: steps, each a function with the words of each thread.
 
-A program works on two memories of its caller's: `activations`, which it writes, and `weights`,
-which it only reads. A word is a number, a place in one of them, or a table of numbers.
+It uses two memories of the caller: `activations`, which it writes, and `weights`, which it only
+reads. A word is a number, a place in a memory, or a table of numbers.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class At:
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers that are read, and known before."""
+    """Constant numbers that are read."""
 
     words: tuple[int, ...]
 
@@ -39,7 +39,10 @@ Row = tuple[Word, ...]
 
 @dataclass(frozen=True)
 class Kernel:
-    """The driver of a schedule: its words are operands, panels, and where its part lies."""
+    """The macro-kernel of a schedule.
+
+    Its words are operands, panels, and the bounds of its part.
+    """
 
     problem: Problem
     schedule: Schedule
@@ -47,7 +50,10 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Pass:
-    """A pass (`tilewise.kernels.native.passes.passes.pass_of`): its words are its parameters."""
+    """A pass by name (`tilewise.kernels.native.passes.passes.pass_of`).
+
+    Its words are parameters.
+    """
 
     name: str
 
@@ -58,7 +64,7 @@ Parametric = Pass | RowProgram
 
 @dataclass(frozen=True)
 class Step:
-    """One call: what is called and each thread's words; a thread without a row does nothing."""
+    """One call and the words of each thread; a thread without any does nothing."""
 
     does: Kernel | Parametric
     rows: tuple[Row, ...]
@@ -66,13 +72,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Program:
-    """Steps in order.
+    """Steps in order, with a barrier after each.
 
-    Attributes:
-        name: what the symbols of its code begin with; a name in C.
-        target: the machine that it is for; as many threads run it.
-        steps: in order; threads wait for each other after each.
-        used_bytes: of the activations, by the steps.
+    `name` is the prefix of its symbols in C. The steps use `used_bytes` of the activations.
     """
 
     name: str
@@ -82,17 +84,17 @@ class Program:
 
     @property
     def threads(self) -> int:
-        """That run it."""
+        """The number of threads that run it."""
         return self.target.threads
 
     @property
     def barrier(self) -> At:
-        """Where threads meet, behind what the steps use."""
+        """The place of the barrier, behind what the steps use."""
         return At("activations", -(-self.used_bytes // LINE) * LINE)
 
     @property
     def activations_bytes(self) -> int:
-        """Of the memory that it writes, zeroed before the first run."""
+        """Bytes of activations, zeroed before the first run."""
         return self.barrier.offset + (BARRIER_BYTES if self.threads > 1 else 0)
 
     @property

@@ -1,4 +1,1 @@
-"""A planned network that runs: kernels, copies and passes in one chain over two arenas.
-
-Face: `Network`.
-"""
+"""A planned network in this process: kernels, copies and passes in one chain over two arenas."""

@@ -1,4 +1,4 @@
-"""Contractions of a network: each a schedule's code, its weights packed at load."""
+"""Contractions of a network: compiled schedules with weights packed at load."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -40,11 +40,7 @@ _TURNED = {
 
 @dataclass
 class Layers:
-    """Makes the works of contractions.
-
-    Attributes:
-        weights: constant operands by node and role.
-    """
+    """Makes the works of contractions; `weights` are constants by node and role."""
 
     plan: Plan
     target: Target
@@ -53,11 +49,9 @@ class Layers:
     _made: dict[tuple[str, str], Executable] = field(default_factory=dict)
 
     def work(self, number: int) -> Work:
-        """The work of a node.
+        """Return the work of a node.
 
-        Raises:
-            NetworkError: it has no schedule, an operand is none that is had here, or its code
-                cannot be made.
+        Raises NetworkError without a schedule or an operand, or if code generation fails.
         """
         node = self.plan.nodes[number]
         executable = self._executable(node)
@@ -95,7 +89,7 @@ class Layers:
         return self._made[key]
 
     def _constants(self, number: int, executable: Executable) -> Operands:
-        """Constant operands as the kernel reads them."""
+        """Return constant operands as the kernel reads them."""
         problem, found = executable.problem, self.plan.nodes[number].found
         assert found is not None
         is_first = problem.has_channels_first
@@ -111,7 +105,7 @@ class Layers:
     def _check(
         self, node: PlannedNode, problem: Problem, constants: Operands, uses: dict[str, PlannedUse]
     ) -> None:
-        """Whether each operand of a problem is there, whole and in one piece."""
+        """Require each operand to be available, whole and contiguous."""
         for role, shape in problem.operand_shapes.items():
             size = prod(shape) * np.dtype(NUMPY_TYPES[operand_type(problem, role)]).itemsize
             had = None
@@ -124,9 +118,9 @@ class Layers:
                 raise refused(node, f"has an operand {role} that {told}")
 
     def _result(self, number: int, node: PlannedNode) -> tuple[int, int | None]:
-        """The buffer of C, and what is copied to it before sums start from that.
+        """Return the buffer of C, and what has to be copied to it first.
 
-        Sums start from a tensor in its own memory where nobody needs that any more.
+        Sums start in the memory of the initial tensor if nothing else needs it.
         """
         (makes,) = node.makes
         start = next((use for use in node.reads if use.role == "C"), None)
@@ -139,7 +133,7 @@ class Layers:
         return given, None
 
     def _is_needed(self, use: PlannedUse, number: int) -> bool:
-        """Whether a tensor is read by others at or after a node, or is the caller's."""
+        """Return whether a tensor is used again at or after a node, or by the caller."""
         buffer = self.buffers.of(use.tensor, use.layout)
         readers = [
             (i, other)
@@ -158,7 +152,7 @@ class Layers:
 
 @dataclass(frozen=True)
 class _Layer:
-    """A contraction that only lacks memory."""
+    """A contraction without memory."""
 
     executable: Executable
     constants: Operands
@@ -172,16 +166,16 @@ class _Layer:
 
     @property
     def weights_bytes(self) -> int:
-        """Of panels that stay, and of constants that are read as they are."""
+        """Bytes of panels, and of constants that are read unpacked."""
         panels = self.executable.scratch_bytes["B"] if self._packs_ahead else 0
         return room(panels, *(self.constants[role].nbytes for role in self._read()))
 
     def _read(self) -> list[str]:
-        """Roles of the constants that a run reads or copies: B is not, once it is packed."""
+        """Return the roles of constants that a run reads: not B once it is packed."""
         return [role for role in self.constants if not (role == "B" and self._packs_ahead)]
 
     def calls(self, memory: Memory) -> list[Call]:
-        """A copy of what sums start from, if any, and the kernel."""
+        """Return the kernel's call, after a copy of the initial sums if there is one."""
         operands: Operands = dict(self.constants)
         operands |= {role: memory.weights.keep(self.constants[role]) for role in self._read()}
         start = None if self.before is None else memory.at(self.before)
@@ -207,7 +201,7 @@ class _Layer:
         return [call] if start is None else [_copy(memory, start, operands["C"]), call]
 
     def _step(self, bound: Bound, memory: Memory) -> Step:
-        """The kernel's call as another process makes it; what was packed is not read there."""
+        """Return the kernel's call for another process, without unpacked weights."""
         gone = {"b"} if self._packs_ahead else set()
         rows = []
         for given in self.executable.given(bound):
@@ -221,6 +215,5 @@ class _Layer:
 
 
 def _copy(memory: Memory, source: At, target: Array) -> Call:
-    """A copy of what sums start from."""
     ends = source, memory.place(target.ctypes.data)
     return pass_call(Pass("copy"), memory, ends, target.nbytes // 4)

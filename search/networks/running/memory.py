@@ -1,7 +1,6 @@
 """The memory of a network: buffers for tensors and layouts, placed in one arena.
 
-Offsets are found by first fit, the largest buffer first: each goes to the lowest place that no
-buffer has that lives at some time when it does.
+Offsets are found by first fit, largest buffer first, avoiding buffers with overlapping lifetimes.
 """
 
 import mmap
@@ -24,19 +23,14 @@ LINE = 64  # bytes
 
 @dataclass(frozen=True)
 class Lifetime:
-    """A buffer.
-
-    Attributes:
-        size: in bytes.
-        first, last: the steps between which it holds something, both included.
-    """
+    """The size of a buffer in bytes, and the first and last steps that use it."""
 
     size: int
     first: int
     last: int
 
     def meets(self, other: "Lifetime") -> bool:
-        """Whether both live at some time."""
+        """Return whether two lifetimes overlap."""
         return self.first <= other.last and other.first <= self.last
 
 
@@ -50,12 +44,12 @@ class Placed:
 
     @property
     def apart(self) -> int:
-        """Bytes that the buffers would take if none shared memory with another."""
+        """Bytes of the buffers without sharing."""
         return sum(_rounded(one.size) for one in self.lifetimes)
 
 
 def placed(lifetimes: Sequence[Lifetime]) -> Placed:
-    """An arena for buffers."""
+    """Place buffers in an arena."""
     offsets = [0] * len(lifetimes)
     done: list[int] = []
     for number in sorted(range(len(lifetimes)), key=lambda i: -lifetimes[i].size):
@@ -82,7 +76,7 @@ _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MA
 
 
 class Arena:
-    """Zeroed memory, of which parts are arrays; a process that is forked off has a copy."""
+    """Zeroed memory whose parts are arrays; a fork copies it."""
 
     def __init__(self, size: int, *, has_huge_pages: bool = True) -> None:
         self._map = mmap.mmap(-1, max(size, 1), **_PRIVATE)
@@ -94,39 +88,34 @@ class Arena:
 
     @property
     def left(self) -> int:
-        """Bytes that nothing has taken."""
+        """Free bytes."""
         return len(self.bytes) - self._taken
 
     def part(self, offset: int, size: int) -> Array:
-        """So many bytes at an offset."""
+        """Return bytes at an offset."""
         return self.bytes[offset : offset + size]
 
     def take(self, size: int) -> Array:
-        """The next so many bytes, from a cache line on."""
+        """Return the next bytes, aligned to a cache line."""
         found = self.part(self._taken, size)
         self._taken += -(-size // LINE) * LINE
         return found
 
     def keep(self, values: Array) -> Array:
-        """A copy of an array."""
+        """Return a copy of an array in the arena."""
         held = self.take(values.nbytes).view(values.dtype).reshape(values.shape)
         held[...] = values
         return held
 
 
 def room(*sizes: int) -> int:
-    """Bytes that `take` needs for parts of such sizes."""
+    """Return the bytes that `take` needs for parts of these sizes."""
     return sum(-(-size // LINE) * LINE for size in sizes)
 
 
 @dataclass
 class Buffers:
-    """Numbers of buffers, by what lies in them.
-
-    Attributes:
-        sizes: of each buffer, in bytes.
-        halos: buffers with zeros that nobody writes.
-    """
+    """Numbers of buffers by their content; `halos` have zeros that nothing overwrites."""
 
     plan: Plan
     sizes: list[int] = field(default_factory=list)
@@ -134,7 +123,7 @@ class Buffers:
     _of: dict[tuple[int, Layout], int] = field(default_factory=dict)
 
     def of(self, tensor: int, layout: Layout) -> int:
-        """The buffer of a tensor in a layout."""
+        """Return the buffer of a tensor in a layout."""
         if (tensor, layout) not in self._of:
             self._of[tensor, layout] = self.scratch(self._bytes(tensor, layout))
             if layout.halo:
@@ -142,19 +131,19 @@ class Buffers:
         return self._of[tensor, layout]
 
     def known(self, tensor: int, layout: Layout) -> int | None:
-        """The buffer of a tensor in a layout, if it has one yet."""
+        """Return the buffer of a tensor in a layout, if it exists yet."""
         return self._of.get((tensor, layout))
 
     def made(self, tensor: int) -> int:
-        """The buffer in which a tensor is made."""
+        """Return the buffer in which a tensor is made."""
         return self.of(tensor, self.plan.tensors[tensor].layout)
 
     def share(self, tensor: int, layout: Layout, buffer: int) -> None:
-        """Let a tensor lie in a buffer that another one has had."""
+        """Let a tensor use another's buffer."""
         self._of[tensor, layout] = buffer
 
     def scratch(self, size: int) -> int:
-        """A buffer for no tensor."""
+        """Return a buffer without a tensor."""
         self.sizes.append(size)
         return len(self.sizes) - 1
 
@@ -166,11 +155,7 @@ class Buffers:
 
 
 def static(plan: Plan, tensor: int) -> tuple[int, ...]:
-    """The shape of a tensor.
-
-    Raises:
-        NetworkError: it is dynamic.
-    """
+    """Return the shape of a tensor; raise NetworkError if it is dynamic."""
     shape = plan.tensors[tensor].shape
     known = tuple(size for size in shape if size is not None)
     if len(known) != len(shape):
@@ -179,11 +164,7 @@ def static(plan: Plan, tensor: int) -> tuple[int, ...]:
 
 
 def type_of(plan: Plan, tensor: int) -> type:
-    """NumPy's type of a tensor's elements; bf16 as its bits.
-
-    Raises:
-        NetworkError: there is none.
-    """
+    """Return NumPy's type of a tensor, bf16 as bits; raise NetworkError if there is none."""
     dtype = plan.tensors[tensor].dtype
     if dtype not in NUMPY_TYPES:
         raise NetworkError(f"tensor {tensor} is of {dtype}; {', '.join(NUMPY_TYPES)} are run here")

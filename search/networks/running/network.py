@@ -40,21 +40,13 @@ from tilewise.search.networks.variants import plain
 
 
 def check(plan: Plan, program: Program) -> None:
-    """Refuse a plan of another module, and an op that does not run here.
-
-    Raises:
-        NetworkError: names the first node or tensor.
-    """
+    """Raise NetworkError for a plan of another module, or an unsupported op."""
     _check_same(plan, program)
     check_ops(program)
 
 
 def check_ops(program: Program) -> None:
-    """Refuse a program with an op that does not run here, before there is a plan of it.
-
-    Raises:
-        NetworkError: names the first op.
-    """
+    """Raise NetworkError for the first unsupported op of a program."""
     outline = program.outline
     for node, action in zip(outline.graph.nodes, outline.actions, strict=True):
         if action.refused:
@@ -95,7 +87,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class LayerTime:
-    """How long a part of a network takes."""
+    """The time of a part of a network."""
 
     label: str
     node: int | None
@@ -103,18 +95,10 @@ class LayerTime:
 
 
 class Network:
-    """A network that can be run.
+    """A network that runs in this process, in one thread of the caller at a time.
 
-    Its arrays and its code live as long as it does. It runs in one thread of the caller's at a
-    time; with `threads` above one the pool of this process helps.
-
-    Args:
-        plan: what computes each node.
-        program: the module that was planned.
-        has_huge_pages: whether the arenas lie in huge pages, where the system has them.
-
-    Raises:
-        NetworkError: the plan is of another module or machine, or an op is none that runs here.
+    With `threads` above one the process's thread pool helps. Its arrays and code live as long as it
+    does. Raises NetworkError for a plan of another module or machine, or an unsupported op.
     """
 
     def __init__(self, plan: Plan, program: Program, *, has_huge_pages: bool = True) -> None:
@@ -140,45 +124,40 @@ class Network:
 
     @classmethod
     def load(cls, plan: Plan, module: bytes) -> "Network":
-        """The network of a plan and the module that it is of, as text or bytecode.
+        """Load the network of a plan and its module, as text or bytecode.
 
-        Raises:
-            ModuleError: the module cannot be read, or its weights are no constants in it.
-            NetworkError: as of the class.
+        Raises ModuleError for an unreadable module or missing weights, NetworkError as the class
+        does.
         """
         return cls(plan, read_program(module))
 
     @property
     def inputs(self) -> tuple[Array, ...]:
-        """Where the arguments lie: fill them, call the network, and read `results`."""
+        """Where the arguments are: fill them, call the network, and read `results`."""
         return tuple(self._inputs)
 
     @property
     def results(self) -> tuple[Array, ...]:
-        """Where the results lie until the next run."""
+        """The results until the next run."""
         return tuple(self._results)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What is done, in order."""
+        """The labels of all works, in order."""
         return tuple(work.label for work in self._works)
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """All calls in order, as another process makes them."""
+        """All calls in order, for another process."""
         return tuple(self._chains.steps)
 
     @property
     def target(self) -> Target:
-        """The processor and the threads that run it."""
+        """The processor and number of threads."""
         return self._target
 
     def run(self, *arguments: Array) -> tuple[Array, ...]:
-        """The results for arguments, in arrays of the caller's.
-
-        Raises:
-            NetworkError: they are of another number, shape or type.
-        """
+        """Return new arrays with the results; raise NetworkError for unsuitable arguments."""
         if len(arguments) != len(self._inputs):
             raise NetworkError(f"{len(arguments)} arguments; the network takes {len(self._inputs)}")
         for number, (given, held) in enumerate(zip(arguments, self._inputs, strict=True)):
@@ -190,14 +169,11 @@ class Network:
         return tuple(one.copy() for one in self._results)
 
     def __call__(self) -> None:
-        """Compute `results` of `inputs`: one call into compiled code, which allocates nothing."""
+        """Compute `results` of `inputs` in one call of compiled code, without allocation."""
         self._chains.run()
 
     def times(self, rounds: int) -> tuple[LayerTime, ...]:
-        """How long each part takes, in runs in which they follow each other.
-
-        A part is called by itself here, which adds about a microsecond to each.
-        """
+        """Return the time of each part, called alone, which adds about a microsecond each."""
         taken: list[list[float]] = [[] for _ in self._works]
         for _ in range(rounds):
             for number, times in enumerate(taken):
@@ -210,24 +186,21 @@ class Network:
         )
 
     def poison(self) -> None:
-        """Fill all memory of activations with a pattern that no right result has.
-
-        Zeros around images stay: nobody writes them after a network was loaded.
-        """
+        """Fill the memory of activations, except halos, with a pattern of no right result."""
         kept = [self.memory.bytes_of(one).copy() for one in sorted(self._buffers.halos)]
         poison(self.memory.activations.bytes)
         for number, held in zip(sorted(self._buffers.halos), kept, strict=True):
             self.memory.bytes_of(number)[...] = held
 
     def _array(self, tensor: int, shape: tuple[int, ...] | None) -> Array:
-        """A plain tensor's memory; an argument that nobody reads has some of its own."""
+        """Return a plain tensor's memory."""
         sizes = static(self.plan, tensor)
         held = self.memory.bytes_of(self._buffers.of(tensor, plain(sizes)))
         return held.view(type_of(self.plan, tensor)).reshape(sizes if shape is None else shape)
 
 
 def _works(plan: Plan, program: Program, buffers: Buffers, layers: Layers) -> Iterator[Work]:
-    """What is to do, in order: each copy of a tensor is made as soon as the tensor is."""
+    """Yield all works in order; each copy follows the tensor that it copies."""
     others, rows = Others(plan, program, buffers), RowWorks(plan, program, buffers)
     last = {group.members[-1].number: group for group in groups_of(plan, program)}
     inside = {one.number for group in last.values() for one in group.members}
@@ -262,7 +235,7 @@ def _works(plan: Plan, program: Program, buffers: Buffers, layers: Layers) -> It
 
 
 def _placed(works: Sequence[Work], buffers: Buffers, results: Sequence[int]) -> Placed:
-    """Where buffers lie: from the step that first writes one to the last that has to do with it."""
+    """Place buffers for the steps from their first write to their last use."""
     end = len(works)
     given = [i for i, tensor in enumerate(buffers.plan.tensors) if tensor.is_given]
     first = {buffers.made(tensor): -1 for tensor in given}
@@ -279,7 +252,7 @@ def _placed(works: Sequence[Work], buffers: Buffers, results: Sequence[int]) -> 
 
 
 class Chains:
-    """The calls of a network as tables, one for each thread, and the ways to run them."""
+    """The calls of a network as one table per thread."""
 
     def __init__(self, works: Sequence[Work], memory: Memory) -> None:
         self._threads = memory.threads
@@ -305,11 +278,11 @@ class Chains:
         self._function = Chain(self._entry)
 
     def run(self) -> None:
-        """All calls."""
+        """Run all calls."""
         self._run(0)
 
     def run_one(self, number: int) -> None:
-        """The calls of one work."""
+        """Run the calls of one work."""
         self._run(number + 1)
 
     def _run(self, number: int) -> None:
@@ -320,12 +293,12 @@ class Chains:
             thread_pool(self._threads).run(self._entry, addresses)
 
     def _range(self, first: int, end: int) -> tuple[Array, tuple[int, ...]]:
-        """The parameters of each thread's chain, and their addresses."""
+        """Return the parameters of each thread's chain, and their addresses."""
         table = np.array([[one.ctypes.data, first, end] for one in self._tables], np.int64)
         return table, tuple(row.ctypes.data for row in table)
 
     def _meeting(self) -> list[Call]:
-        """A barrier of all threads, where there are several."""
+        """Return a barrier if there are several threads."""
         if self._threads == 1:
             return []
         words = np.array([thread_pool(self._threads).barrier, self._threads], np.int64)

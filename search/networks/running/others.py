@@ -1,4 +1,4 @@
-"""Pools, sums, pads, transpositions and copies between layouts: passes over memory."""
+"""Passes over memory: pools, sums, pads, transpositions, and copies between layouts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from tilewise.search.networks.variants import Layout
 
 
 def conversion_of_loops(loops: Loops) -> Conversion | None:
-    """The copy of a tensor, axes of one element left out; None for loops that do anything else."""
+    """Return loops as a copy of a tensor without unit axes; None if they are no copy."""
     if not loops.is_copy or loops.accesses[0].read is None:
         return None
     pairs = zip(loops.extents, loops.accesses[0].steps, strict=True)
@@ -44,17 +44,16 @@ Shape = tuple[int, ...]
 
 @dataclass
 class Others:
-    """Makes the works of all that is no contraction."""
+    """Makes the works of non-GEMM ops."""
 
     plan: Plan
     program: Program
     buffers: Buffers
 
     def work(self, number: int) -> Work | None:
-        """The work of a node; None for a pad that the pool behind it does in passing.
+        """Return the work of a node; None for a pad that the following pool implements.
 
-        Raises:
-            NetworkError: nobody runs it here.
+        Raises NetworkError for an unsupported op.
         """
         node, action = self.plan.nodes[number], self.program.outline.actions[number]
         read, made = self._one_of_each(node)
@@ -68,7 +67,7 @@ class Others:
         return self._sum(number, action.sum.axes, read, made)
 
     def conversion(self, tensor: int, layout: Layout, node: int | None) -> Work:
-        """The copy of a tensor in another layout."""
+        """Return the copy of a tensor to another layout."""
         made = self.plan.tensors[tensor]
         found = conversion_of(static(self.plan, tensor), made.dtype, made.layout, layout)
         if found is None:
@@ -84,7 +83,7 @@ class Others:
         return Work(label, node, (source,), (target,), calls)
 
     def _one_of_each(self, node: PlannedNode) -> tuple[PlannedUse, PlannedUse]:
-        """What a node reads and makes, its axes in whatever order."""
+        """Return the only tensors that a node reads and makes, in any order of axes."""
         if len(node.reads) != 1 or len(node.makes) != 1:
             raise refused(node, f"reads {len(node.reads)} tensors; one is run here")
         layouts = node.reads[0].layout, node.makes[0].layout
@@ -98,7 +97,7 @@ class Others:
         return reads, self.buffers.of(node.makes[0].tensor, node.makes[0].layout)
 
     def _turned(self, number: int, loops: Loops) -> Work:
-        """A copy of a tensor with its axes in another order."""
+        """Return a copy of a tensor with its axes reordered."""
         conversion = conversion_of_loops(loops)
         if conversion is None:
             raise refused(self.plan.nodes[number], "reads or reduces along axes that make no rows")
@@ -168,14 +167,14 @@ class Others:
         return Work(f"sum {node.op}", number, (source,), (target,), calls)
 
     def _pool_behind(self, number: int) -> bool:
-        """Whether only a pool reads what a pad makes, which takes no notice of what is added."""
+        """Return whether a pad's only reader is a pool that ignores the padding."""
         tensor = self.plan.nodes[number].makes[0].tensor
         behind = [i for i, node in enumerate(self.plan.nodes)
                   if any(use.tensor == tensor for use in node.reads)]  # fmt: skip
         return len(behind) == 1 and self.pad_before(behind[0]) == number
 
     def pad_before(self, number: int) -> int | None:
-        """The pad whose tensor a pool reads, where nobody else does."""
+        """Return the pad whose tensor only this pool reads, if it is redundant."""
         window = self.program.outline.actions[number].window
         if window is None:
             return None
@@ -198,14 +197,14 @@ class Others:
         return None if matters or not _fills_none(action.pad, window, image) else made[0]
 
     def _is_added_to(self, tensor: int, first: int, last: int) -> bool:
-        """Whether sums of a node between two others start from a tensor."""
+        """Return whether a node between two others accumulates into a tensor."""
         between = self.plan.nodes[first + 1 : last]
         return any(use.role == "C" and use.tensor == tensor
                    for node in between for use in node.reads)  # fmt: skip
 
 
 def _order(use: PlannedUse) -> Shape:
-    """All axes of a tensor in the order in which they lie, those of one element first if moved."""
+    """Return all axes of a tensor in memory order, unit axes first if it is permuted."""
     axes = tuple(range(len(use.shape)))
     if use.layout.is_plain:
         return axes
@@ -213,7 +212,6 @@ def _order(use: PlannedUse) -> Shape:
 
 
 def _moved(values: Sequence[int], order: Shape) -> Shape:
-    """What is told of each axis, in an order of axes."""
     return tuple(values[axis] for axis in order)
 
 
@@ -225,9 +223,9 @@ def _window_moved(window: Window, order: Shape) -> Window:
 
 
 def _fills_none(pad: Pad, window: Window, image: Shape) -> bool:
-    """Whether a pad widens those axes alone over which a window moves, and fills no window.
+    """Return whether a pad only widens axes of the window and never fills a whole window.
 
-    Of a window that begins or ends in an image of at least its dilation some element lies in that.
+    A window that begins or ends in an image of at least its dilation has an element in it.
     """
     axes = zip(pad.low, pad.high, window.size, window.dilations, image, strict=True)
     return all(
@@ -246,7 +244,7 @@ def _sizes(use: PlannedUse) -> Shape:
 def _geometry(
     window: Window, shape: Shape, made: Shape, above: Sequence[int]
 ) -> tuple[int, int, tuple[int, ...]] | None:
-    """Outer, out height, and the parameters of the pass; None where the axes are not neighbours."""
+    """Return outer size, output height and pass parameters; None for separate window axes."""
     moving = [i for i, pair in enumerate(zip(window.size, window.strides, strict=True))
               if pair != (1, 1)]  # fmt: skip
     if not moving or moving[-1] - moving[0] > 1 or len(shape) != len(made):
@@ -265,7 +263,7 @@ def _geometry(
 
 
 def _moves_of_pad(shape: Shape, wide: Shape, low: Sequence[int]) -> Moves:
-    """The rows of a tensor inside of a wider one."""
+    """Return the rows of a tensor inside a wider one."""
     conversion = Conversion(shape, *(tuple(range(len(shape))),) * 2, (0,) * len(shape))
     plain = moves_of(conversion)
     steps = [prod(wide[i + 1 :]) for i in range(len(wide))]

@@ -1,7 +1,7 @@
-"""Nodes that become one pass over rows: the groups, the program of each, where its memory is.
+"""Group nodes into passes over rows, and write the program of each pass.
 
-Neighbours with a tensor in common are one pass. All see memory as rows of as many columns, whatever
-shapes they have: of a reduction, the columns are what is reduced.
+Neighbours that share a tensor become one pass. All see memory as rows of equal length, whatever
+their shapes; of a reduction, the columns are the reduced elements.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,12 +46,7 @@ FEW_COLUMNS = 8  # of rows that are copied one by one
 
 @dataclass(frozen=True)
 class Member:
-    """A node of a group.
-
-    Attributes:
-        lines: of each of its accesses.
-        is_wide: whether its result has an element for each column.
-    """
+    """A node of a group; `is_wide` if its result has an element per column."""
 
     number: int
     lines: tuple[Lines, ...]
@@ -60,14 +55,14 @@ class Member:
 
 @dataclass(frozen=True)
 class Group:
-    """Nodes in order that are one pass."""
+    """Nodes, in order, that form one pass."""
 
     split: Split
     members: tuple[Member, ...]
 
 
 def groups_of(plan: Plan, program: Program) -> Iterator[Group]:
-    """The groups of a network, in order; a node that another pass does as well is not alone."""
+    """Yield the groups of a network, except single nodes that another pass can do."""
     grown: _Growing | None = None
     for number, action in enumerate(program.outline.actions):
         loops = None if action.loops is None else _as_stored(plan.nodes[number], action.loops)
@@ -94,7 +89,7 @@ def _ended(grown: "_Growing | None", program: Program) -> Iterator[Group]:
 
 
 def _as_stored(node: PlannedNode, loops: Loops) -> Loops | None:
-    """The loops of a node in the order in which its tensors lie; None where they lie apart."""
+    """Return the loops of a node in memory order; None if its tensors differ in it."""
     if len(node.makes) != 1:
         return None
     layouts = {use.layout for use in (*node.reads, *node.makes)}
@@ -116,12 +111,12 @@ def _as_stored(node: PlannedNode, loops: Loops) -> Loops | None:
 
 
 def _whole_steps(extents: tuple[int, ...]) -> tuple[int, ...]:
-    """The steps of what reads each element where the result has it."""
+    """Return the steps of reading each element where the result has it."""
     return tuple(prod(extents[i + 1 :]) if n > 1 else 0 for i, n in enumerate(extents))
 
 
 def _begun(plan: Plan, number: int, loops: Loops) -> "_Growing":
-    """A group of one node, by all the splits that it allows."""
+    """Return a group of one node, by all the splits that it allows."""
     ways: dict[Split, tuple[Member, ...]] = {}
     is_turned = conversion_of_loops(loops) is not None
     for split in splits_of(loops):
@@ -135,13 +130,13 @@ def _begun(plan: Plan, number: int, loops: Loops) -> "_Growing":
 
 @dataclass(frozen=True)
 class _Growing:
-    """Nodes so far, by each split that is left."""
+    """A group so far, for each remaining split."""
 
     plan: Plan
     ways: dict[Split, tuple[Member, ...]]
 
     def joined(self, number: int, loops: Loops) -> "_Growing | None":
-        """The group with another node; None if that belongs to another group."""
+        """Return the group with another node; None if that starts another group."""
         node, ways = self.plan.nodes[number], {}
         for split, members in self.ways.items():
             made = {self.plan.nodes[one.number].makes[0].tensor: one.is_wide for one in members}
@@ -159,7 +154,7 @@ class _Growing:
         return {use.tensor for one in members for use in self.plan.nodes[one.number].reads}
 
     def chosen(self) -> Group:
-        """The group by the shortest rows that are long enough."""
+        """Return the group with the shortest rows that are long enough."""
         splits = sorted(self.ways, key=lambda split: split.columns)
         long = [split for split in splits if split.columns >= USUAL_COLUMNS]
         split = long[0] if long else splits[-1]
@@ -169,7 +164,7 @@ class _Growing:
 def _member(
     node: PlannedNode, number: int, loops: Loops, split: Split, made: Mapping[int, bool]
 ) -> Member | None:
-    """A node that sees memory by a split; None if it cannot."""
+    """Return a node as seen by a split; None if it cannot be."""
     first = first_column(loops, split)
     if first is None:
         return None
@@ -198,10 +193,9 @@ class RowWorks:
     buffers: Buffers
 
     def work(self, group: Group) -> Work:
-        """The work of a group; where its rows are too long to be kept, of a pass for each node.
+        """Return the work of a group; one pass per node if rows exceed the stack.
 
-        Raises:
-            NetworkError: its code cannot be made.
+        Raises NetworkError if code generation fails.
         """
         writer = _Writer(self.plan, self.program, self.buffers, group)
         for member in group.members:
@@ -222,7 +216,7 @@ class RowWorks:
         )  # fmt: skip
 
     def _left(self, group: Group) -> Iterator[tuple[int, Member]]:
-        """The tensors of a group that others read, with their makers."""
+        """Yield the tensors of a group that others read, with their makers."""
         inside = {member.number for member in group.members}
         for member in group.members:
             (use,) = self.plan.nodes[member.number].makes
@@ -239,7 +233,7 @@ class RowWorks:
 
 @dataclass(frozen=True)
 class _MadeRows:
-    """A program with the origin of each source, its table, and the buffer of each target."""
+    """A program with the origin and table of each source and the buffer of each target."""
 
     program: RowProgram
     origins: tuple[Origin, ...]
@@ -249,7 +243,7 @@ class _MadeRows:
 
 @dataclass
 class _Writer:
-    """Joins the bodies of nodes to one program."""
+    """Joins the bodies of nodes into one program."""
 
     plan: Plan
     program: Program
@@ -261,7 +255,7 @@ class _Writer:
     _numbers: dict[Operation, int] = field(default_factory=dict)
 
     def put(self, member: Member) -> None:
-        """Add what a node does."""
+        """Add a node."""
         loops = self.program.outline.actions[member.number].loops
         assert loops is not None
         done: list[int] = []
@@ -277,7 +271,7 @@ class _Writer:
         self._values[use.tensor] = value
 
     def made(self, left: Iterator[tuple[int, Member]]) -> _MadeRows:
-        """The program, which writes the tensors that are left."""
+        """Return the program that writes the tensors in `left`."""
         targets, buffers = [], []
         for tensor, member in left:
             kind = self.plan.tensors[tensor].dtype
@@ -299,7 +293,7 @@ class _Writer:
         return self._add(Operation(loops.combine, (row, start)))
 
     def _read(self, member: Member, access: Access, lines: Lines) -> int:
-        """A value of the group's own, or one of a source."""
+        """Return a value of the group or of a source."""
         if access.read is None:
             origin: Origin = member.number, access.constant
         else:
@@ -314,7 +308,7 @@ class _Writer:
         return self._add(Operation("read", (), list(self._sources).index(key)))
 
     def _add(self, operation: Operation) -> int:
-        """The number of an operation; what is there already is not computed twice."""
+        """Return the number of an operation, adding it once."""
         if operation not in self._numbers:
             self._numbers[operation] = len(self._operations)
             self._operations.append(operation)
@@ -322,7 +316,7 @@ class _Writer:
 
 
 def _joined(parts: Sequence[Work]) -> Work:
-    """Several works as one."""
+    """Join several works into one."""
     return Work(
         "; ".join(part.label for part in parts), parts[-1].node,
         tuple(one for part in parts for one in part.reads),
@@ -346,7 +340,7 @@ def _call(made: _MadeRows, program: Program, rows: int, memory: Memory) -> Call:
 
 
 def _label(program: RowProgram) -> str:
-    """What is computed, in few words."""
+    """Return a short description of a program."""
     names = [one.name for one in program.operations if one.name not in ("read", "number")]
     shown = ", ".join(dict.fromkeys(names)) or "copy"
     shown = shown if len(names) <= _SAID else f"{len(names)} operations: {shown}"

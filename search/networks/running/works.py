@@ -1,4 +1,4 @@
-"""What is to do in a network, before there is memory: what each work reads, writes and calls."""
+"""Works of a network before memory is allocated: what each reads, writes and calls."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,21 +20,19 @@ Array = NDArray[Any]
 
 
 def refused(node: Node | PlannedNode, reason: str) -> NetworkError:
-    """What is said of a node that does not run here."""
+    """Return the error of a node that cannot run here."""
     place = node.where.rpartition(" ")[0]
     return NetworkError(f"{node.op} at {place} {reason}; `tilewise model` runs the whole model")
 
 
 @dataclass(frozen=True)
 class Call:
-    """A function that each thread calls, with the addresses of parameters.
+    """A function that each thread calls with the address of its parameters.
 
     Attributes:
-        entry: the function's address.
-        parameters: of each thread that calls it; the others wait.
-        kept: what the addresses belong to.
-        step: the same for another process; None of a barrier.
-        meets: whether it ends with all threads waiting for each other.
+        kept: owner of what the addresses point to.
+        step: the same call for another process; None for a barrier.
+        meets: whether it ends with a barrier of all threads.
     """
 
     entry: int
@@ -46,13 +44,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Memory:
-    """The memory of a network.
-
-    Attributes:
-        activations: whose parts are the buffers.
-        placed: where those are.
-        weights: for what stays.
-    """
+    """The arenas of a network: `activations` with its `placed` buffers, and `weights`."""
 
     activations: Arena
     placed: Placed
@@ -60,11 +52,11 @@ class Memory:
     threads: int
 
     def at(self, buffer: int) -> At:
-        """Where a buffer begins."""
+        """Return where a buffer begins."""
         return At("activations", self.placed.offsets[buffer])
 
     def place(self, address: int) -> At:
-        """Where in the arenas an address is."""
+        """Return the place of an address in the arenas."""
         arenas: tuple[tuple[Area, Arena], ...] = (
             ("activations", self.activations), ("weights", self.weights),
         )  # fmt: skip
@@ -78,12 +70,12 @@ class Memory:
         return found
 
     def address(self, at: At) -> int:
-        """The address of a place in this process."""
+        """Return the address of a place in this process."""
         arena = self.activations if at.area == "activations" else self.weights
         return int(arena.bytes.ctypes.data) + at.offset
 
     def bytes_of(self, buffer: int) -> Array:
-        """The bytes of a buffer."""
+        """Return the bytes of a buffer."""
         return self.activations.part(
             self.placed.offsets[buffer], self.placed.lifetimes[buffer].size
         )
@@ -91,14 +83,13 @@ class Memory:
 
 @dataclass(frozen=True)
 class Work:
-    """Something to do.
+    """A unit of work of a network.
 
     Attributes:
-        label: of it, for people.
-        node: the node that it belongs to; None for what a caller's argument needs.
-        reads, writes: numbers of buffers; scratch memory is written.
-        calls: what it calls, one after another, once there is memory.
-        weights_bytes: that it takes of the arena of weights.
+        node: its node; None for a copy of an argument.
+        reads, writes: numbers of buffers; scratch is written.
+        calls: its calls, once there is memory.
+        weights_bytes: bytes that it takes of the weights' arena.
     """
 
     label: str
@@ -110,7 +101,7 @@ class Work:
 
 
 def table_of(values: Array) -> Table:
-    """Numbers that a pass only reads."""
+    """Return numbers that a pass reads."""
     return Table(tuple(values.tolist()))
 
 
@@ -118,14 +109,9 @@ def pass_call(
     does: Parametric, memory: Memory, ends: tuple[Word, Word], rows: int,
     more: Sequence[Word | float] = (),
 ) -> Call:  # fmt: skip
-    """Return the call of a pass over rows, of which each thread has its part.
+    """Return the call of a pass over `rows`, divided among the threads.
 
-    Args:
-        does: the pass.
-        memory: of the network.
-        ends: its source and its target.
-        rows: how many there are.
-        more: the other parameters; floats become the bits of an f64.
+    `ends` are source and target, `more` its other parameters; floats are passed as bits of an f64.
     """
     found = pass_of(does.name) if isinstance(does, Pass) else row_pass(does)
     words = [int(np.float64(one).view(np.int64)) if isinstance(one, float) else one for one in more]

@@ -1,4 +1,4 @@
-"""The threads of a network that runs on several."""
+"""The thread pool of a network."""
 
 import ctypes
 import mmap
@@ -17,17 +17,11 @@ _BARRIER_WORDS, _PHASE = 16, 8
 
 
 class Crew:
-    """The caller and helpers, each on a processor of its own; helpers look for work, then sleep.
+    """The calling thread and pinned helpers, which spin for work and then sleep.
 
-    It is of one process: a process that is forked off has none of its threads. An exception, as
-    of Ctrl-C, may cut a run off wherever this thread is in Python, and helpers then wait for its
-    part. Two words that all threads share tell whether that is so.
-
-    Args:
-        code: the library.
-        about: what network.json says.
-        activations, weights: a helper that lost its processor while it waited for the others may
-            still look at them when the network has gone, and so they stay.
+    It belongs to one process; a fork has none of its threads. An exception such as Ctrl-C may
+    interrupt a run in Python after helpers were started, so that they wait at the barrier; two
+    shared words detect that. The arrays are kept alive for helpers that still read them.
     """
 
     def __init__(
@@ -58,11 +52,11 @@ class Crew:
 
     @property
     def is_here(self) -> bool:
-        """Whether its threads are of this process."""
+        """Whether its threads belong to this process."""
         return self._process == os.getpid()
 
     def run(self) -> None:
-        """One run of all threads."""
+        """Run the network once on all threads."""
         before = pin({self._home})
         try:
             self._catch_up()
@@ -88,13 +82,13 @@ class Crew:
             self._rouse()
 
     def _catch_up(self) -> None:
-        """End a run that helpers were told of and this thread did no part of."""
+        """Complete a run that helpers began without this thread."""
         if self._begun == (self._board[0], self._barrier[_PHASE]) and self._begun[0]:
             self._rouse()
             self._part(*self._memory, 0)
 
     def _rouse(self) -> None:
-        """Wake all helpers; one that has nothing to do sleeps again."""
+        """Wake all helpers."""
         for wake in self._wake:
             wake.release()
 

@@ -1,4 +1,4 @@
-"""The files of a network that runs on its own."""
+"""The files of a standalone network."""
 
 import hashlib
 import json
@@ -34,20 +34,16 @@ _MOVED = (pinning.__name__, ".pinning"), (crew.__name__, ".crew")
 
 
 def runner_files(plan: Plan, module: bytes) -> dict[str, bytes]:
-    """A folder that is a Python package and needs NumPy alone: `load().run(*arrays)`.
+    """Return the files of a Python package that needs NumPy alone: `load().run(*arrays)`.
 
-    Returns:
-        The content of each file by its name.
-
-    Raises:
-        ModuleError: the module cannot be read, or its weights are no constants in it.
-        NetworkError: the plan is of another module or machine, or a part of it runs here alone.
+    Raises ModuleError for an unreadable module or missing weights, NetworkError for another module
+    or machine, or a part that cannot be exported.
     """
     return files_of(Network.load(plan, module), module)
 
 
 def files_of(network: Network, module: bytes) -> dict[str, bytes]:
-    """The files of a network that is loaded, of a module; errors as of `runner_files`."""
+    """Return the files of a loaded network; raise as `runner_files`."""
     program = program_of(network, module)
     try:
         code = compiled_program(program)
@@ -70,14 +66,14 @@ def files_of(network: Network, module: bytes) -> dict[str, bytes]:
 
 
 def program_of(network: Network, module: bytes) -> Program:
-    """What a network of a module does, in terms of its two memories."""
+    """Return the program of a network in terms of its two memories."""
     return Program(_name(network.plan, module), network.target, network.steps, network.placed.size)
 
 
 def _name(plan: Plan, module: bytes) -> str:
-    """What symbols begin with.
+    """Return the prefix of the symbols.
 
-    A module for two targets, or of two accuracies, may be linked into one program.
+    It differs by target and accuracy, so that several may be linked into one program.
     """
     stem = "".join(c if c.isascii() and c.isalnum() else "_" for c in Path(plan.model).stem)
     of = f"{plan.model}\n{plan.target}\n".encode() + module
@@ -116,7 +112,7 @@ def _json(value: object) -> bytes:
 
 
 def _source(module: ModuleType) -> bytes:
-    """A module of ours, as it is one of the folder's."""
+    """Return the source of a module for the folder."""
     text = Path(str(module.__file__)).read_text(encoding="utf-8")
     for ours, of_folder in _MOVED:
         text = text.replace(f"from {ours} import", f"from {of_folder} import")
@@ -142,7 +138,7 @@ def _header(about: dict[str, Any]) -> str:
 
 
 def _of_comment(text: str) -> str:
-    """A name as it may stand in a comment of C."""
+    """Return a name that is safe in a C comment."""
     return "".join(c if c.isprintable() and c not in "*\\" else "?" for c in text)
 
 

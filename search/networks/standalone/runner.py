@@ -1,7 +1,6 @@
-"""A tuned network that needs NumPy and nothing else.
+"""A tuned network that needs NumPy alone: `load().run(*arrays)`.
 
-`load().run(*arrays)` computes the results; network.json says of which model, and for what processor
-it is. Code, weights and this file belong together.
+network.json names the model and the processor. Code, weights and this file belong together.
 """
 
 import ctypes
@@ -33,34 +32,21 @@ _ADDRESS = ctypes.c_void_p
 
 
 def load(folder: str | Path = Path(__file__).parent, *, mapped: bool = False) -> "Network":
-    """The network of a folder.
+    """Load the network of a folder, by default that of this file.
 
-    Args:
-        folder: where its files are; by default those beside this one.
-        mapped: whether weights stay in the file, which processes then share; else they are read
-            into huge pages, where the system has them. Weights that stay there are checked for
-            their size alone, others for every bit.
+    With `mapped`, weights stay in the file and are shared between processes; only their size is
+    checked. Otherwise they are read, into huge pages where possible, and fully checked.
 
-    Raises:
-        RuntimeError: the processor or the system lacks what the code needs, or a file is absent,
-            damaged, or of another folder.
+    Raises RuntimeError if the machine cannot run the code, or a file is missing or damaged.
     """
     return Network(Path(folder), mapped=mapped)
 
 
 class Network:
-    """A network that can be run; it runs once at a time, whoever calls it.
+    """A network that can be run, once at a time by any thread.
 
-    A process that is forked off has a copy of it, with threads and memory of its own.
-
-    Args:
-        folder: of its files.
-        mapped: as of `load`.
-
-    Attributes:
-        about: what network.json says.
-        inputs: where the arguments lie: fill them, call the network, and read `results`.
-        results: where the results lie until the next run.
+    A forked process has a copy with its own threads and memory. `about` is network.json. Fill
+    `inputs`, call the network, and read `results`, which last until the next run.
     """
 
     def __init__(self, folder: Path, *, mapped: bool = False) -> None:
@@ -83,11 +69,7 @@ class Network:
         self._crew: Crew | None = None
 
     def run(self, *arguments: Any) -> tuple[Any, ...]:
-        """The results for arguments, in arrays of the caller's.
-
-        Raises:
-            ValueError: they are of another number, shape or type.
-        """
+        """Return new arrays with the results; raise ValueError for unsuitable arguments."""
         if len(arguments) != len(self.inputs):
             raise ValueError(f"{len(arguments)} arguments; the network takes {len(self.inputs)}")
         for number, (given, held) in enumerate(zip(arguments, self.inputs, strict=True)):
@@ -107,7 +89,7 @@ class Network:
             self._compute()
 
     def _turn(self) -> threading.Lock:
-        """The lock of this process: who held that of the process before is no thread of this."""
+        """Return the lock of this process; a fork must not wait for its parent's threads."""
         return self._locks.setdefault(os.getpid(), threading.Lock())
 
     def _compute(self) -> None:
@@ -128,7 +110,7 @@ class Network:
 
 @contextmanager
 def _read(path: Path) -> Iterator[None]:
-    """What a file has is used here; errors name it."""
+    """Name a file in errors of reading or using it."""
     try:
         yield
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -142,7 +124,6 @@ def _damaged(path: Path, what: str) -> RuntimeError:
 
 
 def _about(path: Path) -> dict[str, Any]:
-    """What network.json says."""
     with _read(path):
         about: dict[str, Any] = json.loads(path.read_text("utf-8"))
         schema = about.get("schema")
@@ -158,7 +139,7 @@ def _about(path: Path) -> dict[str, Any]:
 
 
 def _library(path: Path, digest: str) -> ctypes.CDLL:
-    """The code, which is no code of this folder's unless its digest is."""
+    """Load the code after checking its digest."""
     with _read(path):
         found = hashlib.sha256(path.read_bytes()).hexdigest()
     if found != digest:
@@ -174,7 +155,7 @@ def _check_machine(folder: Path) -> None:
 
 
 def _lacking(features: Sequence[str]) -> str:
-    """The extensions that Linux does not name; all where it names them all, or none."""
+    """Return the missing extensions as far as Linux names them; otherwise all."""
     if not features:
         return "what the code needs"
     try:
@@ -203,7 +184,7 @@ def _weights(path: Path, size: int, digest: str, mapped: bool) -> Any:
 
 
 def _room(size: int) -> Any:
-    """Zeroed memory, of which a process that is forked off has a copy."""
+    """Return zeroed memory that a fork copies."""
     pages = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # of a system that is built without them

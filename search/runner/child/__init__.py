@@ -1,4 +1,1 @@
-"""What runs inside the child of a runner.
-
-Face: `python -m tilewise.search.runner.child`.
-"""
+"""The child process of a runner: `python -m tilewise.search.runner.child`."""

@@ -1,7 +1,4 @@
-"""The child process of a runner: compiles, checks and times candidates on request.
-
-It may hang, crash or be killed at any moment without harm to the search.
-"""
+"""The child process of a runner: compile, check and time candidates on request."""
 
 from collections.abc import Callable
 
@@ -12,7 +9,7 @@ from tilewise.search.runner.protocol import Message, Ready, Reply, failure_of
 
 
 def answer(session: Session | None, request: Message) -> tuple[Session | None, Reply]:
-    """Do what one request asks; failures of candidates become answers, not exceptions."""
+    """Answer one request; a candidate's failure becomes a reply."""
     try:
         what = request["do"]
         given = {name: value for name, value in request.items() if name != "do"}
@@ -26,7 +23,7 @@ def answer(session: Session | None, request: Message) -> tuple[Session | None, R
 
 
 def _answering(what: str) -> Callable[..., Reply]:
-    """What answers a request; the first trial does not wait for what others need."""
+    """Return the function of a request; a first trial does not load what others need."""
     match what:
         case "trial":
             return trial

@@ -1,8 +1,7 @@
-"""The rms error of a schedule's method beside the direct one's, on a few pixels.
+"""Compare the rms error of a fast algorithm with the direct method's, on a few pixels.
 
-Every candidate that is not direct is measured: its own micro-kernel and transforms compute a strip
-of tiles with as many input channels as the problem has (`tilewise.kernels.oracle.accuracy`). The
-direct method's error and the exact results are computed once.
+The candidate's own micro-kernel and transforms compute a strip of tiles with the problem's input
+channels (`tilewise.kernels.oracle.accuracy`). Direct and exact results are computed once.
 """
 
 import functools
@@ -39,7 +38,7 @@ Errors = dict[str, float]
 
 
 def errors_of(problem: Problem, schedule: Schedule, target: Target) -> Errors:
-    """The rms errors of a schedule in those of the direct method; empty for a direct one."""
+    """Return a schedule's rms errors relative to the direct method; empty for a direct one."""
     nest = loop_nest(problem, schedule)
     if nest.algorithm is None:
         return {}
@@ -64,7 +63,7 @@ def errors_of(problem: Problem, schedule: Schedule, target: Target) -> Errors:
 
 
 def direct_errors(problem: Problem, target: Target) -> Errors:
-    """The rms errors of the direct method, as shares of the result's root mean square."""
+    """Return the direct method's rms errors relative to the result's root mean square."""
     strips = _strips(_longest(problem), target)
     return {
         kind: over_draws([one.direct / rms_error(np.zeros(()), one.exact) for one in draws])
@@ -73,7 +72,7 @@ def direct_errors(problem: Problem, target: Target) -> Errors:
 
 
 def check_accuracy(problem: Problem, schedule: Schedule, target: Target) -> Errors:
-    """`errors_of`; a candidate with too large a one is wrong."""
+    """Return `errors_of`, or raise CandidateFailureError if they are too large."""
     errors = errors_of(problem, schedule, target)
     for kind, times in errors.items():
         if not times <= MOST_TIMES:
@@ -95,20 +94,19 @@ class _Strip:
 
 
 def _longest(problem: Problem) -> Conv2d:
-    """The strip that every other one is a part of."""
+    """Return the strip that contains every other."""
     highest = max((LINES, *outputs_of(problem)))
     return _strip(problem, (highest, MOST_TILES * TILE), COLS)
 
 
 def _whole(pixels: int, tile: int) -> int:
-    """Pixels of whole tiles, of one at least."""
     return max(1, pixels // tile) * tile
 
 
 def _strip(problem: Problem, shape: tuple[int, int], co: int) -> Conv2d:
-    """So many lines and pixels of a result within an image: no padding, so no tile is cut.
+    """Return a convolution without padding that computes some lines and pixels.
 
-    Of a matmul the rows are pixels, and their values channels.
+    The rows of a matmul are pixels, their values channels.
     """
     (lines, pixels), (kh, kw) = shape, problem.window
     return Conv2d(
@@ -126,7 +124,7 @@ def _strip(problem: Problem, shape: tuple[int, int], co: int) -> Conv2d:
 
 @functools.lru_cache(maxsize=4)
 def _strips(problem: Conv2d, target: Target) -> dict[Kind, tuple[_Strip, ...]]:
-    """The longest and widest strip, of every kind and draw."""
+    """Return the longest and widest strip of every kind and draw."""
     cols = DIRECT_VECTORS * target.lanes(problem.dtype)
     choices = {"pack_b": True, "image_rows": 0, "register": (DIRECT_ROWS, cols)}
     run = lower(problem, Schedule(tuple(chosen(problem, choices).steps)), target)
@@ -141,13 +139,13 @@ def _strips(problem: Conv2d, target: Target) -> dict[Kind, tuple[_Strip, ...]]:
 
 
 def _on_a_strip(schedule: Schedule) -> Schedule:
-    """The steps that decide the rounding, with nothing cut or divided."""
+    """Return the steps that decide the rounding, without cuts."""
     kept = (schedule.algorithm, "pack", "register", "unroll")
     return Schedule(tuple(step for step in schedule.steps if step in kept or step.name in kept))
 
 
 def _part_of(operands: Operands, part: Conv2d) -> Operands:
-    """The first pixels and filters of a strip, as contiguous operands."""
+    """Return the first pixels and filters of a strip as contiguous operands."""
     shapes = part.operand_shapes
     slices = {
         "A": operands["A"][:, : part.h, : part.w],

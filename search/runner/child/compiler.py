@@ -1,7 +1,7 @@
-"""The child process that compiles candidates ahead of their turn and runs none of them.
+"""The child process that compiles candidates ahead without running them.
 
-A child answers a request a line, failures included. It ends with its parent: at the end of its
-input, and at once where Linux runs (`tilewise.kernels.system.start`).
+A child answers each line, failures included, until its input or its parent ends
+(`tilewise.kernels.system.start`).
 """
 
 import gc
@@ -30,7 +30,7 @@ State = TypeVar("State")
 
 
 def answer_all(one: Callable[[State | None, Message], tuple[State | None, Reply]]) -> None:
-    """Answer requests until the input ends; each reply comes with the state for the next."""
+    """Answer requests until the input ends; each reply comes with the next state."""
     out = private_output()
     state: State | None = None
     for line in sys.stdin.buffer:
@@ -47,19 +47,19 @@ class Compiler:
         gc.freeze()  # what was imported stays, and need not be looked at again
 
     def compile(self, steps: Any) -> CompileReply:
-        """Compile one schedule; the seconds that it took."""
+        """Compile one schedule."""
         return compiled(self.problem, steps, self.target)
 
 
 def compiled(problem: Problem, steps: Any, target: Target) -> CompileReply:
-    """Compile a schedule for whoever loads it; the seconds that it took."""
+    """Compile a schedule and measure the time."""
     begin = time.perf_counter()
     lower_ahead(problem, steps, target)
     return CompileReply(time.perf_counter() - begin)
 
 
 def answer(compiler: Compiler | None, request: Message) -> tuple[Compiler | None, Reply]:
-    """Do what one request asks; failures of candidates become answers, not exceptions."""
+    """Answer one request; a candidate's failure becomes a reply."""
     try:
         if request["do"] == "setup":
             return Compiler(request["problem"], request["target"]), Ready()

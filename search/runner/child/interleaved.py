@@ -1,4 +1,4 @@
-"""Schedules and peers timed in turn in a runner's child: the final benchmark, and a benchmark."""
+"""Time schedules and peers in turn, for the final benchmark and `tilewise bench`."""
 
 import time
 from collections.abc import Callable
@@ -32,13 +32,7 @@ from tilewise.search.timing.samples import Run, Samples, sample_cost
 def on_every_place(
     session: Session, ways: list[Variant], made: Callable[[Operands], list[Variant]]
 ) -> list[Run]:
-    """The peers' ways, on every copy that the cold mode wants.
-
-    Args:
-        session: has the copies.
-        ways: on the first of them.
-        made: gives the ways on the operands of another.
-    """
+    """Return the peers' runs over every copy of the operands that the cold mode has."""
     if len(session.places) == 1:
         return [way.run for way in ways]
     others = [
@@ -57,10 +51,9 @@ def finals(
     placements: int = 1,
     budget_s: float | None = None,
 ) -> FinalsReply:
-    """Time the finalists again, and the peers with them, in interleaved rounds.
+    """Time the finalists, and peers, in interleaved rounds on several buffer placements.
 
-    The rounds are spread over several placements of the buffers, the first of which is that of
-    the trials. Of the peers' ways the fastest stands for each.
+    The first placement is that of the trials. The fastest way represents each peer.
     """
     begin = time.monotonic()
     scratch = _checked(session, schedules)
@@ -99,7 +92,7 @@ def finals(
 
 
 def _checked(session: Session, schedules: list[Any]) -> list[dict[str, int]]:
-    """The scratch of each schedule, once it was right; the error of one that is not names it."""
+    """Return the scratch of each schedule after checking it; an error names its index."""
     scratch = []
     for index, steps in enumerate(schedules):
         call = session.call(steps)
@@ -112,7 +105,7 @@ def _checked(session: Session, schedules: list[Any]) -> list[dict[str, int]]:
 
 
 def _placed(session: Session, executables: list[Lowered], placement: int) -> list[Run]:
-    """The finalists on buffers of a placement, on every copy that the cold mode wants."""
+    """Return the finalists' runs on a placement, on every copy of the cold mode."""
     places = session.places
     if placement:
         places = [session.new_place() for _ in places]
@@ -122,7 +115,7 @@ def _placed(session: Session, executables: list[Lowered], placement: int) -> lis
 
 
 def _peers_on(session: Session, operands: Operands) -> list[Variant]:
-    """The peers' ways on these operands; of a spec they are IREE's own modes."""
+    """Return the peers' ways on operands; IREE's own modes for its target."""
     threads = session.target.threads
     if session.target.kind == "iree":
         return modes(session.problem, operands, threads)
@@ -130,14 +123,13 @@ def _peers_on(session: Session, operands: Operands) -> list[Variant]:
 
 
 def _right_peers(session: Session) -> list[Variant]:
-    """The peers' ways whose results are right."""
+    """Return the peers' ways with correct results."""
     given = (session.problem, session.operands, session.expected, session.initial)
     ways = _peers_on(session, session.operands)
     return [way for way in ways if why_wrong(way, *given) is None]
 
 
 def _nothing_yet(count: int) -> list[list[Samples]]:
-    """For each contender, its samples on each placement."""
     return [[] for _ in range(count)]
 
 
@@ -149,7 +141,7 @@ def _timed(placements: list[Samples]) -> TimedInTurn:
 
 
 def _best_ways(ways: list[Variant], timed: list[list[Samples]]) -> dict[str, TimedInTurn]:
-    """For each peer the samples of its fastest way."""
+    """Return the samples of each peer's fastest way."""
     best: dict[str, tuple[float, TimedInTurn]] = {}
     for way, placements in zip(ways, timed, strict=True):
         seconds = median(t for samples in placements for t in samples.times)
@@ -162,9 +154,9 @@ LEAST_ROUNDS, MOST_ROUNDS = 7, 25
 
 
 def peer(session: Session, name: str, steps: Any = ()) -> PeerReply:
-    """Prepare and check a peer for `beside`; why it is absent, if it is.
+    """Prepare and check a peer for `beside`, or return why it is absent.
 
-    One that runs our own kernel is as exact as the schedule's method is.
+    A peer that runs our kernel may be as inexact as the schedule's method.
     """
     own = name in OWN
     session.makers[name] = _maker(session, steps) if own else MAKERS[name]
@@ -221,7 +213,7 @@ def beside(session: Session, steps: Any, peers: list[str], budget_s: float) -> B
 
 
 def _made(session: Session, peers: list[str], operands: Operands) -> list[Variant]:
-    """The ways of peers that are there, on these operands."""
+    """Return the ways of present peers on operands."""
     there = [name for name in peers if session.screened[name]]
     threads = session.target.threads
     makers = [session.makers[name] for name in there]
@@ -235,10 +227,10 @@ def _maker(session: Session, steps: Any) -> Maker:
 def _with_peak(
     session: Session, runs: list[Run], rounds: int, cold: ColdMode | None
 ) -> tuple[list[Samples], float]:
-    """Interleaved rounds, and the multiply-add peak around them in GFLOP/s.
+    """Return interleaved rounds and the multiply-add peak in GFLOP/s.
 
-    The peak is the best of before and after: a bound has to lie above what it bounds, and
-    its median in the same rounds does not (kernels reached 104 to 110% of it here).
+    The peak is the best of before and after, so that it bounds the rounds: its median in the same
+    rounds does not (kernels reached 104 to 110% of it).
     """
     before = session.peak()
     timed = interleave(runs, rounds, session.target.threads, cold)

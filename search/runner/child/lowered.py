@@ -1,4 +1,4 @@
-"""Steps made into code that runs: ours, or IREE's with the sizes of a tuning spec."""
+"""Make code of steps: our own, or IREE's with a tuning spec."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,12 +20,12 @@ class BoundCall(Protocol):
         ...
 
     def __call__(self, repeat: int = 1) -> None:
-        """Compute C so many times."""
+        """Compute C repeatedly."""
         ...
 
 
 class Lowered(Protocol):
-    """A schedule's code, for any operands of its problem."""
+    """A schedule's code for any operands."""
 
     @property
     def scratch_bytes(self) -> dict[str, int]:
@@ -33,34 +33,29 @@ class Lowered(Protocol):
         ...
 
     def packs_ahead(self, operand: str) -> bool:
-        """Whether an operand is packed once, when it is bound."""
+        """Return whether an operand is packed once, at binding."""
         ...
 
     def bind(self, operands: Operands, scratch: dict[str, Array] | None = None) -> BoundCall:
-        """Bind operands, and scratch where there is any."""
+        """Bind operands and scratch."""
         ...
 
 
 @dataclass(frozen=True)
 class SpecCall:
-    """IREE's code bound to operands.
-
-    Attributes:
-        run: computes C so many times.
-        scratch_bytes: none; IREE allocates what it needs.
-    """
+    """IREE's code bound to operands; it allocates its own scratch."""
 
     run: Any
     scratch_bytes: dict[str, int]
 
     def __call__(self, repeat: int = 1) -> None:
-        """Compute C so many times."""
+        """Compute C repeatedly."""
         self.run(repeat)
 
 
 @dataclass(frozen=True)
 class SpecCode:
-    """IREE's code of a problem, with the sizes of a spec."""
+    """IREE's code of a problem with the sizes of a spec."""
 
     problem: Problem
     code: bytes
@@ -68,11 +63,11 @@ class SpecCode:
 
     @property
     def scratch_bytes(self) -> dict[str, int]:
-        """None that is ours."""
+        """Empty: IREE allocates its own."""
         return {}
 
     def packs_ahead(self, operand: str) -> bool:
-        """Never into scratch of ours."""
+        """Return False."""
         return False
 
     def bind(self, operands: Operands, scratch: dict[str, Array] | None = None) -> SpecCall:
@@ -84,11 +79,10 @@ class SpecCode:
 
 
 def lowered(problem: Problem, steps: object, target: Target) -> Lowered:
-    """The code of a schedule, or of a configuration if the target's code is IREE's.
+    """Return the code of a schedule, or of a configuration for IREE.
 
-    Raises:
-        ScheduleError: the steps are not of the target's code, or cannot be applied to the problem.
-        LoweringError: the target has not what it asks for, or it does not compile.
+    Raises ScheduleError for steps that do not fit target or problem, LoweringError if compiling
+    fails.
     """
     if target.kind == "cpu":
         return lower(problem, Schedule.from_json(steps), target)
@@ -96,7 +90,7 @@ def lowered(problem: Problem, steps: object, target: Target) -> Lowered:
 
 
 def lower_ahead(problem: Problem, steps: object, target: Target) -> None:
-    """Compile what `lowered` will load, here or in another process; raises what that raises."""
+    """Compile what `lowered` will load; raise as it does."""
     if target.kind == "cpu":
         compile_ahead(problem, Schedule.from_json(steps), target)
     else:

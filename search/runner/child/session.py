@@ -1,4 +1,4 @@
-"""What a runner's child holds for one problem: operands, reference, scratch, and how to bind."""
+"""One problem in a runner's child: operands, reference, scratch and binding."""
 
 import gc
 from dataclasses import dataclass, field
@@ -35,14 +35,14 @@ if TYPE_CHECKING:  # peers are loaded with the first request for one
 
 @dataclass
 class Place:
-    """Where one set of buffers lies: operands, and panels that several schedules share."""
+    """Buffers: operands, and panels that several schedules share."""
 
     operands: Operands
     arena: dict[str, Any] = field(default_factory=dict)
 
 
 class Session:
-    """One problem's operands, reference and scratch, made once and used by every trial."""
+    """One problem's operands, reference and scratch, used by every trial."""
 
     def __init__(self, problem: str, target: str, seed: int, cache: str = "hot") -> None:
         self.problem = parse_problem(problem)
@@ -61,15 +61,15 @@ class Session:
         gc.freeze()  # what was imported stays, and need not be looked at again
 
     def call(self, steps: Any) -> BoundCall:
-        """Compile a schedule and bind it to the operands and the arena."""
+        """Compile a schedule and bind it."""
         return self.bind(lowered(self.problem, steps, self.target), self.places[0])
 
     def compile(self, steps: Any) -> CompileReply:
-        """Compile a schedule for its trial; the seconds that it took."""
+        """Compile a schedule for its trial."""
         return compiled(self.problem, steps, self.target)
 
     def bind(self, executable: Lowered, place: Place) -> BoundCall:
-        """Bind to the buffers of a place.
+        """Bind code to the buffers of a place.
 
         Constant weights are packed at binding and stay, so their panels are not shared.
         """
@@ -81,7 +81,7 @@ class Session:
         return executable.bind(place.operands, place.arena)
 
     def new_place(self) -> Place:
-        """Copies of the operands in memory of their own; panels alone where they are large."""
+        """Return copies of the operands; large ones are shared."""
         if sum(array.nbytes for array in self.operands.values()) > MOST_COPIED_BYTES:
             return Place(self.operands)
         copies = {}
@@ -91,7 +91,7 @@ class Session:
         return Place(copies)
 
     def how_cold(self, first: Run) -> ColdMode | None:
-        """The cold mode for this problem, decided by its first candidate; None measures hot."""
+        """Return the cold mode, chosen by the problem's first candidate; None if hot."""
         if self.cache == "hot":
             return None
         if self.cold is None:
@@ -101,28 +101,27 @@ class Session:
         return self.cold
 
     def on_copies(self, steps: Any, first: Run) -> Run:
-        """The call on every copy of the operands that the cold mode has."""
+        """Return the call on every copy of the operands of the cold mode."""
         if len(self.places) == 1:
             return first
         executable = lowered(self.problem, steps, self.target)
         return in_turn([first, *(self.bind(executable, place) for place in self.places[1:])])
 
     def peak(self) -> float:
-        """The multiply-add peak for the problem's type now, in GFLOP/s."""
+        """Measure the multiply-add peak for the problem's type in GFLOP/s."""
         return peak_gflops(self.target, self.problem.element.name)
 
     def accuracy(self, steps: Any) -> Errors:
-        """How far a schedule's method rounds off beside the direct one, which it may only so far.
+        """Return the rms errors relative to the direct method; empty if direct.
 
-        Raises:
-            CandidateFailureError: the errors are more than `accuracy` allows.
+        Raises CandidateFailureError if they exceed what `accuracy` allows.
         """
         if fast_algorithm(steps) is None:
             return {}
         return check_accuracy(self.problem, Schedule.from_json(steps), self.target)
 
     def expected_of(self, steps: Any) -> Expected:
-        """What is right for a schedule: its method decides how far off a result may be."""
+        """Return the reference for a schedule, whose method decides the tolerance."""
         if fast_algorithm(steps) is None:
             return self.expected
         algorithm = Schedule.from_json(steps).algorithm
@@ -133,9 +132,10 @@ class Session:
         return self._expected[algorithm]
 
     def check(self, run: Run, steps: Any = ()) -> tuple[float, float]:
-        """Run once on poisoned (or initial) C and compare; raises what a wrong candidate is.
+        """Run once on poisoned (or initial) C; return error and tolerance.
 
-        Without the steps the result has to be as near as the direct method's.
+        Without steps the direct method's tolerance applies. Raises CandidateFailureError if it is
+        wrong.
         """
         result = self.operands["C"]
         if self.problem.accumulates:

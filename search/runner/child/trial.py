@@ -1,4 +1,4 @@
-"""One trial in a runner's child: a schedule compiled, checked, and timed beside a control."""
+"""One trial: compile, check, and time a schedule beside a control."""
 
 import time
 from typing import Any
@@ -22,11 +22,7 @@ def trial(
 ) -> TrialReply:
     """Compile, check and time one schedule; the check is its warm-up.
 
-    Args:
-        session: with what.
-        steps: of the schedule.
-        best_s: seconds of the best so far, at pace 1.
-        control: `steps` and `seconds` (at pace 1) of a schedule that the pace is read from.
+    `best_s` is the best so far at speed factor 1. `control` has `steps` and `seconds` at factor 1.
     """
     begin = time.perf_counter()
     known = _control(session, control)
@@ -64,7 +60,7 @@ def _timed(
     limits: Bounds | None,
     control: Control | None,
 ) -> Paced:
-    """The samples of a candidate that is right, after the one of its check."""
+    """Return the samples of a correct candidate after its check."""
     threads = session.target.threads
     cold = session.how_cold(call)
     is_long = threads == 1 and cold is None and first.least_s >= LONG_RUN_S
@@ -85,10 +81,9 @@ def _timed(
 
 
 def _control(session: Session, asked: Message | None) -> Control | None:
-    """The control that was asked for, bound and warmed up once.
+    """Return the requested control, bound and warmed up.
 
-    None for several threads and cold caches, and where it does not run any more: that is no
-    fault of the candidate's.
+    None for several threads, cold caches, or if it cannot run, which is not the candidate's fault.
     """
     if asked is None or session.target.threads > 1 or session.cache != "hot":
         return None

@@ -1,4 +1,4 @@
-"""`tilewise bench`: a suite of problems beside other libraries, as table, JSON and plot."""
+"""`tilewise bench`: compare a suite of problems with other libraries."""
 
 import argparse
 import json
@@ -49,7 +49,7 @@ def _print(found: Json, options: argparse.Namespace) -> None:
 
 
 def _store(backend: Backend, found: Json) -> None:
-    """Keep the report for the pages of suites; what was measured is printed already."""
+    """Store the report; it is printed already if that fails."""
     try:
         number = backend.store_report(found)
     except TilewiseError as error:
@@ -59,7 +59,7 @@ def _store(backend: Backend, found: Json) -> None:
 
 
 def _require_places(options: argparse.Namespace) -> None:
-    """Refuse what cannot be written before hours are spent on it."""
+    """Refuse outputs that cannot be written before hours are spent."""
     for given in (options.output, options.plot):
         require_folder(given)
     if options.plot:
@@ -123,7 +123,7 @@ class _Bench:
             return compare(runner, entry, schedule, self._peers)
 
     def _schedule(self, entry: Entry) -> Json:
-        """The stored best of this toolchain, searched for where there is none."""
+        """Return the stored best of this toolchain; search if there is none."""
         problem, target = entry.problem.canonical, self._target.canonical
         try:
             found = self._backend.show(problem, target, self._request.cache)
@@ -146,7 +146,7 @@ def _suite(path: str) -> Suite:
 
 
 def _peers(given: str | None) -> tuple[str, ...]:
-    """The peers asked for, each installed; without a choice, those that are installed."""
+    """Return the requested peers; by default those that are installed."""
     from tilewise.search.peers import PEERS, installed_peers, missing_packages
 
     if given is None:
@@ -163,7 +163,7 @@ def _peers(given: str | None) -> tuple[str, ...]:
 
 
 def _note(text: str) -> None:
-    """Progress for somebody who watches."""
+    """Report progress on a terminal."""
     if sys.stderr.isatty():
         sys.stderr.write(f"{text}\n")
 

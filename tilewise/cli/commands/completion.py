@@ -1,7 +1,4 @@
-"""`tilewise completion`: what can be typed, read from the parser, as scripts of shells.
-
-Names of files are left to the shell.
-"""
+"""`tilewise completion`: shell completion scripts from the parser; files are left to the shell."""
 
 import argparse
 import json
@@ -39,14 +36,7 @@ autoload -U +X bashcompinit && bashcompinit
 
 @dataclass(frozen=True)
 class Option:
-    """An option of a command.
-
-    Attributes:
-        names: of it, such as `-o` and `--output`.
-        choices: what may follow, where that is one of a few.
-        takes_value: whether anything follows.
-        help: one line.
-    """
+    """An option of a command."""
 
     names: tuple[str, ...]
     choices: tuple[str, ...]
@@ -56,11 +46,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Word:
-    """A command.
-
-    Attributes:
-        choices: of its first argument, where that is one of a few.
-    """
+    """A command; `choices` are those of its first argument."""
 
     name: str
     help: str
@@ -103,7 +89,7 @@ def bash(words: Sequence[Word]) -> str:
 
 
 def _values(word: Word) -> Iterator[str]:
-    """What may follow an option, or the command itself; nothing for files and numbers."""
+    """Yield the completions after an option or the command; none for files and numbers."""
     indent = " " * 12
     if word.choices:
         yield indent + _case(f'"{word.name} {word.name}"', word.choices)
@@ -151,7 +137,7 @@ def _fish_option(option: Option) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text between fish's single quotes, in which a backslash and a quote are escaped."""
+    """Quote for fish, which escapes backslashes and single quotes."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

@@ -1,4 +1,4 @@
-"""What this machine is: processor, caches, measured limits, toolchain, and what is missing."""
+"""`tilewise doctor`: processor, caches, measured limits, toolchain, and what is missing."""
 
 import argparse
 import os
@@ -43,7 +43,7 @@ def doctor(options: argparse.Namespace) -> None:
 
 
 def examine_service(url: str) -> dict[str, Any]:
-    """Whether a service is fit to work, and what the machines of its workers are."""
+    """Return a service's readiness and its workers' machines."""
     from tilewise.client import Client
 
     with Client(url) as client:
@@ -65,7 +65,7 @@ def _worker_text(worker: "Worker") -> str:
 
 
 def examine(commands: Sequence[Command]) -> dict[str, Any]:
-    """Facts by name; speeds are measured now, where there is a compiler to measure them with."""
+    """Return facts by name; speeds are measured now if there is a compiler."""
     needed = {command.name: command.extra for command in commands}
     ready = [name for name, extra in needed.items() if not lacking(extra)]
     at_service = [one.name for one in commands if one.is_light_at_service and one.name not in ready]
@@ -82,13 +82,12 @@ def examine(commands: Sequence[Command]) -> dict[str, Any]:
 
 
 def _database() -> str:
-    """The URL of this machine's database, without its password."""
     url = os.environ.get("TILEWISE_DB")
     return without_password(url) if url else f"sqlite:///{default_file()}"
 
 
 def _missing(needed: dict[str, str]) -> list[str]:
-    """What to install for what does not work yet, a line for each extra."""
+    """Return what to install for commands or features that lack it, a line per extra."""
     users: dict[str, list[str]] = {}
     for name, extra in needed.items():
         if lacking(extra):

@@ -1,4 +1,4 @@
-"""`tilewise fetch`: scripts and kernels for a list of problems, with a lock file for builds."""
+"""`tilewise fetch`: scripts and kernels for a list of problems, with a lock file."""
 
 import argparse
 import json

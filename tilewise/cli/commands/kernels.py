@@ -1,4 +1,4 @@
-"""`tilewise kernel`, `asm` and `library`: tuned code, to run, to read and to link."""
+"""`tilewise kernel`, `asm` and `library`: tuned code to run, read and link."""
 
 import argparse
 import json
@@ -55,7 +55,7 @@ def kernel(options: argparse.Namespace) -> None:
 
 
 def _machine_code(options: argparse.Namespace) -> None:
-    """Write the object or the bitcode, and the header beside it."""
+    """Write the object or bitcode, and its header."""
     place = Path(options.output or stem(parse_problem(options.problem)) + ENDINGS[options.format])
     header = place.with_suffix(".h")
     if header == place:
@@ -82,7 +82,7 @@ def _machine_code(options: argparse.Namespace) -> None:
 
 
 def _files(about: dict[str, object], what: str) -> str:
-    """Where the files are and what was proven, for people."""
+    """Describe the files and the proof."""
     proof = about["proof"]
     assert isinstance(proof, dict)
     speed = f", {proof['gflops']:.1f} GFLOP/s" if proof.get("gflops") else ""
@@ -136,13 +136,13 @@ def library(options: argparse.Namespace) -> None:
 
 
 def _missing(backend: Backend, problems: Sequence[Problem], target: str) -> list[Problem]:
-    """The problems of which no schedule is stored."""
+    """Return the problems without a stored schedule."""
     found = backend.look_up([problem.canonical for problem in problems], target, (), {})
     return [one for one, answer in zip(problems, found, strict=True) if answer.result is None]
 
 
 def _objects(backend: Backend, problems: Sequence[Problem], target: str) -> "list[ObjectFiles]":
-    """The proven object of each."""
+    """Return the proven object of each problem."""
     made = []
     for number, problem in enumerate(problems, 1):
         if sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""`tilewise import` and `verify`: the problems of an MLIR module, and scripts on real MLIR."""
+"""`tilewise import` and `verify`: problems of MLIR modules, and scripts on real MLIR."""
 
 import argparse
 import json
@@ -48,7 +48,7 @@ def _at_service(server: str, module: bytes, accuracy: Accuracy) -> Json:
 
 
 def problems_text(found: Json) -> str:
-    """What was found, for people: a row for each problem, then what is skipped."""
+    """Format a row per problem, then what is skipped."""
     rows = [("count", "problem", "where")]
     rows += [
         (str(one["count"]), one["problem"], _places(one["where"])) for one in found["problems"]
@@ -72,7 +72,7 @@ def _table(rows: list[tuple[str, str, str]]) -> list[str]:
 
 
 class NotVerifiedError(TilewiseError):
-    """The script does not hold; the verdict has been printed."""
+    """The script failed; the verdict has been printed."""
 
 
 def verify(options: argparse.Namespace) -> None:
@@ -103,7 +103,7 @@ def verify(options: argparse.Namespace) -> None:
 
 
 def verdict_text(told: Json) -> str:
-    """The verdict for people: the structure, then the stages."""
+    """Format the structure, then the stages."""
     lines = [*told["structure"], ""] if told["structure"] else []
     rows = [("problem", told["problem"]), ("mlir", told["mlir"]),
             ("applied", _yes(told["applied"])), ("vectors", _yes(told["vectorised"])),
@@ -125,7 +125,7 @@ def verdict_text(told: Json) -> str:
 
 
 def _gist(message: str) -> str:
-    """The line that says what is wrong: that of the script, or MLIR's first error."""
+    """Return the decisive line: that of the script, or MLIR's first error."""
     lines = message.splitlines() or [""]
     starts = ("line ", "payload: ")
     told = next((line for line in lines if line.startswith(starts) or "error:" in line), lines[0])
@@ -147,7 +147,7 @@ def _time(told: Json) -> str:
 
 
 def _subject(script: str, options: argparse.Namespace) -> tuple[Problem | None, str | None]:
-    """What is transformed: a problem's payload, a file's, or what the script has itself."""
+    """Return the problem or payload to transform; neither if the script has its own."""
     if options.payload and options.problem:
         raise BadInputError("give --payload or --problem, not both")
     if options.payload:

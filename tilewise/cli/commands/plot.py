@@ -1,4 +1,4 @@
-"""`tilewise plot`: a search or a schedule as a picture."""
+"""`tilewise plot`: draw a search or a schedule."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -47,7 +47,7 @@ def _picture(backend: Backend, options: argparse.Namespace) -> "Picture":
 
 
 def _peak(backend: Backend, options: argparse.Namespace, job: int | None) -> float | None:
-    """Return the peak that the stored result was compared with; None where there is none."""
+    """Return the peak that the stored result was compared with, if there is one."""
     try:
         best = _result(backend, options, job)["best"]
     except MissingError:
@@ -56,7 +56,7 @@ def _peak(backend: Backend, options: argparse.Namespace, job: int | None) -> flo
 
 
 def _result(backend: Backend, options: argparse.Namespace, job: int | None) -> Json:
-    """The stored result of a problem, or the best so far of a job in the same shape."""
+    """Return the stored result of a problem, or the best so far of a job in the same shape."""
     if job is None:
         return backend.show(options.problem, options.target, options.cache)
     found = backend.job(job)
@@ -67,7 +67,7 @@ def _result(backend: Backend, options: argparse.Namespace, job: int | None) -> J
 
 
 def _measured(result: Json) -> float | None:
-    """The bandwidth of this machine's memory, where it alone is missing under a roofline."""
+    """Return this machine's memory bandwidth where only that is missing for a roofline."""
     from tilewise.kernels.target import parse_target
     from tilewise.service.host.machine import examine_here
 
@@ -84,7 +84,7 @@ def _measured(result: Json) -> float | None:
 
 
 def _trials(backend: Backend, options: argparse.Namespace, job: int | None) -> list[Json]:
-    """Of one cache mode: those of a job, or all of a problem, renumbered as they were stored."""
+    """Return trials of one cache mode: a job's, or all of a problem, renumbered."""
     if job is not None:
         problem = backend.job(job)["problem"]
         return [{**trial, "problem": problem} for trial in backend.job_trials(job)]
@@ -97,7 +97,7 @@ def _trials(backend: Backend, options: argparse.Namespace, job: int | None) -> l
 
 
 def _job_number(text: str) -> int | None:
-    """The number of a job, where that is what was given; else it is a problem."""
+    """Return the number of a job; None for a problem."""
     if not text.isdecimal() or not text.isascii():
         return None
     number = int(text) if len(text) <= len(str(LARGEST_JOB)) else LARGEST_JOB + 1

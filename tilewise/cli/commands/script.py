@@ -89,7 +89,7 @@ def script(options: argparse.Namespace) -> None:
 
 
 def _check_accuracy(options: argparse.Namespace) -> None:
-    """Raise BadInputError for an accuracy without a model, or one that a plan or packs decide."""
+    """Raise BadInputError for an accuracy without a model or beside a plan or packs."""
     if options.accuracy is None:
         return
     asked = f"--accuracy {options.accuracy}"
@@ -105,7 +105,7 @@ def _check_accuracy(options: argparse.Namespace) -> None:
 
 
 def the_problem(options: argparse.Namespace) -> str:
-    """The one problem that there is a script of; BadInputError where there are several."""
+    """Return the only problem; raise BadInputError for several."""
     if len(options.problems) > 1:
         raise BadInputError(
             f"{len(options.problems)} problems: a script is of one; "
@@ -116,7 +116,7 @@ def the_problem(options: argparse.Namespace) -> str:
 
 
 def refuse_air_options(options: argparse.Namespace) -> None:
-    """Raise BadInputError if what describes a machine was given where no script is made here."""
+    """Raise BadInputError for options of air scripts where none is made here."""
     for name in AIR_OPTIONS:
         if getattr(options, name) is not None:
             flag = name.replace("_", "-")
@@ -126,12 +126,10 @@ def refuse_air_options(options: argparse.Namespace) -> None:
 
 
 def make_air(options: argparse.Namespace, given: str) -> str:
-    """The proven air script, with its payload if asked.
+    """Return the proven air script, with its payload if requested.
 
-    Raises:
-        BadInputError: an option that means nothing here.
-        MissingError: no air script covers the problem.
-        TilewiseError: the script did not prove, or the compiler is not installed.
+    Raises BadInputError for options that do not apply, MissingError if no air script covers the
+    problem, TilewiseError if the proof fails.
     """
     problem = parse_problem(given)
     if options.db:

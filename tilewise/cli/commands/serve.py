@@ -1,4 +1,4 @@
-"""`tilewise serve`, `db`, `scheduler`, `driver` and `worker`: a service and a cluster."""
+"""`tilewise serve`, `db`, `scheduler`, `driver` and `worker`."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""`tilewise store` and `token`: archives of a database, and who may use a service."""
+"""`tilewise store` and `token`: archives of a database, and access to a service."""
 
 import argparse
 import json
@@ -62,7 +62,7 @@ def _check_store(options: argparse.Namespace) -> None:
 
 
 def _counts(value: object) -> object:
-    """Counts by table on one line; `none` for no rows."""
+    """Format counts by table on one line."""
     if not isinstance(value, dict):
         return value
     counts = [f"{rows} {table}" for table, rows in value.items() if rows]

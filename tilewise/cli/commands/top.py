@@ -1,4 +1,4 @@
-"""`tilewise top`: what a service does now, gathered and drawn as tables for a terminal."""
+"""`tilewise top`: a service's jobs and machines on a terminal."""
 
 import argparse
 import json
@@ -37,13 +37,7 @@ NUMBERS = ("cores", "job", "trials", "GFLOP/s", "time")
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a service does.
-
-    Attributes:
-        running, queued: jobs, newest first.
-        ended: the newest jobs that have ended.
-        workers: processes that take jobs.
-    """
+    """What a service does; jobs are newest first."""
 
     running: tuple["Job", ...]
     queued: tuple["Job", ...]
@@ -51,7 +45,7 @@ class Snapshot:
     workers: tuple["Worker", ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The service's own objects."""
+        """Return the service's own objects."""
         return {
             "running": [job.document for job in self.running],
             "queued": [job.document for job in self.queued],
@@ -61,11 +55,7 @@ class Snapshot:
 
 
 def take(client: "Client") -> Snapshot:
-    """Look at a service.
-
-    Raises:
-        TilewiseError: it does not answer.
-    """
+    """Take a snapshot; raise TilewiseError if the service does not answer."""
     newest = islice(client.jobs(), MOST_LIVE)
     return Snapshot(
         running=tuple(islice(client.jobs("running"), MOST_LIVE)),
@@ -76,12 +66,7 @@ def take(client: "Client") -> Snapshot:
 
 
 def rendered(found: Snapshot, width: int) -> "Group":
-    """The tables of a snapshot; what others have named is shown as text, without control codes.
-
-    Args:
-        found: the snapshot.
-        width: of the terminal; a narrow one gets fewer columns.
-    """
+    """Return the tables of a snapshot for a width, with control codes removed."""
     from rich.console import Group
     from rich.text import Text
 
@@ -122,7 +107,7 @@ def _machine_row(worker: "Worker") -> dict[str, str]:
 
 
 def _table(names: Sequence[str], rows: Sequence[dict[str, str]], width: int) -> "Table":
-    """Columns of which only those of `LONG` give way where there is no space."""
+    """Return a table in which only columns of `LONG` shrink."""
     from rich.table import Table
     from rich.text import Text
 
@@ -170,7 +155,7 @@ def _interval(text: str) -> float:
 
 
 def _snapshots(look: Callable[[], Snapshot], interval_s: float) -> Iterator[Snapshot]:
-    """A snapshot each interval, until somebody interrupts."""
+    """Yield a snapshot per interval until interrupted."""
     try:
         while True:
             yield look()
@@ -192,7 +177,7 @@ def _print(found: Snapshot, *, as_json: bool) -> None:
 
 
 def _live(look: Callable[[], Snapshot], server: str, interval_s: float) -> None:
-    """The whole screen, drawn anew; a service that is away is waited for."""
+    """Redraw the screen until interrupted, also while the service is away."""
     from rich.console import Group, RenderableType
     from rich.live import Live
     from rich.text import Text

@@ -1,4 +1,4 @@
-"""`tilewise tune`, `show`, `trials` and `export-study`: a search, and what is stored of it."""
+"""`tilewise tune`, `show`, `trials` and `export-study`."""
 
 import argparse
 import sys
@@ -66,7 +66,7 @@ def export_study(options: argparse.Namespace) -> None:
 
 
 def _stored(options: argparse.Namespace, default: str | None) -> list[Json]:
-    """The trials of one cache mode, or all; times of both are no one objective."""
+    """Return the trials of one cache mode, or all."""
     with backend_of(options) as backend:
         rows = backend.trials(options.problem, options.target)
     mode = options.cache or default

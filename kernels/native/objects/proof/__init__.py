@@ -1,4 +1,1 @@
-"""An object linked, run between guard pages, compared with the reference, and timed, in a child.
-
-Public names: `prove.prove_object`, `prove.require_proven`.
-"""
+"""Link an object, run it between guard pages, compare and time it, in a child process."""

@@ -1,4 +1,4 @@
-"""Calls of an object as C makes them, and their speed over our own of the same schedule."""
+"""Calls of an object as from C, and its speed relative to our own."""
 
 import ctypes
 import time
@@ -22,12 +22,7 @@ FEWEST, MOST = 9, 2000
 
 
 class LoadedObject:
-    """The functions of an object file.
-
-    Args:
-        interface: what the file says that it has.
-        data: the file.
-    """
+    """The functions of an object file with an interface."""
 
     def __init__(self, interface: Interface, data: bytes) -> None:
         self.interface = interface
@@ -43,23 +38,19 @@ class LoadedObject:
             self._prepare = ctypes.CFUNCTYPE(integer, *[ctypes.c_void_p] * 2)(prepare)
 
     def is_supported(self) -> bool:
-        """Whether it finds here what it needs."""
+        """Return whether the processor has what it needs."""
         return bool(self._supported())
 
     def prepare(self, weights: int, packed: int) -> int:
-        """Make constant weights ready; the return code."""
+        """Pack constant weights; return the code."""
         return int(self._prepare(weights, packed))
 
     def run(self, addresses: Mapping[str, int]) -> int:
-        """Compute all; the return code.
-
-        Args:
-            addresses: by the names of the arguments.
-        """
+        """Compute all, with addresses by argument name; return the code."""
         return int(self._run(*self._in_order(addresses)))
 
     def run_part(self, addresses: Mapping[str, int], part: int) -> int:
-        """Compute one part; the return code."""
+        """Compute one part; return the code."""
         return int(self._part(*self._in_order(addresses), part))
 
     def _in_order(self, addresses: Mapping[str, int]) -> list[int]:
@@ -68,7 +59,7 @@ class LoadedObject:
 
 @dataclass(frozen=True)
 class Timed:
-    """Seconds of one call, and its speed over our own; None where our own has threads."""
+    """Seconds of one call, and speed over our own; None if that has threads."""
 
     seconds: float
     ratio: float | None
@@ -77,7 +68,7 @@ class Timed:
 def time_beside_ours(
     problem: Problem, schedule: Schedule, target: Target, loaded: LoadedObject, seconds: float
 ) -> Timed:
-    """Time an object for about `seconds`, in turns with our own call on the same operands."""
+    """Time an object for about `seconds` in turn with our own call."""
     operands = make_operands(problem)
     runs: list[Callable[[], object]] = [bound(loaded, operands)]
     if loaded.interface.parts == 1:
@@ -88,7 +79,7 @@ def time_beside_ours(
 
 
 def bound(loaded: LoadedObject, operands: Operands) -> Callable[[], object]:
-    """A call of an object on operands, with scratch of its own; constant weights are ready."""
+    """Return a call of an object on operands, with its own scratch and prepared weights."""
     interface = loaded.interface
     scratch = empty_aligned((max(interface.scratch_bytes, 1),), np.uint8)
     packed = empty_aligned((max(interface.packed_bytes, 1),), np.uint8)
@@ -109,7 +100,7 @@ def bound(loaded: LoadedObject, operands: Operands) -> Callable[[], object]:
 
 
 def in_turns(runs: Sequence[Callable[[], object]], seconds: float) -> list[list[float]]:
-    """Seconds of one call of each, for every turn; each turn begins with another of them."""
+    """Return seconds of one call of each per turn; turns start with different ones."""
     for run in runs:
         run()
     repeats = [max(1, int(SHORTEST / max(_seconds(run, 1), 1e-9))) for run in runs]
@@ -124,7 +115,7 @@ def in_turns(runs: Sequence[Callable[[], object]], seconds: float) -> list[list[
 
 
 def _seconds(run: Callable[[], object], repeat: int) -> float:
-    """Of this thread's own time: that of other threads does not count."""
+    """Return seconds of this thread."""
     begin = time.thread_time()
     for _ in range(repeat):
         run()

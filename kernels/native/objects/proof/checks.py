@@ -1,8 +1,7 @@
-"""Checks of an object before it is served, with calls as C makes them.
+"""Checks of an object before it is served, with calls as from C.
 
-Operands are placed directly before a guard page, which no access may touch, and directly behind
-one; what is only read cannot be written to; results and scratch are poisoned. An access outside
-ends the process, which the parent reports as a failure.
+Operands are directly before and directly after a guard page; read-only ones are protected; results
+and scratch are poisoned. An access outside ends the process, which is a failure.
 """
 
 import ctypes
@@ -30,19 +29,12 @@ _PAGE = mmap.PAGESIZE
 
 
 class ObjectError(Exception):
-    """An object does not do what its header says."""
+    """An object violates its header."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """An object on random operands, whose result is known.
-
-    Attributes:
-        problem: what it computes.
-        loaded: the object.
-        operands: as they are before a call.
-        expected: the result.
-    """
+    """An object with random operands and the expected result."""
 
     problem: Problem
     loaded: LoadedObject
@@ -51,14 +43,14 @@ class Trial:
 
     @classmethod
     def of(cls, problem: Problem, schedule: Schedule, loaded: LoadedObject, seed: int) -> "Trial":
-        """Return one on random operands."""
+        """Return one with random operands."""
         operands = make_operands(problem, seed)
         expected = reference(problem, operands)
         expected = expected_by(problem, operands, expected, schedule.algorithm)
         return cls(problem, loaded, operands, expected)
 
     def checks(self) -> Iterator[Callable[[], Found | None]]:
-        """Yield the checks, in an order in which a failure says the most."""
+        """Yield the checks, the most telling failures first."""
         yield self.finds_the_processor
         yield self.runs_before_a_guard_page
         yield self.runs_behind_a_guard_page
@@ -67,27 +59,27 @@ class Trial:
         yield self.refuses_bad_pointers
 
     def finds_the_processor(self) -> None:
-        """Check that it says that it runs here."""
+        """Check that it supports this processor."""
         if not self.loaded.is_supported():
             raise ObjectError("it says that this processor lacks what it needs")
 
     def runs_before_a_guard_page(self) -> Found:
-        """Check that nothing behind its operands is touched, and the result."""
+        """Check the result, and that nothing behind its operands is accessed."""
         return self._run(at_end=True)
 
     def runs_behind_a_guard_page(self) -> Found:
-        """Check that nothing in front of them is."""
+        """Check that nothing in front of them is accessed."""
         return self._run(at_end=False)
 
     def runs_by_parts(self) -> Found:
-        """Check that the parts one by one, the last first, make the same result."""
+        """Check that the parts, run one by one in reverse, make the same result."""
         memory = Memory(self, at_end=True)
         for part in reversed(range(self.loaded.interface.parts)):
             _require(OK, self.loaded.run_part(memory.addresses, part), f"part {part}")
         return self._compared(memory.out)
 
     def runs_twice_at_once(self) -> Found:
-        """Check calls at the same time, each with an `out` and a scratch of its own."""
+        """Check simultaneous calls, each with its own `out` and scratch."""
         memories = [Memory(self, at_end=True) for _ in range(_AT_ONCE)]
         codes: list[int] = []
         threads = [
@@ -103,7 +95,7 @@ class Trial:
         return max(self._compared(memory.out) for memory in memories)
 
     def refuses_bad_pointers(self) -> None:
-        """Check that it says what is wrong with an address or a part, and touches nothing."""
+        """Check that bad addresses and parts are refused without side effects."""
         memory = Memory(self, at_end=False)
         before = memory.out.copy()
         interface = self.loaded.interface
@@ -134,15 +126,7 @@ class Trial:
 
 
 class GuardedMemory:
-    """An array in pages of its own; a page before them and one behind may not be touched.
-
-    Args:
-        source: what it holds at first.
-        at_end: whether it ends where the page behind begins, or begins where the one before ends.
-
-    Attributes:
-        array: the array.
-    """
+    """An array between two guard pages, adjacent to the second one if `at_end`."""
 
     def __init__(self, source: Array, *, at_end: bool) -> None:
         inner = max(-(-source.nbytes // _PAGE), 1) * _PAGE
@@ -158,7 +142,7 @@ class GuardedMemory:
 
     @property
     def address(self) -> int:
-        """Where it begins."""
+        """Address of the array."""
         return int(self.array.ctypes.data)
 
     def lock(self) -> None:
@@ -167,12 +151,7 @@ class GuardedMemory:
 
 
 class Memory:
-    """What a call is given: operands, packed weights and scratch, each between guard pages.
-
-    Attributes:
-        addresses: by the names of the arguments.
-        out: the result.
-    """
+    """The arguments of a call between guard pages: addresses by name, and the result `out`."""
 
     def __init__(self, trial: Trial, *, at_end: bool) -> None:
         self._interface = trial.loaded.interface
@@ -213,7 +192,7 @@ def _require(wanted: int, code: int, what: str) -> None:
 
 
 def _lines(size: int, byte: int) -> Array:
-    """So many bytes of one value; they have to be whole cache lines, and are one at least."""
+    """Return bytes of one value in whole cache lines, at least one."""
     assert size % LINE_BYTES == 0
     return np.full(max(size, LINE_BYTES), byte, np.uint8)
 

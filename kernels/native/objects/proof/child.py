@@ -1,8 +1,7 @@
-"""Prove an object in a process: `python -m tilewise.kernels.native.objects.proof.child`.
+"""Prove an object: `python -m tilewise.kernels.native.objects.proof.child`.
 
-It reads one JSON request on standard input and writes one JSON reply on standard output, and may
-die at any moment: the parent (`tilewise.kernels.native.objects.proof.prove`) turns that into a
-failure.
+It reads one JSON request and writes one JSON reply. If it dies, the parent
+(`tilewise.kernels.native.objects.proof.prove`) reports a failure.
 """
 
 import base64
@@ -19,7 +18,7 @@ def main() -> None:
 
 
 def prove_here(request: dict[str, Any]) -> Any:
-    """Prove one object in this process: what could be established."""
+    """Prove one object in this process."""
     stage("import")
     from tilewise.kernels.native.objects.interface import Interface
     from tilewise.kernels.native.objects.proof.calls import LoadedObject, time_beside_ours

@@ -1,4 +1,4 @@
-"""Proving an object: a killable child process links it, runs it as C does, compares and times."""
+"""Prove an object in a killable child process that links, runs, compares and times it."""
 
 import base64
 from dataclasses import dataclass
@@ -17,15 +17,13 @@ REPEAT_SECONDS = 0.3
 
 @dataclass(frozen=True)
 class ObjectProof:
-    """What was established of an object, in C's terms.
+    """The proof of an object.
 
     Attributes:
-        max_error: the largest deviation from the reference, between guard pages.
-        tolerance: what is allowed there.
-        gflops: the speed of one call, all parts one after the other.
-        ratio: speed over that of our own call in alternating runs; None where that has threads.
-        failure: timeout, memory, crash, or wrong; empty where all held.
-        message: what it failed of.
+        max_error: largest deviation from the reference, between guard pages.
+        gflops: speed of one call, all parts one after another.
+        ratio: speed over our own call in alternating runs; None if that has threads.
+        failure: timeout, memory, crash, or wrong; empty if it holds.
     """
 
     max_error: float | None = None
@@ -51,19 +49,10 @@ def prove_object(
     seconds: float = 120.0,
     memory_bytes: int = 8 << 30,
 ) -> ObjectProof:
-    """Prove that an object computes its problem, and touches nothing but what it is given.
+    """Prove that an object computes its problem and accesses only its arguments.
 
-    Args:
-        problem: what it computes.
-        schedule: how.
-        target: this machine.
-        made: the object.
-        seed: of the random operands.
-        seconds: the child is killed after this long.
-        memory_bytes: the child is killed beyond this much memory.
-
-    Raises:
-        LimitError: a limit is not above 0, or not finite.
+    The child is killed after `seconds` or beyond `memory_bytes`. Raises LimitError for a limit that
+    is not positive and finite.
     """
     request = {
         "problem": problem.canonical,
@@ -85,11 +74,7 @@ def prove_object(
 def require_proven(
     problem: Problem, schedule: Schedule, target: Target, made: KernelObject
 ) -> ObjectProof:
-    """The proof of an object that may be served.
-
-    Raises:
-        ProofError: it failed.
-    """
+    """Return the proof of an object; raise ProofError if it failed."""
     proof = prove_object(problem, schedule, target, made)
     if not proof.ok:
         raise ProofError(f"{problem}: the object was not proven: {proof.failure}: {proof.message}")

@@ -1,4 +1,1 @@
-"""Chains of elementwise ops and reductions as one pass over rows, vectorised, for any body.
-
-Face: `RowProgram`, `row_pass`.
-"""
+"""Chains of elementwise ops and reductions as one vectorised pass over rows."""

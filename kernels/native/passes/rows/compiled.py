@@ -1,4 +1,4 @@
-"""Row programs as passes, each compiled once and kept between processes."""
+"""Row programs as passes, compiled once and kept between processes."""
 
 import functools
 
@@ -15,11 +15,7 @@ from tilewise.kernels.target import detect
 
 @functools.lru_cache(maxsize=256)
 def row_pass(program: RowProgram) -> Pass:
-    """The pass of a program.
-
-    Raises:
-        LoweringError: code generation failed.
-    """
+    """Return the pass of a program; raise LoweringError if code generation fails."""
     has_fma = detect().has_fma
 
     def code(module: ir.Module) -> list[ir.Function]:

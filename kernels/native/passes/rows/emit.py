@@ -1,7 +1,7 @@
-"""A row program as a function in LLVM IR.
+"""Emit a row program as a function in LLVM IR.
 
-A short row stays in registers between its phases. In a long one each phase is a loop over columns,
-and what a later phase needs again lies on the stack.
+A short row stays in registers between phases. In a long one each phase loops over columns, and
+values for later phases are on the stack.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ _HALF = 16
 
 
 class Accesses:
-    """Writes loads and stores of the current row."""
+    """Emits loads and stores of the current row."""
 
     def __init__(self, program: RowProgram, vectors: Vectors, at: Value) -> None:
         self._program, self._v, self._b, self._at = program, vectors, vectors.builder, at
@@ -44,11 +44,11 @@ class Accesses:
         self._rows: list[Value] = []
 
     def word(self, number: int) -> Value:
-        """A parameter."""
+        """Return a parameter."""
         return self._word(self._at, const(number))
 
     def begin(self, row: Value) -> None:
-        """Find where a row begins in each source."""
+        """Compute the start of a row in each source."""
         self._rows = []
         for number, source in enumerate(self._program.sources):
             step = source.row
@@ -60,14 +60,14 @@ class Accesses:
             self._rows.append(kind.offset(self._sources[number], first))
 
     def load(self, source: int, column: Value, mask: Value | None) -> Value:
-        """Columns of the row, as f32."""
+        """Return columns of the row as f32."""
         if self._program.sources[source].dtype != "bf16":
             return self._v.load(self._v.offset(self._rows[source], column), mask)
         found = self._halves.load(self._halves.offset(self._rows[source], column), mask)
         return self._widened(found)
 
     def load_one(self, source: int) -> Value:
-        """The row's one element in all lanes, as f32."""
+        """Return the row's one element in all lanes as f32."""
         if self._program.sources[source].dtype != "bf16":
             return self._v.load_splat(self._rows[source])
         return self._widened(self._halves.load_splat(self._rows[source]))
@@ -117,7 +117,7 @@ _NAME = "tilewise_rows"
 
 @dataclass
 class _Chunk:
-    """Some columns of a row: where they begin, which exist, and their values so far."""
+    """Some columns of a row and their values so far; `mask` selects those that exist."""
 
     column: Value
     mask: Value | None
@@ -125,7 +125,7 @@ class _Chunk:
 
 
 def stack_bytes(program: RowProgram) -> int:
-    """What a program needs of the stack."""
+    """Return the stack bytes of a program."""
     if _is_short(program):
         return 0
     return len(phases_of(program).kept) * 4 * _rounded(program.columns, LANES_OF_LONG)
@@ -154,7 +154,7 @@ def _is_short(program: RowProgram) -> bool:
 
 
 def _lanes(program: RowProgram) -> int:
-    """Of a vector: many in a long row, unless the last vector would have few columns."""
+    """Return the lanes of a vector: many for a long row, unless the last would be nearly empty."""
     columns = program.columns
     is_full = _rounded(columns, LANES_OF_LONG) <= MOST_LANES_TO_SPARE * _rounded(columns, LANES)
     return LANES if _is_short(program) or not is_full else LANES_OF_LONG
@@ -165,7 +165,7 @@ def _rounded(columns: int, lanes: int) -> int:
 
 
 class _Emitter:
-    """Writes what is done for a row."""
+    """Emits the operations of a row."""
 
     def __init__(self, program: RowProgram, vectors: Vectors, accesses: Accesses) -> None:
         self.program, self.v, self.accesses = program, vectors, accesses
@@ -180,7 +180,7 @@ class _Emitter:
         self._row: Value = const(0)
 
     def row(self, row: Value) -> None:
-        """All phases of a row."""
+        """Emit all phases of a row."""
         self._row, self._narrow = row, {}
         self.accesses.begin(row)
         self._compute_narrow(0)
@@ -202,23 +202,23 @@ class _Emitter:
 
     @property
     def _together(self) -> int:
-        """Vectors of a turn: each has sums of its own."""
+        """Vectors per turn, each with its own sums."""
         return min(TOGETHER * LANES // self._lanes, self._vectors)
 
     @property
     def _vectors(self) -> int:
-        """Of a row; the last one may have fewer columns."""
+        """Vectors of a row; the last may be partial."""
         return self._whole + bool(self._rest)
 
     def _is_reduction(self, number: int) -> bool:
         return self.program.operations[number].name in REDUCTIONS
 
     def _stays(self, phase: int) -> list[int]:
-        """The values of a phase that a later one needs."""
+        """Return the values of a phase that a later one needs."""
         return sorted(one for one in self._phases.kept if self._phases.phase[one] == phase)
 
     def _written(self, phase: int) -> list[int]:
-        """The targets that have an element for each column and are known in a phase first."""
+        """Return the wide targets that are first known in a phase."""
         return [place for place, target in enumerate(self.program.targets)
                 if target.is_wide and phase
                 == self._phases.phase[target.value] + self._is_reduction(target.value)]  # fmt: skip
@@ -233,7 +233,7 @@ class _Emitter:
         return sums
 
     def _places(self) -> dict[int, Value]:
-        """Where values stay for later phases, by number."""
+        """Return stack slots of values for later phases."""
         size = 4 * _rounded(self.program.columns, self._lanes)
         line = ir.ArrayType(ir.IntType(8), size)
         return {number: self._builder.ptrtoint(self._builder.alloca(line))
@@ -243,7 +243,7 @@ class _Emitter:
         return _Chunk(const(number * self._lanes), self._mask if number == self._whole else None)
 
     def _looped(self, phase: int, reduced: list[int], sums: list[Value]) -> list[Value]:
-        """A phase of a long row: turns of several vectors, and those that are left."""
+        """Emit a phase of a long row: turns of several vectors, and the rest."""
         together, lanes = self._together, self._lanes
         turns = self._whole // together
         if turns:
@@ -261,7 +261,7 @@ class _Emitter:
     def _in_phase(
         self, phase: int, chunk: _Chunk, reduced: list[int], sums: list[Value], place: int
     ) -> list[Value]:
-        """What a phase does with some columns; the sums with them, in those of a place."""
+        """Emit a phase for some columns; return the updated sums."""
         sums, each = list(sums), len(sums) // max(1, len(reduced))
         for i, number in enumerate(reduced):
             combine = self._combine(number)
@@ -281,7 +281,7 @@ class _Emitter:
         return sums
 
     def _value(self, number: int, chunk: _Chunk) -> Value:
-        """A value for some columns: known, on the stack, or computed."""
+        """Return a value for some columns: known, on the stack, or computed."""
         if not self._phases.is_wide[number]:
             return self._narrow[number]
         if number not in chunk.values:
@@ -295,14 +295,14 @@ class _Emitter:
         return self._applied(operation, number, lambda one: self._operand(one, number, chunk))
 
     def _operand(self, number: int, user: int, chunk: _Chunk) -> Value:
-        """An operand, which lies on the stack where an earlier phase has computed it."""
+        """Return an operand, from the stack if an earlier phase computed it."""
         is_early = self._phases.phase[number] < self._phases.phase[user]
         if is_early and number in self._kept and number not in chunk.values:
             chunk.values[number] = self.v.load(self.v.offset(self._kept[number], chunk.column))
         return self._value(number, chunk)
 
     def _compute_narrow(self, phase: int) -> None:
-        """Each value of a row that is known before a phase."""
+        """Compute the values of a row that are known before a phase."""
         for number, operation in enumerate(self.program.operations):
             if self._phases.is_wide[number] or number in self._narrow:
                 continue
@@ -336,7 +336,7 @@ class _Emitter:
         return made
 
     def _joined(self, combine: str, parts: list[Value]) -> Value:
-        """Some vectors as one value, which all lanes have."""
+        """Reduce vectors to one value in all lanes."""
         while len(parts) > 1:
             pairs = zip(parts[::2], parts[1::2], strict=False)
             left = parts[-1:] if len(parts) % 2 else []

@@ -1,10 +1,8 @@
-"""Operations of a body on vectors of f32 by their names; exp, erf and tanh within five units.
+"""Operations on vectors of f32 by name; exp, erf and tanh within five units.
 
-Each of the three is a polynomial on a short interval. Its coefficients are computed here: they
-interpolate the function, in f64, at the nodes of Chebyshev (Trefethen, Approximation Theory and
-Approximation Practice, 2019, chapters 2 to 4), so that the error is near the least that a
-polynomial has. The reduction of exp is Cody's and Waite's (Software Manual for the Elementary
-Functions, 1980).
+Each of the three is a polynomial on a short interval that interpolates the function at Chebyshev
+nodes in f64 (Trefethen, Approximation Theory and Approximation Practice, 2019, chapters 2 to 4).
+The reduction of exp is Cody's and Waite's (Software Manual for the Elementary Functions, 1980).
 """
 
 import functools
@@ -29,58 +27,58 @@ _HALF = 16
 
 
 class Floats:
-    """Writes operations on vectors of f32."""
+    """Emits operations on vectors of f32."""
 
     def __init__(self, vectors: Vectors) -> None:
         self.v, self.b = vectors, vectors.builder
         self.integers = ir.VectorType(I32, vectors.lanes)
 
     def number(self, value: float) -> Value:
-        """A number in all lanes."""
+        """Return a number in all lanes."""
         return ir.Constant(self.v.type, [self.v.element.type(value)] * self.v.lanes)
 
     def integer(self, value: int) -> Value:
-        """An i32 in all lanes."""
+        """Return an i32 in all lanes."""
         return ir.Constant(self.integers, [value] * self.v.lanes)
 
     def bits(self, x: Value) -> Value:
-        """The bits of floats."""
+        """Return the bits of floats."""
         return self.b.bitcast(x, self.integers)
 
     def floats(self, bits: Value) -> Value:
-        """The floats of bits."""
+        """Return the floats of bits."""
         return self.b.bitcast(bits, self.v.type)
 
     def add(self, x: Value, y: Value) -> Value:
-        """The sum x + y."""
+        """Return the sum x + y."""
         return self.b.fadd(x, y)
 
     def subtract(self, x: Value, y: Value) -> Value:
-        """The difference x - y."""
+        """Return the difference x - y."""
         return self.b.fsub(x, y)
 
     def multiply(self, x: Value, y: Value) -> Value:
-        """The product x * y."""
+        """Return the product x * y."""
         return self.b.fmul(x, y)
 
     def multiply_add(self, x: Value, y: Value, z: Value) -> Value:
-        """The sum x * y + z, rounded once where the processor does that."""
+        """Return the sum x * y + z, rounded once where the processor does that."""
         return self.v.multiply_add(x, y, z)
 
     def divide(self, x: Value, y: Value) -> Value:
-        """The quotient x / y."""
+        """Return the quotient x / y."""
         return self._binary("fdiv", x, y)
 
     def negate(self, x: Value) -> Value:
-        """The number -x."""
+        """Return the number -x."""
         return self.b.write(x.type, f"fneg {typed(x)}")
 
     def abs(self, x: Value) -> Value:
-        """The number without its sign."""
+        """Return the number without its sign."""
         return self.intrinsic("fabs", x)
 
     def sqrt(self, x: Value) -> Value:
-        """The square root."""
+        """Return the square root."""
         return self.intrinsic("sqrt", x)
 
     def rsqrt(self, x: Value) -> Value:
@@ -88,13 +86,13 @@ class Floats:
         return self.divide(self.number(1.0), self.sqrt(x))
 
     def compare(self, predicate: int, x: Value, y: Value) -> Value:
-        """Where MLIR's comparison of that number holds."""
+        """Return where MLIR's comparison of that number holds."""
         kind = ir.VectorType(ir.IntType(1), self.v.lanes)
         text = f"fcmp {_PREDICATES[predicate]} {typed(x)}, {y.get_reference()}"
         return self.b.write(kind, text)
 
     def is_nan(self, x: Value) -> Value:
-        """Where something is no number."""
+        """Return the mask of NaN."""
         return self.compare(_PREDICATES.index("uno"), x, x)
 
     def larger(self, x: Value, y: Value) -> Value:
@@ -102,27 +100,27 @@ class Floats:
         return self.b.select(self.b.fcmp_ordered(">", x, y), x, y)
 
     def smaller(self, x: Value, y: Value) -> Value:
-        """The smaller one; y where either is no number."""
+        """Return the smaller one; y where either is no number."""
         return self.b.select(self.b.fcmp_ordered("<", x, y), x, y)
 
     def max(self, x: Value, y: Value) -> Value:
-        """The larger one; what is no number stays."""
+        """Return the larger one; what is no number stays."""
         return self._keeping(self.larger, x, y)
 
     def min(self, x: Value, y: Value) -> Value:
-        """The smaller one; what is no number stays."""
+        """Return the smaller one; what is no number stays."""
         return self._keeping(self.smaller, x, y)
 
     def maxnum(self, x: Value, y: Value) -> Value:
-        """The larger one; the other where one is no number."""
+        """Return the larger one; the other where one is no number."""
         return self.b.select(self.is_nan(y), x, self.larger(x, y))
 
     def minnum(self, x: Value, y: Value) -> Value:
-        """The smaller one; the other where one is no number."""
+        """Return the smaller one; the other where one is no number."""
         return self.b.select(self.is_nan(y), x, self.smaller(x, y))
 
     def narrow(self, x: Value) -> Value:
-        """The nearest bf16, ties to even, as f32."""
+        """Return the nearest bf16, ties to even, as f32."""
         bits = self.bits(x)
         odd = self.b.and_(self.b.ashr(bits, self.integer(_HALF)), self.integer(1))
         rounded = self.b.add(bits, self.b.add(odd, self.integer(0x7FFF)))
@@ -131,11 +129,11 @@ class Floats:
         return self.floats(self.b.and_(found, self.integer(-(1 << _HALF))))
 
     def widen(self, x: Value) -> Value:
-        """A bf16 is an f32 already."""
+        """Return x: a bf16 is an f32 already."""
         return x
 
     def copy_sign(self, x: Value, y: Value) -> Value:
-        """The number x with the sign of y."""
+        """Return the number x with the sign of y."""
         return self.intrinsic("copysign", x, y)
 
     def intrinsic(self, name: str, *of: Value) -> Value:
@@ -165,7 +163,7 @@ _TANH_SMALL = 0.55  # below, 1 - exp(-2x) loses digits
 
 
 def exp(f: Floats, x: Value) -> Value:
-    """The power e**x as 2**k e**r, |r| <= ln 2 / 2; 0, infinity and NaN where they are."""
+    """Return the power e**x as 2**k e**r, |r| <= ln 2 / 2; 0, infinity and NaN where they are."""
     x = f.larger(f.number(_LEAST), x)
     x = f.smaller(f.number(_MOST), x)
     rounded = f.multiply_add(x, f.number(math.log2(math.e)), f.number(_ROUNDING))
@@ -181,7 +179,7 @@ def exp(f: Floats, x: Value) -> Value:
 
 
 def erf(f: Floats, x: Value) -> Value:
-    """The error function of x as x P(x^2) up to where it is 1."""
+    """Return the error function of x as x P(x^2) up to where it is 1."""
     x = _within(f, x, _ERF_END)
     square = f.multiply(x, x)
     at = f.multiply_add(square, f.number(2 / _ERF_END**2), f.number(-1.0))
@@ -189,7 +187,7 @@ def erf(f: Floats, x: Value) -> Value:
 
 
 def tanh(f: Floats, x: Value) -> Value:
-    """The hyperbolic tangent of x: x P(x^2) where x is small, else by exp(-2 |x|)."""
+    """Return the hyperbolic tangent of x: x P(x^2) where x is small, else by exp(-2 |x|)."""
     size = f.abs(x)
     square = f.multiply(size, size)
     end = _TANH_SMALL**2
@@ -205,7 +203,7 @@ FUNCTIONS: dict[str, Callable[[Floats, Value], Value]] = {"exp": exp, "erf": erf
 
 
 def _within(f: Floats, x: Value, most: float) -> Value:
-    """The number x, but not beyond a limit on either side; NaN stays."""
+    """Return the number x, but not beyond a limit on either side; NaN stays."""
     return f.smaller(f.number(most), f.larger(f.number(-most), x))
 
 
@@ -224,7 +222,7 @@ def _polynomial(f: Floats, x: Value, coefficients: Sequence[float]) -> Value:
 
 
 def _interpolated(function: Callable[[float], float], degree: int) -> tuple[float, ...]:
-    """The coefficients of a function of [-1, 1]."""
+    """Return the coefficients of a function of [-1, 1]."""
     made = chebyshev.chebinterpolate(np.vectorize(function), degree)
     return tuple(float(one) for one in chebyshev.cheb2poly(made))
 
@@ -247,10 +245,10 @@ def _tanh_coefficients() -> tuple[float, ...]:
 
 
 def _root(t: float, end: float) -> float:
-    """The x in [0, end] whose square lies at t, of [-1, 1]."""
+    """Return the x in [0, end] whose square lies at t, of [-1, 1]."""
     return end * math.sqrt(max(0.0, (t + 1) / 2))
 
 
 def _over(function: Callable[[float], float], x: float, slope: float) -> float:
-    """The quotient f(x) / x; near 0 its limit."""
+    """Return the quotient f(x) / x; near 0 its limit."""
     return function(x) / x if x > 1e-8 else slope

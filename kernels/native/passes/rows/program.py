@@ -1,4 +1,4 @@
-"""What a pass over rows computes: reads, operations, reductions along a row, writes."""
+"""A pass over rows: reads, operations, reductions along a row, writes."""
 
 from dataclasses import dataclass, field
 from math import copysign
@@ -12,13 +12,10 @@ COMPARE, SELECT, READ, NUMBER = "compare", "select", "read", "number"
 
 @dataclass(frozen=True)
 class Source:
-    """A tensor that is read.
+    """A tensor that is read, as f32 or bf16.
 
-    Attributes:
-        dtype: f32 or bf16.
-        is_wide: whether each column has its own element; else a row has one.
-        row: elements from where a row begins to where the next one does; None where a table of
-            i64s tells the beginning of each.
+    `is_wide` if each column has an element, else one per row. `row` is the step between rows; None
+    if a table has the start of each.
     """
 
     dtype: str
@@ -28,10 +25,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Operation:
-    """One value, of each element or of each row.
+    """One value, per element or per row.
 
     Attributes:
-        name: `read` of a source, `number`, one of `REDUCTIONS`, or one of
+        name: `read`, `number`, one of `REDUCTIONS`, or a function of
             `tilewise.kernels.native.passes.rows.functions`.
         of: numbers of earlier operations.
         number: of the source, the constant, or MLIR's predicate of a comparison.
@@ -49,12 +46,9 @@ class Operation:
 
 @dataclass(frozen=True)
 class Target:
-    """A tensor that is written, row behind row.
+    """A tensor that is written row by row, as f32 or bf16.
 
-    Attributes:
-        dtype: f32 or bf16.
-        value: the operation that is written.
-        is_wide: whether each column has an element; one value of a row is then in all of them.
+    `is_wide` if each column has an element; a value per row is then repeated.
     """
 
     dtype: str
@@ -64,13 +58,10 @@ class Target:
 
 @dataclass(frozen=True)
 class RowProgram:
-    """A pass over rows of as many columns.
+    """A pass over rows of equal length, with operations in executable order.
 
-    Its parameters are two words that nothing reads, first and end of the rows; of each source the
-    address, and that of its table; of each target the address.
-
-    Attributes:
-        operations: in an order in which they can be computed.
+    Parameters: two unused words, first and end of the rows; address and table of each source;
+    address of each target.
     """
 
     columns: int
@@ -81,12 +72,13 @@ class RowProgram:
 
 @dataclass(frozen=True)
 class Phases:
-    """When each value is computed: phase p comes behind the reductions of phase p - 1.
+    """When each value is computed: phase p follows the reductions of phase p - 1.
 
     Attributes:
-        is_wide: of each operation, whether it has a value for each column.
-        phase: of each wide operation, and of each reduction the phase in which it is summed up.
-        kept: wide operations that a later phase reads again.
+        is_wide: of each operation, whether it has a value per column.
+        phase: of each wide operation, and that in which each reduction is accumulated.
+        count: number of phases.
+        kept: wide operations that a later phase reads.
     """
 
     is_wide: tuple[bool, ...]
@@ -96,7 +88,7 @@ class Phases:
 
 
 def operands(program: RowProgram, number: int) -> tuple[int, ...]:
-    """What an operation needs: a choice needs what its condition compares, which is no float."""
+    """Return the operands of an operation; a select needs those of its comparison."""
     operation = program.operations[number]
     if operation.name != SELECT:
         return operation.of
@@ -108,7 +100,7 @@ def operands(program: RowProgram, number: int) -> tuple[int, ...]:
 
 
 def phases_of(program: RowProgram) -> Phases:
-    """The phases of a program."""
+    """Return the phases of a program."""
     is_wide, depth = list[bool](), list[int]()
     for number, operation in enumerate(program.operations):
         of = operands(program, number)
@@ -128,7 +120,7 @@ def phases_of(program: RowProgram) -> Phases:
 
 
 def _late(program: RowProgram, is_wide: list[bool], depth: list[int]) -> list[int]:
-    """The phase of each: reductions and what is written as early, others as late as can be."""
+    """Return phases: reductions and written values as early, others as late as possible."""
     phase = list(depth)
     written = {target.value for target in program.targets}
     first: dict[int, int] = {}

@@ -111,7 +111,7 @@ def make_packs_of_model(options: argparse.Namespace) -> None:
 
 
 def run_in_iree(options: argparse.Namespace) -> None:
-    """Tune a model's problems, compile it with them and without, compare results and time all."""
+    """Tune a model's problems, compile it with them and without, compare and time."""
     require_file(options.file)
     for child_needs in ("iree.compiler", "iree.runtime"):
         require(child_needs, "model", "service")
@@ -152,7 +152,7 @@ def run_in_iree(options: argparse.Namespace) -> None:
 
 
 def _compilable(name: str, given: bytes) -> bytes:
-    """What IREE compiles: of an ONNX model a module."""
+    """Return what IREE compiles: for an ONNX model its module."""
     from tilewise.kernels.mlir.frontend.read import as_module
 
     try:
@@ -176,7 +176,7 @@ def _imported(name: str, module: bytes) -> "Imported":
 
 
 def _cuts(name: str, module: bytes) -> "tuple[Cut, ...]":
-    """The model's ops in the form that they have where IREE's compiler looks for patterns."""
+    """Return the model's ops as IREE's compiler presents them to patterns."""
     from tilewise.kernels.dispatches.extraction.extract import cut_module
     from tilewise.model.reference import COMPILE_S
 

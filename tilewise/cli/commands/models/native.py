@@ -1,4 +1,4 @@
-"""`tilewise model --as native`: a whole model as code of its own; and its alias `tilewise plan`."""
+"""`tilewise model --as native`: a model as native code; and its alias `tilewise plan`."""
 
 import argparse
 import json
@@ -57,7 +57,7 @@ def note_alias(path: str, output: str, *, runs: bool = False) -> None:
 
 
 def make_native(options: argparse.Namespace) -> None:
-    """Plan a model, run the plan and write its network, as far as the options ask for it.
+    """Plan a model, run the plan and write its network, as the options request.
 
     `output` is a folder for the plan alone, `module` one for the network.
     """
@@ -115,11 +115,7 @@ def make_native(options: argparse.Namespace) -> None:
 
 
 def _plan_at(server: str, module: bytes, options: argparse.Namespace) -> None:
-    """Have a service tune and plan a model, and print its plan.
-
-    Raises:
-        TilewiseError: the plan failed or was cancelled; and as the client raises.
-    """
+    """Have a service tune and plan a model, and print its plan."""
     from tilewise.client import Client
     from tilewise.client.events import PartEnded
 
@@ -151,7 +147,7 @@ def _plan_at(server: str, module: bytes, options: argparse.Namespace) -> None:
 
 
 def _folder_alone(path: str) -> Path:
-    """The folder for a network; another package's is not written to."""
+    """Create the folder of a network; refuse another package's."""
     folder = make_folder(path)
     if (folder / "__init__.py").exists() and not (folder / "network.json").exists():
         raise BadInputError(f"{path} is a package of another kind; give a folder of its own")
@@ -159,7 +155,7 @@ def _folder_alone(path: str) -> Path:
 
 
 def _costs(options: argparse.Namespace, backend: "Backend", target: str, graph: "Graph") -> "Costs":
-    """Times of layers: as the store has them, or taken here in the order of a network."""
+    """Return stored times of layers, or times measured here with cold weights."""
     from tilewise.backends.costs import StoredCosts
     from tilewise.search.networks.cold_weights import Retimed, weights_bytes
     from tilewise.search.networks.costs import RETIMED
@@ -171,17 +167,16 @@ def _costs(options: argparse.Namespace, backend: "Backend", target: str, graph: 
 
 
 def _passes(outline: "Outline | None", target: str) -> "PassTimes | None":
-    """Times of passes, of a model that runs here."""
+    """Return times of passes if the model runs here."""
     from tilewise.search.networks.pass_times import PassTimes
 
     return None if outline is None else PassTimes(outline, resolve(target))
 
 
 def _ran(made: "Plan", own: "Plan", options: argparse.Namespace) -> "Ran":
-    """A plan run beside IREE's own code; and beside the model's own layouts, where they differ.
+    """Run a plan beside IREE, and beside the model's own layouts if they differ.
 
-    Raises:
-        TilewiseError: a result is wrong, or as of `tilewise.model.network.ran`.
+    Raises TilewiseError if a result is wrong or the run fails.
     """
     from tilewise.model.network import allowed, ran
 
@@ -199,7 +194,7 @@ def _write_module(
     made: "Plan", module: bytes, folder: Path, options: argparse.Namespace,
     told: dict[str, object], texts: list[str],
 ) -> None:  # fmt: skip
-    """Write the network as a folder that runs alone, once it is proven."""
+    """Write the network as a folder once it is proven."""
     from tilewise.model.network import beside, folder_files, folder_text
 
     files = folder_files(made, module, Path(options.file).name)
@@ -216,7 +211,7 @@ def _write_module(
 
 
 def _tell(run: "Ran", made: "Plan", told: dict[str, object], texts: list[str]) -> None:
-    """Add what came of a run."""
+    """Add the outcome of a run."""
     from tilewise.model.network import allowed, run_text
 
     told["run"] = {**to_json(run), "allowed": allowed(made)}
@@ -224,7 +219,7 @@ def _tell(run: "Ran", made: "Plan", told: dict[str, object], texts: list[str]) -
 
 
 def _graph(name: str, module: bytes, accuracy: Accuracy) -> "tuple[Graph, Outline | None]":
-    """A model's graph, and what its nodes do, where it has one function that runs here."""
+    """Return a model's graph, and what its nodes do if it can run here."""
     from tilewise.kernels.mlir.frontend.read import read_graph, read_outline
 
     outline = None

@@ -1,4 +1,4 @@
-"""`tilewise script --flavor iree`: tuned kernels that IREE's compiler puts into a module."""
+"""`tilewise script --flavor iree`: tuned kernels for IREE's compiler."""
 
 import argparse
 import sys
@@ -34,12 +34,10 @@ LISTS = (".json", ".txt")
 
 
 def make_iree(options: argparse.Namespace) -> str:
-    """The library of the problems, or what `--json` prints of it.
+    """Return the library of the problems, or its JSON.
 
-    Raises:
-        BadInputError: a problem or a list that makes no sense.
-        MissingError: a problem that is not stored, or no kernel that makes IREE faster.
-        TilewiseError: what it takes is not installed.
+    Raises BadInputError for a malformed problem or list, MissingError without a stored schedule or
+    gain, TilewiseError if something is not installed.
     """
     if options.with_payload:
         raise BadInputError("--with-payload: a library for IREE is applied to a user's module")
@@ -63,12 +61,9 @@ def make_iree(options: argparse.Namespace) -> str:
 
 
 def make_library_of_model(options: argparse.Namespace) -> str:
-    """The library of one model, whose problems are tuned where no schedule is stored.
+    """Return the library of one model, tuning what is not stored.
 
-    Raises:
-        BadInputError: the model cannot be read, or has no problem.
-        MissingError: no kernel makes IREE faster.
-        TilewiseError: what it takes is not installed.
+    Raises as `make_iree` does.
     """
     require_folder(options.output)
     _require_iree()
@@ -94,7 +89,7 @@ def _require_iree() -> None:
 
 
 def _of_plan(options: argparse.Namespace, path: str) -> str:
-    """The library of what a plan chose for the ops of its model."""
+    """Return the library of what a plan chose for its model."""
     plan = read_plan(options.plan, read_text(options.plan))
     target = resolve(plan.target).canonical
     model = read_model(path, read_module_bytes(path), plan.accuracy)
@@ -110,7 +105,7 @@ def _of_plan(options: argparse.Namespace, path: str) -> str:
 def _told(
     made: "ProvenLibrary", target: str, models: Sequence[Model], options: argparse.Namespace
 ) -> str:
-    """The library's text, or its JSON; on stderr what it does to models."""
+    """Return the library's text or JSON; report its effect on models."""
     replaced = replaced_by(made, models)
     for one in replaced:
         sys.stderr.write(f"tilewise: {one.path}: {one.calls} of {one.ops} ops call a kernel\n")
@@ -118,7 +113,7 @@ def _told(
 
 
 def is_made_here(options: argparse.Namespace) -> bool:
-    """Whether the flavor is this one, and no service makes it: that makes one problem's."""
+    """Return whether the flavor is `iree` and the command, not a service, makes it."""
     if options.flavor != "iree" or not named_server(options.server):
         return bool(options.flavor == "iree")
     first, *others = options.problems
@@ -126,14 +121,9 @@ def is_made_here(options: argparse.Namespace) -> bool:
 
 
 def wished(given: Sequence[str]) -> list[Problem]:
-    """The problems of a command's arguments, each once, in their order.
+    """Return the problems of strings, suites (`.json`) and lists (`.txt`), each once.
 
-    Args:
-        given: problem strings, suites (`.json`) and lists (`.txt`).
-
-    Raises:
-        BadInputError: a file that is not there, or that names no problem.
-        ProblemError: a string that is no problem.
+    Raises BadInputError for an unusable file, ProblemError for a malformed string.
     """
     found: list[Problem] = []
     for one in given:

@@ -1,4 +1,4 @@
-"""`tilewise script MODEL.mlir --packs --layers DIR`: a proven script of each distinct layer."""
+"""`--packs --layers DIR`: a proven script of each distinct layer."""
 
 import json
 import sys
@@ -21,11 +21,9 @@ Json = dict[str, Any]
 
 
 def make_folder(path: str) -> Path:
-    """The folder of layers, made where there is none.
+    """Create the folder of layers if needed.
 
-    Raises:
-        BadInputError: there can be no such folder.
-        TilewiseError: it cannot be made.
+    Raises BadInputError for an impossible path, TilewiseError if it cannot be created.
     """
     folder = Path(path)
     try:
@@ -39,12 +37,9 @@ def make_folder(path: str) -> Path:
 
 
 def write_layers(layers: "Sequence[Layer]", folder: Path, limits: "Limits") -> list[Json]:
-    """Prove each layer's script and write it with its function; what `--json` prints of them.
+    """Prove and write each layer's script; return what `--json` prints of them.
 
-    A layer whose script does not prove has no file.
-
-    Raises:
-        BadInputError, TilewiseError: a file cannot be written.
+    A layer whose proof fails has no file.
     """
     from tilewise.kernels.mlir.network.pack import prove_layers
     from tilewise.kernels.mlir.transform.module import with_function

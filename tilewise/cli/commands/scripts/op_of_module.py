@@ -1,4 +1,4 @@
-"""`tilewise script MODULE.mlir --place P`: the script of one op, proven on the op as it stands."""
+"""`tilewise script MODULE.mlir --place P`: the script of one op, proven in place."""
 
 import argparse
 import json
@@ -17,10 +17,9 @@ from tilewise.requirements import require
 
 
 def is_of_op(options: argparse.Namespace) -> bool:
-    """Whether a script of an op of a module is asked for.
+    """Return whether a script of an op of a module is requested.
 
-    Raises:
-        BadInputError: a place without a module, or another flavor's.
+    Raises BadInputError for a place without a module, or with another flavor.
     """
     is_module = options.flavor == "cpu" and any(one.endswith(ENDINGS) for one in options.problems)
     if options.place is not None and not is_module:
@@ -29,12 +28,10 @@ def is_of_op(options: argparse.Namespace) -> bool:
 
 
 def make_of_op(options: argparse.Namespace) -> str:
-    """The proven script of the op, with its function if asked; or what `--json` prints of it.
+    """Return the op's proven script, with its function if requested, or its JSON.
 
-    Raises:
-        BadInputError: no such module or op, or several.
-        MissingError: no schedule of its problem is stored, or no script can be of the op.
-        TilewiseError: no script proved, or the compiler is not installed.
+    Raises BadInputError for a missing or ambiguous op, MissingError without a stored schedule or a
+    possible script, TilewiseError if no proof succeeds.
     """
     if len(options.problems) > 1:
         raise BadInputError("a script is of one op; give one module, with --place")
@@ -66,15 +63,10 @@ def _schedules(
     target: str,
     fit: Callable[[Problem, Schedule], Schedule],
 ) -> Iterator[Schedule]:
-    """The stored schedules of each problem in turn: that of its own script, then the fastest.
+    """Yield the stored schedules of each problem: that of its own script, then by speed.
 
-    The fastest native kernel is not the fastest script, and a proof of the problem's chose one.
-
-    Args:
-        backend: where they are stored.
-        problems: in the order in which they are tried.
-        target: as it was given.
-        fit: what the op can use of a problem's schedule; equal ones are given once.
+    The fastest native kernel need not be the fastest script, which a proof has chosen. `fit`
+    returns what the op can use of a schedule; equal ones are yielded once.
     """
     missing, given = [], set()
     for one in problems:

@@ -45,10 +45,9 @@ BLOCKS = (
 
 
 def is_of_packs(options: argparse.Namespace) -> bool:
-    """Whether a script of a whole module is asked for.
+    """Return whether a script of a whole module is requested.
 
-    Raises:
-        BadInputError: an option of such scripts without `--packs`, or one that is not theirs.
+    Raises BadInputError for options that do not go together.
     """
     if options.packs:
         if options.flavor != "cpu" or options.place is not None:
@@ -63,16 +62,10 @@ def is_of_packs(options: argparse.Namespace) -> bool:
 
 
 def make_packs(options: argparse.Namespace, path: str) -> str:
-    """The proven script, with its payload if asked; or what `--json` prints of it.
+    """Return the proven script, with its payload if requested, or its JSON.
 
-    Args:
-        options: of the command.
-        path: of the module.
-
-    Raises:
-        BadInputError: no such module, or blocks that do not fit it.
-        MissingError: no op of the module can be packed.
-        TilewiseError: the script did not prove, or the compiler is not installed.
+    Raises BadInputError for an unusable module or blocks, MissingError if no op can be packed,
+    TilewiseError if the proof fails.
     """
     if options.db or named_server(options.server):
         raise BadInputError("packs are made here and not stored; leave out --db and --server")
@@ -96,7 +89,7 @@ def make_packs(options: argparse.Namespace, path: str) -> str:
 def _proven(
     options: argparse.Namespace, path: str, module: bytes, limits: "Limits"
 ) -> "tuple[PackPlan, Proof]":
-    """The plan of the module and the proof of its script; errors as of `make_packs`."""
+    """Return the plan of the module and the proof of its script."""
     from tilewise.kernels.mlir.network.pack import pack_module, prove_packs
 
     try:
@@ -112,7 +105,7 @@ def _proven(
 
 
 def _told(message: str) -> str:
-    """The line of a message that has the error; the first one, if none says that it has."""
+    """Return the line of a message with the error, or its first."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     return next((line for line in lines if "error:" in line), lines[0] if lines else "")
 
@@ -153,7 +146,7 @@ def _errors(proof: "Proof") -> dict[str, object]:
 
 
 def _summary(plan: "PackPlan", proof: "Proof") -> str:
-    """What a person wants to know besides the script."""
+    """Describe the packs and the proof."""
     from tilewise.kernels.mlir.network.plan import told
 
     lines = [

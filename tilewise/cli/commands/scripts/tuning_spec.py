@@ -1,4 +1,4 @@
-"""`tilewise script --flavor iree-spec`: the sizes that searches found, for IREE's own code."""
+"""`tilewise script --flavor iree-spec`: tuned sizes for IREE's own code."""
 
 import argparse
 import sys
@@ -21,15 +21,10 @@ KIND = "iree:"
 
 
 def make_spec(options: argparse.Namespace) -> dict[str, Any]:
-    """The spec of `options.problems`, and what is left out of it.
+    """Return `problems`, `script` and `left_out` of the requested problems.
 
-    Returns:
-        `problems`, `script`, `left_out`.
-
-    Raises:
-        BadInputError: an option that means nothing here.
-        UnsupportedError: a problem that no spec covers.
-        MissingError: a problem that was not searched through IREE, or none that gains.
+    Raises BadInputError for options that do not apply, UnsupportedError for a problem that no spec
+    covers, MissingError for one not searched through IREE, or if none gains.
     """
     from tilewise.kernels.mlir.tuning_spec.form import form_of
 
@@ -57,7 +52,7 @@ def make_spec(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def target_of(text: str) -> str:
-    """The target of IREE's code on a processor: `iree:host` of `host`, and so on."""
+    """Return the target of IREE's code on a processor, such as `iree:host` for `host`."""
     if text.startswith(KIND):
         return text
     if text == "host":
@@ -70,7 +65,7 @@ def target_of(text: str) -> str:
 def _proven(
     backend: Backend, problems: Sequence[Problem], target: str
 ) -> "tuple[dict[Problem, str], list[LeftOut]]":
-    """The proven spec of each problem; and those whose proof failed, a spec that is slower too."""
+    """Return the proven spec of each problem, and those whose proof failed."""
     from tilewise.kernels.mlir.tuning_spec.text import LeftOut
 
     scripts, left_out = dict[Problem, str](), []
@@ -92,7 +87,7 @@ def _proven(
 
 
 def _joined(scripts: dict[Problem, str]) -> "tuple[str, list[LeftOut]]":
-    """One file of all; that of a single problem is served as it was proven."""
+    """Join all specs into one file; a single one is returned as it was proven."""
     from tilewise.kernels.mlir.tuning_spec.text import entry_of, joined
 
     if len(scripts) == 1:
@@ -107,7 +102,7 @@ def _names_maker(line: str) -> bool:
 
 
 def _check(text: str, problems: Sequence[Problem]) -> None:
-    """See to it that each entry of a joined file takes its own op, where IREE is installed."""
+    """Check that each entry of a joined file matches its own op, if IREE is installed."""
     from tilewise.kernels.mlir.tuning_spec.compiled import check_matched
 
     if len(problems) < 2:
