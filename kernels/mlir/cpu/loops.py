@@ -43,7 +43,7 @@ class Piece:
             whole blocks and a shorter one share the handle.
         lanes: panel width of packed B; None while B is read in place.
         merged: whether the handle stands for several ops.
-        moves_image: whether a loop around it moves A, for a convolution the image.
+        moves_image: whether the innermost loop around it moves A, for a convolution the image.
     """
 
     handle: str
@@ -174,7 +174,7 @@ class LoopEmitter:
         if self.fill_follows:  # a part split off adds to what the others left, not to the fill
             w.fuse(w.match("linalg.fill", "fill"), loop, "fill_tile")
         extents = tuple(sorted({min(e, size) for e in piece.extents[dim]}, reverse=True))
-        moves = piece.moves_image or dim in form.moving_dims
+        moves = dim in form.moving_dims
         return replace(piece.with_extent(tiled, dim, extents), moves_image=moves)
 
     def _pack(self, stage: Stage) -> None:

@@ -12,8 +12,9 @@ from tests.kernels.dispatches.matching import TARGET, found_in, module_of, stand
 from tilewise.kernels.dispatches.compilation import calls_in, moves_in, preprocessed
 from tilewise.kernels.dispatches.executable import Entry, compiled
 from tilewise.kernels.dispatches.extraction.extract import cut_module, patterns_of
-from tilewise.kernels.dispatches.layouts import check_layouts
+from tilewise.kernels.dispatches.layouts import check_layouts, laid
 from tilewise.kernels.dispatches.library import FLAG, text_of
+from tilewise.kernels.dispatches.patterns.graph import tensor_type
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.mlir.iree.compiler import compile_module
 from tilewise.kernels.mlir.iree.runtime import ELEMENTS, LoadedModule, open_device
@@ -101,6 +102,17 @@ def test_problems_that_share_a_kernel_are_all_found() -> None:
         library = text_of(order, TARGET)
         assert found_in(module_of(NARROW, WIDE), library) == {"f0": [name], "f1": [name]}
     assert text_of([*kernels, *kernels], TARGET) == library
+
+
+@pytest.mark.parametrize("layout", sorted(TURNED))
+def test_operands_are_laid_as_the_kernel_has_them(layout: str) -> None:
+    keys = "n=2,h=9,w=7,ci=4,co=8,kh=3,kw=5,pad=2"
+    found = parse_problem(f"conv2d:{keys},layout={layout},dtype=f32")
+    assert isinstance(found, Conv2d)
+    given = {name: tensor_type(shape, "f32") for name, shape in found.operand_shapes.items()}
+    wanted = moved(found).operand_shapes
+    made = laid(found, moved(found), ("A", "B"), given)
+    assert made.types == {name: tensor_type(shape, "f32") for name, shape in wanted.items()}
 
 
 def test_another_problem_is_refused() -> None:

@@ -97,6 +97,10 @@ def test_one_of_the_prior_gives_way_to_what_near_problems_offer(starts: int) -> 
 def test_no_more_is_enqueued_than_the_budget_has_trials() -> None:
     search = SearchStudy(MODEL, TuneRequest(trials=3, sampler="local"))
     assert len(search.study.trials) == 3
+    stored = ended(search)
+    resumed = SearchStudy(MODEL, TuneRequest(trials=5, sampler="local"), stored)
+    waiting = [one for one in resumed.study.trials if one.state is TrialState.WAITING]
+    assert len(waiting) == 2, "three of five are stored"
 
 
 def ended(search: SearchStudy) -> list[TrialRecord]:

@@ -13,6 +13,7 @@ from tilewise.search.final_benchmark.rounds import (
     Rounds,
     by_round,
     lasting,
+    lower_third,
     over_undisturbed,
     student,
 )
@@ -249,3 +250,8 @@ def test_a_lasting_pace_is_one_of_several_in_a_row() -> None:
 
 def test_students_t_of_a_gap_in_the_table_is_on_the_safe_side() -> None:
     assert student(6) == 2.571 and student(11) == student(10) and student(40) == 2.201
+
+
+def test_who_stands_where_is_told_by_the_lower_third() -> None:
+    assert lower_third([9.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]) == 3.0
+    assert lower_third([2.0]) == 2.0

@@ -92,9 +92,15 @@ def test_nothing_is_added_to_sweeps_and_to_what_fetches(steps: tuple[Step, ...])
 def test_what_computes_something_else_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     results = iter([b"right", b"wrong"])
     monkeypatch.setattr(cold_weights, "_result", lambda *_: next(results))
+    interleave, met = cold_weights.interleave, []
+    monkeypatch.setattr(
+        cold_weights,
+        "interleave",
+        lambda runs, *more: met.append(len(runs)) or interleave(runs, *more),
+    )
     (packed,) = Retimed(Costs(PACKED), detect(), 1 << 16).schedules(CONV)
     assert packed.hash == PACKED.hash
-    assert next(results, None) is None
+    assert next(results, None) is None and met == [1]
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,18 @@ def test_a_greedy_turn_changes_one_thing_of_what_was_timed(turns: int, monkeypat
     assert all(beside) == (turns == 1)
 
 
+def test_greedy_turns_are_beside_the_fastest(monkeypatch) -> None:
+    monkeypatch.setattr(surrogate, "GREEDY", 1)
+    space = Space(SQUARE, WIDE)
+    told = screened(space, 40, {"tile": TilePoint(3, 6)})
+    few = [p.values for p in space.parameters if len(p.values) <= FEW_VALUES]
+    beside = []
+    for number in range(PRIOR_OF["surrogate"] + sum(map(len, few)), 30):
+        fastest = sorted(told[:number], key=lambda t: t.measurement.time_us)[: surrogate.CENTRES]
+        beside.append(any(told[number].params in space.neighbours(t.params) for t in fastest))
+    assert len(beside) > 5 and sum(beside) > 0.7 * len(beside)
+
+
 def test_what_the_model_fears_is_found_where_it_is_the_best() -> None:
     space = Space(SQUARE, WIDE)
     prior = {point["unroll"] for point in prior_points(Model.shipped(space), PRIOR_OF["surrogate"])}

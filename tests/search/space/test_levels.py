@@ -42,6 +42,10 @@ def test_every_point_means_steps_of_the_op(text: str, target) -> None:
         assert Configuration.from_json(config.to_json()) == config
         for level in ("distribution", "vector_common_parallel"):
             assert {t.dim for t in config.tiles_at(level)} == set(form.parallel)
+        vectors = {t.dim: t.size for t in config.tiles_at("vector_common_parallel")}
+        for share in config.tiles_at("distribution"):
+            is_whole = share.size == form.extent(share.dim)
+            assert is_whole or share.size % vectors[share.dim] == 0, str(share)
         assert len(space.encode(point)) == len(space.encode(points[0]))
         assert model.log_time(point) == model.log_time(dict(point))
         assert all(space.holds(near) for near in space.neighbours(point))

@@ -16,6 +16,7 @@ from tilewise.search.timing.speed_factor import (
     Paced,
     fastest,
     measure_beside,
+    undisturbed_factor,
 )
 
 
@@ -242,3 +243,11 @@ def test_a_very_long_run_that_was_preempted_is_not_run_again(
     assert machine.runs == check + others and found.samples.preempted == check + 1
     assert seconds(found) == pytest.approx(20e-3 * 22 / 18, rel=0.02), "by the threads' times"
     assert not found.stopped
+
+
+def test_the_factor_is_that_of_undisturbed_moments() -> None:
+    """Of a machine that is faster in a tenth of all moments or more, and in three at least."""
+    assert undisturbed_factor([0.5] * 3 + [1.0] * 17) == 0.5
+    assert undisturbed_factor([0.5] * 2 + [1.0] * 8) == 1.0
+    assert undisturbed_factor([0.95] * 10) == 1.0, "no more than trials err"
+    assert undisturbed_factor([2.0] * 10) == 1.0, "the control was not that lucky"

@@ -48,6 +48,11 @@ def test_a_block_of_the_padded_image_is_made_in_the_loop_that_uses_it(
     assert len(found) <= 2
 
 
+def test_where_the_innermost_loop_does_not_move_the_image_it_is_padded_once() -> None:
+    steps = ("tile dim=n size=1", "tile dim=oh size=4", "tile dim=co size=16", "pack operand=A")
+    assert (WHOLE, 0) in buffers(CONV, (*steps, REGISTER))
+
+
 @pytest.mark.parametrize("outer", [("tile dim=n size=1",), ("tile dim=co size=16",)])
 def test_where_no_loop_moves_the_image_it_is_padded_once(outer: tuple[str, ...]) -> None:
     steps = (*outer, *(("tile dim=n size=1",) if "co" in outer[0] else ()), "pack operand=A")

@@ -195,6 +195,15 @@ def test_rows_by_a_table_and_casts_of_bf16() -> None:
     assert set(made[4].view(np.uint8)) == {0xC5}
 
 
+def test_ties_round_to_even() -> None:
+    bits = np.array([[0x3F808000, 0x3F818000, 0xBF808000, 0x3F808001]], np.uint32)
+    operations = (READ, Operation("narrow", (0,)))
+    program = RowProgram(4, (wide(4),), operations, (Target("bf16", 1, True),))
+    made = guarded(1, 4, kind=np.uint16)
+    run(program, (0, 1), [bits.view(np.float32)], [made])
+    assert made.tolist() == [[0x3F80, 0x3F82, 0xBF80, 0x3F81]]
+
+
 def test_programs_at_random() -> None:
     random = Random(3)
     for _ in range(12):
