@@ -16,8 +16,7 @@ from tilewise.kernels.target.model import Target
 from tilewise.search.engine.exploration import Exploration, attempt
 from tilewise.search.helpers import Candidate, Exchanged, Helpers, Leader
 from tilewise.search.records import TrialRecord, TuneRequest
-from tilewise.search.runner.interface import TrialRunner
-from tilewise.search.runner.runner import RunnerFactory, local_runner
+from tilewise.search.runner.runner import Runner, RunnerFactory, local_runner
 
 EACH = 2  # candidates that are out for each helper
 LOOK_S = 0.5  # between two looks whether there are helpers
@@ -30,7 +29,7 @@ class SearchLeader:
     """The leader's exchange with its workers; a context manager."""
 
     search: Exploration
-    runner: TrialRunner
+    runner: Runner
     helpers: Helpers
     on_trial: Callable[[TrialRecord, TrialRecord | None], None] | None = None
     _count: int = field(default=0, init=False)
@@ -132,7 +131,7 @@ def run_worker(
     return count
 
 
-def _tried(runner: TrialRunner, candidate: Candidate, flops: int) -> TrialRecord:
+def _tried(runner: Runner, candidate: Candidate, flops: int) -> TrialRecord:
     steps, best_s, control = candidate.steps, candidate.best_s, candidate.control
     return attempt(lambda: runner.trial(steps, best_s, control), candidate, flops)
 
@@ -140,7 +139,7 @@ def _tried(runner: TrialRunner, candidate: Candidate, flops: int) -> TrialRecord
 class _Held:
     """The candidates of this machine; the next is compiled while one is timed."""
 
-    def __init__(self, runner: TrialRunner) -> None:
+    def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._prepared: set[int] = set()
 

@@ -14,8 +14,8 @@ from tilewise.search.engine.study import Proposal, SearchStudy
 from tilewise.search.helpers import Candidate, Helped
 from tilewise.search.model.analytical import TimeModel
 from tilewise.search.records import TrialRecord, TuneRequest, rescaled, time_us
-from tilewise.search.runner.interface import TrialRunner
 from tilewise.search.runner.protocol import CandidateFailureError, TrialReply
+from tilewise.search.runner.runner import Runner
 from tilewise.search.space.points import Point
 from tilewise.search.store import TrialStore
 from tilewise.search.timing.samples import summarise
@@ -147,7 +147,7 @@ class Exploration:
         self._scale *= factor
         self.store.correct([trial for trial in self.trials if trial.measurement])
 
-    def ahead(self, runner: TrialRunner) -> Iterator[Proposal]:
+    def ahead(self, runner: Runner) -> Iterator[Proposal]:
         """Yield proposals, each prepared as far ahead as the runner can use."""
         while True:
             while len(self._asked) <= runner.ahead and self._has_budget():
@@ -173,7 +173,7 @@ class Exploration:
 
     def run(
         self,
-        runner: TrialRunner,
+        runner: Runner,
         proposal: Proposal,
         before_kept: Callable[[], None] | None = None,
     ) -> TrialRecord:
@@ -225,7 +225,7 @@ class Exploration:
         self._study.tell(self.out.pop(helped.number), rescaled(trial, 1 / self._scale))
         return trial
 
-    def take_back(self, number: int, runner: TrialRunner) -> None:
+    def take_back(self, number: int, runner: Runner) -> None:
         """Let this machine try a candidate of another."""
         proposal = self.out.pop(number)
         self._scales_out.pop(number)

@@ -20,8 +20,7 @@ from tilewise.search.model.analytical import Model
 from tilewise.search.model.levels import LevelModel, level_starts
 from tilewise.search.progress import OnPhase
 from tilewise.search.records import TrialRecord, TuneRequest, TuneResult
-from tilewise.search.runner.interface import CandidateRunner
-from tilewise.search.runner.runner import RunnerFactory, local_runner
+from tilewise.search.runner.runner import Runner, RunnerFactory, local_runner
 from tilewise.search.space.space import Space
 from tilewise.search.store import TrialStore
 from tilewise.search.timing.cold import evicting_s
@@ -104,7 +103,7 @@ def _begin(
 
 def _explore(
     search: Exploration,
-    runner: CandidateRunner,
+    runner: Runner,
     budget: Budget,
     on_trial: OnTrial | None,
     should_stop: Callable[[], bool] | None,

@@ -25,8 +25,8 @@ from tilewise.search.final_benchmark.rounds import (
 )
 from tilewise.search.progress import OnPhase, Phase
 from tilewise.search.records import Best, Measurement, TrialRecord, time_us
-from tilewise.search.runner.interface import FinalsRunner
 from tilewise.search.runner.protocol import CandidateFailureError, FinalsReply
+from tilewise.search.runner.runner import Runner
 from tilewise.search.timing.samples import SAMPLE_S, sample_cost, summarise
 from tilewise.search.timing.speed_factor import FASTER, spread
 
@@ -142,7 +142,7 @@ class FinalBenchmark:
 
     problem: Problem
     peers: bool
-    runner: FinalsRunner
+    runner: Runner
     budget: Budget
     most: int = FINALISTS
     paces: Sequence[float] = ()

@@ -18,7 +18,6 @@ from tilewise.search.errors import RunnerError
 from tilewise.search.records import CacheMode, TuneRequest
 from tilewise.search.runner.child_process import Answer, ChildProcess
 from tilewise.search.runner.compilers import READY_AHEAD, Compilers, compilers_beside
-from tilewise.search.runner.interface import CandidateRunner
 from tilewise.search.runner.processors import Claim, Paces, claim
 from tilewise.search.runner.protocol import (
     BesideReply,
@@ -265,11 +264,11 @@ def _usual_limits(problem: Problem, target: str, cache: CacheMode) -> Limits:
     return Limits.for_problem(problem, measuring)
 
 
-RunnerFactory = Callable[[Problem, str, TuneRequest], AbstractContextManager[CandidateRunner]]
+RunnerFactory = Callable[[Problem, str, TuneRequest], AbstractContextManager[Runner]]
 
 
 def local_runner(
     problem: Problem, target: str, request: TuneRequest
-) -> AbstractContextManager[CandidateRunner]:
+) -> AbstractContextManager[Runner]:
     """Return a child process of this machine."""
     return Runner(problem, target, request.seed, cache=request.cache)

@@ -1,8 +1,7 @@
 """Time our schedule and every peer in the same rounds of one child process."""
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from tilewise.bench.report import Compared, PeerSpeed
 from tilewise.bench.suite import Entry
@@ -10,7 +9,7 @@ from tilewise.kernels.problem import Problem
 from tilewise.kernels.target import resolve
 from tilewise.search.errors import RunnerError
 from tilewise.search.records import CacheMode, Measurement
-from tilewise.search.runner.protocol import BesideReply, CandidateFailureError, PeerReply
+from tilewise.search.runner.protocol import BesideReply, CandidateFailureError
 from tilewise.search.runner.runner import Limits, Runner
 from tilewise.search.timing.cold import added_bytes
 from tilewise.search.timing.samples import summarise
@@ -18,18 +17,6 @@ from tilewise.search.timing.samples import summarise
 BUDGET_S = 2.0
 LIBRARIES_BYTES = 3 << 30  # what the peers' code and its buffers take
 COPIES = 8  # of the operands, in the peers' own layouts
-
-
-class BenchRunner(Protocol):
-    """The part of `tilewise.search.runner.runner.Runner` that a comparison uses."""
-
-    def peer(self, name: str, steps: Sequence[Any] = ()) -> PeerReply:
-        """Prepare and check one peer."""
-        ...
-
-    def beside(self, steps: list[Any], peers: list[str], budget_s: float) -> BesideReply:
-        """Time a schedule and peers in interleaved rounds."""
-        ...
 
 
 def bench_runner(problem: Problem, target: str, cache: CacheMode = "hot") -> Runner:
@@ -42,7 +29,7 @@ def bench_runner(problem: Problem, target: str, cache: CacheMode = "hot") -> Run
 
 
 def compare(
-    runner: BenchRunner,
+    runner: Runner,
     entry: Entry,
     schedule: tuple[str, list[Any]],
     peers: tuple[str, ...],
@@ -65,7 +52,7 @@ def compare(
     return _compared(entry, name, reply, absent)
 
 
-def _prepare(runner: BenchRunner, peer: str, steps: list[Any]) -> dict[str, str]:
+def _prepare(runner: Runner, peer: str, steps: list[Any]) -> dict[str, str]:
     """Return why a peer is absent, by its name; empty if it is ready."""
     try:
         reason = runner.peer(peer, steps).absent

@@ -1,44 +1,15 @@
 """Make code of steps: our own, or IREE's with a tuning spec."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from tilewise.kernels.mlir.tuning_spec.config import Configuration
-from tilewise.kernels.native import compile_ahead, lower
+from tilewise.kernels.native import Executable, compile_ahead, lower
+from tilewise.kernels.native.executable import Call
 from tilewise.kernels.oracle.operands import Array, Operands
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target.model import Target
-
-
-class BoundCall(Protocol):
-    """Code bound to its operands."""
-
-    @property
-    def scratch_bytes(self) -> dict[str, int]:
-        """Bytes of scratch by operand."""
-        ...
-
-    def __call__(self, repeat: int = 1) -> None:
-        """Compute C repeatedly."""
-        ...
-
-
-class Lowered(Protocol):
-    """A schedule's code for any operands."""
-
-    @property
-    def scratch_bytes(self) -> dict[str, int]:
-        """Bytes of scratch by operand."""
-        ...
-
-    def packs_ahead(self, operand: str) -> bool:
-        """Return whether an operand is packed once, at binding."""
-        ...
-
-    def bind(self, operands: Operands, scratch: dict[str, Array] | None = None) -> BoundCall:
-        """Bind operands and scratch."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -76,6 +47,10 @@ class SpecCode:
 
         made = bound(self.code, self.problem, operands, self.threads, "spec")
         return SpecCall(made.run, {})
+
+
+Lowered = Executable | SpecCode
+BoundCall = Call | SpecCall
 
 
 def lowered(problem: Problem, steps: object, target: Target) -> Lowered:
