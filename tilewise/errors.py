@@ -1,5 +1,8 @@
 """The errors of the client and the command line; each knows its exit code."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class TilewiseError(Exception):
     """Root of the client's errors: something failed that the caller's input did not cause."""
@@ -17,3 +20,12 @@ class MissingError(TilewiseError):
     """What was asked for does not exist; the message says how to make it."""
 
     exit_code = 3
+
+
+@contextmanager
+def bad_input(name: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Convert errors of some kinds to BadInputError, which names the input."""
+    try:
+        yield
+    except kinds as error:
+        raise BadInputError(f"{name}: {error}") from error

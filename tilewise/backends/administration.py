@@ -1,7 +1,6 @@
 """Administer the service, its database, tokens and archives on this machine."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from tilewise.backends.base import Json
-from tilewise.backends.service_errors import database_of, settings, told
+from tilewise.backends.service_errors import database_of, opened_sessions, settings, told
 from tilewise.errors import BadInputError
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import parse_target
@@ -21,7 +20,7 @@ from tilewise.service.archive.restore import restore
 from tilewise.service.db import schema
 from tilewise.service.db import tokens as token_store
 from tilewise.service.db.base import now
-from tilewise.service.db.session import Sessions, make_engine, make_sessions, reading, writing
+from tilewise.service.db.session import make_engine, reading, writing
 from tilewise.service.jobs import retention
 from tilewise.version import VERSION
 
@@ -81,19 +80,6 @@ def revoke_token(name: str, database_url: str | None) -> Json:
     """Revoke a token."""
     with opened_sessions(database_url) as sessions, writing(sessions) as session:
         return token_json(token_store.revoke(session, name))
-
-
-@contextmanager
-def opened_sessions(database_url: str | None) -> Iterator[Sessions]:
-    """Open this machine's database, creating it if necessary."""
-    with told():
-        url = database_of(database_url)
-        schema.prepare(url)
-        engine = make_engine(url)
-        try:
-            yield make_sessions(engine)
-        finally:
-            engine.dispose()
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tilewise.backends.base import Backend, Json, Known, Match, OnTrialSeen, ignore_phase
-from tilewise.backends.service_errors import database_of, told
+from tilewise.backends.service_errors import database_of, opened_sessions, told
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import ProofError
 from tilewise.kernels.footprint import check_memory
@@ -17,7 +17,7 @@ from tilewise.search.progress import OnPhase
 from tilewise.search.records import CacheMode, TuneRequest
 from tilewise.service.api.documents import job_json, result_json, stored_trial_json, trial_json
 from tilewise.service.db import schema
-from tilewise.service.db.session import Sessions, make_engine, make_sessions, reading, writing
+from tilewise.service.db.session import Sessions, make_engine, reading, writing
 from tilewise.service.host.machine import examine_here
 from tilewise.service.jobs import queue
 from tilewise.service.results import integrity, schedules, scripts, suites, trials
@@ -68,7 +68,7 @@ class LocalBackend(Backend):
         check_memory(wanted)
         canonical = self._machine.require_served(target)
         check_covered(wanted, canonical)
-        with self._sessions() as sessions:
+        with opened_sessions(self._url) as sessions:
             search = LocalSearch(sessions, wanted, canonical, on_trial, on_phase, self._began)
             search.answer(request, again=again)
             return self._result(sessions, wanted, canonical, request.cache)
@@ -183,7 +183,7 @@ class LocalBackend(Backend):
             checked = SuiteReport.checked(report).document()
         except ValueError as error:
             raise BadInputError(str(error)) from error
-        with self._sessions() as sessions, writing(sessions) as session, told():
+        with opened_sessions(self._url) as sessions, writing(sessions) as session, told():
             row, _ = suites.keep(session, checked)
             session.flush()
             return row.id
@@ -200,19 +200,8 @@ class LocalBackend(Backend):
                 raise MissingError(
                     f"database {name} does not exist, so nothing is stored; tilewise tune makes one"
                 )
-        with self._sessions() as sessions:
+        with opened_sessions(self._url) as sessions:
             yield sessions
-
-    @contextmanager
-    def _sessions(self) -> Iterator[Sessions]:
-        with told():
-            url = database_of(self._url)
-            schema.prepare(url)
-            engine = make_engine(url)
-            try:
-                yield make_sessions(engine)
-            finally:
-                engine.dispose()
 
     def _result(
         self, sessions: Sessions, problem: Problem, target: str, cache: CacheMode | None

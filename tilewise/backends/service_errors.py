@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.service.db import schema
+from tilewise.service.db.session import Sessions, make_engine, make_sessions
 from tilewise.service.default_database import default_database
 from tilewise.service.errors import (
     ArchiveError,
@@ -64,6 +66,19 @@ def database_of(database_url: str | None) -> str:
     if any(_is_checked(name) for name, value in os.environ.items() if value):
         return settings(database_url).db
     return database_url or os.environ.get(DATABASE) or default_database()
+
+
+@contextmanager
+def opened_sessions(database_url: str | None) -> Iterator[Sessions]:
+    """Open this machine's database, creating it if necessary."""
+    with told():
+        url = database_of(database_url)
+        schema.prepare(url)
+        engine = make_engine(url)
+        try:
+            yield make_sessions(engine)
+        finally:
+            engine.dispose()
 
 
 def _is_checked(name: str) -> bool:

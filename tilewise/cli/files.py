@@ -1,6 +1,7 @@
 """Files that a command reads and writes; every error is one line."""
 
 import errno
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,22 +22,14 @@ _OF_THE_PATH = frozenset(
 def read_text(path: str) -> str:
     """Read a text file without its byte order mark; raise BadInputError if that fails."""
     require_file(path)
-    try:
+    with _readable(path):
         return Path(path).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise BadInputError(f"cannot read {_shown(path)}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise BadInputError(f"cannot read {_shown(path)}: it is not text") from error
 
 
 def read_regular_text(path: str) -> str:
     """Read a regular file, which may be behind a link, as `read_text` does."""
-    try:
+    with _readable(path):
         return read_regular(Path(path), follows_links=True).decode("utf-8-sig")
-    except OSError as error:
-        raise BadInputError(f"cannot read {_shown(path)}: {error.strerror}") from error
-    except ValueError as error:
-        raise BadInputError(f"cannot read {_shown(path)}: it is not text") from error
 
 
 def read_module_bytes(path: str) -> bytes:
@@ -44,22 +37,28 @@ def read_module_bytes(path: str) -> bytes:
     if path == "-":
         return sys.stdin.buffer.read()
     require_file(path)
-    try:
+    with _readable(path):
         return Path(path).read_bytes()
-    except OSError as error:
-        raise BadInputError(f"cannot read {_shown(path)}: {error.strerror}") from error
 
 
 def require_file(path: str) -> None:
     """Raise BadInputError for what cannot be read to an end."""
-    try:
+    with _readable(path):
         mode = Path(path).stat().st_mode
-    except OSError as error:
-        raise BadInputError(f"cannot read {_shown(path)}: {error.strerror}") from error
-    except ValueError as error:
-        raise BadInputError(f"{_shown(path)} cannot be the name of a file") from error
     if S_ISCHR(mode):
         raise BadInputError(f"cannot read {_shown(path)}: it is a device, not a file")
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise BadInputError(f"cannot read {_shown(path)}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadInputError(f"cannot read {_shown(path)}: it is not text") from error
+    except ValueError as error:
+        raise BadInputError(f"{_shown(path)} cannot be the name of a file") from error
 
 
 def write_text(path: str | None, text: str) -> None:
@@ -115,6 +114,11 @@ def require_folder(path: str | None) -> None:
         raise BadInputError(
             f"cannot write {_shown(path)}: there is no folder {_shown(str(folder))}"
         )
+
+
+def json_text(value: object) -> str:
+    """Format a value as commands print it with `--json`."""
+    return json.dumps(value, indent=2) + "\n"
 
 
 def make_folder(path: str) -> Path:

@@ -1,8 +1,8 @@
 """Results as commands print them, as text or JSON."""
 
-import json
 import sys
 
+from tilewise.cli.files import json_text
 from tilewise.formats.trials import Json, steps_text
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.quoting import duration
@@ -15,7 +15,7 @@ LABEL = 10
 
 def print_result(result: Json, *, as_json: bool, with_machine: bool = False) -> None:
     """Print the contract's result object."""
-    text = json.dumps(result, indent=2) + "\n" if as_json else result_text(result)
+    text = json_text(result) if as_json else result_text(result)
     if with_machine and not as_json:
         text += machine_text(result)
     sys.stdout.write(text)
@@ -23,13 +23,13 @@ def print_result(result: Json, *, as_json: bool, with_machine: bool = False) -> 
 
 def print_mapping(mapping: Json, *, as_json: bool) -> None:
     """Print facts by name."""
-    sys.stdout.write(json.dumps(mapping, indent=2) + "\n" if as_json else mapping_text(mapping))
+    sys.stdout.write(json_text(mapping) if as_json else mapping_text(mapping))
 
 
 def named(problem: str, **parts: str) -> str:
     """Format texts of a problem as a JSON object."""
     found = {"problem": parse_problem(problem).canonical, **parts}
-    return json.dumps(found, indent=2) + "\n"
+    return json_text(found)
 
 
 def result_text(found: Json) -> str:

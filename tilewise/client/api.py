@@ -1,7 +1,7 @@
 """Every call of the HTTP API, written once for `AsyncClient` and `Client`."""
 
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, TypedDict, Unpack
@@ -287,10 +287,7 @@ class Api:
         With `accuracy="strict"` they allow direct methods alone.
         """
         request = _of_module("/v1/problems/parse", module, {"accuracy": accuracy})
-        response = await self._service.made(request, on_wait)
-        found = read(ImportedModule, json_of(response, self._service.url))
-        self._require_accuracy(accuracy, (one.problem for one in found.problems))
-        return found
+        return await self._of_module(ImportedModule, request, on_wait)
 
     async def op_script(
         self, module: str | bytes, on_wait: OnWait | None = None, **options: Unpack[OpOptions]
@@ -300,20 +297,14 @@ class Api:
         `place` is as `import_module` has it, or the number of the op among the problems.
         """
         request = _of_module("/v1/problems/script", module, {**options})
-        response = await self._service.made(request, on_wait)
-        found = read(OpScript, json_of(response, self._service.url))
-        self._require_accuracy(options.get("accuracy"), (found.problem,))
-        return found
+        return await self._of_module(OpScript, request, on_wait)
 
     async def submit_model(
         self, module: str | bytes, on_wait: OnWait | None = None, **options: Unpack[ModelOptions]
     ) -> Model:
         """Request a search of every problem of an MLIR module without a stored result."""
         request = _of_module("/v1/models", module, {**options})
-        response = await self._service.made(request, on_wait, self._is_being_read)
-        found = read(Model, json_of(response, self._service.url))
-        self._require_accuracy(options.get("accuracy"), (one.problem for one in found.problems))
-        return found
+        return await self._of_module(Model, request, on_wait, self._is_being_read)
 
     async def model(self, model_id: int) -> Model:
         """Return one model, with the state of each of its problems."""
@@ -327,9 +318,22 @@ class Api:
         Problems without a stored result get jobs. A worker makes the plan once they have ended.
         """
         request = _of_module(PLANS, module, {**options}, _new_key())
-        response = await self._service.made(request, on_wait, self._is_being_read)
-        found = read(ModelPlan, json_of(response, self._service.url))
-        self._require_accuracy(options.get("accuracy"), (one.problem for one in found.problems))
+        return await self._of_module(ModelPlan, request, on_wait, self._is_being_read)
+
+    async def _of_module(
+        self,
+        kind: type[Kind],
+        request: ApiRequest,
+        on_wait: OnWait | None,
+        is_unfinished: Callable[[httpx.Response], bool] | None = None,
+    ) -> Kind:
+        """Return the answer to a module, whose problems are as accurate as requested."""
+        response = await self._service.made(request, on_wait, is_unfinished)
+        answer = json_of(response, self._service.url)
+        found = read(kind, answer)
+        if request.params.get("accuracy") == "strict":
+            for one in answer.get("problems", [answer]):
+                self._require_strict(one["problem"])
         return found
 
     def _is_being_read(self, response: httpx.Response) -> bool:
@@ -450,21 +454,15 @@ class Api:
         async for source in self._service.items(first):
             yield read(kind, source)
 
-    def _require_accuracy(self, accuracy: Accuracy | None, problems: Iterable[str]) -> None:
-        """Raise TilewiseError for problems that are less accurate than requested.
-
-        An older service ignores parameters that it does not know.
-        """
-        if accuracy != "strict":
-            return
-        for problem in problems:
-            # As text: a newer service may say more of a problem than can be parsed here.
-            if f"accuracy={accuracy}" not in problem.split(","):
-                raise TilewiseError(
-                    f"{self._service.url} was asked for accuracy={accuracy}, and answers with "
-                    f"{one_line(problem)}: it is too old; update it, or give it each problem with "
-                    "its accuracy"
-                )
+    def _require_strict(self, problem: str) -> None:
+        """Raise TilewiseError unless a problem is strict, which an older service ignores."""
+        # As text: a newer service may say more of a problem than can be parsed here.
+        if "accuracy=strict" not in problem.split(","):
+            raise TilewiseError(
+                f"{self._service.url} was asked for accuracy=strict, and answers with "
+                f"{one_line(problem)}: it is too old; update it, or give it each problem with "
+                "its accuracy"
+            )
 
 
 def read_found(source: Json) -> Found:

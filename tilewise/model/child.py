@@ -1,18 +1,26 @@
-"""The process in which compiled models run: `python -m tilewise.model.child`."""
+"""The process in which compiled models and networks run: `python -m tilewise.model.child`."""
 
+import importlib.util
+import json
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import median
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from tilewise.errors import TilewiseError
+from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
-from tilewise.kernels.oracle.operands import Array
+from tilewise.kernels.oracle.operands import Array, to_bf16
 from tilewise.kernels.system.limited_child import reply_to_request, stage
 from tilewise.kernels.system.typed_json import to_json
+from tilewise.kernels.target import parse_target
 from tilewise.model.measuring import Form, Measured
+from tilewise.model.network import Beside, Ran
 from tilewise.model.signature import (
     HAL,
     TensorType,
@@ -21,15 +29,20 @@ from tilewise.model.signature import (
     random_array,
     types_of,
 )
+from tilewise.search.errors import NetworkError
+from tilewise.search.networks.plan import Plan
+from tilewise.search.networks.running.network import Network
 from tilewise.search.timing.measure import interleave
+from tilewise.search.timing.samples import Run
 
 
-def measure_here(request: dict[str, Any]) -> dict[str, Any]:
-    """Load, compare and time the forms; reply with `error` where the user has to act."""
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Load, compare and time forms, plans or a folder; reply with `refused` for the user."""
+    does = _measured if "codes" in request else _ran if "plans" in request else _beside
     try:
-        return to_json(_measured(request))
-    except TilewiseError as error:
-        return {"error": str(error)}
+        return to_json(does(request))
+    except (NetworkError, KernelsError, TilewiseError) as error:
+        return {"refused": str(error)}
 
 
 def _measured(request: dict[str, Any]) -> Measured:
@@ -109,5 +122,95 @@ def _wide(array: Array, kind: TensorType) -> Array:
     return array.astype(np.float64)
 
 
+def _ran(request: dict[str, Any]) -> Ran:
+    stage("load")
+    source = Path(request["module"]).read_bytes()
+    written = json.loads(Path(request["plans"]).read_text(encoding="utf-8"))
+    networks = [Network.load(Plan.from_json(one), source) for one in written]
+    threads = parse_target(networks[0].plan.target).threads
+    device = open_device(threads)
+    module = LoadedModule(Path(request["code"]).read_bytes(), device)
+    entry = entry_of(module.functions(), None)
+    takes, gives = types_of(declaration_of(module, entry, request["declarations"]))
+    random = np.random.default_rng(0)
+    arrays = [random_array(kind, random) for kind in takes]
+    given = [(array, HAL[kind.element]) for array, kind in zip(arrays, takes, strict=True)]
+    stage("compare")
+    reference = LoadedModule(Path(request["reference"]).read_bytes(), device)
+    expected = reference.results(entry, given)
+    of_iree, overwrites = module.results_and_writes(entry, given)
+    apart = [deviation(_results(network, arrays), expected, gives) for network in networks]
+    stage("time")
+    until = time.monotonic() + request["budget_s"]
+    runs = [*map(_repeated, networks), module.bind(entry, given, len(gives))]
+    *ours, its = interleave(runs, request["rounds"], threads, until=until)
+    kept = min(range(len(ours)), key=lambda one: median(ours[one].times))
+    network, others = networks[kept], [one for i, one in enumerate(ours) if i != kept]
+    return Ran(
+        kept, network.times(request["rounds"]), tuple(ours[kept].times), tuple(its.times),
+        tuple(others[0].times) if others else (), max(apart),
+        network.placed.size, network.placed.apart, len(network.memory.weights.bytes),
+        deviation(of_iree, expected, gives), overwrites,
+    )  # fmt: skip
+
+
+def _results(network: Network, arrays: list[Array]) -> list[Array]:
+    network.poison()
+    return list(network.run(*arrays))
+
+
+def _beside(request: dict[str, Any]) -> Beside:
+    """Run a written folder beside its plan's network and compare bits."""
+    stage("load")
+    folder = Path(request["folder"])
+    plan = Plan.from_json(json.loads((folder / "plan.json").read_text(encoding="utf-8")))
+    network = Network.load(plan, Path(request["module"]).read_bytes())
+    alone = _imported(folder).load()
+    stage("compare")
+    random = np.random.default_rng(0)
+    arguments = [_drawn(random, held) for held in network.inputs]
+    network.poison()
+    expected, found = network.run(*arguments), alone.run(*arguments)
+    again = alone.run(*arguments)
+    is_equal = all(
+        one.tobytes() == two.tobytes() == three.tobytes()
+        for one, two, three in zip(expected, found, again, strict=True)
+    )
+    stage("time")
+    until = time.monotonic() + request["budget_s"]
+    runs = [_repeated(alone), _repeated(network)]
+    mine, its = interleave(runs, request["rounds"], parse_target(plan.target).threads, until=until)
+    return Beside(is_equal, tuple(mine.times), tuple(its.times))
+
+
+def _imported(folder: Path) -> ModuleType:
+    """Import the folder as a package."""
+    place = folder / "__init__.py"
+    found = importlib.util.spec_from_file_location(
+        "tilewise_folder", place, submodule_search_locations=[str(folder)]
+    )
+    assert found is not None
+    assert found.loader is not None
+    sys.modules["tilewise_folder"] = made = importlib.util.module_from_spec(found)
+    found.loader.exec_module(made)
+    return made
+
+
+def _drawn(random: np.random.Generator, held: Array) -> Array:
+    """Return a random argument of the right type."""
+    if held.dtype.kind == "i":
+        return random.integers(-4, 5, held.shape).astype(held.dtype)
+    numbers = random.standard_normal(held.shape).astype(np.float32)
+    return to_bf16(numbers) if held.dtype == np.uint16 else numbers.astype(held.dtype)
+
+
+def _repeated(network: Any) -> Run:
+    def run(repeat: int) -> None:
+        for _ in range(repeat):
+            network()
+
+    return run
+
+
 if __name__ == "__main__":
-    reply_to_request(measure_here)
+    reply_to_request(answer)

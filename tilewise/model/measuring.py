@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from tilewise.errors import TilewiseError
 from tilewise.kernels.system.limited_child import run_limited
 from tilewise.kernels.system.typed_json import from_json
 
-MODULE = "tilewise.model.child"
+CHILD = "tilewise.model.child"
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,21 @@ def measure(
         "seconds": limits.seconds,
         "memory_bytes": limits.memory_bytes,
     }
-    ended = run_limited(request, MODULE)
+    return from_json(Measured, reply_of(request, "the compiled model does not run"))
+
+
+class RefusedRunError(TilewiseError):
+    """The child refused what it was given; the message says why."""
+
+
+def reply_of(request: dict[str, Any], fault: str) -> dict[str, Any]:
+    """Return what the child measured.
+
+    Raises RefusedRunError with its reason, or TilewiseError with `fault` if it ended.
+    """
+    ended = run_limited(request, CHILD)
     if ended.reply is None:
-        raise TilewiseError(f"the compiled model does not run: {ended.message}")
-    if "error" in ended.reply:
-        raise TilewiseError(str(ended.reply["error"]))
-    return from_json(Measured, ended.reply)
+        raise TilewiseError(f"{fault}: {ended.message}")
+    if "refused" in ended.reply:
+        raise RefusedRunError(str(ended.reply["refused"]))
+    return ended.reply

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from tilewise.errors import BadInputError, TilewiseError
+from tilewise.errors import TilewiseError, bad_input
 from tilewise.kernels.errors import CompilerError, ModuleError
 from tilewise.kernels.mlir.frontend.read import as_module, read_program
 from tilewise.kernels.mlir.iree.compiler import SHORT_VALUES, compile_file, compiled_text
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.quoting import duration
-from tilewise.kernels.system.limited_child import run_limited
 from tilewise.kernels.system.typed_json import from_json
+from tilewise.model.measuring import RefusedRunError, reply_of
 from tilewise.model.reference import COMPILE_S, FILE, check_entry, compile_reference
 from tilewise.model.report import overwritten, tolerance
 from tilewise.model.signature import declarations_in
@@ -22,10 +22,7 @@ from tilewise.search.errors import NetworkError
 from tilewise.search.networks.plan import Plan
 from tilewise.search.networks.running.network import LayerTime, check, check_ops
 
-CHILD = "tilewise.model.network_child"
-RUN_S = 900.0
-MEMORY_BYTES = 32 << 30
-ROUNDS = 15
+LIMITS = {"rounds": 15, "budget_s": 30.0, "seconds": 900.0, "memory_bytes": 32 << 30}
 
 
 @dataclass(frozen=True)
@@ -73,11 +70,9 @@ class Ran:
 
 def check_runs(name: str, module: bytes, *, beside_iree: bool) -> None:
     """Raise BadInputError for a model that cannot run as a network, before it is tuned."""
-    try:
+    with bad_input(name, NetworkError, ModuleError):
         module = as_module(module)
         check_ops(read_program(module))
-    except (NetworkError, ModuleError) as error:
-        raise BadInputError(f"{name}: {error}") from error
     if beside_iree:
         check_entry(name, module, None)
 
@@ -87,13 +82,11 @@ def ran(plans: Sequence[Plan], source: Path) -> Ran:
 
     Raises BadInputError for an unsupported op, TilewiseError if IREE or the run fails.
     """
-    try:
+    with bad_input(source.name, NetworkError, ModuleError):
         module = as_module(source.read_bytes())
         program = read_program(module)
         for plan in plans:
             check(plan, program)  # before IREE works on it for minutes
-    except (NetworkError, ModuleError) as error:
-        raise BadInputError(f"{source.name}: {error}") from error
     with tempfile.TemporaryDirectory() as folder:
         names = ("model.mlir", "model.vmfb", "plans.json")
         model, code, written = (Path(folder) / name for name in names)
@@ -108,14 +101,9 @@ def ran(plans: Sequence[Plan], source: Path) -> Ran:
             raise TilewiseError(f"IREE does not compile {source.name}: {error}") from error
         request = {"plans": str(written), "module": str(model), "code": str(code),
                    "reference": str(copied if has_copies else code),
-                   "declarations": declarations_in(seen), "rounds": ROUNDS, "seconds": RUN_S,
-                   "memory_bytes": MEMORY_BYTES}  # fmt: skip
-        ended = run_limited(request, CHILD)
-    if ended.reply is None:
-        raise TilewiseError(f"the network does not run: {ended.message}")
-    if "refused" in ended.reply:
-        raise BadInputError(f"{source.name}: {ended.reply['refused']}")
-    return from_json(Ran, ended.reply)
+                   "declarations": declarations_in(seen), **LIMITS}  # fmt: skip
+        with bad_input(source.name, RefusedRunError):
+            return from_json(Ran, reply_of(request, "the network does not run"))
 
 
 def allowed(plan: Plan) -> float:
@@ -150,10 +138,8 @@ def folder_files(plan: Plan, module: bytes, name: str) -> dict[str, bytes]:
     """Return the files of a plan's network; raise BadInputError for an unsupported op."""
     from tilewise.search.networks.standalone.files import runner_files
 
-    try:
+    with bad_input(name, NetworkError, ModuleError):
         return runner_files(plan, module)
-    except (NetworkError, ModuleError) as error:
-        raise BadInputError(f"{name}: {error}") from error
 
 
 def beside(folder: Path, source: Path) -> Beside:
@@ -161,14 +147,12 @@ def beside(folder: Path, source: Path) -> Beside:
 
     Raises TilewiseError if it does not run or computes something else.
     """
-    request = {"folder": str(folder.absolute()), "module": str(source.absolute()),
-               "rounds": ROUNDS, "seconds": RUN_S, "memory_bytes": MEMORY_BYTES}  # fmt: skip
-    ended = run_limited(request, CHILD)
-    if ended.reply is None:
-        raise TilewiseError(f"the folder {folder} does not run: {ended.message}")
-    if "refused" in ended.reply:
-        raise TilewiseError(f"the folder {folder} does not run: {ended.reply['refused']}")
-    found = from_json(Beside, ended.reply)
+    request = {"folder": str(folder.absolute()), "module": str(source.absolute()), **LIMITS}
+    fault = f"the folder {folder} does not run"
+    try:
+        found = from_json(Beside, reply_of(request, fault))
+    except RefusedRunError as error:
+        raise TilewiseError(f"{fault}: {error}") from error
     if not found.is_equal:
         raise TilewiseError(f"the folder {folder} computes something else; do not use it")
     return found

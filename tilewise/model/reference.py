@@ -8,7 +8,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from tilewise.errors import BadInputError, TilewiseError
+from tilewise.errors import TilewiseError, bad_input
 from tilewise.kernels.dispatches.layouts import copy_lines
 from tilewise.kernels.dispatches.library import FLAG
 from tilewise.kernels.errors import KernelsError
@@ -87,9 +87,6 @@ def _tensor(shape: tuple[str, ...], element: str) -> str:
 
 def check_entry(name: str, module: bytes, asked: str | None) -> None:
     """Raise BadInputError unless the model has the function to run and it takes tensors."""
-    try:
-        seen = compiled_text(module, "preprocessing", SHORT_VALUES, COMPILE_S)
-        found = declarations_in(seen)
+    with bad_input(name, KernelsError, TilewiseError):
+        found = declarations_in(compiled_text(module, "preprocessing", SHORT_VALUES, COMPILE_S))
         types_of(found[entry_of(list(found), asked)])
-    except (KernelsError, TilewiseError) as error:
-        raise BadInputError(f"{name}: {error}") from error

@@ -13,7 +13,7 @@ from tilewise.backends.choose import open_backend
 from tilewise.bench import Compared, Entry, Report, Suite, SuiteError, read_suite, table
 from tilewise.cli.command import DB, SERVER, TARGET, Command, arg, seed
 from tilewise.cli.command import trials as trials_option
-from tilewise.cli.files import require_file, require_folder, write_text
+from tilewise.cli.files import json_text, require_file, require_folder, write_text
 from tilewise.cli.progress import progress
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import KernelsError
@@ -45,7 +45,7 @@ def _print(found: Json, options: argparse.Namespace) -> None:
         from tilewise.plots import roofline_of_report
 
         roofline_of_report(found).save(options.plot)
-    sys.stdout.write(json.dumps(found, indent=2) + "\n" if options.json else table.table(found))
+    sys.stdout.write(json_text(found) if options.json else table.table(found))
 
 
 def _store(backend: Backend, found: Json) -> None:

@@ -1,12 +1,11 @@
 """`tilewise completion`: shell completion scripts from the parser; files are left to the shell."""
 
 import argparse
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewise.cli.command import OUTPUT, Command, arg
-from tilewise.cli.files import require_folder, write_text
+from tilewise.cli.files import json_text, require_folder, write_text
 from tilewise.requirements import BASE
 
 BASH = """\
@@ -149,7 +148,7 @@ def completion(options: argparse.Namespace) -> None:
     require_folder(options.output)
     text = SCRIPTS[options.shell](words_of(options.parser))
     if options.json:
-        text = json.dumps({"shell": options.shell, "script": text}, indent=2) + "\n"
+        text = json_text({"shell": options.shell, "script": text})
     write_text(options.output, text)
 
 

@@ -1,7 +1,6 @@
 """`tilewise fetch`: scripts and kernels for a list of problems, with a lock file."""
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 from tilewise.backends.base import Backend
 from tilewise.cli.command import DB, PROBLEMS, SERVER, TARGET, Command, arg, backend_of, flag
 from tilewise.cli.command import trials as trials_option
-from tilewise.cli.files import read_regular_text, read_text, require_file
+from tilewise.cli.files import json_text, read_regular_text, read_text, require_file
 from tilewise.cli.tuning import tune_missing
 from tilewise.errors import BadInputError, MissingError
 from tilewise.fetch import frozen, gains
@@ -76,7 +75,7 @@ def _hold(options: argparse.Namespace, folder: Folder, lock: Lock, wanted: Wante
                 found = frozen.restore(folder, lock, backend)
     if options.json:
         told = [{"path": one.path, "reason": one.reason} for one in found]
-        sys.stdout.write(json.dumps({"frozen": not found, "differences": told}, indent=2) + "\n")
+        sys.stdout.write(json_text({"frozen": not found, "differences": told}))
     if found:
         for one in found:
             sys.stderr.write(f"tilewise: {one.path}: {one.reason}\n")
@@ -89,7 +88,7 @@ def _hold(options: argparse.Namespace, folder: Folder, lock: Lock, wanted: Wante
 def _check(options: argparse.Namespace, lock: Lock, wanted: Wanted) -> None:
     with backend_of(options, options.began) as backend:
         rows = gains.gains(backend, lock, wanted)
-    told = json.dumps({"files": [row.to_json() for row in rows]}, indent=2) + "\n"
+    told = json_text({"files": [row.to_json() for row in rows]})
     sys.stdout.write(told if options.json else gains.table(rows))
     missing = [row for row in rows if row.verdict == gains.NOT_STORED]
     for row in rows:
@@ -104,7 +103,7 @@ def _report(options: argparse.Namespace, place: Path, outcomes: Sequence[Outcome
     missing = [one for one in outcomes if one.state == "missing"]
     if options.json:
         told = {"lock": str(place), "files": [one.to_json() for one in outcomes]}
-        sys.stdout.write(json.dumps(told, indent=2) + "\n")
+        sys.stdout.write(json_text(told))
     else:
         counts = {state: sum(one.state == state for one in outcomes)
                   for state in ("written", "unchanged", "removed", "missing")}  # fmt: skip

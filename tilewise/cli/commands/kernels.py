@@ -21,7 +21,14 @@ from tilewise.cli.command import (
     flag,
 )
 from tilewise.cli.command import trials as trials_option
-from tilewise.cli.files import read_text, require_file, require_folder, write_bytes, write_text
+from tilewise.cli.files import (
+    json_text,
+    read_text,
+    require_file,
+    require_folder,
+    write_bytes,
+    write_text,
+)
 from tilewise.cli.render import named
 from tilewise.cli.tuning import tune_missing
 from tilewise.errors import BadInputError, MissingError
@@ -77,7 +84,7 @@ def _machine_code(options: argparse.Namespace) -> None:
         "header": str(header),
         "proof": found.proof,
     }
-    text = json.dumps(about, indent=2) + "\n" if options.json else _files(about, options.format)
+    text = json_text(about) if options.json else _files(about, options.format)
     sys.stdout.write(text)
 
 
@@ -105,7 +112,7 @@ def asm(options: argparse.Namespace) -> None:
 
     loop = inspect_result(found)
     about = {"problem": found["problem"], "hash": found["best"]["hash"]}
-    text = json.dumps(about | loop.to_json(), indent=2) + "\n" if options.json else render(loop)
+    text = json_text(about | loop.to_json()) if options.json else render(loop)
     sys.stdout.write(text)
 
 
@@ -131,7 +138,7 @@ def library(options: argparse.Namespace) -> None:
         for name, content in files.items():
             folder.write(name, content)
     manifest = json.loads(files[MANIFEST])
-    told = json.dumps(manifest, indent=2) + "\n" if options.json else _summary(manifest, folder)
+    told = json_text(manifest) if options.json else _summary(manifest, folder)
     sys.stdout.write(told)
 
 

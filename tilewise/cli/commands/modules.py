@@ -1,7 +1,6 @@
 """`tilewise import` and `verify`: problems of MLIR modules, and scripts on real MLIR."""
 
 import argparse
-import json
 import re
 import sys
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import SERVER, Command, arg, seed, time_limit
 from tilewise.cli.command import accuracy as accuracy_option
-from tilewise.cli.files import read_module_bytes, read_text, write_text
+from tilewise.cli.files import json_text, read_module_bytes, read_text, write_text
 from tilewise.errors import BadInputError, TilewiseError
 from tilewise.kernels.footprint import check_memory
 from tilewise.kernels.problem import Accuracy, Problem, parse_problem
@@ -29,7 +28,7 @@ def import_module(options: argparse.Namespace) -> None:
     module = read_module_bytes(options.module)
     server = named_server(options.server)
     found = _at_service(server, module, options.accuracy) if server else _here(module, options)
-    sys.stdout.write(json.dumps(found, indent=2) + "\n" if options.json else problems_text(found))
+    sys.stdout.write(json_text(found) if options.json else problems_text(found))
 
 
 def _here(module: bytes, options: argparse.Namespace) -> Json:
@@ -95,7 +94,7 @@ def verify(options: argparse.Namespace) -> None:
     if options.output:
         write_text(options.output, verdict.found.transformed)
     told = {"problem": problem.canonical if problem else None, **verdict.to_json()}
-    sys.stdout.write(json.dumps(told, indent=2) + "\n" if options.json else verdict_text(told))
+    sys.stdout.write(json_text(told) if options.json else verdict_text(told))
     if not told["ok"]:
         gist = _gist(told["message"])
         file = options.payload if options.payload and _OF_PAYLOAD.match(gist) else options.script

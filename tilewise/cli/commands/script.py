@@ -1,7 +1,6 @@
 """`tilewise script`: the proven transform script, stored, fetched, or made here."""
 
 import argparse
-import json
 from typing import TYPE_CHECKING, Literal
 
 from tilewise.backends.choose import named_server
@@ -23,7 +22,7 @@ from tilewise.cli.commands.scripts.iree_library import is_made_here, make_iree
 from tilewise.cli.commands.scripts.op_of_module import is_of_op, make_of_op
 from tilewise.cli.commands.scripts.packs import BLOCKS, is_of_packs, make_packs
 from tilewise.cli.commands.scripts.tuning_spec import FLAVOR, make_spec
-from tilewise.cli.files import require_folder, write_text
+from tilewise.cli.files import json_text, require_folder, write_text
 from tilewise.cli.render import named
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import ProofError, UnsupportedError
@@ -73,7 +72,7 @@ def script(options: argparse.Namespace) -> None:
     if options.flavor == FLAVOR:
         refuse_air_options(options)
         made = make_spec(options)
-        text = json.dumps({"flavor": FLAVOR, **made}, indent=2) + "\n"
+        text = json_text({"flavor": FLAVOR, **made})
         write_text(options.output, text if options.json else made["script"])
         return
     problem = the_problem(options)

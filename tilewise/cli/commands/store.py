@@ -1,13 +1,12 @@
 """`tilewise store` and `token`: archives of a database, and access to a service."""
 
 import argparse
-import json
 import sys
 
 from tilewise.backends.base import Json
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import DB, SERVER, Command, arg, flag, in_group
-from tilewise.cli.files import file_errors, require_file, require_folder
+from tilewise.cli.files import file_errors, json_text, require_file, require_folder
 from tilewise.cli.render import print_mapping
 from tilewise.errors import BadInputError
 from tilewise.kernels.problem import DTYPES
@@ -22,7 +21,7 @@ def store(options: argparse.Namespace) -> None:
     _check_store(options)
     found = _export(options) if options.action == "export" else _import(options)
     if options.json:
-        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        sys.stdout.write(json_text(found))
     else:
         print_mapping({name: _counts(value) for name, value in found.items()}, as_json=False)
 
@@ -81,7 +80,7 @@ def token(options: argparse.Namespace) -> None:
         raise BadInputError("give --db or --server, not both: a service has its own database")
     found = _at_service(server, options) if server else _here(options)
     if options.json:
-        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        sys.stdout.write(json_text(found))
     elif options.action == "list":
         sys.stdout.write(_token_table(found["tokens"]))
     elif options.action == "create":

@@ -1,7 +1,6 @@
 """`tilewise model`: a model tuned, and written as one of three outputs."""
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from tilewise.cli.commands.models.native import PLANNING, make_native
 from tilewise.cli.commands.scripts import packs
 from tilewise.cli.commands.scripts.iree_library import make_library_of_model
 from tilewise.cli.files import (
+    json_text,
     make_folder,
     read_module_bytes,
     require_file,
@@ -31,7 +31,7 @@ from tilewise.cli.files import (
     write_text,
 )
 from tilewise.cli.tuning import missing, tune_missing
-from tilewise.errors import BadInputError, TilewiseError
+from tilewise.errors import BadInputError, TilewiseError, bad_input
 from tilewise.kernels.errors import KernelsError, ModuleError
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.quoting import quoted
@@ -116,12 +116,14 @@ def run_in_iree(options: argparse.Namespace) -> None:
     for child_needs in ("iree.compiler", "iree.runtime"):
         require(child_needs, "model", "service")
     source = Path(options.file)
+    from tilewise.kernels.mlir.frontend.read import as_module
     from tilewise.model.examine import Model, examine
     from tilewise.model.reference import check_entry
     from tilewise.model.report import report_text
 
     given = read_module_bytes(options.file)
-    module = _compilable(source.name, given)
+    with bad_input(source.name, ModuleError):
+        module = as_module(given)
     imported = _imported(source.name, module).with_accuracy(options.accuracy)
     check_entry(source.name, module, options.entry)
     cuts = [one.with_accuracy(options.accuracy) for one in _cuts(source.name, module)]
@@ -143,7 +145,7 @@ def run_in_iree(options: argparse.Namespace) -> None:
         lacking = missing(backend, problems, options.target, options.cache)
         tune_missing(backend, lacking, options.target, request)
         report = examine(asked, backend, _note)
-    text = json.dumps(report.to_json(), indent=2) + "\n"
+    text = json_text(report.to_json())
     write_text(str(folder / REPORT), text)
     sys.stdout.write(text if options.json else report_text(report))
     _note(f"wrote {folder}")
@@ -151,24 +153,12 @@ def run_in_iree(options: argparse.Namespace) -> None:
         raise TilewiseError(report.disagreement)
 
 
-def _compilable(name: str, given: bytes) -> bytes:
-    """Return what IREE compiles: for an ONNX model its module."""
-    from tilewise.kernels.mlir.frontend.read import as_module
-
-    try:
-        return as_module(given)
-    except ModuleError as error:
-        raise BadInputError(f"{name}: {error}") from error
-
-
 def _imported(name: str, module: bytes) -> "Imported":
     from tilewise.kernels.mlir.frontend.graph import why_none
     from tilewise.kernels.mlir.frontend.read import read_module
 
-    try:
+    with bad_input(name, ModuleError):
         found = read_module(module)
-    except ModuleError as error:
-        raise BadInputError(f"{name}: {error}") from error
     if not found.occurrences:
         why = why_none(found.skipped)
         raise BadInputError(f"{name}: nothing in it multiplies or convolves what we know{why}")
@@ -180,10 +170,8 @@ def _cuts(name: str, module: bytes) -> "tuple[Cut, ...]":
     from tilewise.kernels.dispatches.extraction.extract import cut_module
     from tilewise.model.reference import COMPILE_S
 
-    try:
+    with bad_input(name, KernelsError):
         return cut_module(module, COMPILE_S)
-    except KernelsError as error:
-        raise BadInputError(f"{name}: {error}") from error
 
 
 def _note(text: str) -> None:

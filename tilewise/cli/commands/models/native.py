@@ -1,7 +1,6 @@
 """`tilewise model --as native`: a model as native code; and its alias `tilewise plan`."""
 
 import argparse
-import json
 import shlex
 import sys
 from contextlib import suppress
@@ -19,9 +18,16 @@ from tilewise.cli.command import (
     flag,
     tuning_of_lacking,
 )
-from tilewise.cli.files import file_errors, make_folder, read_module_bytes, write_bytes, write_text
+from tilewise.cli.files import (
+    file_errors,
+    json_text,
+    make_folder,
+    read_module_bytes,
+    write_bytes,
+    write_text,
+)
 from tilewise.cli.tuning import missing, tune_missing
-from tilewise.errors import BadInputError, TilewiseError
+from tilewise.errors import BadInputError, TilewiseError, bad_input
 from tilewise.kernels.errors import ModuleError
 from tilewise.kernels.problem import Accuracy, parse_problem
 from tilewise.kernels.quoting import one_line
@@ -99,7 +105,7 @@ def make_native(options: argparse.Namespace) -> None:
     run = _ran(made, own, options) if options.executes else None
     if run is not None and run.kept:
         made = own
-    text = json.dumps(made.to_json(), indent=2) + "\n"
+    text = json_text(made.to_json())
     if folder is not None:
         write_text(str(folder / PLAN), text)
     told: dict[str, object] = {"plan": made.to_json()}
@@ -109,7 +115,7 @@ def make_native(options: argparse.Namespace) -> None:
     if run is not None:
         _tell(run, made, told, texts)
     if options.json:
-        sys.stdout.write(text if len(told) == 1 else json.dumps(told, indent=2) + "\n")
+        sys.stdout.write(text if len(told) == 1 else json_text(told))
     else:
         sys.stdout.write("\n".join(texts))
 
@@ -134,7 +140,7 @@ def _plan_at(server: str, module: bytes, options: argparse.Namespace) -> None:
         made = client.plan(asked.id)
     if made.plan is None:
         raise TilewiseError(f"plan {made.id} is {made.state}: {made.error or 'no reason is known'}")
-    text = json.dumps(made.plan, indent=2) + "\n"
+    text = json_text(made.plan)
     if folder is not None:
         write_text(str(folder / PLAN), text)
     if options.json:
@@ -225,10 +231,8 @@ def _graph(name: str, module: bytes, accuracy: Accuracy) -> "tuple[Graph, Outlin
     outline = None
     with suppress(ModuleError):  # of a module that is none, and of one that only a graph is had of
         outline = read_outline(module)
-    try:
+    with bad_input(name, ModuleError):
         found = read_graph(module) if outline is None else outline.graph
-    except ModuleError as error:
-        raise BadInputError(f"{name}: {error}") from error
     if not found.layers:
         raise BadInputError(
             f"{name}: nothing in it multiplies or convolves what we know{found.why_no_layer}"

@@ -1,14 +1,12 @@
 """`--packs --layers DIR`: a proven script of each distinct layer."""
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilewise.cli.files import file_errors, write_text
-from tilewise.errors import BadInputError
-from tilewise.kernels.quoting import duration, quoted
+from tilewise.cli.files import json_text, write_text
+from tilewise.kernels.quoting import duration
 from tilewise.kernels.target import detect
 
 if TYPE_CHECKING:  # they load MLIR's child processes
@@ -18,22 +16,6 @@ if TYPE_CHECKING:  # they load MLIR's child processes
 
 MANIFEST = "layers.json"
 Json = dict[str, Any]
-
-
-def make_folder(path: str) -> Path:
-    """Create the folder of layers if needed.
-
-    Raises BadInputError for an impossible path, TilewiseError if it cannot be created.
-    """
-    folder = Path(path)
-    try:
-        if folder.exists() and not folder.is_dir():
-            raise BadInputError(f"layers={quoted(path)} is a file; give a folder")
-        with file_errors("make", path):
-            folder.mkdir(parents=True, exist_ok=True)
-    except ValueError as error:
-        raise BadInputError(f"{path!a} cannot be the name of a folder") from error
-    return folder
 
 
 def write_layers(layers: "Sequence[Layer]", folder: Path, limits: "Limits") -> list[Json]:
@@ -52,7 +34,7 @@ def write_layers(layers: "Sequence[Layer]", folder: Path, limits: "Limits") -> l
             write_text(str(folder / name), text)
         rows.append({"file": name, **proven.to_json()})
         sys.stderr.write(_line(name, proven))
-    write_text(str(folder / MANIFEST), json.dumps({"layers": rows}, indent=2) + "\n")
+    write_text(str(folder / MANIFEST), json_text({"layers": rows}))
     return rows
 
 

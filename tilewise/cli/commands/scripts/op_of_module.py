@@ -1,13 +1,12 @@
 """`tilewise script MODULE.mlir --place P`: the script of one op, proven in place."""
 
 import argparse
-import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from tilewise.backends.base import Backend
 from tilewise.cli.command import backend_of
-from tilewise.cli.files import read_module_bytes
+from tilewise.cli.files import json_text, read_module_bytes
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import ProofError, UnsupportedError
 from tilewise.kernels.problem import Problem
@@ -54,7 +53,7 @@ def make_of_op(options: argparse.Namespace) -> str:
             raise TilewiseError(str(error)) from error
     script = found.proof.script
     text = with_op(lone, script) if options.with_payload else script
-    return json.dumps(found.to_json(text), indent=2) + "\n" if options.json else text
+    return json_text(found.to_json(text)) if options.json else text
 
 
 def _schedules(

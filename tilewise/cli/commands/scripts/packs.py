@@ -1,15 +1,14 @@
 """`tilewise model --as packs`: one script that packs a whole module, proven on it."""
 
 import argparse
-import json
 import re
 import sys
 from typing import TYPE_CHECKING
 
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import arg, time_limit
-from tilewise.cli.commands.scripts.layers import make_folder, write_layers
-from tilewise.cli.files import read_module_bytes
+from tilewise.cli.commands.scripts.layers import write_layers
+from tilewise.cli.files import json_text, make_folder, read_module_bytes
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import ProofError
 from tilewise.kernels.quoting import quoted
@@ -83,7 +82,7 @@ def make_packs(options: argparse.Namespace, path: str) -> str:
         sys.stderr.write(_summary(plan, proof))
         return text
     told = {**plan.to_json(), "layers": layers, "proof": _errors(proof), "script": text}
-    return json.dumps(told, indent=2) + "\n"
+    return json_text(told)
 
 
 def _proven(
