@@ -10,6 +10,7 @@ from tilewise import service
 from tilewise.kernels.errors import TargetError
 from tilewise.kernels.footprint import physical_memory
 from tilewise.kernels.system.children import child_command, child_environment
+from tilewise.kernels.target import detect
 from tilewise.service.errors import MachineError
 from tilewise.service.host import machine as machine_module
 from tilewise.service.host.machine import examine
@@ -43,7 +44,7 @@ print([name for name in {HEAVY} if name in sys.modules])
 
 def test_the_machine_is_examined_in_a_child(machine):
     assert examine() == machine
-    assert machine.target == f"cpu:{machine.cpu},threads=1"
+    assert machine.target == detect().canonical
     assert machine.memory_bytes == physical_memory()
 
 
@@ -63,7 +64,7 @@ def test_targets_are_made_canonical(machine):
     most = machine.cores
     assert machine.require_served(f"cpu:host,threads={most}") == machine.targets[most - 1]
     with pytest.raises(TargetError, match=f"give threads=1 to {most}$"):
-        machine.require_served(f"cpu:{machine.cpu},threads={most + 1}")
+        machine.require_served(detect().with_threads(most + 1).canonical)
 
 
 def test_children_find_this_code_whatever_the_working_folder(tmp_path):

@@ -75,7 +75,7 @@ def test_the_main_job_on_this_machine(cli: Cli, tmp_path: Path, problem: str) ->
 
 @pytest.mark.full
 def test_a_kernel_for_two_threads(cli: Cli, tmp_path: Path) -> None:
-    target = f"cpu:{detect().cpu},threads=2"
+    target = detect().with_threads(2).canonical
     problem = "matmul:m=96,n=160,k=64,dtype=f32"
     if detect().cores < 2:
         assert cli("tune", problem, "--target", target).code == 2

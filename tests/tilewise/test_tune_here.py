@@ -51,7 +51,7 @@ def running(database: str) -> Iterator[Running]:
     sessions = make_sessions(engine)
 
     def make(trials: int) -> tuple[Sessions, Lease]:
-        problem, target = parse_problem(PROBLEM), f"cpu:{detect().cpu},threads=1"
+        problem, target = parse_problem(PROBLEM), detect().canonical
         with writing(sessions) as session:
             made = queue.create_or_join(session, problem, target, TuneRequest(trials), identity())
             assert made.job is not None

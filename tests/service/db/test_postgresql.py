@@ -81,6 +81,8 @@ def tables_of(url):
 
 
 def test_revision_0009_goes_down_and_up_again_with_data(url, sessions, machine, submit):
+    if "features=" in machine.target:
+        pytest.skip("revisions of before 0019 have no such target")
     run(sessions, machine, submit())
     before = tables_of(url)
     assert before["script_proofs"] and len(before["jobs"]) == 1

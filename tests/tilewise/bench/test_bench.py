@@ -259,7 +259,7 @@ def test_a_search_of_a_suite_is_asked_for_with_the_options(
     ran = cli("bench", written(tmp_path, {"problems": [SMALL]}), *QUICK, "--seed", "7", "--json")
     (row,) = json.loads(ran.out)["problems"]
     assert row["reason"] == "of the tests"
-    target = f"cpu:{detect().cpu},threads=1"
+    target = detect().canonical
     assert asked == [(SMALL, target, TuneRequest(2, seed=7))]
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from tests.tilewise.conftest import PROBLEM, Cli, Ran
 from tilewise.fetch.lock import Lock
 from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target import detect
 from tilewise.service.db import make_engine, models, writing
 from tilewise.service.db.session import make_sessions
 from tilewise.service.results.integrity import proof_digest
@@ -510,9 +512,8 @@ def test_a_locked_text_is_found_under_the_target_that_it_has_now(
 ) -> None:
     """Stores of before 0.2 named no features; the text is known by its hash."""
     place.fetch()
-    own = next(iter(place.entries().values())).target
-    assert "features" not in own
-    of_another(f"{own},features=+amx-fp16", place)
+    here = detect()
+    of_another(replace(here, features=here.features | {"amx-fp16"}).canonical, place)
     whole = place.files()
     (place.folder / SCRIPT).unlink()
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(place.path / "another cache"))

@@ -184,7 +184,7 @@ def stored(database: str) -> str:
     """The database, with trials of one job that ended in each way."""
     schema.upgrade(database)
     engine = make_engine(database)
-    target = f"cpu:{detect().cpu},threads=1"
+    target = detect().canonical
     with writing(make_sessions(engine)) as session:
         made = queue.create_or_join(
             session, parse_problem(PROBLEM), target, TuneRequest(9), "tools"

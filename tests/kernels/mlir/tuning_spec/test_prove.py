@@ -58,7 +58,7 @@ def test_a_proof_runs_on_the_threads_of_its_target(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(proving, "run_child", here)
     proof = prove(PROBLEM, plain(PROBLEM), threads=2)
     assert proof.executed and opened == [2, 2, 2]
-    assert re.search(r"// target: +iree:\w+,threads=2\n", proof.script)
+    assert re.search(r"// target: +iree:\w+,threads=2[,\n]", proof.script)
 
 
 @pytest.mark.full

@@ -162,7 +162,7 @@ def test_a_target_has_no_more_threads_than_the_machine(host: Target) -> None:
     for threads in range(1, host.cores + 1):
         assert resolve(f"cpu:host,threads={threads}").threads == threads
     with pytest.raises(TargetError, match=f"give threads=1 to {host.cores}"):
-        resolve(f"cpu:{host.cpu},threads={host.cores + 1}")
+        resolve(host.with_threads(host.cores + 1).canonical)
 
 
 @pytest.mark.full
