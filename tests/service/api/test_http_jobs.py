@@ -55,6 +55,11 @@ def test_a_job_shows_its_progress_and_its_result(client, run):
     assert after["created"] <= after["started"] <= after["finished"]
 
 
+def test_a_job_that_waits_takes_the_larger_budget(client):
+    asked = [post(client, trials=count).json()["trials"]["asked"] for count in (6, 3, 8)]
+    assert asked == [6, 6, 8]
+
+
 def test_a_stored_schedule_answers_an_equal_or_smaller_request(client, tuned):
     answer = post(client, trials=3)
     assert answer.status_code == 200

@@ -106,6 +106,16 @@ def test_two_hundred_at_once_are_one_job(client, sessions):
     assert keys(sessions) == 7
 
 
+def test_each_token_has_keys_of_its_own(submit, sessions):
+    number = submit()
+    with writing(sessions) as session:
+        job = session.get_one(models.Job, number)
+        assert idempotency.remember(session, idempotency.RequestKey("token:1", "k", "0" * 64), job)
+        other = idempotency.RequestKey("token:2", "k", "1" * 64)
+        assert idempotency.answered(session, other) is None
+        assert idempotency.remember(session, other, None)
+
+
 def test_of_two_who_remember_a_key_one_is_told_that_it_was_late(submit, sessions):
     given, number = idempotency.RequestKey("token:1", "k", "0" * 64), submit()
     for is_first in (True, False):

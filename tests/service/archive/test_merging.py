@@ -156,6 +156,19 @@ def test_a_search_that_went_on_in_two_copies_of_a_store_keeps_the_trials_of_both
     assert not restore(one, tmp_path / "a.zip").added and rows_of(one) == before
 
 
+def test_an_archive_ends_no_search_that_runs_here(new_store, tmp_path):
+    one = new_store()
+    job = cut_off(one, FAST, 2)
+    go_on(one, job, FAST)
+    exported(one, tmp_path / "done.zip")
+    with writing(one) as session:
+        row = session.get_one(models.Job, job)
+        row.state, row.owner, row.finished_at = "running", "another-host:1:1", None
+    restore(one, tmp_path / "done.zip")
+    with reading(one) as session:
+        assert session.get_one(models.Job, job).state == "running"
+
+
 def test_a_search_that_runs_here_is_left_alone(new_store, tmp_path):
     """A store that was put back from an older copy has trials to come in its own archive."""
     one = new_store()

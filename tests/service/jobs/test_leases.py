@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import update
 
+from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tilewise.search.progress import Phase
 from tilewise.service.api import documents
@@ -22,6 +23,7 @@ from tilewise.service.host.process_identity import is_dead, me
 from tilewise.service.jobs import claims, lease, queue
 from tilewise.service.jobs.events import note_phase
 from tilewise.service.jobs.lease import LEASE, MOST_CRASHES
+from tilewise.service.jobs.trial_store import SqlTrialStore
 
 ELSEWHERE = "another-host:1:1"
 
@@ -61,6 +63,30 @@ def test_a_run_that_lost_its_lease_does_not_change_the_phase(claim, submit, sess
         note_phase(sessions, lease.Lease(job_id, owner, epoch), Phase("search", 7, 9))
     found = row(sessions, job_id)
     assert (found.phase, found.phase_done, found.phase_total) == ("proof", 1, 3)
+
+
+def test_a_run_that_lost_its_lease_stores_no_trial(claim, submit, sessions):
+    job_id = submit()
+    lost = claim(ELSEWHERE)
+    age(sessions, job_id, 2 * LEASE)
+    claim(me())
+    store = SqlTrialStore(sessions, job_id, lost)
+    with pytest.raises(LeaseLostError, match="taken over"):
+        store.add(fakes.trial(0))
+    assert store.trials() == []
+
+
+def test_of_two_that_see_a_dead_process_one_takes_its_job(claim, submit, sessions, monkeypatch):
+    job_id = submit()
+    claim(ELSEWHERE)
+    monkeypatch.setattr(lease, "is_dead", lambda owner: owner == ELSEWHERE)
+    seen = row(sessions, job_id)
+    with writing(sessions) as session:
+        assert lease.claim_one(session, job_id, "a-third-host:1:1")
+    with writing(sessions) as session:
+        session.add(seen)
+        assert lease.take(session, seen, me()) is None
+    assert row(sessions, job_id).owner == "a-third-host:1:1"
 
 
 def test_the_oldest_job_goes_first_and_to_one_owner(claim, submit, sessions):

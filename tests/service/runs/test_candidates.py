@@ -98,6 +98,13 @@ def numbers(candidates):
     return [one.number for one in candidates]
 
 
+def test_candidates_of_an_earlier_run_are_not_those_of_this_one(spread):
+    assert set(spread.exchange(0, [candidate(1)]).out) == {1}
+    with writing(spread.sessions) as session:
+        session.execute(update(models.Candidate).values(epoch=models.Candidate.epoch - 1))
+    assert set(spread.exchange(0).out) == set()
+
+
 def test_what_a_helper_has_tried_is_stored_by_the_leader_and_counts_once(spread):
     helper = spread.join()
     spread.leader.trials.add(fakes.trial(0))

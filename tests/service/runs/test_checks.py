@@ -218,6 +218,10 @@ def test_an_end_that_is_none_of_the_job_is_refused(worker, sessions, job, path, 
     assert worker.post("done", worker.end()).json() == {"ended": True}, "the job is not harmed"
 
 
+def test_a_best_schedule_has_been_timed(worker):
+    assert "best.steps" in fields(worker.post("done", worker.end())), "no trial is stored"
+
+
 def test_a_changed_body_of_a_script_is_refused_line_by_line(worker):
     worker.post("trials", worker.trial())
     text = worker.end()["attempts"][0]["proof"]["script"]

@@ -51,7 +51,7 @@ class Place:
         return Lock.parse(self.lock.read_text(), "lock").entries
 
 
-@pytest.fixture(params=["service", "database"])
+@pytest.fixture(params=[pytest.param("service", marks=pytest.mark.full), "database"])
 def place(
     request: pytest.FixtureRequest, cli: Cli, tuned: str, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -224,9 +224,11 @@ def test_a_script_that_changes_nothing_leaves_the_payload_and_is_timed_beside_it
         assert taken is not None and taken > 0
 
 
-@pytest.mark.parametrize(
-    "payload", [softmax(), softmax(low="-3.4e38"), gelu(), gelu(function="tanh"), layer_norm()]
-)
+@pytest.mark.parametrize("payload", [
+    softmax(),
+    *(pytest.param(text, marks=pytest.mark.full) for text in (
+        softmax(low="-3.4e38"), gelu(), gelu(function="tanh"), layer_norm())),
+])  # fmt: skip
 def test_payloads_of_a_network_are_verified(payload: str) -> None:
     verdict = verify(NOTHING, payload=payload)
     assert verdict.proof.ok, verdict.proof.message
@@ -331,7 +333,9 @@ SUM_OVER_K = script(
 )
 
 
-@pytest.mark.parametrize("subject", [{"payload": PAYLOAD}, {"problem": MATMUL}])
+@pytest.mark.parametrize(
+    "subject", [{"payload": PAYLOAD}, pytest.param({"problem": MATMUL}, marks=pytest.mark.full)]
+)
 def test_a_race_is_refused_with_the_compilers_warning(subject: dict[str, Any]) -> None:
     verdict = verify(SUM_OVER_K, **subject)
     assert verdict.proof.failure == "race" and not verdict.proof.ok
