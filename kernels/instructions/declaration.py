@@ -43,6 +43,7 @@ class Form(Enum):
     SKINNY = "skinny"
     SPLIT = "split"
     DEPTHWISE = "depthwise"
+    TILES = "tiles"
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Instruction:
         unless: of those that have a better one for the same.
         forms: that can use it.
         slots: of a multiply-add unit that it takes, unless the table of cores has another number.
+        words: words of the reduction that one sums; more than one for matrix tiles.
     """
 
     name: str
@@ -84,8 +86,9 @@ class Instruction:
     widened: str = ""
     features: frozenset[str] = field(default=frozenset(), repr=False)
     unless: frozenset[str] = field(default=frozenset(), repr=False)
-    forms: frozenset[Form] = field(default=frozenset(Form), repr=False)
+    forms: frozenset[Form] = field(default=frozenset(Form) - {Form.TILES}, repr=False)
     slots: int = field(default=1, repr=False)
+    words: int = field(default=1, repr=False)
 
     @property
     def unit(self) -> str:
@@ -109,6 +112,11 @@ class Instruction:
     def slots_on(self, core: Core) -> int:
         """Return the slots of a multiply-add unit that it takes on a core."""
         return core.slots.get(self.mnemonic, self.slots)
+
+    @property
+    def products(self) -> int:
+        """Return the products of a column of C that one sums."""
+        return self.rows * self.k * self.words
 
     @property
     def offset(self) -> int:
@@ -142,7 +150,8 @@ def wrapping(c: "Array", a: "Array", b: "Array") -> "Array":
     return total
 
 
-UNITS = {"x86.avx512": 64, "x86.avx2": 32, "x86.sse2": 16, "arm.neon": 16}
+TILE_UNIT = "x86.amx"
+UNITS = {TILE_UNIT: 64, "x86.avx512": 64, "x86.avx2": 32, "x86.sse2": 16, "arm.neon": 16}
 """Bytes of a vector of each unit, by the first part of an instruction's name."""
 
 _WORDS_OF_B = frozenset({Form.OUTER_PRODUCT, Form.SKINNY})
@@ -171,11 +180,29 @@ def _plain(name: str, dtype: str) -> tuple[Instruction, ...]:
             unless=_FMA if is_float and not is_fused else frozenset(),
         )
         for unit, size in UNITS.items()
-        if is_fused or not (is_float and unit == "arm.neon")
+        if unit != TILE_UNIT and (is_fused or not (is_float and unit == "arm.neon"))
+    )
+
+
+def _tiles(mnemonic: str, dtype: str, accumulator: str, k: int, meaning: Meaning) -> Instruction:
+    """Return a product of matrix tiles: 16 rows of 64 bytes each; one takes 16 cycles."""
+    feature = "amx-int8" if dtype == "i8" else f"amx-{dtype}"
+    return Instruction(
+        f"{TILE_UNIT}.{mnemonic}",
+        *(16, 16, k),
+        *(dtype, dtype, accumulator),
+        meaning,
+        intrinsic=f"llvm.x86.{mnemonic}",
+        features=frozenset({"amx-tile", feature}),
+        forms=frozenset({Form.TILES}),
+        slots=32,
+        words=16,
     )
 
 
 DECLARED = (
+    _tiles("tdpbf16ps", "bf16", "f32", 2, fused),
+    _tiles("tdpbssd", "i8", "i32", 4, wrapping),
     Instruction(
         "x86.avx512.vdpbf16ps",
         *(1, 16, 2),

@@ -74,7 +74,13 @@ def _find_choices() -> None:
 
 def known(dtype: str, split: bool) -> tuple[str, ...]:
     """Return the instructions that some target has for a type and a form of the reduction."""
-    return tuple(one.name for one in _fitting(dtype, _form(split)))
+    forms = (Form.SPLIT,) if split else (Form.OUTER_PRODUCT, Form.TILES)
+    return tuple(one.name for form in forms for one in _fitting(dtype, form))
+
+
+def known_instruction(name: str) -> Instruction:
+    """Return the instruction of a name in `NAMES`."""
+    return _declared[name]
 
 
 def usable(dtype: str, target: Target, split: bool = False) -> tuple[str, ...]:
@@ -89,11 +95,13 @@ def plain(dtype: str, target: Target) -> str:
 
 def instructions(dtype: str, target: Target, form: Form) -> list[Instruction]:
     """Return what a target has for a type and a form, that with the most products first."""
-    unit = _unit(target)
+    units = _units(target)
     return [
         one
         for one in _fitting(dtype, form)
-        if one.unit == unit and one.features <= target.features and not one.unless & target.features
+        if one.unit in units
+        and one.features <= target.features
+        and not one.unless & target.features
     ]
 
 
@@ -111,23 +119,27 @@ def chosen(dtype: str, target: Target, form: Form = Form.OUTER_PRODUCT) -> str:
     found, rates = instructions(dtype, target, form), dict(target.rates)
     if not rates.keys() >= {one.name for one in found}:
         core, _ = core_of(target.cpu)
-        rates = {one.name: one.rows * one.k / one.slots_on(core) for one in found}
+        rates = {one.name: one.products / one.slots_on(core) for one in found}
     return max((one.name for one in found), key=lambda name: rates[name])
 
 
 def _fitting(dtype: str, form: Form) -> list[Instruction]:
     found = [one for one in _declared.values() if form in one.forms and one.takes(dtype)]
-    return sorted(found, key=lambda one: -one.rows * one.k)
+    return sorted(found, key=lambda one: -one.products)
 
 
 def _form(split: bool) -> Form:
     return Form.SPLIT if split else Form.OUTER_PRODUCT
 
 
-def _unit(target: Target) -> str:
-    if target.features & {"neon", "fp-armv8"}:
-        return "arm.neon"
-    return next(unit for unit, size in UNITS.items() if size == target.vector_bytes)
+def _units(target: Target) -> set[str]:
+    """Return the units whose vectors or tiles are as wide as the target's."""
+    is_arm = bool(target.features & {"neon", "fp-armv8"})
+    return {
+        unit
+        for unit, size in UNITS.items()
+        if size == target.vector_bytes and unit.startswith("arm.") == is_arm
+    }
 
 
 register(*DECLARED)

@@ -31,9 +31,11 @@ from tilewise.kernels.target.model import (
     check_threads,
     parse_target,
 )
+from tilewise.kernels.target.tile_data import may_use_tiles
 
 CPUINFO = Path("/proc/cpuinfo")
 CACHE_ROOT = Path("/sys/devices/system/cpu/cpu0/cache")
+AMX = "amx-"
 SHOWN_PEAKS = ("f32", "bf16", "i8")
 _IDENTIFYING = ("vendor_id", "cpu family", "model", "model name", "stepping", "microcode", "flags",
                 "CPU implementer", "CPU variant", "CPU part", "CPU revision",
@@ -85,8 +87,10 @@ def _with_rates(rates: Rates) -> Target:
 @functools.cache
 def _detected() -> Target:
     here, caches = this_processor(), _cache_sizes()
+    has_tiles = any(name.startswith(AMX) for name in here.features) and may_use_tiles()
+    features = [name for name in here.features if has_tiles or not name.startswith(AMX)]
     return replace(
-        described(here.name, here.features),
+        described(here.name, features),
         l1_bytes=caches.get(1, 32 * KIB),
         l2_bytes=caches.get(2, 256 * KIB),
         l3_bytes=caches.get(3, 0),

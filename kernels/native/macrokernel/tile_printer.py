@@ -1,10 +1,11 @@
 """Prints a nest whose micro-kernel computes one register tile: packs, and a call for each tile."""
 
 from tilewise.kernels.arithmetic import Arithmetic
+from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.macrokernel.nest_printer import PACKED, NestPrinter
 from tilewise.kernels.native.macrokernel.parameters import extent, step, stride
 from tilewise.kernels.native.macrokernel.prefetch_printer import prefetch_of
-from tilewise.kernels.native.microkernels.abi import Arguments
+from tilewise.kernels.native.microkernels.abi import CONFIGURE, RELEASE, Arguments
 from tilewise.kernels.native.strides import is_transposed
 from tilewise.kernels.nest import Nest, Role, Stage
 
@@ -17,8 +18,17 @@ class TilePrinter(NestPrinter):
 
     def __init__(self, nest: Nest, how: Arithmetic) -> None:
         super().__init__(nest, how)
+        self.has_tiles = how.form is Form.TILES
+        if self.has_tiles:
+            self.put(f"call_address({CONFIGURE})")
         self.prefetch = prefetch_of(self)
         self.prefetch.begin()
+
+    def finish(self) -> None:
+        """Print that the thread gives its tile registers back."""
+        if self.has_tiles:
+            self.indent = 2
+            self.put(f"call_address({RELEASE})")
 
     # Packs -----------------------------------------------------------------------------------
 

@@ -28,7 +28,12 @@ PAST_CACHES = "past_caches"
 TRANSFORMS = ("transform_image", "transform_filter", "transform_result")
 """The transforms of a tile, of a panel of the filter, and of a tile's products."""
 
-FUNCTIONS = (*CALLED_BY_ALL, FILLING, COPY_PATCHES, PAST_CACHES, *TRANSFORMS)
+CONFIGURE, RELEASE = "configure", "release"
+"""What gives a thread its tile registers, and what gives them back, without arguments."""
+
+FUNCTIONS = (
+    *CALLED_BY_ALL, FILLING, COPY_PATCHES, PAST_CACHES, *TRANSFORMS, CONFIGURE, RELEASE
+)  # fmt: skip
 """All that a driver may call."""
 
 LOAD_C, ADD_BIAS, RELU = 1, 2, 4

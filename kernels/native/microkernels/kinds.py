@@ -7,6 +7,7 @@ from typing import TypeVar
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.microkernels.depthwise import Depthwise
 from tilewise.kernels.native.microkernels.inner_product import InnerProduct
+from tilewise.kernels.native.microkernels.matrix_tiles import MatrixTiles
 from tilewise.kernels.native.microkernels.microkernel import MicroKernel
 from tilewise.kernels.native.microkernels.outer_product import OuterProduct
 from tilewise.kernels.native.microkernels.skinny_gemm import SkinnyGemm
@@ -19,6 +20,7 @@ KINDS: list[type[MicroKernel]] = [
     TransformedProduct,
     Depthwise,
     SkinnyGemm,
+    MatrixTiles,
     InnerProduct,
     OuterProduct,
 ]

@@ -9,7 +9,13 @@ from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
 from tilewise.kernels.native.microkernels.abi import epilogue_flags
 from tilewise.kernels.native.microkernels.building_blocks import vectors_of_tile
-from tilewise.kernels.native.microkernels.microkernel import ANY_USE, Piece, Use, packs_of_a
+from tilewise.kernels.native.microkernels.microkernel import (
+    ANY_USE,
+    KernelSpec,
+    Piece,
+    Use,
+    packs_of_a,
+)
 from tilewise.kernels.native.microkernels.outer_product_code import (
     STEPS_FOR_LINE,
     OuterProductSpec,
@@ -62,26 +68,31 @@ class OuterProduct:
 
     def pieces(self, use: Use = ANY_USE) -> dict[str, Piece]:
         """Return its functions as they are used; where no tile is cut, `edge` takes all."""
-        given = (self.spec.how, self.spec.lanes, self.spec.vectors)
-        pack = Piece("panel of b", given, emit_pack_panel)
-        if self.packs_transposed:
-            pack = Piece("transposed panel of b", given, emit_transpose_panel)
         # Without what the code of these two does not depend on, so that more schedules share it.
         spec = replace(self.spec, filled_row=0)
         edge = (_as_used(spec, "edge", use), use.cut or ANY_USE.cut)
         made = {
             "full": Piece("full", (spec,), emit_outer_product, is_as_written=True),
             "edge": Piece("edge", edge, emit_edge_outer_product, is_as_written=True),
-            "pack_b_panel": pack,
+            **packs_of_b(spec, self.packs_transposed, self.patch_stride),
             **packs_of_a(spec),
         }
-        if self.patch_stride:
-            patches = (spec.how, spec.lanes, self.patch_stride)
-            made["copy_patches"] = Piece("patches", patches, emit_copy_patches)
-        elif self.spec.filled_row:
+        if self.spec.filled_row and not self.patch_stride:
             filling = (_as_used(self.spec, "filling", use),)
             made["filling"] = Piece("filling", filling, emit_filling_outer_product, True)
         return made
+
+
+def packs_of_b(spec: KernelSpec, is_transposed: bool, patch_stride: int) -> dict[str, Piece]:
+    """Return the pack of a panel of B, and the copy of patches where packing gathers them."""
+    given = (spec.how, spec.lanes, spec.cols // spec.lanes)
+    made = {"pack_b_panel": Piece("panel of b", given, emit_pack_panel)}
+    if is_transposed:
+        made["pack_b_panel"] = Piece("transposed panel of b", given, emit_transpose_panel)
+    if patch_stride:
+        patches = (spec.how, spec.lanes, patch_stride)
+        made["copy_patches"] = Piece("patches", patches, emit_copy_patches)
+    return made
 
 
 def _as_used(spec: OuterProductSpec, name: str, use: Use) -> OuterProductSpec:

@@ -1,0 +1,24 @@
+"""Permission to use the tile registers of AMX, which Linux gives a process that asks for it.
+
+Threads of the process have it too, and so do children that it forks; a program that it starts has
+to ask again. Linux refuses where a thread has an alternate signal stack that is too small for the
+registers.
+"""
+
+import ctypes
+import functools
+import platform
+import sys
+
+_SYS_ARCH_PRCTL = 158
+_ARCH_REQ_XCOMP_PERM = 0x1023
+_XFEATURE_XTILEDATA = 18
+
+
+@functools.cache
+def may_use_tiles() -> bool:
+    """Ask for tile registers, once in each process; return whether they may be used."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return False
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    return int(call(_SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA)) == 0
