@@ -24,20 +24,30 @@ from tilewise.kernels.instructions import (
     Instruction,
     chosen,
     instructions,
-    usable,
+    known_instruction,
 )
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import Loop
 from tilewise.kernels.native.ir.dot_products import multiply_add
-from tilewise.kernels.native.ir.vectors import ELEMENTS, Vectors, const, internal_function
+from tilewise.kernels.native.ir.vectors import (
+    ELEMENTS,
+    LINE_BYTES,
+    Vectors,
+    const,
+    internal_function,
+)
 from tilewise.kernels.native.jit.loading import Loaded
 from tilewise.kernels.native.jit.object_code import compile_module
+from tilewise.kernels.native.microkernels.matrix_tiles_code import TILE, Tiles
 from tilewise.kernels.native.threads.pinning import pin, usable_processors
+from tilewise.kernels.oracle.operands import to_bf16
 from tilewise.kernels.target import detect
 from tilewise.kernels.target.machine import keep_rates
 from tilewise.kernels.target.model import Target
 
 CHAINS = {32: 20, 16: 12}  # by registers: covers 4 to 5 cycles of latency on two units
+MOST_VECTOR_BYTES = 64
+TILE_CHAINS = 4  # products of tiles, which cover their latency
 PEAK_STEPS = 50_000
 PEAK_ROUNDS = 15
 CONFIRMING, AGREEING, PATIENCE = 3, 1.02, 10
@@ -70,16 +80,28 @@ def measure_rates(target: Target) -> dict[str, float]:
 
 
 def _instructions(target: Target, dtype: str) -> list[str]:
-    """The instructions for a type, whether or not the reduction is split."""
-    return list(dict.fromkeys((*usable(dtype, target), *usable(dtype, target, split=True))))
+    """The instructions for a type, in any form but the depthwise one."""
+    forms = (Form.OUTER_PRODUCT, Form.SPLIT, Form.TILES)
+    found = (one.name for form in forms for one in instructions(dtype, target, form))
+    return list(dict.fromkeys(found))
 
 
 def _instruction_gflops(target: Target, dtype: str, op: str) -> float:
     run, operations = multiplier(target, dtype, op)
-    works = [np.ones(target.vector_bytes, np.uint8) for _ in range(target.threads)]
+    works = [_factors(dtype, op) for _ in range(target.threads)]
     given = [(work.ctypes.data, PEAK_STEPS * target.threads) for work in works]
     best = _least_time(run, given, PEAK_ROUNDS)
     return float(operations) * PEAK_STEPS * target.threads**2 / best / 1e9
+
+
+def _factors(dtype: str, op: str) -> "np.typing.NDArray[np.uint8]":
+    """What is multiplied; two tiles are random: with zeros the clock is a quarter higher."""
+    if Form.TILES not in known_instruction(op).forms:
+        return np.ones(MOST_VECTOR_BYTES, np.uint8)
+    random = np.random.default_rng(0)
+    if dtype != "bf16":
+        return random.integers(-100, 100, 2 * TILE * LINE_BYTES, np.int8).view(np.uint8)
+    return to_bf16(random.standard_normal(TILE * LINE_BYTES, np.float32)).view(np.uint8)
 
 
 def multiplier(
@@ -87,7 +109,7 @@ def multiplier(
 ) -> tuple[Callable[[int, int], Any], int]:
     """Return what `peak_gflops` times: f(address, steps), and the operations of a step.
 
-    A vector is read at the address, and nothing is written there.
+    A vector, or two tiles, are read at the address, and nothing is written there.
 
     Args:
         target: where.
@@ -97,6 +119,9 @@ def multiplier(
     op, chains = op or chosen(dtype, target), CHAINS[target.vector_registers]
     found = {one.name: one for form in Form for one in instructions(dtype, target, form)}
     one, lanes = found[op], target.lanes(dtype)
+    if one.words > 1:
+        operations = 2 * TILE_CHAINS * one.cols * one.products
+        return _compiled(one, one.c, lanes, TILE_CHAINS), operations
     return _compiled(one, one.c, lanes, chains), 2 * chains * lanes * one.k
 
 
@@ -185,7 +210,9 @@ def _compiled(
     module = ir.Module("limits")
     fn = internal_function(module, "tilewise_peak" if one else "tilewise_read", 3)
     v = Vectors(Builder(fn.append_basic_block("entry")), ELEMENTS[element], lanes)
-    if one:
+    if one and one.words > 1:
+        _emit_tile_peak(fn, v, one)
+    elif one:
         _emit_peak(fn, v, one, width)
     else:
         _emit_read(fn, v, width)
@@ -212,6 +239,27 @@ def _emit_peak(fn: ir.Function, v: Vectors, one: Instruction, chains: int) -> No
     sums = loop.close(sums, steps, 1)
     v.store(functools.reduce(v.add, sums), to)
     v.builder.ret_void()
+
+
+def _emit_tile_peak(fn: ir.Function, v: Vectors, one: Instruction) -> None:
+    """Emit products of tiles that stay in registers, with two rows and two columns of sums."""
+    address, steps, _ = fn.args
+    b = v.builder
+    tiles = Tiles(b, b.ptrtoint(b.alloca(v.type)), 2, 2)
+    whole = const(2 * TILE)
+    tiles.configure(whole, whole)
+    registers, row = tiles.registers, const(LINE_BYTES)
+    for i in range(2):
+        tiles.load(registers.a(i), address, row)
+        tiles.load(registers.b(i), b.add(address, const(TILE * LINE_BYTES)), row)
+    for i, j in tiles.grid:
+        tiles.zero(registers.c(i, j))
+    loop = Loop(b, (), "chain")
+    for i, j in tiles.grid:
+        tiles.multiply(one.intrinsic, registers.c(i, j), registers.a(i), registers.b(j))
+    loop.close((), steps, 1)
+    tiles.release()
+    b.ret_void()
 
 
 def _emit_read(fn: ir.Function, v: Vectors, streams: int) -> None:

@@ -9,7 +9,7 @@ of `vdpbf16ps` are measured, on Emerald Rapids and Zen 5; for `costs`, `transfor
 `far_l3` see `tilewise.kernels.target.costs`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from tilewise.kernels.problem.keys import DTYPES
@@ -43,7 +43,6 @@ class Core:
         slots: of a multiply-add unit that instructions take, by mnemonic, where they take other
             numbers than `tilewise.kernels.instructions` declares.
         broadcasts: elements loaded in a cycle, each to all lanes of a vector.
-        matrix_lanes: 32-bit sums that a matrix unit adds to in a cycle; 0 where there is none.
         costs: cycles that loops, lines and packs take.
         transforms: what transforms of operands take.
         streams: what lines take of an operand that streams past the caches.
@@ -61,7 +60,6 @@ class Core:
     latency: int = 4
     slots: Mapping[str, int] = field(default_factory=dict)
     broadcasts: int = 2
-    matrix_lanes: int = 0
     costs: Costs = ZEN5
     transforms: Transforms = TRANSFORMS
     streams: Streams = STREAMS
@@ -78,7 +76,7 @@ _SUNNY_COVE = Core(2, 32, 2, 64, 1, 64, 5, slots=_TWO_PRODUCTS)
 _SUNNY_COVE_SERVER = Core(2, 64, 2, 64, 1, 64, 5, slots=_TWO_PRODUCTS)
 _GOLDEN_COVE = Core(2, 32, 3, 32, 2, 32, 6, slots=_TWO_PRODUCTS)
 _GOLDEN_COVE_SERVER = Core(
-    2, 64, 2, 64, 1, 64, 6, slots={**_TWO_PRODUCTS, "vdpbf16ps": 4}, broadcasts=3, matrix_lanes=256,
+    2, 64, 2, 64, 1, 64, 6, slots={**_TWO_PRODUCTS, "vdpbf16ps": 4}, broadcasts=3,
     transforms=GOLDEN_COVE_TRANSFORMS, far_l3=GOLDEN_COVE_MESH, older_model="icelake-server",
 )  # fmt: skip
 
@@ -125,15 +123,14 @@ DEPTH = {"bf16": 2, "f16": 2, "i8": 4}
 """Elements that the widest dot-product instruction sums into a lane; 1 for other types."""
 
 
-def ceiling_gflops(cpu: str, dtype: str, threads: int) -> float:
-    """Return the multiply-adds of vector instructions in GFLOP/s (two operations each)."""
-    core, _ = core_of(cpu)
-    lanes = core.multiply_adds * core.multiply_add_bytes / DTYPES[dtype].accumulator_bytes
-    return 2 * lanes * DEPTH.get(dtype, 1) * CLOCK_GHZ * threads
+TILE_LANES = 256
+"""32-bit sums that the matrix unit of a processor with AMX adds to in a cycle."""
 
 
-def tile_ceiling_gflops(cpu: str, dtype: str, threads: int) -> float:
-    """Return the ceiling of other libraries, which may use matrix instructions."""
+def ceiling_gflops(cpu: str, features: Collection[str], dtype: str, threads: int) -> float:
+    """Return the multiply-adds of the widest instructions in GFLOP/s (two operations each)."""
     core, _ = core_of(cpu)
-    tiles = 2 * core.matrix_lanes * DEPTH.get(dtype, 0) * CLOCK_GHZ * threads
-    return max(ceiling_gflops(cpu, dtype, threads), tiles)
+    lanes = core.multiply_adds * core.multiply_add_bytes // DTYPES[dtype].accumulator_bytes
+    if "amx-tile" in features and dtype in DEPTH:
+        lanes = TILE_LANES
+    return 2.0 * lanes * DEPTH.get(dtype, 1) * CLOCK_GHZ * threads

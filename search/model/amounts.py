@@ -7,13 +7,15 @@ corrects the weights by trials on another processor.
 """
 
 from dataclasses import astuple, dataclass, fields
-from math import log2
+from math import ceil, log2
 from typing import NamedTuple, Self
 
 from tilewise.kernels.target.cores import DEFAULT
 from tilewise.kernels.target.costs import FITTED, Costs
 from tilewise.kernels.target.model import Target
 from tilewise.search.space.points import TilePoint
+from tilewise.search.space.schedules import unit_of_depth
+from tilewise.search.space.tiles import TILE
 from tilewise.search.space.workload import Workload
 
 AMOUNTS = tuple(field.name for field in fields(Costs) if field.name != "overlap")
@@ -88,6 +90,9 @@ def add_computing(
     out: dict[str, float], workload: Workload, shape: TilePoint, work: Calls, unroll: int
 ) -> None:
     """Add the amounts of a tile's calls."""
+    if shape.kind == "matrix":
+        _add_matrix_tiles(out, workload, shape, work, unroll)
+        return
     rows, vectors, adds_apart = shape.rows, shape.vectors, workload.adds_apart
     latency = ADD_LATENCY if adds_apart else FMA_LATENCY
     how = workload.arithmetic
@@ -105,5 +110,23 @@ def add_computing(
     out["unrolled"] = out["multiply_adds"] * log2(unroll)
     used = (rows * vectors + vectors) / workload.target.vector_registers
     out["crowded"] = out["unrolled"] * max(0, used - CROWDED_FROM)
+    out["calls"] = work.calls
+    out["edges"] = out["multiply_adds"] * work.edge_share
+
+
+TILE_CYCLES = 16  # of a product of matrix tiles
+TILE_LOAD_CYCLES = 8  # from the first cache
+
+
+def _add_matrix_tiles(
+    out: dict[str, float], workload: Workload, shape: TilePoint, work: Calls, unroll: int
+) -> None:
+    """Add the amounts of calls that load a tile of each row and column of their grid a step."""
+    tall, wide = shape.rows // TILE, shape.vectors
+    elements = unit_of_depth(workload.arithmetic_of("matrix"))
+    steps = work.calls * ceil(work.depth / elements)
+    out["multiply_adds"] = steps * max(tall * wide * TILE_CYCLES, (tall + wide) * TILE_LOAD_CYCLES)
+    out["loads"] = steps * (tall + wide) * TILE_LOAD_CYCLES
+    out["steps"] = steps / unroll
     out["calls"] = work.calls
     out["edges"] = out["multiply_adds"] * work.edge_share

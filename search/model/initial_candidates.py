@@ -38,6 +38,8 @@ STREAMED_VECTORS = (1, 2)  # of tiles of all rows, beside panels that were packe
 LINES_VECTORS = (2, 3)  # of tiles of a line of a small image, beside such panels
 LINES_UNROLL = 2
 
+MATRIX_FEW_ROWS = 128  # of a result whose panels of B are read once
+MATRIX_STRIP = 1024  # bytes of a row of A in a k-block
 LEAST_SUMS, LEAST_ROWS, MOST_ROWS = 24, 6, 9  # of tiles that load little for what they multiply
 COLS = 128  # of a block of a B that is fetched ahead: two panels or three; of few rows, one
 DEEP, SHALLOW = 512, 256  # k-blocks in place; of fewer rows B is packed
@@ -129,6 +131,31 @@ def joined_points(space: Space) -> list[Point]:
     base |= {"unroll": max(u for u in space.values("unroll") if int(u) <= tiles)}
     shortest = space.values("depth")[:2]
     return [base | {"depth": depth} for depth in shortest if tile in space.values("tile")]
+
+
+def matrix_points(space: Space) -> Iterator[Point]:
+    """Points of matrix tiles, which keep one side in the first cache while the other streams by.
+
+    A strip of A stays there, and a block of B in half of the second cache. Few rows read each panel
+    of B once; A is the side that streams then, and stays in the second cache.
+    """
+    workload = space.workload
+    if workload.tile_arithmetic is None:
+        return
+    base = plain_point(space) | {"pack_b": True}
+    base |= {"unroll": 2} if 2 in space.values("unroll") else {}
+    size, few = workload.problem.element.bytes, workload.rows <= MATRIX_FEW_ROWS
+    tiles = [tile for tile in space.values("tile") if tile.kind == "matrix"]
+    tile = max(tiles, key=lambda one: (one.rows * one.vectors, -abs(one.rows - 16 * one.vectors)))
+    fetches = {"prefetch": True} if few and True in space.values("prefetch") else {}
+    for strip in (MATRIX_STRIP, MATRIX_STRIP // 2):
+        depth = strip // size if few else 2 * strip // size
+        depth = workload.depth if workload.depth <= 1.5 * depth else depth
+        cols = space.target.l2_bytes // 2 // (min(depth, workload.depth) * size)
+        way = base | {"tile": tile, "depth": space.nearest_size("depth", depth)}
+        yield way | {"outer": "rows", "cols": space.nearest_size("cols", cols)}
+        if few:
+            yield way | {"outer": "cols"} | fetches
 
 
 def swept_points(space: Space) -> list[Point]:

@@ -20,6 +20,7 @@ from tilewise.search.model.initial_candidates import (
     at_once,
     fetched_points,
     joined_points,
+    matrix_points,
     plain_point,
     sharing_words,
     split_points,
@@ -39,6 +40,7 @@ EXAMINED_RATIO = 4  # legal points that are looked at, for each that is wanted
 DIVERSE_PROPOSALS = 4  # the first so many differ in tile or packs
 HOPELESS = 1.5  # times as long, by the model, as the direct method
 OTHER_EVERY = 4  # proposals, of which one is of the method that the model likes less
+PACKED_KINDS = ("outer", "matrix")  # of tiles that multiply panels, which descents move among
 LOG_TIME_TIE = 1e-6  # modelled times whose logarithms differ by less are equal
 
 
@@ -77,8 +79,8 @@ def _diverse(model: Model, most: int, algorithms: Sequence[str]) -> list[Point]:
     leaders: dict[object, Point] = {}
     for point in points:
         tile = point["tile"]
-        is_outer = tile.kind == "outer"
-        kind: object = (point["pack_a"], point["pack_b"]) if is_outer else point["unroll"]
+        packs = (point["pack_a"], point["pack_b"])
+        kind: object = packs if tile.kind in PACKED_KINDS else point["unroll"]
         kind = point[ALGORITHM] if algorithm_of(point) else kind
         if len(leaders) < DIVERSE_PROPOSALS:
             leaders.setdefault((tile, kind), point)
@@ -110,6 +112,7 @@ def ranked(model: Model, algorithms: Sequence[str] = (DIRECT,)) -> Iterator[Poin
         algorithms: that points may have; a space without the choice has the direct one.
     """
     space, met = model.space, _descended(model, algorithms)
+    yield from matrix_points(space)
     split = islice(split_points(space), MAX_OF_KIND)
     if reads_in_place(space.workload):
         yield from in_turn(met, split)
@@ -178,7 +181,7 @@ def _descend(space: Space, point: Point, cost: Callable[[Point], float]) -> None
 def _tried_values(parameter: Parameter) -> tuple[Value, ...]:
     """The values that a descent tries, in an order that says which of equals it takes."""
     if isinstance(parameter, RegisterTile):
-        return tuple(v for v in parameter.values if v.kind == "outer")
+        return tuple(v for v in parameter.values if v.kind in PACKED_KINDS)
     if isinstance(parameter, Size):
         return parameter.values[::-1]  # of sizes that cost the same, the larger: fewer loops
     return parameter.values
@@ -195,7 +198,7 @@ def _starts(model: Model, algorithms: Sequence[str]) -> list[Point]:
         base | {"tile": tile, "pack_b": pack} | choice
         for choice in choices
         for tile in space.values("tile")
-        if tile.kind == "outer"
+        if tile.kind in PACKED_KINDS
         for pack in space.values("pack_b")
     ]
     return sorted(points, key=model.log_time)

@@ -11,6 +11,7 @@ from tilewise.kernels.steps.stream import balanced_depth
 from tilewise.kernels.steps.tile import equal_block
 from tilewise.kernels.target.cores import LINE_BYTES
 from tilewise.search.space.points import Point
+from tilewise.search.space.schedules import unit_of_depth
 from tilewise.search.space.space import Space
 from tilewise.search.space.workload import Workload
 
@@ -77,7 +78,7 @@ def sizes_of(space: Space, point: Point, tile_rows: int, tile_cols: int) -> Size
     else:
         down = _down(row, int(point["rows"]), tile_rows)
     across = _across(extents[nest.col], int(point["cols"]), tile_cols)
-    unit = space.workload.arithmetic.depth
+    unit = unit_of_depth(space.workload.arithmetic_of(point["tile"].kind))
     return Sizes(*down, *across, *_deep(extents[nest.k], int(point["depth"]), unit))
 
 

@@ -13,12 +13,14 @@ from math import log2
 from random import Random
 from typing import Any
 
-from tilewise.search.space.points import WHOLE, Point, TilePoint, Value
+from tilewise.search.space.points import WHOLE, Point, TileKind, TilePoint, Value
 
 # Doublings that make one unit of the encoding.
 SIZE_SPAN = 4.0  # of a block's size
 ROWS_SPAN = 3.0  # of a register tile's rows
 WIDTH_SPAN = 2.0  # of a register tile's vectors or single columns
+
+MATRIX_SPAN = 2.0  # from other tiles to matrix tiles
 
 MAX_TILE_STEP = 1.0  # doublings of rows or columns between neighbouring tiles
 MAX_AREA_STEP = 0.5  # doublings of the area, where both rows and columns change
@@ -106,22 +108,26 @@ class RegisterTile(Parameter):
     def _neighbours(self, value: Value) -> tuple[Value, ...]:
         assert isinstance(value, TilePoint)
         near = tuple(other for other in self.values if _are_near(value, other))
-        ends = self._bridge if value in self._bridge else ()
-        return near + tuple(end for end in ends if end != value)
+        bridges = [bridge for bridge in self._bridges if value in bridge]
+        return near + tuple(end for bridge in bridges for end in bridge if end != value)
 
     @cached_property
-    def _bridge(self) -> tuple[Value, ...]:
-        """A swept tile and another, the nearest to each other: a way from kind to kind."""
-        swept = [value for value in self.values if value.kind == "sweep"]
-        others = [value for value in self.values if value.kind != "sweep"]
-        if not swept or not others:
+    def _bridges(self) -> list[tuple[Value, ...]]:
+        """The ways from swept and matrix tiles to others."""
+        return [self._bridge(kind) for kind in ("sweep", "matrix")]
+
+    def _bridge(self, kind: TileKind) -> tuple[Value, ...]:
+        """A tile of a kind and another, the nearest to each other: a way from kind to kind."""
+        of_kind = [value for value in self.values if value.kind == kind]
+        others = [value for value in self.values if value.kind != kind]
+        if not of_kind or not others:
             return ()
 
         def apart(ends: tuple[Value, Value]) -> float:
             codes = zip(*map(self.encode, ends), strict=True)
             return float(sum((one - other) ** 2 for one, other in codes))
 
-        return min(product(swept, others), key=apart)
+        return min(product(of_kind, others), key=apart)
 
     def encode(self, value: Value) -> tuple[float, ...]:
         """Logarithms of rows and columns (or vectors), and what makes the kind of a tile.
@@ -131,6 +137,7 @@ class RegisterTile(Parameter):
         assert isinstance(value, TilePoint)
         swept = log2(1 + value.depth) + log2(value.streams) / 2
         kind = log2(1 + value.partial_sums) - swept / SIZE_SPAN
+        kind += MATRIX_SPAN * (value.kind == "matrix")
         return (log2(value.rows) / ROWS_SPAN, log2(value.vectors) / WIDTH_SPAN, kind)
 
 

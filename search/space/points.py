@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-TileKind = Literal["outer", "split", "sweep", "iree"]
+TileKind = Literal["outer", "split", "sweep", "matrix", "iree"]
 _LARGEST = 2**31 - 1
 
 
@@ -17,7 +17,8 @@ class TilePoint:
         rows: of C.
         vectors: of a row of C; single columns in a split tile and in one of IREE's.
         kind: of micro-kernel: outer products of vectors of columns, sums split along k, a skinny
-            GEMM that sweeps over all columns, or a tile of IREE's code generation.
+            GEMM that sweeps over all columns, matrix tiles (AMX), or a tile of IREE's code
+            generation.
         partial_sums: vectors along k that a split tile sums each element in; else 0.
         depth: rows of B that a sweep reads side by side, its k-block; else 0.
         streams: parts of k that a sweep takes those rows from.
@@ -42,7 +43,7 @@ class TilePoint:
             return f"{text}s{self.partial_sums}"
         if self.kind == "sweep":
             return f"{text}w{self.depth}" + (f"i{self.streams}" if self.streams > 1 else "")
-        return text
+        return f"{text}t" if self.kind == "matrix" else text
 
     @property
     def description(self) -> str:
@@ -53,13 +54,15 @@ class TilePoint:
             parts.append(_counted(self.partial_sums, "partial sum"))
         if self.kind == "sweep":
             parts.append(f"k-block {self.depth}")
+        if self.kind == "matrix":
+            parts.append("matrix tiles")
         if self.streams > 1:
             parts.append(_counted(self.streams, "k-stream"))
         return ", ".join(parts)
 
     def cols(self, lanes: int) -> int:
         """Columns of C, where a vector has so many lanes."""
-        return self.vectors * lanes if self.kind in ("outer", "sweep") else self.vectors
+        return self.vectors * lanes if self.kind in ("outer", "sweep", "matrix") else self.vectors
 
 
 Value = int | str | bool | TilePoint

@@ -32,6 +32,8 @@ MAX_THIN_ROWS = 4  # rows of C up to which a B that lies along the reduction is 
 MAX_ROWS_IN_PLACE = 128  # and up to which packing it can cost more than adding up partial sums
 IN_PLACE_SIZES = (2, 3, 4, 6, 8)  # rows or columns of tiles that serve several of both
 MIN_SUMS_IN_PLACE = 12  # elements of such a tile: fewer load more than they multiply
+TILE = 16  # rows of a matrix tile, and its columns
+MATRIX_GRIDS = ((1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (4, 1))
 MIN_VECTORS_IN_PLACE = 8  # along the reduction, for each addition of partial sums
 
 
@@ -90,6 +92,19 @@ def _chains(tile: TilePoint, registers: int) -> int:
     if fits(tile, registers):
         return tile.rows * tile.vectors * tile.partial_sums
     return tile.partial_sums * (tile.vectors if tile.rows > 1 else 1)
+
+
+def matrix_tiles(workload: Workload) -> tuple[TilePoint, ...]:
+    """The tiles of a target with matrix tiles: grids whose sums fit the tile registers.
+
+    Where a result has more than `MAX_SWEPT_ROWS` rows a space has no others: the peak of other
+    instructions is a tenth. With fewer rows, reading B decides, and trials do.
+    """
+    if workload.tile_arithmetic is None:
+        return ()
+    most = (-(-workload.rows // TILE), -(-workload.cols // TILE))
+    grids = [(tall, wide) for tall, wide in MATRIX_GRIDS if tall <= most[0] and wide <= most[1]]
+    return tuple(TilePoint(tall * TILE, wide, "matrix") for tall, wide in grids)
 
 
 def split_tiles(workload: Workload) -> tuple[TilePoint, ...]:

@@ -7,10 +7,11 @@ from math import prod
 from typing import NamedTuple
 
 from tilewise.kernels.arithmetic import Arithmetic, arithmetic_of, depthwise_vector
-from tilewise.kernels.instructions import Form, chosen
+from tilewise.kernels.instructions import Form, chosen, instructions
 from tilewise.kernels.nest import Nest, Operand, nest_of
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.target.model import Target
+from tilewise.search.space.points import TileKind
 
 
 class Stored(NamedTuple):
@@ -110,6 +111,27 @@ class Workload:
     def split_arithmetic(self) -> Arithmetic:
         """How they are where the reduction is split."""
         return self._fastest(Form.SPLIT)
+
+    @cached_property
+    def tile_arithmetic(self) -> Arithmetic | None:
+        """How they are by matrix tiles; None where the target has none for the type.
+
+        Rows of a transposed A are no rows of tiles.
+        """
+        nest, dtype = self.nest, self.problem.element.name
+        if nest.group or not nest.operand("A").is_contiguous(nest.k):
+            return None
+        has_tiles = instructions(dtype, self.target, Form.TILES)
+        return self._fastest(Form.TILES) if has_tiles else None
+
+    def arithmetic_of(self, kind: TileKind) -> Arithmetic:
+        """How elements are multiplied in register tiles of a kind."""
+        if kind == "matrix":
+            assert self.tile_arithmetic is not None, "a space offers no such tiles then"
+            return self.tile_arithmetic
+        if kind == "split":
+            return self.split_arithmetic
+        return self.swept_arithmetic if kind == "sweep" else self.arithmetic
 
     def _fastest(self, form: Form) -> Arithmetic:
         op = chosen(self.problem.element.name, self.target, form)

@@ -5,7 +5,9 @@ from tilewise.search.space.algorithms import algorithm_parameters, fetches_panel
 from tilewise.search.space.parameters import Choice, Parameter, RegisterTile, Size
 from tilewise.search.space.points import WHOLE, TilePoint, Value
 from tilewise.search.space.tiles import (
+    MAX_SWEPT_ROWS,
     joins_for_few_rows,
+    matrix_tiles,
     register_tiles,
     split_tiles,
     swept_tiles,
@@ -119,12 +121,18 @@ def parameters_of(workload: Workload) -> tuple[Parameter, ...]:
 def _register_tiles(workload: Workload) -> tuple[TilePoint, ...]:
     sides = dict.fromkeys((*register_tiles(workload), *tall_tiles(workload)))
     outer = (TilePoint(rows, vectors) for rows, vectors in sides)
-    return (*outer, *split_tiles(workload), *swept_tiles(workload))
+    matrix = matrix_tiles(workload)
+    if matrix and workload.rows > MAX_SWEPT_ROWS:
+        return matrix
+    return (*outer, *split_tiles(workload), *swept_tiles(workload), *matrix)
 
 
 def _packs(workload: Workload, operand: str) -> tuple[Value, ...]:
     """Whether to pack is a choice only where the operand can be read in place."""
-    is_forced = operand in must_pack(workload.problem, workload.arithmetic)
+    ways = [workload.arithmetic]
+    if workload.tile_arithmetic is not None:
+        ways = [workload.tile_arithmetic, *(ways if workload.rows <= MAX_SWEPT_ROWS else [])]
+    is_forced = all(operand in must_pack(workload.problem, how) for how in ways)
     return (True,) if is_forced else (False, True)
 
 

@@ -21,7 +21,7 @@ from tilewise.kernels.mlir.tuning_spec.text import Entry, check_levels, spec_tex
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule, loop_nest
 from tilewise.kernels.target import TargetName, parse_target
-from tilewise.kernels.target.cores import ceiling_gflops, tile_ceiling_gflops
+from tilewise.kernels.target.cores import ceiling_gflops
 from tilewise.kernels.target.features import differences
 from tilewise.search.records import TrialRecord
 from tilewise.service.db import models
@@ -107,15 +107,14 @@ class JobWork:
     @property
     def most_peak_gflops(self) -> float:
         """The multiply-add rate that no measured peak exceeds, without the margin."""
-        return ceiling_gflops(self.target.cpu, self.problem.element.name, self.target.threads)
+        target = self.target
+        dtype = self.problem.element.name
+        return ceiling_gflops(target.cpu, target.features, dtype, target.threads)
 
     @property
     def most_peer_gflops(self) -> float:
         """The speed that no other library exceeds."""
-        ceiling = tile_ceiling_gflops(
-            self.target.cpu, self.problem.element.name, self.target.threads
-        )
-        return MARGIN * SAVED * ceiling
+        return MARGIN * SAVED * self.most_peak_gflops
 
     def speed_faults(self, field: str, speed: MeasurementWire, most: float) -> Iterator[Fault]:
         """Yield what is wrong with a measurement that may be at most so fast."""

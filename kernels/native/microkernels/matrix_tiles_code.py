@@ -148,7 +148,7 @@ def emit_release(module: ir.Module) -> ir.Function:
     """Add the function that gives the tile registers of a thread back."""
     fn = internal_function(module, "tilewise_kernel_release", 0)
     builder = Builder(fn.append_basic_block("entry"))
-    builder.call(declare(module, "llvm.x86.tilerelease", VOID, ()), ())
+    Tiles(builder, const(0), 0, 0).release()
     builder.ret_void()
     return fn
 
@@ -228,6 +228,10 @@ class Tiles:
             self._put(at, _ROWS_AT + register, height, I8)
             self._put(at, _COLUMNS_AT + 2 * register, width, ir.IntType(16))
         self._call("ldtilecfg", b.inttoptr(at, _POINTER))
+
+    def release(self) -> None:
+        """Give the registers back."""
+        self._call("tilerelease")
 
     @property
     def grid(self) -> list[tuple[int, int]]:
