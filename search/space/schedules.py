@@ -56,13 +56,13 @@ def _direct(workload: Workload, point: Point) -> Choices:
     """Outer products of packed panels, or sums that are split along the reduction."""
     tile: TilePoint = point["tile"]
     is_split, is_image = tile.kind == "split", workload.nest.image == "A"
-    how, is_matrix = workload.arithmetic_of(tile.kind), tile.kind == "matrix"
+    how = workload.arithmetic_of(tile.kind)
     forced = must_pack(workload.problem, how)
     packs_a, packs_b = (bool(point[f"pack_{x.lower()}"]) or x in forced for x in "AB")
     fetches = bool(point.get("prefetch"))
     if is_split:  # which reads A in place, and B where it can
         packs_a, packs_b, fetches = False, "B" in forced, False
-    by_rows = workload.b.is_constant or (workload.packs_rows_of_b and not is_matrix)
+    by_rows = workload.b.is_constant or workload.packs_rows_of_b
     depth = balanced_depth(workload.depth, int(point["depth"]), unit_of_depth(how))
     blocks = {"cols": point["cols"], "depth": depth}
     if point.get("chunks") == "outer":

@@ -8,7 +8,8 @@ from tilewise.kernels.arithmetic import (
     must_pack,
 )
 from tilewise.kernels.errors import ScheduleError
-from tilewise.kernels.instructions import WITH_CHOICE, Form, usable
+from tilewise.kernels.instructions import WITH_CHOICE, Form
+from tilewise.kernels.instructions import instructions as usable
 from tilewise.kernels.nest import Role, nest_of
 from tilewise.kernels.problem import DTYPES, Conv2d, Matmul, Problem
 from tilewise.kernels.schedule import (
@@ -116,26 +117,33 @@ def schedules(
     nest = nest_of(problem)
     if isinstance(problem, Conv2d) and nest.group:
         return draw(window_schedules(problem, target))
-    lanes = target.lanes(problem.element.name)
+    if splits is None and can_tile(problem, target) and draw(st.booleans()):
+        return draw(macro_kernels(problem, target, Form.TILES))
     if splits is None and can_sweep(problem, target) and draw(st.booleans()):
         return draw(sweeps(problem, target))
     if splits is None:
         splits = can_split(problem) and draw(st.booleans())
-    register = Register(
-        draw(st.integers(1, 8)),
-        draw(st.integers(1, 6)) if splits else lanes * draw(st.integers(1, 3)),
-        draw(st.sampled_from(["rows", "cols"])),
-    )
+    return draw(macro_kernels(problem, target, Form.SPLIT if splits else Form.OUTER_PRODUCT))
+
+
+@st.composite
+def macro_kernels(draw: st.DrawFn, problem: Problem, target: Target, form: Form) -> Schedule:
+    """A legal schedule of blocks and packs around a register tile of a form."""
+    nest, splits = nest_of(problem), form is Form.SPLIT
+    lanes = target.lanes(problem.element.name)
+    sides = draw(st.integers(1, 8)), lanes * draw(st.integers(1, 3))
+    if form is Form.TILES:
+        sides = draw(st.sampled_from([(32, 32), (16, 64), (64, 16), (48, 16), (16, 32), (16, 16)]))
+    elif splits:
+        sides = sides[0], draw(st.integers(1, 6))
+    register = Register(*sides, draw(st.sampled_from(["rows", "cols"])))
     steps: list[Step] = [Tile(dim, 1) for dim in nest.named(Role.LEAD)]
     inner: list[Step] = []
     if draw(st.booleans()):
         steps.append(Tile(nest.col, register.cols * draw(st.integers(1, 4))))
     extent = nest.extent(nest.k)
-    op = draw(instructions(problem, target, splits))
-    if splits:
-        how = arithmetic_of(problem, target, Form.SPLIT, op)
-    else:
-        how = arithmetic_of(problem, target, instruction=op)
+    op = draw(instructions(problem, target, form))
+    how = arithmetic_of(problem, target, form, op)
     chunks = max(1, extent // how.depth)
     if extent > how.depth and draw(st.booleans()):
         steps.append(Stream(nest.k, how.depth * draw(st.integers(1, chunks))))
@@ -179,7 +187,7 @@ def can_sweep(problem: Problem, target: Target) -> bool:
 @st.composite
 def sweeps(draw: st.DrawFn, problem: Matmul, target: Target) -> Schedule:
     """A legal schedule that sweeps."""
-    op = draw(instructions(problem, target, splits=False))
+    op = draw(instructions(problem, target, Form.OUTER_PRODUCT))
     how = arithmetic_of(problem, target, Form.SKINNY, op)
     deep = how.depth
     depth = deep * draw(st.integers(1, min(problem.k, MOST_ROWS_OF_B) // deep))
@@ -204,11 +212,18 @@ def sweeps(draw: st.DrawFn, problem: Matmul, target: Target) -> Schedule:
     return draw(divided(problem, Schedule((*steps, tile, *tail))))
 
 
-def instructions(problem: Problem, target: Target, splits: bool) -> st.SearchStrategy[str | None]:
-    """What a schedule may name as its instruction, or None."""
+def instructions(problem: Problem, target: Target, form: Form) -> st.SearchStrategy[str | None]:
+    """What a schedule may name as its instruction, or None, which never means tiles."""
     dtype = problem.element.name
-    names = usable(dtype, target, splits) if dtype in WITH_CHOICE else ()
-    return st.sampled_from([None, *names])
+    names = [one.name for one in usable(dtype, target, form)] if dtype in WITH_CHOICE else []
+    return st.sampled_from(names if form is Form.TILES else [None, *names])
+
+
+def can_tile(problem: Problem, target: Target) -> bool:
+    """Whether the target has matrix tiles for a problem."""
+    nest = nest_of(problem)
+    has_rows = not nest.group and nest.operand("A").is_contiguous(nest.k)
+    return has_rows and bool(usable(problem.element.name, target, Form.TILES))
 
 
 @st.composite

@@ -52,11 +52,11 @@ def driver_sizes(nest: Nest, strides: Strides, spec: KernelSpec) -> Sizes:
         "word_depth": how.depth,
         "word_size": size_of(how.word),
         "sums_size": spec.cols * size_of(how.accumulator) if how.offset else 0,
-        # The micro-kernel: elements of a vector, a whole tile, steps of an iteration.
+        # The micro-kernel: elements of a vector, a whole tile, steps between fetches of rows of B.
         "lanes": spec.lanes,
         "register_rows": nest.tile.rows,
         "register_cols": nest.tile.cols,
-        "unroll": nest.compute.unroll,
+        "unroll": 1 if how.instruction.words > 1 else nest.compute.unroll,
         # Filter taps: those of a panel of B, the rows and columns that a call loops over, and the
         # columns that are a part of the reduction.
         "taps": nest.taps,

@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 
 from tilewise.kernels.arithmetic import Arithmetic
 from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.instructions import Form, known_instruction
+from tilewise.kernels.instructions import NAMES, Form, known_instruction
 from tilewise.kernels.native.microkernels.abi import CONFIGURE, RELEASE, epilogue_flags
 from tilewise.kernels.native.microkernels.matrix_tiles_code import (
     TILE,
@@ -22,7 +22,7 @@ from tilewise.kernels.native.microkernels.matrix_tiles_code import (
     emit_tiles,
 )
 from tilewise.kernels.native.microkernels.microkernel import ANY_USE, Piece, Use, packs_of_a
-from tilewise.kernels.native.microkernels.outer_product import packs_of_b
+from tilewise.kernels.native.microkernels.outer_product import lines_of_a_row, packs_of_b
 from tilewise.kernels.native.strides import Strides
 from tilewise.kernels.nest import LoopKind, Nest
 from tilewise.kernels.target.model import Target
@@ -49,7 +49,7 @@ class MatrixTiles:
     def serves(cls, nest: Nest) -> bool:
         """Return whether the instruction multiplies matrix tiles."""
         name = nest.compute.instruction
-        return name is not None and Form.TILES in known_instruction(name).forms
+        return name in NAMES and Form.TILES in known_instruction(name).forms
 
     @classmethod
     def of(cls, nest: Nest, target: Target, strides: Strides, how: Arithmetic) -> Self:
@@ -81,6 +81,7 @@ class MatrixTiles:
             b_row=strides.words.b_row,
             taps=strides.taps.rows * strides.taps.cols > 1,
             streams_b=inner == nest.col,
+            lines_of_b=lines_of_a_row(nest.problem, tile.cols, strides),
             fetch=next(iter(nest.fetches), None),
             bias_rows=nest.row in strides.bias,
             epilogue=epilogue_flags(nest.store),

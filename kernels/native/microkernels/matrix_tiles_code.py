@@ -40,7 +40,7 @@ from tilewise.kernels.native.microkernels.building_blocks import (
     run_if_any,
 )
 from tilewise.kernels.native.microkernels.microkernel import Cut
-from tilewise.kernels.nest import Fetch
+from tilewise.kernels.nest import Fetch, Fetched
 
 TILE = 16
 """Rows of a tile, and its columns of four bytes."""
@@ -65,6 +65,7 @@ class MatrixTileSpec:
         b_row: words between steps of B: a panel's row.
         taps: whether there is a loop over filter taps.
         streams_b: whether consecutive calls read the same rows of A and other panels of B.
+        lines_of_b: cache lines that a row of B in place may have of a panel.
         fetch: what is prefetched; None for nothing.
         bias_rows: whether the bias has an element for each row, not for each column.
         epilogue: which of `ADD_BIAS` and `RELU` a call may ask for, and `CEILING`.
@@ -78,6 +79,7 @@ class MatrixTileSpec:
     b_row: int
     taps: bool
     streams_b: bool
+    lines_of_b: int = 1
     fetch: Fetch | None = None
     bias_rows: bool = False
     epilogue: int = ADD_BIAS | RELU
@@ -377,7 +379,8 @@ class _Call:
     def _step(self, step: Value, a: Value, b_at: Value, ahead: Value) -> None:
         """Multiply 16 words of each row of A with as many rows of a panel."""
         b, words = self.builder, self.spec.b_row
-        self._fetch(b.add(ahead, b.mul(step, b.mul(self.arg.ahead_step, const(TILE)))))
+        if self.spec.fetch is not None:
+            run_if_any(b, self.arg.ahead_step, lambda: self._fetch(ahead, step))
         self._multiply(
             b.add(a, b.mul(step, const(LINE_BYTES))),
             self.spec.a_row * WORD_BYTES,
@@ -416,15 +419,23 @@ class _Call:
             for j in range(tiles.cols):
                 multiply(i, j)
 
-    def _fetch(self, ahead: Value) -> None:
-        """Prefetch this step's share of the panel that follows."""
-        if self.spec.fetch is None:
+    def _fetch(self, ahead: Value, step: Value) -> None:
+        """Prefetch a step's share of the panel that follows, or its rows of B's next block."""
+        fetch, b, v = self.spec.fetch, self.builder, self._vectors
+        assert fetch is not None
+        is_block = fetch.what is Fetched.NEXT_BLOCK
+        rows = TILE * (self.spec.how.depth if is_block else 1)
+        first = b.add(ahead, b.mul(b.mul(step, const(rows)), self.arg.ahead_step))
+        if not is_block:
+            lines = Loop(b, (), "ahead")
+            v.prefetch(b.add(first, lines.index), fetch.level)
+            lines.close((), b.mul(self.arg.ahead_step, const(rows)), LINE_BYTES)
             return
-        b, v = self.builder, self._vectors
-        share = b.mul(self.arg.ahead_step, const(TILE))
-        lines = Loop(b, (), "ahead")
-        v.prefetch(b.add(ahead, lines.index), self.spec.fetch.level)
-        lines.close((), share, LINE_BYTES)
+        row = Loop(b, (), "ahead")
+        at = b.add(first, b.mul(row.index, self.arg.ahead_step))
+        for line in range(self.spec.lines_of_b):
+            v.prefetch(b.add(at, const(line * LINE_BYTES)), fetch.level)
+        row.close((), const(rows), 1)
 
     def _tail(self, a: Value, b_at: Value, words: Value) -> None:
         """Multiply the last words of the reduction, copied to zero-filled tiles."""
