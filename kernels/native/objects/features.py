@@ -19,7 +19,7 @@ Register = Literal["eax", "ebx", "ecx", "edx"]
 REGISTERS: tuple[Register, ...] = ("eax", "ebx", "ecx", "edx")
 BASIC, STRUCTURED, EXTENDED = 1, 7, 0x80000001
 OSXSAVE = 1 << 27  # of ecx of leaf 1
-XCR0_AVX, XCR0_AVX512 = 0x6, 0xE6
+XCR0_AVX, XCR0_AVX512, XCR0_TILES = 0x6, 0xE6, 0x60000
 
 
 class Bit(NamedTuple):
@@ -51,11 +51,23 @@ CHECKED: dict[str, Bit] = {
     "avx512vl": Bit(STRUCTURED, 0, "ebx", 31),
     "avx512vnni": Bit(STRUCTURED, 0, "ecx", 11),
     "avx512bf16": Bit(STRUCTURED, 1, "eax", 5),
+    "amx-bf16": Bit(STRUCTURED, 0, "edx", 22),
+    "amx-tile": Bit(STRUCTURED, 0, "edx", 24),
+    "amx-int8": Bit(STRUCTURED, 0, "edx", 25),
     "lzcnt": Bit(EXTENDED, 0, "ecx", 5),
 }
-"""The extensions that objects may use, by LLVM's names: x86-64-v4, and products of bf16 and i8."""
+"""The extensions that objects may use, by LLVM's names: x86-64-v4, and products of bf16 and i8.
 
-BY_INTRINSIC = {"avx512vnni": "llvm.x86.avx512.vpdp", "avx512bf16": "llvm.x86.avx512bf16"}
+Those of tiles are used on Linux alone, which gives tile registers to processes that ask for them.
+"""
+
+BY_INTRINSIC = {
+    "avx512vnni": "llvm.x86.avx512.vpdp",
+    "avx512bf16": "llvm.x86.avx512bf16",
+    "amx-tile": "llvm.x86.tile",
+    "amx-bf16": "llvm.x86.tdpbf16ps",
+    "amx-int8": "llvm.x86.tdpbssd",
+}
 """Extensions that LLVM uses only for intrinsics, and how the names of those begin."""
 
 IMPLIED = {
@@ -63,6 +75,7 @@ IMPLIED = {
     "fma": ("avx",), "f16c": ("avx",), "avx2": ("avx",), "avx512f": ("avx2", "fma", "f16c"),
     "avx512bw": ("avx512f",), "avx512cd": ("avx512f",), "avx512dq": ("avx512f",),
     "avx512vl": ("avx512f",), "avx512vnni": ("avx512f",), "avx512bf16": ("avx512bw",),
+    "amx-bf16": ("amx-tile",), "amx-int8": ("amx-tile",),
 }  # fmt: skip
 """What LLVM takes to be there wherever an extension is."""
 
@@ -98,6 +111,8 @@ def supported_text(name: str, features: Collection[str]) -> str:
         masks = needed.setdefault((at.leaf, at.subleaf), {})
         masks[at.register] = masks.get(at.register, 0) | 1 << at.bit
     saved = XCR0_AVX512 if "avx512f" in features else XCR0_AVX if "avx" in features else 0
+    has_tiles = "amx-tile" in features
+    saved |= XCR0_TILES if has_tiles else 0
     if saved:
         masks = needed.setdefault((BASIC, 0), {})
         masks["ecx"] = masks.get("ecx", 0) | OSXSAVE
@@ -105,6 +120,8 @@ def supported_text(name: str, features: Collection[str]) -> str:
     steps = [_leaf_text(i, leaf, needed[leaf]) for i, leaf in enumerate(order)]
     if saved:  # after leaf 1, which says whether XCR0 can be read
         steps.append(filled(TEMPLATES / "saved.ll", mask=saved, at=len(order)))
+    if has_tiles:
+        steps.append(filled(TEMPLATES / "permitted.ll", at=len(order) + 1))
     labels = [*(f"look{i}" for i in range(len(steps))), "yes"]
     body = "".join(
         step.replace("%NEXT", f"%{label}") for step, label in zip(steps, labels[1:], strict=True)
