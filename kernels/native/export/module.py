@@ -52,6 +52,13 @@ def _locate():
 ADDRESSES = _locate()"""
 _FLOAT_PRODUCT = """def _product(x, y):
     return x @ y"""
+_PERMISSION = '''def _may_use_tiles():
+    """Ask Linux for tile registers, as every process has to."""
+    request = ctypes.CDLL(None).syscall if sys.platform == "linux" else lambda *_: -1
+    return request(158, 0x1023, 18) == 0  # arch_prctl, ARCH_REQ_XCOMP_PERM, tile data
+
+
+'''
 _SPREAD = "    size = np.max(size)  # what rounds off the largest element spreads\n"
 _RANDOM = {
     "float": "(rng.random(shape) * 2 - 1).astype(dtype)",
@@ -82,6 +89,9 @@ def export(
     kernel = kernel_text(planned.kernel, planned.use)
     needs = needed_features(kernel.text, planned.spec.how.instruction, target)
     imports, helpers = definitions(planned)
+    has_tiles = "amx-tile" in needs
+    standard = ("import ctypes", "import sys", "") if has_tiles else ()
+    others = (imports | _IMPORTS) - _IMPLIED
     driver = [
         _LOCATE if planned.is_ahead else "",
         helpers,
@@ -91,9 +101,10 @@ def export(
     return _template(
         "module",
         docstring=_docstring(problem, schedule, target, planned, needs, tuned),
-        imports="\n".join(["import numpy as np", *sorted((imports | _IMPORTS) - _IMPLIED)]),
+        imports="\n".join([*standard, "import numpy as np", *sorted(others)]),
         problem=problem,
         needs=repr(needs),
+        permission=_PERMISSION if has_tiles else "",
         target=target.canonical,
         facts=_facts(problem, planned),
         toolchain=toolchain or identity(),
