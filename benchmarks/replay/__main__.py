@@ -25,11 +25,11 @@ from statistics import median
 
 from benchmarks.places import SPACES
 from benchmarks.replay.problems import PROBLEMS
+from benchmarks.replay.recording import Recording
+from benchmarks.replay.replay import RecordedSpace, replay
 from tilewise.kernels.errors import KernelsError
 from tilewise.search.errors import RecordingError
 from tilewise.search.records import SAMPLERS, TuneRequest
-from tilewise.search.replay.recording import Recording
-from tilewise.search.replay.replay import RecordedSpace, replay
 
 NEAR = 1.02
 SLOW = 2.0

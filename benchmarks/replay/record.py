@@ -25,6 +25,7 @@ from typing import Any
 
 from benchmarks.places import SPACES
 from benchmarks.replay.problems import ALL, PROBLEMS, RELATIVES, UNSEEN
+from benchmarks.replay.recording import Recording
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.system.toolchain import identity
 from tilewise.kernels.target import detect
@@ -35,7 +36,6 @@ from tilewise.search.helpers import Candidate
 from tilewise.search.model.analytical import Model
 from tilewise.search.model.prior import prior_points
 from tilewise.search.records import TrialRecord
-from tilewise.search.replay.recording import Recording
 from tilewise.search.runner.protocol import CandidateFailureError, Message
 from tilewise.search.runner.runner import Runner
 from tilewise.search.space.points import Point

@@ -28,12 +28,12 @@ from statistics import geometric_mean, mean, median
 
 from benchmarks.places import SPACES
 from benchmarks.replay.problems import ALL, UNSEEN
+from benchmarks.replay.recording import Recording
+from benchmarks.replay.replay import RecordedSpace, replay
 from benchmarks.searching.warm_cold import FIRST_SEED, NEAR, Counts, add_costs_of, costs_of
 from tilewise.search.model.amounts import Weights, shipped
 from tilewise.search.model.analytical import Model
 from tilewise.search.records import DEFAULT_SAMPLER, SAMPLERS, Solved, TuneRequest
-from tilewise.search.replay.recording import Recording
-from tilewise.search.replay.replay import RecordedSpace, replay
 from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
 from tilewise.search.store import MemoryStore

@@ -117,16 +117,20 @@ def run_worker(
     """
     require_cache_dir()
     count, answer, pause_s = 0, None, FIRST_PAUSE_S
+    prepared = set[int]()
     with make_runner(problem, target.canonical, request) as runner:
-        held = _Held(runner)
-        while (given := leader.help(answer, held.most)) is not None:
-            candidate = held.next_of(given)
-            if candidate is None:
+        most = 2 if runner.ahead else 1  # the next is compiled while one is timed
+        while (given := leader.help(answer, most)) is not None:
+            for candidate in given:
+                if candidate.number not in prepared:
+                    prepared.add(candidate.number)
+                    runner.prepare(candidate.steps)
+            if not given:
                 answer = None
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
                 continue
-            answer, pause_s = _tried(runner, candidate, problem.flops), FIRST_PAUSE_S
+            answer, pause_s = _tried(runner, given[0], problem.flops), FIRST_PAUSE_S
             count += 1
     return count
 
@@ -134,24 +138,3 @@ def run_worker(
 def _tried(runner: Runner, candidate: Candidate, flops: int) -> TrialRecord:
     steps, best_s, control = candidate.steps, candidate.best_s, candidate.control
     return attempt(lambda: runner.trial(steps, best_s, control), candidate, flops)
-
-
-class _Held:
-    """The candidates of this machine; the next is compiled while one is timed."""
-
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
-        self._prepared: set[int] = set()
-
-    @property
-    def most(self) -> int:
-        """How many to hold."""
-        return 2 if self._runner.ahead else 1
-
-    def next_of(self, given: list[Candidate]) -> Candidate | None:
-        """Prepare new candidates and return the first."""
-        for candidate in given:
-            if candidate.number not in self._prepared:
-                self._prepared.add(candidate.number)
-                self._runner.prepare(candidate.steps)
-        return given[0] if given else None

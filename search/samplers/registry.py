@@ -15,6 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tilewise.search.errors import BudgetError
 from tilewise.search.model.analytical import TimeModel
+from tilewise.search.records import SAMPLERS
 from tilewise.search.samplers.base import FreeSampler, Told, distributions, point_of
 from tilewise.search.samplers.simple import GridSampler, LocalSampler
 from tilewise.search.samplers.surrogate import SurrogateSampler
@@ -102,9 +103,10 @@ def make_sampler(
         return LocalSampler(space, seed, refused)
     if name == "grid":
         return GridSampler(space, seed, refused)
-    if name == "tpe":
-        return over_space(_tpe(seed, is_shared=is_shared), space, seed, refused)
-    made = _BUILT_IN[name](seed) if name in _BUILT_IN else _loaded(name, model, seed, trials)
+    if name in SAMPLERS:
+        made = _quietly(lambda: _optunas(name, seed, is_shared=is_shared))
+    else:
+        made = _loaded(name, model, seed, trials)
     return over_space(made, space, seed, refused)
 
 
@@ -115,33 +117,21 @@ def over_space(
     return sampler if isinstance(sampler, FreeSampler) else Distinct(sampler, space, seed, refused)
 
 
-def _tpe(seed: int, *, is_shared: bool) -> BaseSampler:
-    return _quietly(
-        lambda: optuna.samplers.TPESampler(
-            seed=seed, multivariate=True, n_startup_trials=STARTUP, constant_liar=is_shared
-        )
-    )
-
-
-def _gp(seed: int) -> BaseSampler:
-    _require("gp")
-    return _quietly(lambda: optuna.samplers.GPSampler(seed=seed))
-
-
-def _cmaes(seed: int) -> BaseSampler:
-    _require("cmaes")
-    return optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
-
-
-def _random(seed: int) -> BaseSampler:
-    return optuna.samplers.RandomSampler(seed=seed)
-
-
-_BUILT_IN: dict[str, Callable[[int], BaseSampler]] = {
-    "gp": _gp,
-    "cmaes": _cmaes,
-    "random": _random,
-}
+def _optunas(name: str, seed: int, *, is_shared: bool) -> BaseSampler:
+    """Return a sampler of Optuna's by our name of it."""
+    if name in PACKAGES:
+        _require(name)
+    samplers = optuna.samplers
+    match name:
+        case "tpe":
+            return samplers.TPESampler(
+                seed=seed, multivariate=True, n_startup_trials=STARTUP, constant_liar=is_shared
+            )
+        case "gp":
+            return samplers.GPSampler(seed=seed)
+        case "cmaes":
+            return samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
+    return samplers.RandomSampler(seed=seed)
 
 
 def _require(name: str) -> None:

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from tests.tilewise.conftest import PROBLEM, Cli
 from tilewise.backends.base import TrialSeen
-from tilewise.cli.progress import Lines, Watched, drawn, speed
+from tilewise.cli.progress import ProgressLines, Watched, drawn, speed
 from tilewise.search.progress import Phase
 from tilewise.search.records import TuneRequest
 
@@ -63,7 +63,7 @@ def test_a_speed_of_one_sample_says_so() -> None:
 
 def test_the_best_is_shown_by_the_speed_that_is_known_now() -> None:
     stream = io.StringIO()
-    shown = Lines(Watched(TuneRequest(trials=3)), stream)
+    shown = ProgressLines(TuneRequest(trials=3), stream=stream)
     wrong, right = timed(0, 60.0), timed(0, 150.0)
     shown.trial(replace(wrong, best=wrong))
     shown.trial(replace(timed(1, 140.0), best=right))
@@ -181,7 +181,7 @@ def test_what_another_process_says_is_no_order_to_the_terminal(clock: Clock) -> 
     shown.trial(TrialSeen(0, "failed", "\x1b[2J\x07evil"))
     assert all(line.isprintable() for line in text(shown, 80))
     stream = io.StringIO()
-    told = Lines(watched(clock), stream)
+    told = ProgressLines(TuneRequest(trials=8), 200.0, clock, stream=stream)
     told.trial(TrialSeen(0, "failed", "\x1b[2J"))
     told.phase(Phase("proof", 0, 3))
     assert "\x1b" not in stream.getvalue()

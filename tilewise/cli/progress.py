@@ -28,7 +28,7 @@ Clock = Callable[[], float]
 
 
 @dataclass
-class Timed:
+class PhaseTimes:
     """A phase with its first and last moments; `since` is how much was done at `began`."""
 
     phase: Phase
@@ -54,7 +54,7 @@ class Watched:
     request: TuneRequest
     peak_gflops: float | None = None
     clock: Clock = time.monotonic
-    phases: list[Timed] = field(default_factory=list)
+    phases: list[PhaseTimes] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     best: TrialSeen | None = None
@@ -98,7 +98,7 @@ class Watched:
         now = self.clock()
         last = self.phases[-1] if self.phases else None
         if last is None or last.phase.name != phase.name:
-            self.phases.append(Timed(phase, now, phase.done if since is None else since, now))
+            self.phases.append(PhaseTimes(phase, now, phase.done if since is None else since, now))
             return
         last.phase, last.latest = phase, now
         if since is not None:
@@ -126,46 +126,29 @@ class Watched:
         return by_budget if by_rate is None else min(by_rate, by_budget)
 
 
-class Watcher:
-    """Receives trials and phases."""
-
-    def __init__(self, watched: Watched) -> None:
-        self.watched = watched
-
-    def trial(self, seen: TrialSeen) -> None:
-        """Take in a finished trial."""
-        self.watched.trial(seen)
-
-    def phase(self, phase: Phase) -> None:
-        """Take in a phase."""
-        self.watched.phase(phase)
-
-
-class Lines(Watcher):
+@dataclass
+class ProgressLines(Watched):
     """Prints a line for each improvement and each new phase."""
 
-    def __init__(self, watched: Watched, stream: TextIO) -> None:
-        super().__init__(watched)
-        self._stream = stream
+    stream: TextIO = field(default_factory=lambda: sys.stderr)
 
     def trial(self, seen: TrialSeen) -> None:
         """Print the best if it, or its speed, changed."""
-        before = self.watched.best
+        before = self.best
         super().trial(seen)
-        best = self.watched.best
-        if best is not None and best != before:
-            self._say(f"{counted(self.watched.phases[-1])}: best {speed(best)}")
+        if self.best is not None and self.best != before:
+            self._say(f"{counted(self.phases[-1])}: best {speed(self.best)}")
 
     def phase(self, phase: Phase) -> None:
         """Print a new phase."""
-        known = len(self.watched.phases)
+        known = len(self.phases)
         super().phase(phase)
-        if len(self.watched.phases) > known:
-            self._say(f"{phase.name}, after {trials(self.watched)}")
+        if len(self.phases) > known:
+            self._say(f"{phase.name}, after {trials(self)}")
 
     def _say(self, text: str) -> None:
-        self._stream.write(f"tilewise: {one_line(text)}\n")
-        self._stream.flush()
+        self.stream.write(f"tilewise: {one_line(text)}\n")
+        self.stream.flush()
 
 
 class Screen:
@@ -181,27 +164,26 @@ class Screen:
 
 
 @contextmanager
-def progress(request: TuneRequest, peak: Peak) -> Iterator[Watcher]:
+def progress(request: TuneRequest, peak: Peak) -> Iterator[Watched]:
     """Show progress; `peak` is requested once, on a terminal only."""
-    watched = Watched(request)
     if not sys.stderr.isatty():
-        yield Lines(watched, sys.stderr)
+        yield ProgressLines(request)
         return
     from rich.console import Console
     from rich.live import Live
 
     console = Console(stderr=True)
     if console.is_dumb_terminal:
-        yield Lines(watched, sys.stderr)
+        yield ProgressLines(request)
         return
-    watched.peak_gflops = peak()
+    watched = Watched(request, peak())
     with Live(
         Screen(watched),
         console=console,
         transient=True,
         refresh_per_second=REFRESHES_A_SECOND,
     ):
-        yield Watcher(watched)
+        yield watched
 
 
 def drawn(watched: Watched, width: int) -> "Table":
@@ -224,7 +206,7 @@ def drawn(watched: Watched, width: int) -> "Table":
     return table
 
 
-def _phase(watched: Watched, timed: Timed, width: int) -> str:
+def _phase(watched: Watched, timed: PhaseTimes, width: int) -> str:
     is_last = timed is watched.phases[-1]
     now = watched.clock() if is_last else timed.latest
     parts = [counted(timed).removeprefix(timed.phase.name).strip(), f"{now - timed.began:.0f} s"]
@@ -239,7 +221,7 @@ def _phase(watched: Watched, timed: Timed, width: int) -> str:
     return f"{'█' * full}{'░' * (columns - full)} {said}"
 
 
-def counted(timed: Timed) -> str:
+def counted(timed: PhaseTimes) -> str:
     """Format a phase with its progress."""
     phase = timed.phase
     return f"{phase.name} {phase.done}/{phase.total}" if phase.total else phase.name

@@ -1,10 +1,10 @@
 """What stored schedules would gain over the locked ones."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilewise.backends.base import Backend, Json
+from tilewise.backends.base import Backend
 from tilewise.fetch.lock import KERNEL, Entry, Lock
 from tilewise.fetch.update import Wanted
 
@@ -34,10 +34,6 @@ class Gain:
     gain: float | None
     verdict: str
     reason: str = ""
-
-    def to_json(self) -> Json:
-        """Return the object that the command prints."""
-        return asdict(self)
 
 
 def gains(backend: Backend, lock: Lock, wanted: Wanted) -> list[Gain]:

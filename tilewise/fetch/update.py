@@ -1,10 +1,10 @@
 """Bring a folder and its lock file up to date with the store."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from tilewise.backends.base import Backend, Json
+from tilewise.backends.base import Backend
 from tilewise.errors import BadInputError, TilewiseError
 from tilewise.fetch.folder import Folder, is_kept, keep, sha256
 from tilewise.fetch.lock import KERNEL, Entry, Lock, file_name
@@ -44,10 +44,6 @@ class Outcome:
     state: State
     reason: str = ""
 
-    def to_json(self) -> Json:
-        """Return the object that the command prints."""
-        return asdict(self)
-
 
 @dataclass
 class Update:
@@ -64,18 +60,11 @@ class Update:
     folder: Folder
     lock: Lock
     wanted: Wanted
-    entries: dict[str, Entry]
-    outcomes: list[Outcome]
-    answers: "list[tuple[Problem, Found]] | None" = None
     overwrites: bool = False
+    entries: dict[str, Entry] = field(default_factory=dict)
+    outcomes: list[Outcome] = field(default_factory=list)
+    answers: "list[tuple[Problem, Found]] | None" = None
     written: list[tuple[Entry, str]] = field(default_factory=list)
-
-    @classmethod
-    def of(
-        cls, backend: Backend, folder: Folder, lock: Lock, wanted: Wanted, *, overwrites: bool
-    ) -> "Update":
-        """Return an update that has not begun."""
-        return cls(backend, folder, lock, wanted, {}, [], overwrites=overwrites)
 
     def missing(self) -> list[Problem]:
         """Return the problems that lack a stored file."""

@@ -1,4 +1,4 @@
-"""What an MLIR module holds, models that are tuned as one, and plans of models."""
+"""The problems of MLIR modules, models tuned as one, and plans of models."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -20,7 +20,7 @@ from tilewise.search.records import CacheMode
 
 @dataclass(frozen=True, kw_only=True)
 class FoundProblem:
-    """A problem of a module, how many of its ops are it, and their places."""
+    """A problem of a module, and the number and places of its ops."""
 
     problem: str
     count: int
@@ -46,7 +46,7 @@ class ImportedModule(Reply):
 
 @dataclass(frozen=True)
 class ScheduleOfOp:
-    """The schedule that a script spells."""
+    """The schedule of a script."""
 
     hash: str
     steps: tuple[Json, ...]
@@ -54,7 +54,7 @@ class ScheduleOfOp:
 
 @dataclass(frozen=True)
 class ProofOfOp:
-    """What a proof on an op established: the largest error, what is allowed, and the speed."""
+    """The proof of a script on an op: largest error, tolerance, and speed."""
 
     max_error: float | None
     tolerance: float | None
@@ -64,14 +64,10 @@ class ProofOfOp:
 
 @dataclass(frozen=True, kw_only=True)
 class OpScript(Reply):
-    """The script of an op of a module; `problem` is what the op is by itself.
+    """The script of an op at `place` in a module; `problem` is what the op is by itself.
 
-    `match` says how near the schedule is to what was asked for, as `Tilewise-Match` does elsewhere;
-    `stale` that another toolchain than the present one has timed it.
-
-    Attributes:
-        place: where the op is.
-        script: with the op in front, if that was asked for.
+    `match` says how near the schedule is to the request, as `Tilewise-Match` does; `stale` marks
+    timing by another toolchain. The script includes the op if that was requested.
     """
 
     problem: str
@@ -88,7 +84,7 @@ class OpScript(Reply):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPart(FoundProblem):
-    """A problem of a model: the state of its job, and the time of what is stored, if any is.
+    """A problem of a model, the state of its job, and the stored time if there is one.
 
     `job` is null where a stored schedule answered.
     """
@@ -103,11 +99,8 @@ class ModelPart(FoundProblem):
 class Model(Reply, Finite):
     """A model whose problems are tuned as one.
 
-    `time_us` is the sum over all problems, each by its count; null while one has no schedule.
-
-    Attributes:
-        sha256: of its module.
-        trials: asked for, of each problem.
+    `trials` are those of each search. `time_us` is the sum over all problems by count; null while
+    one has no schedule.
     """
 
     id: int
@@ -146,7 +139,7 @@ class PlanVariant:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanPart(PlanVariant):
-    """One problem of a plan that is tuned or never will be, as an event tells it.
+    """A problem of a plan that was tuned, or never will be, in an event.
 
     `done` and `total` count the problems of the plan.
     """
@@ -166,11 +159,10 @@ class PlanTotals:
 
 @dataclass(frozen=True, kw_only=True)
 class PackProof:
-    """The proof of a pack script, and how many packs and unpacks of activations it leaves.
+    """The proof of a pack script, and the packs and unpacks of activations that it leaves.
 
-    `reshapes` of them move nothing; `weights` are packs that are done once, at load. `by` is the
-    machine of the cluster's worker that reports the proof, null if a process of this service made
-    it.
+    `reshapes` of them move nothing; `weights` are packed once, at load. `by` is the cluster's
+    machine that reports the proof, null if a process of this service made it.
     """
 
     max_error: float | None
@@ -187,15 +179,8 @@ class PackProof:
 class PlanHead(Reply, Finite):
     """A plan without its problems.
 
-    `phase` says what is done now: `tuning` while jobs run, `waiting` for a worker, `choosing`,
-    `proving`; null once the plan has ended. `script_error` says why there is no script.
-
-    Attributes:
-        name: what the model is called.
-        sha256: of its module.
-        trials, seed: of each search.
-        layouts: which are offered.
-        error: why it has failed.
+    `phase` is `tuning` while jobs run, `waiting` for a worker, `choosing` or `proving`; null once
+    the plan has ended. `layouts` are those offered. `script_error` says why there is no script.
     """
 
     id: int
@@ -227,12 +212,10 @@ class PlanHead(Reply, Finite):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPlan(PlanHead):
-    """A plan with its problems: those of the model, and those that differ from them in layout.
+    """A plan with its problems, and those that differ from them in layout.
 
-    `plan` is the object that `tilewise plan --json` prints, null until it is chosen.
-
-    Attributes:
-        problems, variants, skipped, plan: empty and None in lists of plans.
+    `plan` is the object that `tilewise plan --json` prints, null until it is chosen. Lists of plans
+    have neither.
     """
 
     problems: tuple[ModelPart, ...] = older(())

@@ -22,7 +22,7 @@ from tilewise.search.space.points import TileKind
 
 @dataclass(frozen=True, kw_only=True)
 class TrialCounts:
-    """How many trials were asked for, and how those that ended did."""
+    """How many trials were requested, and how those that ended did."""
 
     asked: int
     timed: int = older(0)
@@ -31,13 +31,13 @@ class TrialCounts:
 
     @property
     def ended(self) -> int:
-        """How many have ended, in whatever state."""
+        """How many have ended."""
         return self.timed + self.pruned + self.failed
 
 
 @dataclass(frozen=True)
 class Phase:
-    """What a run does, and how much of it is done; `total` is 0 where nobody can say."""
+    """The phase of a run and its progress; `total` is 0 if unknown."""
 
     name: str
     done: int
@@ -46,11 +46,11 @@ class Phase:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """How a speed was had: samples, how many were preempted (`rejected`), placements.
+    """How a speed was measured: samples, how many were preempted (`rejected`), placements.
 
-    `disturbed` rounds count for no median, for everything was slow in them. `cold` says what
-    emptied the caches before each sample, null when they were hot. `accuracy` has the rms errors
-    in those of the direct method, by the kind of operands; null for a direct schedule.
+    `disturbed` rounds were slow for everything and count in no median. `cold` says what emptied the
+    caches before each sample, null when they were hot. `accuracy` has rms errors relative to the
+    direct method, by the kind of operands; null for a direct schedule.
     """
 
     samples: int
@@ -63,18 +63,12 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Best(Finite):
-    """A schedule with its speed; `peak_fraction` is null while the search runs.
+    """A schedule with its speed in GFLOP/s and the 95% interval.
 
-    `scratch_bytes` are those of the panels of A and of B, of all threads together. `instruction`
-    multiplies and adds in the native kernel; it is null where neither the steps nor the features of
-    the machine tell. `quality` says whether the interval is narrow enough for the speed to mean
-    something; null while the search runs. `grade` is `proven` where a script of the result is
-    proven on real MLIR.
-
-    Attributes:
-        gflops, interval: the speed in GFLOP/s with its 95% interval; no interval in progress.
-        time_us: of one run.
-        peak_fraction: of the peak measured in the same run.
+    `interval`, `peak_fraction` and `quality` are null while the search runs. `scratch_bytes` are
+    those of the panels of A and of B, of all threads together. `instruction` is that of the native
+    kernel, null where unknown. `quality` says whether the interval is narrow enough. `grade` is
+    `proven` where a script of the result is proven on real MLIR.
     """
 
     hash: str
@@ -116,18 +110,13 @@ class Peer:
 
 @dataclass(frozen=True, kw_only=True)
 class Proof:
-    """What the transform script did on real MLIR.
+    """The proof of the transform script on real MLIR.
 
-    `reason` says why a script of another schedule than the best one is served; null where it is
-    the best one's, where nothing is known, and in look-ups.
+    `failure` and `message` say why the script is not served, `reason` why it is of another schedule
+    than the best one; null where it is of the best one, where unknown, and in look-ups.
 
-    `by` is the machine of the cluster's worker that reports the proof: the service made the script
-    of its steps again, and did not run it. It is null if a process of this service ran it.
-
-    Attributes:
-        failure, message: why the script is not served.
-        hash: of the schedule that the script spells.
-        sha256: of the script's text.
+    `by` is the cluster's machine that reports the proof; the service made the script again from its
+    steps and did not run it. It is null if a process of this service ran it.
     """
 
     applied: bool
@@ -156,7 +145,7 @@ class SpaceSize:
 
 @dataclass(frozen=True)
 class Difference:
-    """What was asked for, and what is given in its place."""
+    """What was requested and what is returned instead."""
 
     asked: str
     given: str
@@ -164,12 +153,11 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Match:
-    """How near a result is to what was asked for.
+    """How near a result is to what was requested.
 
     `exact`: of the target and of the present toolchain; `toolchain`: of another toolchain;
-    `processor`: of a processor whose kernels the asked one can run. `differs` names target and
-    toolchain where they are not those asked for. `reason` says how the features differ, null where
-    they do not.
+    `processor`: of a processor whose kernels the requested one can run. `differs` names target and
+    toolchain where they differ, `reason` how the features do, if so.
     """
 
     kind: Annotated[str, MatchKind]
@@ -179,14 +167,11 @@ class Match:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine(Finite):
-    """The machine that a schedule was timed on.
+    """The machine that timed a schedule.
 
-    `caches` are bytes of its data caches by level. `peaks` are multiply-add peaks of one thread in
-    GFLOP/s by dtype, and `bandwidth_gbs` is what one thread reads from memory: empty and null until
-    they were measured.
-
-    Attributes:
-        cores: processors that a job may run on; None from an older service.
+    `cores` are processors that a job may run on. `caches` are bytes of its data caches by level.
+    `peaks` are multiply-add peaks of one thread in GFLOP/s by dtype, and `bandwidth_gbs` is what
+    one thread reads from memory: empty and null until they were measured.
     """
 
     host: str
@@ -201,11 +186,8 @@ class Machine(Finite):
 class StoredResult(Reply):
     """The best schedule of a problem; `stale` when it belongs to another toolchain.
 
-    `previous` is the newest result of the same work that is not the best: null where there is none,
-    and in look-ups.
-
-    Attributes:
-        complete: whether the whole budget was spent.
+    `complete` says whether the whole budget was spent. `previous` is the newest result of the same
+    work that is not the best: null where there is none, and in look-ups.
     """
 
     problem: str
@@ -231,13 +213,9 @@ class StoredResult(Reply):
 class Job(Reply, Finite):
     """A job, and its best so far; `phase` is null before its first run.
 
-    `unserved_since` says since when it waits and no live worker of the cluster serves its target,
-    null where one does, and where there is no cluster. `spread` is how many machines may share the
-    search, `helpers` how many help the one that runs it now. `kept` says of a job that is done
-    whether its result replaced the stored one; null where that is not known.
-
-    Attributes:
-        error: why it failed.
+    `unserved_since` is when it began to wait without a live worker of the cluster for its target,
+    null otherwise. `spread` is how many machines may share the search, `helpers` how many do now.
+    `kept` says whether the result of a finished job replaced the stored one; null where unknown.
     """
 
     id: int
@@ -290,11 +268,10 @@ class Tile(Finite):
 class Trial(Reply, Finite):
     """One finished trial.
 
-    `tile` is the register tile of `params` as an object, null where they have none.
-    `pace` is how many times longer than on the undisturbed machine everything took, null
-    where nothing told it; `time_us` is the median of `samples_us` over it. `samples_taken` is how
-    many samples there were before `tilewise db prune` has left some of them, null where all are
-    there. `interval` is null where there was one sample.
+    `tile` is the register tile of `params` as an object, null where they have none. `pace` is the
+    machine's speed factor, null where unknown; `time_us` is the median of `samples_us` over it.
+    `samples_taken` is how many samples there were before `tilewise db prune` thinned them, null
+    where all are there. `interval` is null for one sample.
     """
 
     number: int
@@ -321,7 +298,7 @@ class Trial(Reply, Finite):
 
 @dataclass(frozen=True, kw_only=True)
 class StoredTrial(Trial):
-    """One finished trial, with the job and the work that it belongs to."""
+    """One finished trial with its job and work."""
 
     job: int
     problem: str
@@ -331,7 +308,7 @@ class StoredTrial(Trial):
 
 @dataclass(frozen=True)
 class File:
-    """A script or a kernel; `etag` is null for one that is made when it is first asked for."""
+    """A script or a kernel; `etag` is null until it is first made."""
 
     etag: str | None
     path: str
@@ -347,15 +324,14 @@ class Refused:
 
 @dataclass(frozen=True, kw_only=True)
 class Found(Reply):
-    """A problem as it is normalised, and its best schedule.
+    """A normalised problem and its best schedule.
 
     `schedule` is null when none is stored, when what is stored is refused, as `error` says, and
-    when each of the `files` that were asked for is `unchanged`. A file is null that is not
-    stored, or was not proven. `target` is what was asked for.
+    when each of the requested `files` is `unchanged`. A file is null that is not stored, or was not
+    proven. `target` is the requested one.
 
     Attributes:
         result: `schedule` of the document.
-        target: canonical; empty from a service of before 0.2.
     """
 
     problem: str
@@ -369,13 +345,9 @@ class Found(Reply):
 
 @dataclass(frozen=True)
 class Text:
-    """A script or a kernel.
+    """A script or a kernel; `text` is None where the client has it.
 
-    Attributes:
-        text: None where the service says that the client has it.
-        etag: its strong entity tag, without quotes.
-        match: how near it is to what was asked for.
-        target, toolchain: what it belongs to.
+    `etag` has no quotes. `match` says how near it is to the request.
     """
 
     text: str | None
@@ -387,7 +359,7 @@ class Text:
 
 @dataclass(frozen=True)
 class ProofOfObject:
-    """How far an object was off, linked and run, and how far it might be."""
+    """The largest error of an object, linked and run, and its tolerance."""
 
     max_error: float
     tolerance: float
@@ -397,20 +369,11 @@ class ProofOfObject:
 class ObjectFiles(Reply):
     """A kernel for programs that link it; `object` and `bitcode` are base64.
 
-    Attributes:
-        problem, target, schedule: what it is of; the schedule's hash.
-        symbol: the name of its function; other names begin with it.
-        alias: the same without processor and schedule, which the header defines.
-        features: extensions of x86-64 that it needs, by LLVM's names.
-        scratch_bytes, packed_bytes: of the memory that a call is given; 0 for none.
-        parts: into which the work is cut, for threads.
-        toolchain: what made it.
-        gflops: the schedule's speed where it was tuned.
-        header: in C.
-        object: a relocatable ELF file; `object_bytes` are it.
-        bitcode: the same for LLVM; `bitcode_bytes` are it.
-        proof: `max_error` within `tolerance`; of one that was made here also `gflops` of the
-            object in that run, and the `ratio` of its speed to that of our own call.
+    `schedule` is a hash, `symbol` the name of its function and prefix of others, `alias` the same
+    without processor and schedule, `features` the x86-64 extensions that it needs by LLVM's names.
+    `scratch_bytes` and `packed_bytes` are memory that a call is given, `parts` the units of work
+    for threads. `gflops` is the tuned speed. `proof` has `max_error` within `tolerance`, and if
+    made here the object's `gflops` and the `ratio` to the speed of our own call.
     """
 
     problem: str
@@ -431,7 +394,7 @@ class ObjectFiles(Reply):
 
     @property
     def object_bytes(self) -> bytes:
-        """The relocatable file."""
+        """The relocatable ELF file."""
         return base64.b64decode(self.object)
 
     @property

@@ -11,9 +11,9 @@ from tilewise.schema.base import Finite, Json, Reply, Scope, older
 class Worker(Finite):
     """A process that takes jobs, and its machine.
 
-    `peaks` are multiply-add peaks of one thread in GFLOP/s by dtype, empty until they were
-    measured; `bandwidth_gbs` is what one thread reads from memory, null until then; `features`
-    are instruction-set extensions by LLVM's names, null where unknown.
+    `peaks` are multiply-add peaks of one thread in GFLOP/s by dtype, empty until measured;
+    `bandwidth_gbs` is what one thread reads from memory, null until then; `features` are
+    instruction-set extensions by LLVM's names, null where unknown.
     """
 
     host: str
@@ -39,7 +39,7 @@ class Targets(Reply):
 
 @dataclass(frozen=True, kw_only=True)
 class Readiness(Reply):
-    """The service is fit to work; each part that was looked at is named."""
+    """Whether the service is ready, with each part that was checked."""
 
     status: Annotated[str, Literal["ok"]] = "ok"
     checks: dict[str, str] = older({})
@@ -47,11 +47,9 @@ class Readiness(Reply):
 
 @dataclass(frozen=True, kw_only=True)
 class Token(Reply):
-    """A token, without itself; `used` is to the minute.
+    """A token without its secret; each scope includes the former: read, submit, admin.
 
-    Attributes:
-        scope: each includes the former: read, submit, admin.
-        expires, revoked, used: None for never.
+    `used` is to the minute.
     """
 
     name: str
@@ -64,11 +62,7 @@ class Token(Reply):
 
 @dataclass(frozen=True, kw_only=True)
 class NewToken(Reply):
-    """A token that was made; nobody can be told it again.
-
-    Attributes:
-        token: `repr` leaves it out.
-    """
+    """A new token, shown this once."""
 
     name: str
     scope: Annotated[str, Scope]
@@ -80,11 +74,10 @@ class NewToken(Reply):
 class SuiteReportHead(Reply, Finite):
     """A stored report without its problems.
 
-    Attributes:
-        counted, left_out: problems that the ratios are over, and the others.
-        geomean_ratio: geometric mean of ours over the fastest peer of each; None for none.
-        ours_gflops, oracle_gflops: the suite's work over its time, by count, with our schedules
-            and with the fastest peer of each problem.
+    Ratios are over the `counted` problems, `left_out` are the others. `geomean_ratio` is the
+    geometric mean of ours over the fastest peer of each. `ours_gflops` and `oracle_gflops` are the
+    suite's work over its time, by count, with our schedules and with the fastest peer of each
+    problem.
     """
 
     id: int
@@ -103,10 +96,6 @@ class SuiteReportHead(Reply, Finite):
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteReport(SuiteReportHead):
-    """A stored report, whole.
-
-    Attributes:
-        report: the object that `tilewise bench --json` prints; None in a list.
-    """
+    """A stored report; `report` is what `tilewise bench --json` prints, null in lists."""
 
     report: Annotated[Json | None, Json] = older(None)

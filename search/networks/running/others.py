@@ -1,6 +1,6 @@
 """Passes over memory: pools, sums, pads, transpositions, and copies between layouts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -74,13 +74,9 @@ class Others:
             told = f"tensor {tensor} of {made.dtype}, which is {made.layout.name},"
             raise NetworkError(f"{told} cannot be copied to {layout.name}; make the plan again")
         source, target = self.buffers.made(tensor), self.buffers.of(tensor, layout)
-        moves, size = moves_of(found[0]), np.dtype(found[1]).itemsize
-
-        def calls(memory: Memory) -> list[Call]:
-            return [_copy(memory, moves, size, source, target)]
-
+        copied = _copied(moves_of(found[0]), np.dtype(found[1]).itemsize, source, target)
         label = f"copy of tensor {tensor} to {layout.name}"
-        return Work(label, node, (source,), (target,), calls)
+        return Work(label, node, (source,), (target,), copied)
 
     def _one_of_each(self, node: PlannedNode) -> tuple[PlannedUse, PlannedUse]:
         """Return the only tensors that a node reads and makes, in any order of axes."""
@@ -101,14 +97,10 @@ class Others:
         conversion = conversion_of_loops(loops)
         if conversion is None:
             raise refused(self.plan.nodes[number], "reads or reduces along axes that make no rows")
-        moves = moves_of(conversion)
         (source,), target = self._uses(number)
         size = np.dtype(type_of(self.plan, self.plan.nodes[number].makes[0].tensor)).itemsize
-
-        def calls(memory: Memory) -> list[Call]:
-            return [_copy(memory, moves, size, source, target)]
-
-        return Work("transposition", number, (source,), (target,), calls)
+        copied = _copied(moves_of(conversion), size, source, target)
+        return Work("transposition", number, (source,), (target,), copied)
 
     def _pad(self, number: int, pad: Pad, read: PlannedUse, made: PlannedUse) -> Work:
         order = _order(read)
@@ -271,6 +263,10 @@ def _moves_of_pad(shape: Shape, wide: Shape, low: Sequence[int]) -> Moves:
     for size, step in zip(shape[:-1], steps[:-1], strict=True):
         tos = np.add.outer(tos, np.arange(size, dtype=np.int64) * step).reshape(-1)
     return Moves(plain.froms, tos.astype(np.int64), plain.lengths, None)
+
+
+def _copied(moves: Moves, size: int, source: int, target: int) -> Callable[[Memory], list[Call]]:
+    return lambda memory: [_copy(memory, moves, size, source, target)]
 
 
 def _copy(memory: Memory, moves: Moves, size: int, source: int, target: int) -> Call:

@@ -4,13 +4,13 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from string import Template
 from types import ModuleType
 from typing import Any
 
 from numpy.typing import NDArray
 
 from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.native.export.templates import filled
 from tilewise.kernels.native.objects.object_files import archive
 from tilewise.kernels.native.programs.compile import (
     CompiledProgram,
@@ -127,20 +127,16 @@ def _header(about: dict[str, Any]) -> str:
         for kind, held in (("INPUT", about["inputs"]), ("RESULT", about["results"]))
         for number, one in enumerate(held)
     )
-    threads = _filled("threads.h", name=about["name"]) if about["threads"] > 1 else ""
-    return _filled(
-        "network.h", name=about["name"], macro=macro, arrays=arrays, threads=threads,
+    threads = filled(_TEMPLATES / "threads.h", name=about["name"]) if about["threads"] > 1 else ""
+    return filled(
+        _TEMPLATES / "network.h", name=about["name"], macro=macro, arrays=arrays, threads=threads,
         model=_of_comment(about["model"]), target=about["target"], accuracy=about["accuracy"],
         features=", ".join(about["features"]) or "nothing beyond its first",
-        activations=str(about["activations_bytes"]), weights=str(about["weights_bytes"]),
-        parts=str(about["threads"]),
+        activations=about["activations_bytes"], weights=about["weights_bytes"],
+        parts=about["threads"],
     )  # fmt: skip
 
 
 def _of_comment(text: str) -> str:
     """Return a name that is safe in a C comment."""
     return "".join(c if c.isprintable() and c not in "*\\" else "?" for c in text)
-
-
-def _filled(template: str, /, **values: str) -> str:
-    return Template((_TEMPLATES / template).read_text(encoding="utf-8")).substitute(values)

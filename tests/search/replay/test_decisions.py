@@ -3,9 +3,9 @@
 import pytest
 
 from benchmarks.places import SPACES
+from benchmarks.replay.recording import Recording
+from benchmarks.replay.replay import RecordedSpace, replay
 from tilewise.search.records import TuneRequest
-from tilewise.search.replay.recording import Recording
-from tilewise.search.replay.replay import RecordedSpace, replay
 
 
 @pytest.mark.parametrize("name", ["large-f32", "column-f32", "sweep-bf16"])

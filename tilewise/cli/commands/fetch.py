@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from tilewise.backends.base import Backend
@@ -62,7 +63,7 @@ def _new_update(
     options: argparse.Namespace, backend: Backend, folder: Folder, place: Path, wanted: Wanted
 ) -> Update:
     lock = _read_lock(place, folder)
-    return Update.of(backend, folder, lock, wanted, overwrites=options.overwrite)
+    return Update(backend, folder, lock, wanted, options.overwrite)
 
 
 def _hold(options: argparse.Namespace, folder: Folder, lock: Lock, wanted: Wanted) -> None:
@@ -88,7 +89,7 @@ def _hold(options: argparse.Namespace, folder: Folder, lock: Lock, wanted: Wante
 def _check(options: argparse.Namespace, lock: Lock, wanted: Wanted) -> None:
     with backend_of(options, options.began) as backend:
         rows = gains.gains(backend, lock, wanted)
-    told = json_text({"files": [row.to_json() for row in rows]})
+    told = json_text({"files": [asdict(row) for row in rows]})
     sys.stdout.write(told if options.json else gains.table(rows))
     missing = [row for row in rows if row.verdict == gains.NOT_STORED]
     for row in rows:
@@ -102,7 +103,7 @@ def _check(options: argparse.Namespace, lock: Lock, wanted: Wanted) -> None:
 def _report(options: argparse.Namespace, place: Path, outcomes: Sequence[Outcome]) -> None:
     missing = [one for one in outcomes if one.state == "missing"]
     if options.json:
-        told = {"lock": str(place), "files": [one.to_json() for one in outcomes]}
+        told = {"lock": str(place), "files": [asdict(one) for one in outcomes]}
         sys.stdout.write(json_text(told))
     else:
         counts = {state: sum(one.state == state for one in outcomes)

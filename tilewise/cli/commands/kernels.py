@@ -35,7 +35,7 @@ from tilewise.errors import BadInputError, MissingError
 from tilewise.fetch.folder import Folder
 from tilewise.fetch.problems import read_problems
 from tilewise.kernels.problem import Problem, parse_problem, stem
-from tilewise.library.files import MANIFEST, Library
+from tilewise.library import MANIFEST, Library
 from tilewise.requirements import BASE
 from tilewise.search.records import TuneRequest
 

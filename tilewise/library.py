@@ -1,4 +1,4 @@
-"""The files of a library: archive, header and manifest; the same kernels give the same bytes."""
+"""A static library of tuned kernels: archive, C header and manifest, the same bytes each time."""
 
 import hashlib
 import json

@@ -1,1 +1,0 @@
-"""Replay a search on recorded trials without timing."""

@@ -1,1 +1,0 @@
-"""A static library of tuned kernels, with its C header and a manifest."""
