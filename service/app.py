@@ -99,17 +99,12 @@ def create_app(
     worker_arguments: Sequence[str] = (),
     measures_peaks: bool = False,
 ) -> FastAPI:
-    """The service as an ASGI application; nothing is opened before it starts.
+    """Return the service as an ASGI application; nothing is opened before it starts.
 
-    An empty database gets the schema then; another schema is an error; read-only has no workers.
-
-    Args:
-        settings: where the database is.
-        workers: jobs run at once; 0 only takes them, all else drives a cluster if one is named.
-        machine: this machine; None examines it.
-        toolchain: identity of the compilers; None asks `tilewise.kernels.system.toolchain`.
-        worker_arguments: further arguments of `python -m tilewise.service.workers`.
-        measures_peaks: whether idle workers measure this machine, for `/v1/targets`.
+    The start upgrades an empty database and refuses another schema. With a read-only database there
+    are no workers. `workers` 0 queues jobs only. `machine` and `toolchain` are examined by default;
+    `worker_arguments` go to `python -m tilewise.service.workers`; `measures_peaks` has idle workers
+    measure this machine.
     """
     present = toolchain or identity()
     metrics, tracing = Metrics(VERSION, present), start_tracing("service")

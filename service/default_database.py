@@ -7,11 +7,7 @@ from tilewise.service.errors import DatabaseError
 
 
 def default_file() -> Path:
-    """Return the SQLite file in the user's data folder.
-
-    Raises:
-        DatabaseError: there is no such folder.
-    """
+    """Return the SQLite file in the user's data folder; raise DatabaseError without one."""
     base = os.environ.get("XDG_DATA_HOME")
     try:
         data = Path(base) if base else Path.home() / ".local" / "share"
@@ -21,11 +17,7 @@ def default_file() -> Path:
 
 
 def default_database() -> str:
-    """Return the URL of the file.
-
-    Raises:
-        DatabaseError: there is no such folder, or its name is not text.
-    """
+    """Return the URL of the file; raise DatabaseError if its path is not text."""
     from sqlalchemy import URL  # the command line names the file where this is not installed
 
     file = default_file()

@@ -28,10 +28,7 @@ class KeyReusedError(ServiceError):
 
 
 class DatabaseError(ServiceError):
-    """The database cannot be used as it is: read-only, another schema, unreachable.
-
-    The message names the database and the command or the setting that mends it.
-    """
+    """The database cannot be used; the message names it and the command or setting that helps."""
 
 
 class BusyError(DatabaseError):
@@ -79,11 +76,7 @@ class UnreachableError(ServiceError):
 
 
 class RefusedError(ServiceError):
-    """A message of a worker does not fit the job that the worker was given.
-
-    Attributes:
-        faults: fields of the message, each with what is wrong with it.
-    """
+    """A message of a worker does not fit its job; `faults` describe its fields."""
 
     def __init__(self, faults: Sequence[tuple[str, str]]) -> None:
         super().__init__("; ".join(f"{field}: {message}" for field, message in faults))
@@ -95,11 +88,7 @@ class LeaseLostError(ServiceError):
 
 
 class ClaimError(ServiceError):
-    """A job could not be taken, for a reason that concerns it alone.
-
-    Attributes:
-        job_id: the job.
-    """
+    """A job could not be claimed, for a reason of its own."""
 
     def __init__(self, job_id: int, message: str) -> None:
         super().__init__(message)

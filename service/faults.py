@@ -15,14 +15,7 @@ def tell_once(log: logging.Logger, message: str) -> None:
 
 
 class Faults:
-    """Keeps a loop going whatever one of its steps raises, and its log short.
-
-    A fault is logged when it comes, not each time that the step is tried again; the step's
-    success ends it.
-
-    Args:
-        log: where faults are told.
-    """
+    """Keep a loop running whatever its steps raise, and log each fault once until a success."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log

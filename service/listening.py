@@ -16,15 +16,10 @@ _ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 def listen(host: str, port: int) -> list[socket.socket]:
-    """Sockets that listen on every address of `host` that this machine has.
+    """Return sockets on every address of `host`; port 0 takes any free one.
 
-    Args:
-        host: a name or an address of this machine.
-        port: the same for all addresses; 0 for one that is free.
-
-    Raises:
-        HostError: `host` is no address of this machine.
-        AddressError: the port is taken, or only root may have it.
+    Raises HostError if it is no address of this machine, AddressError if the port is taken or
+    privileged.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

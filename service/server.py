@@ -59,14 +59,7 @@ class Protocol(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """Answers requests that wait for a job, or for a text that is made, at the signal to end.
-
-    By itself uvicorn lets them wait for `SHUTDOWN_S` and then breaks them off, which is a 500.
-
-    Args:
-        app: what is served.
-        options: of `uvicorn.Config`.
-    """
+    """Answer waiting requests at the signal to end; uvicorn alone breaks them off with a 500."""
 
     def __init__(self, app: FastAPI, **options: object) -> None:
         self._app = app
@@ -98,16 +91,10 @@ def serve(
     workers: int = 1,
     settings: Settings | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM; the jobs that run then go back to the queue.
+    """Serve until SIGINT or SIGTERM; running jobs go back to the queue.
 
-    A server of the database that is away is waited for; what connects meanwhile is answered then.
-
-    Raises:
-        HostError: the host is no address of this machine; raised before anything is opened.
-        AddressError: the port cannot be had; likewise.
-        DatabaseError: the database cannot be used; raised before anything is served.
-        MachineError: this machine's processor cannot be named; likewise.
-        ServiceError: a part could not be started; the log says which.
+    A database server that is away is waited for. Raises HostError, AddressError, DatabaseError or
+    MachineError before anything is served, ServiceError if a part could not be started.
     """
     settings = settings or Settings()
     configure_logs(settings.log_level, settings.log_format)

@@ -1,4 +1,1 @@
-"""The HTTP API, and the JSON documents that it shares with the command line.
-
-Face: `router`s, `ServicesDep`, `documents`.
-"""
+"""The HTTP API, and the JSON documents that it shares with the command line."""

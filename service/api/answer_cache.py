@@ -35,11 +35,7 @@ def matches(if_none_match: str, etag: str) -> bool:
 class Answer:
     """An answer with a strong entity tag.
 
-    Attributes:
-        state: number of the database's state that it was made from.
-        etag: its entity tag, with its quotes.
-        headers: as they were sent.
-        body: as it was sent; None where the client had it already.
+    `state` is the database state that it was made from. `body` is None if the client had it.
     """
 
     state: int
@@ -65,14 +61,11 @@ class Answer:
 
 
 class AnswerCache:
-    """Gives answers again, by path and query, while the database is as it was.
+    """Repeat answers, by path and query, while the database is unchanged.
 
-    Kept are answers to GET below `PATHS` that have a strong entity tag: they depend on path,
-    query and database alone. Whatever decides who may read has to stand outside of this.
-
-    Args:
-        app: what answers.
-        most_bytes: of all that is kept; the least recently asked for goes first.
+    Cached are answers to GET below `PATHS` with a strong entity tag, because they depend on path,
+    query and database alone. Access control must run before this. The least recently used answers
+    go first once they hold `most_bytes`.
     """
 
     def __init__(self, app: ASGIApp, most_bytes: int = MOST_BYTES) -> None:

@@ -41,18 +41,11 @@ def result_json(
     target: str | None = None,
     in_full: bool = False,
 ) -> Json:
-    """The object that `tune --json`, `show --json` and `GET /v1/schedules` give.
+    """Return the object of `tune --json`, `show --json` and `GET /v1/schedules`.
 
-    Args:
-        session: an open session.
-        row: what `queries.find_schedule` found.
-        toolchain: what counts as present; None asks `tilewise.kernels.system.toolchain`.
-        target: what was asked for, canonical; None is the row's own.
-        in_full: with what takes longer: the size of the space, counted in some tenths of a second,
-            and the newest past result of the work.
-
-    Raises:
-        TamperedError: the row or its proof is not what was stored.
+    `toolchain` None is the present one, `target` None that of the row. `in_full` adds what takes
+    tenths of a second: the size of the space and the newest past result. Raises TamperedError if
+    the row or its proof was changed.
     """
     (found,) = results_json(session, [row], toolchain, target).values()
     if isinstance(found, TamperedError):
@@ -345,12 +338,11 @@ def _instruction(problem: str, steps: Any, machine: models.Machine | None) -> st
 
 
 def proof_json(proof: StoredProof) -> Json:
-    """What a script did on real MLIR; `failure` and `message` say why it is not served.
+    """Describe a proof; `failure` and `message` say why it is not served.
 
-    `hash` is that of the script's own schedule, which need not be the fastest native one: `reason`
-    says of a single result why that has no script;
-    `sha256` is of the script's text. `by` is the machine of the cluster's worker that reports the
-    proof, null if a process of this service made it.
+    `hash` names the script's schedule, which may differ from the fastest native one; `reason` says
+    of a single result why that one has no script. `sha256` is of the script's text. `by` is the
+    machine of the cluster worker that proved it, null for a process of this service.
     """
     return {
         "applied": proof.applied,

@@ -24,10 +24,7 @@ KERNEL: FileKind = "kernel"
 class FilesOf:
     """The files of some schedules.
 
-    Attributes:
-        kinds: those that are asked for.
-        asked: for which target, and how near an answer has to be.
-        air: SHA-256 of the air scripts that are stored, by schedule.
+    `air` maps each schedule to the SHA-256 of its stored air script.
     """
 
     kinds: Sequence[FileKind]
@@ -51,12 +48,7 @@ class FilesOf:
         return cls(tuple(dict.fromkeys(kinds)), asked, air)
 
     def of(self, row: models.Schedule, result: Json) -> dict[FileKind, Json | None]:
-        """The files of a schedule by kind; None for one that is not stored, or was not proven.
-
-        Args:
-            row: the schedule.
-            result: its document, from `results_json`.
-        """
+        """Return the files of a schedule by kind; None if one is not stored or not proven."""
         return {kind: self._file(kind, row, result) for kind in self.kinds}
 
     def _file(self, kind: FileKind, row: models.Schedule, result: Json) -> Json | None:
@@ -105,14 +97,9 @@ def look_up(
     kinds: Sequence[FileKind] = (),
     known: Known | None = None,
 ) -> Json:
-    """The object that `POST /v1/schedules/lookup` gives, in a handful of queries.
+    """Return the object of `POST /v1/schedules/lookup`, in a handful of queries.
 
-    Args:
-        session: an open session.
-        problems: what is asked for, in the order of the answers.
-        asked: for which target, and how near an answer has to be.
-        kinds: the files whose tags and places to tell.
-        known: the tags of the files that whoever asks has.
+    Results have the order of `problems`. `known` are the entity tags that the client has.
     """
     wanted = [(problem.key, problem.canonical) for problem in problems]
     rows = nearest.find(session, {key for key, _ in wanted}, asked)

@@ -22,19 +22,11 @@ FINAL = (NotFoundError, ConflictError)  # errors that another try would meet aga
 
 
 class Flights:
-    """Makes things by key, each once at a time; used on one event loop.
+    """Run slow work once per key; used on one event loop.
 
-    Its threads are daemons, so that a process ends whatever is being made.
-
-    Args:
-        name: of what is made, for messages: `kernels`.
-        threads: how many are made at once; the others wait their turn.
-        keeps_results: whether a key says all of what is made, which then cannot be outdated.
-        patience_s: for which a request waits.
-        kept_s: for which results, if they are kept, and `FINAL` errors are there for those who
-            come again.
-        most: flights under way or waiting; a new one beyond is refused.
-        most_bytes: that flights under way or waiting hold together; likewise.
+    The threads are daemons, so that a process can end at any time. `keeps_results` is for keys that
+    determine the result. A request waits `patience_s`; results and `FINAL` errors are kept for
+    `kept_s`. At most `most` flights and `most_bytes` of input wait or run.
     """
 
     def __init__(
@@ -59,16 +51,10 @@ class Flights:
         self._is_closing = False
 
     async def make(self, key: Hashable, work: Callable[[], Result], size: int = 0) -> Result:
-        """What `work` makes, or what another call for the same key makes or has just made.
+        """Return what `work` makes, shared with other calls for the same key.
 
-        Args:
-            key: of the flight.
-            work: makes the result.
-            size: bytes of memory that `work` holds until it ends.
-
-        Raises:
-            UnfinishedError: it takes longer than a request waits, or the service is about to end.
-            BusyError: too many others are being made.
+        `size` is the memory in bytes that `work` holds. Raises UnfinishedError if it takes longer
+        than a request waits or the service is ending, BusyError if the limits are reached.
         """
         flight = self._flights.get(key) or self._start(key, work, size)
         end = asyncio.get_running_loop().time() + self._patience_s

@@ -25,13 +25,7 @@ MOST_TRIES, FIRST_PAUSE_S = 4, 0.02
 
 
 class Lane:
-    """A bounded number of threads.
-
-    Args:
-        name: of the work, for messages: `reads`.
-        threads: most at once.
-        patience_s: for which a request waits for a thread.
-    """
+    """A bounded number of threads; a request waits up to `patience_s` for one."""
 
     def __init__(self, name: str, threads: int, patience_s: float = PATIENCE_S) -> None:
         self._name = name
@@ -41,13 +35,10 @@ class Lane:
         self._limiter = CapacityLimiter(threads)
 
     async def run(self, work: Callable[[], Result]) -> Result:
-        """What `work` returns, from a thread of this lane.
+        """Return what `work` returns, from a thread of this lane.
 
-        Work that a server has undone, for the sake of other work that met it there, is repeated: it
-        is one transaction, of which nothing is left.
-
-        Raises:
-            BusyError: no thread came free in time, or the work was undone again and again.
+        A transaction that the server rolled back in favour of another is repeated. Raises BusyError
+        if no thread came free in time, or the work was undone too often.
         """
         try:
             async with asyncio.timeout(self._patience_s):
@@ -105,9 +96,9 @@ def _repeated(work: Callable[[], Result]) -> Result:
 def in_lane(
     lane: Literal["reads", "writes", "probes"],
 ) -> Callable[[Callable[Given, Result]], Callable[Given, Awaitable[Result]]]:
-    """Make a route that blocks one that runs in a lane of its `services`.
+    """Run a blocking route in a lane of its `services`.
 
-    The framework would run it on threads that all such routes share, and queue without end.
+    The framework would run it on threads that all such routes share, with an unbounded queue.
     """
 
     def decorate(route: Callable[Given, Result]) -> Callable[Given, Awaitable[Result]]:

@@ -22,24 +22,15 @@ RETRY_AFTER_S = 2
 
 
 class BodyLimit:
-    """Refuses bodies of more than `most_bytes` with 413, before they are in memory.
+    """Refuse bodies of more than `most_bytes` with 413, before they are in memory.
 
-    A declared length is refused unread; a body in chunks is counted as it comes. What a client
-    is still sending is then let go by, unkept: if the connection closed on it, the client would
-    meet a reset in place of the answer (RFC 9112, section 9.6).
+    A declared length is refused unread; a chunked body is counted as it arrives. The rest of a
+    refused body is discarded for up to `linger_s`, because closing the connection would reset it
+    before the client reads the answer (RFC 9112, section 9.6).
 
-    Bodies of all requests together hold at most `most_bytes_in_flight`; the next one is refused
-    with 503. The paths of `most_bytes_at` have a budget of their own, so that uploads of modules
-    cannot keep small requests out.
-
-    Args:
-        app: what is limited; it turns `HTTPException` into an answer.
-        most_bytes: of the body as it is sent.
-        most_bytes_at: the same for some paths.
-        most_seconds: for which it may take to come; then 408.
-        linger_s: for which the rest of a refused body may go by, in seconds.
-        most_bytes_in_flight: of all bodies that are received or answered; at least one body of
-            the largest size is accepted whatever this says.
+    A body that takes more than `most_seconds` gets 408. All bodies together hold at most
+    `most_bytes_in_flight`; the next gets 503. Paths in `most_bytes_at` have a budget of their own,
+    so that uploads of modules cannot keep small requests out.
     """
 
     def __init__(
@@ -106,14 +97,9 @@ class _Budget:
 
 
 class _Body:
-    """The body of one request: counted as it is read, and after a refusal let go by.
+    """The body of one request: counted while it is read, discarded after a refusal.
 
-    Args:
-        receive: gives its pieces.
-        send: takes the answer.
-        declared: bytes that it is said to have; 0 if nothing is said.
-        limits: of it.
-        budget: of all bodies, from which this one reserves its bytes.
+    `declared` is its content length, or 0.
     """
 
     def __init__(
@@ -127,12 +113,7 @@ class _Body:
         self._ended = self._refused = False
 
     async def receive(self) -> Message:
-        """The next piece, for the application.
-
-        Raises:
-            HTTPException: 413. It is raised where a route reads its body, so that the answer
-                is a problem document as all others are.
-        """
+        """Return the next piece; raise HTTPException (413) inside the route that reads the body."""
         self._require(self._size)
         if self._ended:  # a route that streams waits for the client to go
             return await self._receive()

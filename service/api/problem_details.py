@@ -85,22 +85,12 @@ _FIELD: dict[type[Exception], str] = {
 
 
 def wants_page(path: str, accept: str) -> bool:
-    """Whether somebody looks at a page, and not a program at an answer.
-
-    Args:
-        path: that is asked for.
-        accept: the header; browsers ask for HTML when they go to a place.
-    """
+    """Whether a browser asks for a page, by its `Accept` header."""
     return HTML in accept and not path.startswith(OF_PROGRAMS)
 
 
 class ProblemResponse(JSONResponse):
-    """A problem document.
-
-    Args:
-        details: what it says.
-        headers: further ones.
-    """
+    """A problem document."""
 
     media_type = MEDIA_TYPE
 
@@ -160,11 +150,9 @@ def responses(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
 def text_responses(
     *media_types: str, document: type[BaseModel] | None = None
 ) -> dict[int | str, dict[str, Any]]:
-    """The OpenAPI entry of a route that gives a text, which may have to be made first.
+    """Return the OpenAPI entry of a route that gives a text, which may have to be made first.
 
-    Args:
-        media_types: of the texts.
-        document: what is given as JSON, if anything is.
+    `document` is the model of its JSON form, if there is one.
     """
     return {
         HTTPStatus.OK.value: {
@@ -193,16 +181,7 @@ def problem_response(
     headers: dict[str, str] | None = None,
     kind: str | None = None,
 ) -> ProblemResponse:
-    """A problem document.
-
-    Args:
-        path: that was asked for.
-        status: of the answer.
-        detail: what is wrong, and the way out.
-        errors: the fields that were refused.
-        headers: further ones.
-        kind: the type of the problem; None makes one of the status.
-    """
+    """Return a problem document; `kind` is its type, by default one of the status."""
     details = ProblemDetails(
         type=kind or f"urn:tilewise:{status.name.lower().replace('_', '-')}",
         title=status.phrase,

@@ -50,11 +50,7 @@ class Tuning:
 
     @property
     def request(self) -> TuneRequest:
-        """Of each problem.
-
-        Raises:
-            BudgetError: trials or seed are none.
-        """
+        """Return the request of each problem; raise BudgetError for impossible trials or seed."""
         return TuneRequest(trials=self.trials, seed=self.seed, cache=self.cache)
 
 

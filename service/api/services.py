@@ -61,20 +61,10 @@ class Workers(Protocol):
 class Services:
     """The parts of a running service.
 
-    Attributes:
-        prober: an engine of its own for probes, which must not wait behind requests.
-        pool: what has the jobs run, here or in a cluster; None where nothing does.
-        has_cluster: whether jobs run on the workers of a cluster, whatever this machine is.
-        lanes: where requests run.
-        kernels, proofs, modules: what is made for them, or read, in seconds.
-        endings: tells them of the ends of jobs.
-        feeds: tell them of what happens in jobs and plans.
-        changes: tells whether what was answered still holds.
-        tokens: tells who shows which token.
-        run_tokens: tells which tokens belong to offers.
-        metrics: counts what this process does.
-        stored_metrics: what the database tells.
-        jobs_in_flight: most jobs of one token that wait or run; 0 for any number.
+    `prober` is an engine of its own, so that probes do not wait behind requests. `pool` runs the
+    jobs, here or in a cluster (`has_cluster`); None if nothing does. `kernels`, `proofs` and
+    `modules` hold slow work. `jobs_in_flight` limits the queued and running jobs of one token; 0 is
+    no limit.
     """
 
     engine: Engine
@@ -110,13 +100,10 @@ class Services:
             yield session
 
     def require_served(self, target: str) -> str:
-        """The canonical form of a target that can be timed, here or in a cluster.
+        """Return the canonical form of a target that can be timed, here or in a cluster.
 
-        Whether a worker of the cluster serves it is seen when the job waits.
-
-        Raises:
-            TargetError: malformed, of unknown features, or not this machine's where there is no
-                cluster.
+        Raises TargetError if it is malformed or, without a cluster, not one of this machine.
+        Whether a worker of the cluster serves it is only known once the job waits.
         """
         if self.has_cluster:
             check_known(target)

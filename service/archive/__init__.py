@@ -1,4 +1,1 @@
-"""Export and import of the store: what was found, in one file that another store takes in.
-
-Face: `export`, `restore`, `Selection`.
-"""
+"""Export and import of the store as one file."""

@@ -36,14 +36,8 @@ class Member(_Part):
 class Manifest(_Part):
     """What an archive says of itself.
 
-    Attributes:
-        format: of the archive; a reader takes its own and all before it.
-        written_by: the program, such as `tilewise 0.2.0`.
-        db_schema: version of the database that it was written from.
-        created_at: the moment of which it is.
-        selection: what was asked for, by option; empty for the whole store.
-        left_out: damaged rows that the store had, by member.
-        members: every other member.
+    A reader accepts its own `format` and earlier ones. `created_at` is the moment of the snapshot,
+    `selection` the options of the export, `left_out` the number of damaged rows by member.
     """
 
     format: int
@@ -64,11 +58,7 @@ class _Format(BaseModel):
 
 
 def read_manifest(text: bytes) -> Manifest:
-    """A manifest from its JSON.
-
-    Raises:
-        ArchiveError: it is none, or one of a format that this version does not know.
-    """
+    """Parse a manifest; raise ArchiveError if it is none or of an unknown format."""
     try:
         found = _Format.model_validate_json(text).format
         if not 1 <= found <= FORMAT:
@@ -115,11 +105,7 @@ class LeftError(ArchiveError):
 
 
 class Writer:
-    """Writes the members of an archive one after the other, and the manifest at the end.
-
-    Args:
-        file: open for writing bytes.
-    """
+    """Write the members of an archive one after the other, and the manifest at the end."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._zip = zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED)
@@ -170,13 +156,9 @@ def written(path: Path) -> Iterator[IO[bytes]]:
 
 
 class Reader:
-    """An archive that is open for reading.
+    """Read an archive.
 
-    Args:
-        file: open for reading bytes.
-
-    Raises:
-        ArchiveError: it is no archive, or one of another format, or would unpack to too much.
+    Raises ArchiveError if it is none, of an unknown format, or would unpack to too much.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -204,20 +186,15 @@ class Reader:
             raise ArchiveError(f"it does not have the members of an archive: {odd[0]!r:.80}")
 
     def check(self) -> None:
-        """Read all of it once.
-
-        Raises:
-            ArchiveError: a member is not what the manifest says.
-        """
+        """Read all of it; raise ArchiveError if a member differs from the manifest."""
         for name in self.manifest.members:
             for _ in self.lines(name):
                 pass
 
     def lines(self, name: str) -> Iterator[tuple[int, bytes]]:
-        """The lines of a member, with their numbers from 1 on.
+        """Yield the lines of a member, numbered from 1.
 
-        Raises:
-            ArchiveError: also at the end, where the member is not what the manifest says.
+        Raises ArchiveError, possibly at the end, if the member differs from the manifest.
         """
         stated = self.manifest.members[name]
         rows = size = 0
@@ -239,11 +216,7 @@ class Reader:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Reader]:
-    """An archive for reading.
-
-    Raises:
-        ArchiveError: it cannot be read, or is none.
-    """
+    """Open an archive; raise ArchiveError if it cannot be read or is none."""
     try:
         with path.open("rb") as file:
             yield Reader(file)

@@ -25,14 +25,9 @@ from tilewise.service.errors import NotFoundError
 
 @dataclass(frozen=True)
 class Selection:
-    """Which results go into an archive; what is empty does not select.
+    """Which results go into an archive; an empty field does not select.
 
-    Attributes:
-        problems: canonical strings.
-        kinds: operations, such as `matmul`.
-        dtypes: types of operands.
-        targets: canonical.
-        since: only searches that were asked for, or ended, from then on, and what was stored since.
+    `since` keeps searches that were requested or ended, and results that were stored, from then on.
     """
 
     problems: tuple[str, ...] = ()
@@ -118,19 +113,11 @@ _JOBLESS = Refused("the job that found it is not there")
 
 
 def export(sessions: Sessions, path: Path, selection: Selection, written_by: str) -> Manifest:
-    """Write an archive of what is selected; its manifest.
+    """Write an archive of the selection and return its manifest.
 
-    Searches may go on meanwhile: the archive is of one moment. A row that is damaged or was
-    tampered with is left out and counted, and what belongs to it as well.
-
-    Args:
-        sessions: of the database.
-        path: of the file, which is replaced once the new one is whole.
-        selection: what goes into it.
-        written_by: the program, for the manifest.
-
-    Raises:
-        NotFoundError: a selection of nothing; no file is written.
+    The archive is a snapshot, so searches may go on. Damaged rows are left out and counted, with
+    what belongs to them. The file is replaced once the new one is complete. Raises NotFoundError,
+    and writes no file, if nothing is selected.
     """
     with checked.reading(sessions) as session:
         if session.get_bind().dialect.name == "postgresql":
@@ -164,9 +151,8 @@ def _require_anything(session: Session, selection: Selection) -> None:
 class _Export:
     """One export.
 
-    Attributes:
-        jobs: the name of each job that was written, by its number.
-        used: what the lines that were written refer to: problems, toolchains and hosts.
+    `jobs` maps the numbers of written jobs to names; `used` collects the problems, toolchains and
+    hosts that the lines refer to.
     """
 
     session: Session

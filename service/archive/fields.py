@@ -92,8 +92,7 @@ def printable(text: str) -> str:
 def _plain(value: Any) -> Any:
     """Return a JSON value that every database keeps and every reader prints.
 
-    Raises:
-        ValueError: it has a number that is not finite or too large, or is nested deeply.
+    Raises ValueError for numbers that are not finite or too large, and for deep nesting.
     """
     waiting = [(value, 0)]
     while waiting:

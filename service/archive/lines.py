@@ -84,11 +84,10 @@ class MachineLine(Line):
 
 
 class JobLine(Line):
-    """A search that somebody asked for.
+    """A search.
 
-    Attributes:
-        job: its name, the same in every store: `name_of` what was asked, and when.
-        elapsed_s: seconds of all runs, of one that goes on up to its last sign.
+    `job` is its name in every store, from `name_of`; `elapsed_s` counts all runs, up to the last
+    heartbeat of a running one.
     """
 
     job: Sha256
@@ -137,11 +136,7 @@ def name_of(job: JobLine) -> str:
 
 
 class TrialLine(Line):
-    """A finished trial of a job.
-
-    Attributes:
-        samples: wall times in seconds, little-endian float64, as base64.
-    """
+    """A finished trial of a job; `samples` are wall times in seconds, float64 as base64."""
 
     job: Sha256
     number: Count
@@ -187,12 +182,7 @@ class ScriptLine(Line):
 
 
 class ProofLine(Line):
-    """What became of a script on real MLIR.
-
-    Attributes:
-        digest: as the store has it, of what the proof claims and of its script.
-        script: None where none came about.
-    """
+    """What became of a script on real MLIR; `script` is None if none was made."""
 
     ok: bool
     applied: bool
@@ -221,10 +211,7 @@ class ProofLine(Line):
 class ScheduleLine(Line):
     """The best schedule of a problem on a target under a toolchain, with its proofs.
 
-    Attributes:
-        job: the name of the job that found it.
-        host: the machine that timed it.
-        digest: as a store's, with the job's name in the place of its number.
+    `digest` is a store's, with the job's name in place of its number.
     """
 
     job: Sha256
@@ -261,12 +248,7 @@ class ScheduleLine(Line):
 
 
 class PastLine(ScheduleLine):
-    """A result that was replaced, or that was measured and not kept; it has no proofs any more.
-
-    Attributes:
-        was_best: whether it was the best until it was replaced.
-        ended_at: when it was replaced, or not kept.
-    """
+    """A result that was replaced at `ended_at`, or measured and not kept; it has no proofs."""
 
     was_best: bool
     ended_at: Moment
@@ -285,11 +267,9 @@ class SuiteLine(Line):
 
 
 class ModelLine(Line):
-    """A model that was asked for as one.
+    """A whole model.
 
-    Attributes:
-        problems: objects of at least `problem`, `count` and `where`.
-        skipped: objects of at least `op` and `reason`.
+    `problems` have at least `problem`, `count` and `where`; `skipped` have `op` and `reason`.
     """
 
     sha256: Sha256

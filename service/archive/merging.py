@@ -41,12 +41,9 @@ ELSEWHERE = {"job", "problem", "toolchain", "host", "digest", "proofs", "was_bes
 class Merged:
     """What an import has done.
 
-    Attributes:
-        added, known: rows that are new, and those that were there already, by table.
-        replaced: schedules that gave way to a faster one of the archive.
-        postponed: trials of jobs that wait or run here, which are left as they are.
-        unfinished: jobs that had not ended where the archive was written.
-        resumed: searches that were asked for anew in their place.
+    `added` and `known` count rows by table; `replaced` schedules gave way to faster ones of the
+    archive. `postponed` trials belong to jobs that are active here. `unfinished` jobs had not ended
+    in the archive; `resumed` of them were requested again.
     """
 
     added: Counter[str] = field(default_factory=Counter)
@@ -63,12 +60,7 @@ class Merged:
 
 @dataclass(frozen=True)
 class LocalJob:
-    """A job of the archive as it is in this database.
-
-    Attributes:
-        id: its number here.
-        is_active: whether it waits or runs here.
-    """
+    """A job of the archive in this database; `is_active` if it is queued or running here."""
 
     id: int
     is_active: bool
@@ -76,14 +68,9 @@ class LocalJob:
 
 @dataclass
 class Numbers:
-    """What the rows of an archive are called in this database.
+    """The numbers that rows of an archive have in this database.
 
-    Attributes:
-        problems: by canonical string.
-        toolchains: by identity.
-        machines: by host.
-        jobs: by name.
-        unfinished: the lines of jobs that had not ended.
+    The keys are canonical problems, toolchain identities, hosts and job names.
     """
 
     problems: dict[str, int] = field(default_factory=dict)
@@ -190,14 +177,9 @@ _STAYS = ("job", "problem", "toolchain", "target", "cache", "seed", "created_at"
 def add_job(
     session: Session, line: JobLine, numbers: Numbers, merged: Merged, written_at: datetime
 ) -> None:
-    """Take in a job; one that had not ended is called off here, since its own store may go on.
+    """Add a job; an unfinished one is cancelled here, since its own store may go on.
 
-    Args:
-        session: a transaction that writes.
-        line: the job.
-        numbers: of the rows that it refers to; its own is added.
-        merged: counts it.
-        written_at: the moment of the archive.
+    `numbers` gets its number. `written_at` is the moment of the archive.
     """
     row = _find(session, line, numbers)
     is_new, is_active = row is None, row is not None and row.state in ACTIVE
@@ -236,17 +218,10 @@ def _ended(line: JobLine, written_at: datetime) -> dict[str, Any]:
 def add_trials(
     session: Session, lines: Sequence[TrialLine], numbers: Numbers, merged: Merged
 ) -> None:
-    """Take in trials.
+    """Add trials, which come job by job.
 
-    A trial is known where the job has one of its schedule that ended at the same moment. One
-    whose number another trial has gets the next number that is free: the job was continued in
-    two stores.
-
-    Args:
-        session: a transaction that writes.
-        lines: the trials, job by job.
-        numbers: of the jobs.
-        merged: counts them.
+    A trial is known if the job has one of its schedule that ended at the same moment. If its number
+    is taken, because the job was continued in two stores, it gets the next free one.
     """
     stored = _stored(session, {numbers.jobs[line.job].id for line in lines})
     waiting: list[dict[str, Any]] = []
@@ -308,19 +283,10 @@ def resume(session: Session, numbers: Numbers) -> int:
 
 
 def add_schedule(session: Session, line: ScheduleLine, numbers: Numbers, merged: Merged) -> None:
-    """Take in a schedule: the better of what is here and what comes stays, with all proofs.
+    """Add a schedule: the better of the stored and the new one stays, with all proofs.
 
-    The other one goes into the history. What is here and not what was stored gives way, however
-    fast it says it is.
-
-    Args:
-        session: a transaction that writes.
-        line: the schedule.
-        numbers: of the rows that it refers to.
-        merged: counts it.
-
-    Raises:
-        ArchiveError: it or one of its proofs is not what was stored.
+    The other one goes into the history. A stored row that was tampered with gives way, however fast
+    it claims to be. Raises ArchiveError if the line or one of its proofs was changed.
     """
     row = _find_result(session, line, numbers)
     merged.count("schedules", is_new=row is None)

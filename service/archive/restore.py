@@ -54,11 +54,7 @@ _UNKNOWN: Differences = (UNKNOWN,)
 
 
 class Features:
-    """Completes the targets of an archive, once all its lines were looked at.
-
-    Args:
-        archive: its format.
-    """
+    """Complete the targets of an archive of format `archive`, once all its lines were read."""
 
     def __init__(self, archive: int) -> None:
         self._is_old = archive < SINCE
@@ -151,11 +147,10 @@ class Checks:
         }
 
     def look_at(self, line: Line) -> None:
-        """Look at the next line.
+        """Check the next line.
 
-        Raises:
-            ArchiveError: it refers to what no line before it is, is there twice, is not in its
-                place, or is not what was stored.
+        Raises ArchiveError if it refers to no line before it, is repeated, misplaced, or was
+        changed.
         """
         check = self._by_kind.get(type(line))
         if check is not None:
@@ -202,15 +197,7 @@ def _refer(names: set[str] | dict[str, int], name: str) -> None:
 
 
 class Taking:
-    """Takes the lines of an archive in, in their order.
-
-    Args:
-        written_at: the moment of the archive.
-        features: completes the targets of older formats.
-
-    Attributes:
-        merged: what was done so far.
-    """
+    """Add the lines of an archive in order; `merged` counts what was done."""
 
     def __init__(self, written_at: datetime, features: Features) -> None:
         self._written_at = written_at
@@ -219,14 +206,9 @@ class Taking:
         self.merged = Merged()
 
     def take(self, session: Session, lines: Sequence[Line]) -> None:
-        """Take in the next lines.
+        """Add the next lines; raise ArchiveError if one of them was changed.
 
-        Args:
-            session: a transaction that writes; no other import does meanwhile.
-            lines: each refers to none but those before it.
-
-        Raises:
-            ArchiveError: one of them is not what was stored.
+        No other import may write meanwhile, and lines refer only to those before them.
         """
         for kind, some in groupby(lines, type):
             if kind is TrialLine:
@@ -286,22 +268,14 @@ Begin = Callable[[], AbstractContextManager[Session]]
 def restore(
     sessions: Sessions, path: Path, *, resume: bool = False, dry_run: bool = False
 ) -> Merged:
-    """Take an archive into a store, which keeps all that it has; what was done.
+    """Merge an archive into a store, which keeps all that it has.
 
-    The same archive twice is as good as once. The whole archive is read and checked before
-    anything is written. It is written in pieces, each a transaction: others write in between, and
-    an import that ended early is completed by the next one.
+    Importing twice changes nothing. The whole archive is checked first. It is then written in
+    several transactions, so that others can write in between; the next import completes one that
+    was interrupted. `resume` requests unfinished searches again; `dry_run` only reports.
 
-    Args:
-        sessions: of the database.
-        path: of the archive.
-        resume: whether to ask anew for the searches that had not ended.
-        dry_run: only say what would be done.
-
-    Raises:
-        ArchiveError: it is none, or not what was written; nothing is changed, unless the file has
-            changed meanwhile.
-        BusyError: somebody wrote the same rows meanwhile.
+    Raises ArchiveError if the file is none or was changed, BusyError if somebody wrote the same
+    rows meanwhile.
     """
     with opened(path) as archive:
         checks, features = Checks(), Features(archive.manifest.format)

@@ -84,12 +84,7 @@ def job_line(row: models.Job) -> JobLine | Refused:
 
 
 def trial_line(row: Any, job: str) -> TrialLine | Refused:
-    """A trial as a line.
-
-    Args:
-        row: with the columns of a trial as attributes.
-        job: the name of its job.
-    """
+    """Return a trial of the job named `job` as a line."""
     values = {name: getattr(row, name) for name in _own(TrialLine) if name != "job"}
     return made(TrialLine, {**values, "job": job})
 
@@ -97,14 +92,7 @@ def trial_line(row: Any, job: str) -> TrialLine | Refused:
 def schedule_line(
     session: Session, row: models.Schedule, job: str, proofs: list[models.Proof]
 ) -> ScheduleLine | Refused:
-    """A schedule with its proofs as a line, unless one of them is not what was stored.
-
-    Args:
-        session: an open session.
-        row: the schedule.
-        job: the name of the job that found it.
-        proofs: all of its.
-    """
+    """Return a schedule with its proofs as a line, unless one of them was changed."""
     values = _result_values(row, job)
     if isinstance(values, Refused):
         return values
@@ -114,12 +102,7 @@ def schedule_line(
 
 
 def past_line(row: models.PastSchedule, job: str) -> PastLine | Refused:
-    """Return a past result as a line, unless it is not what was stored.
-
-    Args:
-        row: the result.
-        job: the name of the job that measured it.
-    """
+    """Return a past result of the job named `job` as a line, unless it was changed."""
     values = _result_values(row, job)
     if isinstance(values, Refused):
         return values

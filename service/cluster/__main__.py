@@ -20,15 +20,9 @@ log = logging.getLogger(__name__)
 
 
 def drive(settings: Settings, arguments: tuple[str, ...] = ()) -> None:
-    """Drive until SIGINT or SIGTERM; database and scheduler may come later than the driver.
+    """Drive until SIGINT or SIGTERM; wait for the database and the scheduler if they are away.
 
-    Args:
-        settings: the database, the scheduler, and the URL of the service.
-        arguments: further ones of `tilewise.service.workers`, for every job.
-
-    Raises:
-        DatabaseError: the database cannot be used.
-        WorkerError: Dask is not installed.
+    `arguments` are passed to `tilewise.service.workers` for every job.
     """
     stopping = threading.Event()
     for asked in (signal.SIGINT, signal.SIGTERM):

@@ -95,13 +95,7 @@ class _DaskPlan:
 
 
 class DaskCluster:
-    """A `Cluster` of Dask's.
-
-    Args:
-        scheduler: its address.
-        service: URL of the service that keeps the jobs.
-        arguments: further ones of `tilewise.service.workers`.
-    """
+    """A `Cluster` of Dask; `arguments` are passed to `tilewise.service.workers`."""
 
     def __init__(self, scheduler: str, service: str, arguments: Sequence[str] = ()) -> None:
         configure()
@@ -109,11 +103,7 @@ class DaskCluster:
         self._client: Any = None
 
     def workers(self) -> dict[str, Facts]:
-        """The workers that there are, by address.
-
-        Raises:
-            UnreachableError: the scheduler does not answer.
-        """
+        """Return the workers by address; raise UnreachableError if the scheduler is away."""
         client = self._connected()
         try:
             # A scheduler that is frozen must not freeze the driver.

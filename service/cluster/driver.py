@@ -45,10 +45,7 @@ def recall_for_waiting(
 ) -> None:
     """Recall as many helpers as jobs wait that could run on their workers.
 
-    Args:
-        sessions: of the database.
-        helpers: the workers that help, by address.
-        idle: kinds of workers that no job waits for.
+    `idle` are the kinds of workers that no job waits for.
     """
     kinds: dict[Kind, set[str]] = {}
     for address, facts in helpers.items():
@@ -97,13 +94,9 @@ class _Due:
 
 
 class Driver:
-    """Gives jobs to the workers of a cluster, until it is told to stop.
+    """Give jobs to the workers of a cluster.
 
-    Args:
-        sessions: of the database.
-        cluster: where the workers are.
-        unserved: for which a job waits while no worker serves its target.
-        poll_s: seconds between two looks.
+    A job fails once no worker has served its target for `unserved`.
     """
 
     def __init__(

@@ -17,11 +17,9 @@ log = logging.getLogger(__name__)
 
 
 class DriverProcess:
-    """Drives a cluster in a child, since Dask must not be in the service's memory.
+    """Drive a cluster in a child, since Dask must not be in the service's memory.
 
-    Args:
-        settings: of the service.
-        arguments: further ones of `tilewise.service.workers`, for every job.
+    `arguments` are passed to `tilewise.service.workers` for every job.
     """
 
     def __init__(self, settings: Settings, arguments: Sequence[str] = ()) -> None:

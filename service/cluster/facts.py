@@ -22,11 +22,7 @@ TIMING = "timing"
 class Facts:
     """One worker: its process, its machine, and what it can time.
 
-    Attributes:
-        owner: the process, from `tilewise.service.host.process_identity.me`.
-        machine: what it runs on.
-        targets, toolchain: what it can time.
-        measured: what one thread of it reaches; None where that is not known.
+    `measured` is what one thread reaches, if known.
     """
 
     owner: str
@@ -58,11 +54,7 @@ class Facts:
 
 
 def facts_of_this_machine(*, measures_peaks: bool = True) -> Facts:
-    """Examine this machine and measure it, in children.
-
-    Raises:
-        MachineError: its processor cannot be named.
-    """
+    """Examine and measure this machine in children; raise MachineError for an unknown processor."""
     machine = examine()
     measured = _measured() if measures_peaks else None
     return Facts(me(), machine, machine.targets, identity(), measured)

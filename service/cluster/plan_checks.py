@@ -22,13 +22,10 @@ _MLIR = re.compile(r"[A-Za-z0-9 .+_-]{1,100}")
 
 
 def check_made(order: Order, made: Made) -> None:
-    """Refuse what a worker made unless it is a plan of its order.
+    """Raise ValueError unless a worker's result is a plan of its order; name the part.
 
-    The graph, problems and schedules are compared. Times, and that the script packs the module,
-    are the worker's word.
-
-    Raises:
-        ValueError: names the part that is not of the order.
+    Graph, problems and schedules are compared. Times, and that the script packs the module, are
+    taken from the worker.
     """
     if order.plan is not None and made.plan != order.plan:
         raise ValueError("the plan is another one than was chosen before")
@@ -78,9 +75,9 @@ def _uses(node: Any) -> Iterator[list[tuple[Any, ...]]]:
 
 
 def _schedule_faults(order: Order, plan: Plan) -> Iterator[str]:
-    """Yield what is wrong with the problems and schedules of the nodes.
+    """Yield the faults of the problems and schedules of the nodes.
 
-    A schedule is a stored one, or one that is legal: those with prefetches are stored nowhere.
+    A schedule must be stored or legal, since those with prefetches are not stored.
     """
     known = {*order.schedules, *problems_of(order.graph)}
     for node, planned in zip(order.graph.nodes, plan.nodes, strict=True):

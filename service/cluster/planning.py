@@ -84,11 +84,7 @@ class _Given:
 class PlanGiving:
     """Plans that the workers of one driver make.
 
-    Args:
-        sessions: of the database.
-        cluster: where the workers are.
-        owner: the driver, from `tilewise.service.host.process_identity.me`.
-        paused: until when workers get nothing, by address, in seconds of `time.monotonic`.
+    `paused` holds until when workers get nothing, by address, in seconds of `time.monotonic`.
     """
 
     def __init__(

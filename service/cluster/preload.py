@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 
 def dask_setup(worker: "Worker") -> None:
-    """Called by Dask before the worker joins: what it tells of itself, and what it offers.
-
-    Raises:
-        WorkerError: it would run several jobs beside each other.
-    """
+    """Set up a Dask worker before it joins; raise WorkerError if it would run jobs in parallel."""
     if worker.state.nthreads != 1:
         raise WorkerError(
             f"a worker that times has one thread, not {worker.state.nthreads}; give --nthreads 1"

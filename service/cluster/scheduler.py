@@ -33,14 +33,10 @@ SETTINGS: dict[str, Any] = {
 
 
 def configure(level: int = logging.CRITICAL) -> None:
-    """Set Dask up in this process; what its own configuration files and variables say of TLS stays.
+    """Configure Dask in this process; its own TLS configuration stays.
 
-    Args:
-        level: of Dask's own messages; drivers and workers say themselves what concerns anybody of
-            a connection that has gone.
-
-    Raises:
-        WorkerError: Dask is not installed.
+    `level` is of Dask's own messages: drivers and workers report lost connections themselves.
+    Raises WorkerError if Dask is not installed.
     """
     try:
         import dask
@@ -56,16 +52,10 @@ log = logging.getLogger(__name__)
 
 
 def run_scheduler(host: str, port: int, *, uses_tls: bool = False) -> None:
-    """Serve until SIGINT or SIGTERM.
+    """Serve until SIGINT or SIGTERM; port 0 takes any free one.
 
-    Args:
-        host: address to listen on.
-        port: likewise; 0 takes any.
-        uses_tls: whether only TLS is spoken, with what Dask's own configuration says of it.
-
-    Raises:
-        WorkerError: Dask is not installed.
-        AddressError: the address cannot be had, or there is no certificate for TLS.
+    Raises WorkerError if Dask is not installed, AddressError if the address is taken or the TLS
+    certificate is missing.
     """
     configure(logging.WARNING)
     asyncio.run(_serve(host, port, "tls" if uses_tls else "tcp"))

@@ -37,14 +37,10 @@ log = logging.getLogger(__name__)
 def run_offer(
     job_id: int, token: str, service: str, toolchain: str, arguments: Sequence[str] = ()
 ) -> None:
-    """Run one job on this worker, until it has ended or is not this worker's any more.
+    """Run one job on this worker, until it has ended or belongs to somebody else.
 
-    Args:
-        job_id: the job.
-        token: of its offer, which the child alone is told beside this process.
-        service: URL of the service that keeps the job.
-        toolchain: identity of the compilers here.
-        arguments: further ones of `tilewise.service.workers`.
+    Only this process and the child know the token. `arguments` are passed to
+    `tilewise.service.workers`.
     """
     from distributed import Status, get_worker
 
@@ -81,13 +77,7 @@ def _tell_token(child: "subprocess.Popen[bytes]", token: str) -> None:
 
 
 def watch(child: "subprocess.Popen[bytes]", calls: RunCalls, is_member: Callable[[], bool]) -> None:
-    """Stay until a child has ended, or end it.
-
-    Args:
-        child: runs the job.
-        calls: to the service that keeps the job.
-        is_member: whether this worker still belongs to its cluster.
-    """
+    """Wait for a child, and kill it once its run is over or this worker left its cluster."""
     heard_s = time.monotonic()
     while True:
         try:
@@ -122,16 +112,10 @@ def _tell_crash(calls: RunCalls, why: str) -> None:
 
 
 def make_plan(order: str, module: bytes, child: str = PLANNING) -> str:
-    """Make a plan on this worker.
+    """Make a plan on this worker, with the module `child` as process.
 
-    Args:
-        order: `tilewise.service.jobs.plans.Order` as JSON.
-        module: of the plan.
-        child: the module that makes it.
-
-    Returns:
-        JSON of `tilewise.service.jobs.plans.Made`; an object with `refused` where there can be no
-        plan, with `died` where the process that made it did.
+    `order` is an `Order` of `tilewise.service.jobs.plans` as JSON. Returns a `Made` as JSON, or an
+    object with `refused` (there can be no plan) or `died` (the process has).
     """
     from distributed import Status, get_worker
 

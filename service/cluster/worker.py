@@ -20,15 +20,10 @@ log = logging.getLogger(__name__)
 
 
 def run_worker(scheduler: str, facts: Facts, host: str | None = None) -> None:
-    """Run the jobs that are given, one at once, until SIGINT or SIGTERM.
+    """Run jobs, one at a time, until SIGINT or SIGTERM.
 
-    Args:
-        scheduler: its address, `tcp://HOST:PORT` or `tls://HOST:PORT`.
-        facts: of this machine.
-        host: address under which others reach this worker; None finds it out.
-
-    Raises:
-        WorkerError: Dask is not installed.
+    `host` is the address under which others reach this worker; by default it is detected. Raises
+    WorkerError if Dask is not installed.
     """
     configure()
     asyncio.run(_stay(scheduler, facts, host))

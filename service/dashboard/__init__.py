@@ -1,5 +1,5 @@
-"""The web dashboard: pages, the files that they load, and what open pages are sent.
+"""The web dashboard: pages, their assets, and live updates.
 
-Public: `Overviews`, `page`; the routers. Pages are whole without scripts; scripts add what is live,
-and plots. Nothing is loaded from elsewhere.
+Pages are complete without scripts; scripts add live updates and plots. Nothing is loaded from other
+hosts.
 """

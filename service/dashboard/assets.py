@@ -37,11 +37,7 @@ def version() -> str:
 
 @cache
 def asset(name: str) -> tuple[str, bytes]:
-    """The media type of an asset and its content, compressed by gzip.
-
-    Raises:
-        NotFoundError: there is none of this name; the bundle is `bundle`'s.
-    """
+    """Return the media type of an asset and its gzipped content; raise NotFoundError."""
     data = _files().get(name)
     if data is None:
         raise NotFoundError(f"there is no asset {name!r}")
@@ -62,10 +58,9 @@ def _themes() -> bytes:
 
 
 def bundle() -> bytes:
-    """What draws plots, compressed: kept in the cache folder, made in a second by a child process.
+    """Return the gzipped plot library; a child process makes it in a second, then it is cached.
 
-    Raises:
-        ConflictError: it cannot be made.
+    Raises ConflictError if it cannot be made.
     """
     with _making:  # browsers ask at once, and one child is enough
         return _bundle()

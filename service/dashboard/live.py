@@ -31,12 +31,8 @@ Read = Callable[[], Awaitable[bytes]]
 class Overviews:
     """Streams of the overview; used on one event loop.
 
-    Args:
-        read: the present overview as an event.
-        state: a number that differs after every change of the database; None if nobody can tell.
-        longest_s: after which a stream ends, for its page to open another.
-        poll_s: between two looks at the database.
-        most_streams: open at once; further ones are refused.
+    `state` returns a number that changes with the database, or None if unknown. A stream ends after
+    `longest_s`, and its page opens another. At most `most_streams` are open.
     """
 
     def __init__(

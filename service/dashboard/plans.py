@@ -41,13 +41,7 @@ LONGEST = 8  # nodes that a page names beside the graph
 
 @dataclass(frozen=True)
 class Row:
-    """A box as a row of the table.
-
-    Attributes:
-        box: what it is.
-        href: the page of its schedule; None where nobody has stored it.
-        share: of the planned time; None where it is not timed.
-    """
+    """A box as a row of the table; `share` is of the planned time, None if not timed."""
 
     box: Box
     href: str | None
@@ -56,18 +50,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Shown:
-    """A plan as its page has it.
+    """A plan as its page shows it.
 
-    Attributes:
-        graph: SVG.
-        is_wide: whether it takes a whole page.
-        bars: the totals.
-        kinds: of the parts of the first bar.
-        rows: in the order in which they run.
-        longest: the rows that take most, the first the longest.
-        is_exact: as of the plan.
-        copies, copies_us: how many there are, and how long all of them take.
-        nodes, around: how many there are, and how many are planned around.
+    `kinds` are of the parts of the first bar; `rows` have the order of execution; `longest` are the
+    slowest rows.
     """
 
     graph: str
@@ -84,11 +70,7 @@ class Shown:
 
 
 def sound(found: Json) -> ModelPlan:
-    """A plan's document, as far as the API would give it.
-
-    Raises:
-        DamagedError: its row has made something else.
-    """
+    """Return a plan's document, or raise DamagedError if it is not one the API would give."""
     try:
         return read(ModelPlan, PlanView.model_validate(found).model_dump(mode="json"))
     except ValidationError as error:
@@ -98,11 +80,7 @@ def sound(found: Json) -> ModelPlan:
 
 
 def plan_of(source: object) -> Plan:
-    """A stored plan.
-
-    Raises:
-        DamagedError: it is no plan.
-    """
+    """Return a stored plan, or raise DamagedError."""
     try:
         return Plan.from_json(source)
     except ValueError as error:
@@ -110,14 +88,9 @@ def plan_of(source: object) -> Plan:
 
 
 def shown(plan: Plan, hrefs: dict[str, str]) -> Shown:
-    """A plan as its page has it.
+    """Return a plan as its page shows it; `hrefs` are pages of schedules by problem.
 
-    Args:
-        plan: what was planned.
-        hrefs: pages of schedules, by problem.
-
-    Raises:
-        DamagedError: it names a tensor that it does not have.
+    Raises DamagedError if it names a tensor that it does not have.
     """
     try:
         picture = picture_of(plan)

@@ -46,13 +46,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Call:
-    """One call.
-
-    Attributes:
-        first, rest: what it does: the first line, and the paragraphs after it.
-        body: name of the schema that it takes; empty where it takes none.
-        answers: what each status means.
-    """
+    """One call; `first` and `rest` are its description, `answers` the meaning of each status."""
 
     method: str
     path: str
@@ -246,14 +240,7 @@ def _refusal(
 def page(
     request: Request, template: str, status: HTTPStatus = HTTPStatus.OK, **values: Any
 ) -> HTMLResponse:
-    """A page, or a part of one.
-
-    Args:
-        request: that it answers.
-        template: its file in `templates`.
-        status: of the answer.
-        values: what the template names.
-    """
+    """Render a template, which may be a part of a page, with `values`."""
     caller = caller_of(request)
     text = (
         environment()

@@ -33,17 +33,11 @@ LAST = "l3"
 def roof(
     problem: str, target: str, cache: str, peak: float, machine: tuple[Mapping[str, Any], Any]
 ) -> float:
-    """The lower of the peak and of what the memory feeds, in GFLOP/s.
+    """Return the lower of the peak and of what the memory feeds, in GFLOP/s.
 
-    The memory counts where operands come from there: with cold caches, or when they are larger
-    than the last cache. Its bandwidth is known of one thread alone.
-
-    Args:
-        problem: its canonical string.
-        target: that it was timed for.
-        cache: `hot` or `cold`.
-        peak: multiply-adds, in GFLOP/s.
-        machine: bytes of its caches by level, and its bandwidth in GB/s if it was measured.
+    Memory counts with cold caches, or for operands larger than the last cache. Its bandwidth is
+    known of one thread alone. `machine` holds bytes of its caches by level, and its bandwidth in
+    GB/s if measured.
     """
     caches, bandwidth = machine
     if not isinstance(bandwidth, int | float) or parse_target(target).threads != 1:
@@ -73,12 +67,8 @@ MOST_LIVE = 30  # jobs on the overview
 class Standing:
     """A stored schedule in the table of problems.
 
-    Attributes:
-        share: of what the roofline allows.
-        ratio: ours over the fastest peer of the same rounds; None without peers.
-        peer: which that is.
-        is_stale: of another toolchain than the present one.
-        quality: of the measurement.
+    `share` is of the roofline; `ratio` is over the fastest peer of the same rounds, if there are
+    peers.
     """
 
     id: int
@@ -235,7 +225,7 @@ def schedule_row(session: Session, number: int) -> models.Schedule:
 
 
 def peak_of(session: Session, job: models.Job) -> float | None:
-    """Return the peak of a job's machine in GFLOP/s for its type; None where it is not known.
+    """Return the peak of a job's machine in GFLOP/s for its type, or None.
 
     A finished job has it with its result. Before that it is known of one thread alone.
     """
@@ -256,11 +246,7 @@ PAST = "past-"
 
 
 def result_row(session: Session, name: str) -> models.Schedule | models.PastSchedule:
-    """Return a stored schedule by its number, or a past result by `past-NUMBER`.
-
-    Raises:
-        NotFoundError: there is none.
-    """
+    """Return a schedule by its number, or a past result by `past-NUMBER`; raise NotFoundError."""
     number = name.removeprefix(PAST)
     is_number = number.isascii() and number.isdecimal() and len(number) < _DIGITS
     if is_number and name == number:
@@ -317,13 +303,7 @@ def trials_of(session: Session, job_id: int) -> list[Json]:
 
 @dataclass(frozen=True)
 class TrialsAsked:
-    """Which trials of a job a table shows.
-
-    Attributes:
-        order: by what, then by number.
-        state: only those that ended so; empty for all.
-        page: of them, from 1.
-    """
+    """Which trials of a job a table shows; `order` names the first sort key."""
 
     order: TrialOrder = "number"
     state: TrialState | Literal[""] = ""

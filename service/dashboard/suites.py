@@ -30,12 +30,7 @@ PROBLEMS = 100  # rows of a table
 
 @dataclass(frozen=True)
 class Change:
-    """Our speed in a report over that in the report before.
-
-    Attributes:
-        ratio: new over old.
-        is_told_apart: whether the intervals do not overlap.
-    """
+    """Our speed over that in the report before; told apart if intervals are disjoint."""
 
     ratio: float
     is_told_apart: bool
@@ -61,9 +56,9 @@ def stored_keys(session: Session, problems: Sequence[Json]) -> dict[str, str]:
 
 
 def before(session: Session, row: models.SuiteReport) -> tuple[int, Json] | None:
-    """Number and content of the report before, of the same suite and target.
+    """Return number and content of the previous report of the same suite and target.
 
-    None for the first one, and where the one before is damaged.
+    None for the first one, and if the previous one is damaged.
     """
     found = suites.newest(session, suite=row.suite, target=row.target, before=row.id, limit=1)
     if not found or not is_sound(found[0]):

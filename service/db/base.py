@@ -38,13 +38,10 @@ _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 @dataclass
 class ServerClock:
-    """The clock of the database server, read once in a while and continued without this host's.
+    """The clock of the database server, read occasionally and continued by the monotonic clock.
 
-    Hosts whose clocks differ agree on it, so that none takes the lease of another for late.
-
-    Attributes:
-        read: a moment of the server's clock; None if there is no server, or it was not read.
-        read_at_s: when it was read, in seconds since boot.
+    Hosts whose clocks differ agree on it, so that none takes the lease of another for late. `read`
+    is None without a server.
     """
 
     read: datetime | None = None
@@ -76,11 +73,7 @@ def now() -> datetime:
 
 @dataclass(frozen=True)
 class Garbled:
-    """A stored value that its column cannot have.
-
-    Attributes:
-        value: what the driver gave.
-    """
+    """A stored value that its column cannot have."""
 
     value: object
 
@@ -126,11 +119,7 @@ class UtcDateTime(_Tolerant):
     kind = datetime
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Move an aware timestamp to UTC.
-
-        Raises:
-            ValueError: a naive timestamp.
-        """
+        """Convert a timestamp to UTC; raise ValueError for a naive one."""
         if value is None:
             return None
         if value.tzinfo is None:
@@ -172,10 +161,9 @@ class StoredPoint(_Tolerant):
         return None if value is None else point_to_json(value)
 
     def process_result_value(self, value: Any | None, dialect: Dialect) -> Any | None:
-        """Return the point; what is no object is left as it is.
+        """Return the point, or values that are no object as they are.
 
-        Raises:
-            ValueError: its tile is none.
+        Raises ValueError for an invalid tile.
         """
         return point_from_json(value) if isinstance(value, dict) else value
 
@@ -193,10 +181,10 @@ class Base(DeclarativeBase):
 
 
 def damage(row: Base) -> str | None:
-    """The first column of a row whose value it cannot have, and that value; None for a sound row.
+    """Describe the first column with a value that it cannot have; None for a sound row.
 
-    An infinite number is such a value, but for an error. A deferred column is looked at where it
-    was loaded.
+    Infinite numbers are such values, except for errors. Deferred columns count once they are
+    loaded.
     """
     for name, kind, is_nullable, is_deferred in _columns(type(row)):
         if is_deferred and name not in vars(row):

@@ -11,14 +11,11 @@ from tilewise.service.db.session import make_engine
 
 
 class Changes:
-    """Numbers the states of a database, as far as that costs microseconds.
+    """Number the states of a database, as far as that costs microseconds.
 
-    SQLite counts, for a connection, the commits of all others (sqlite.org/pragma.html,
-    `data_version`). This one never writes, so it sees those of this process and of any other.
-    A server is a round trip away, so it is not asked.
-
-    Args:
-        url: of the database.
+    SQLite counts the commits of all other connections (sqlite.org/pragma.html, `data_version`).
+    This connection never writes, so it sees all of them. A server is not asked, since that is a
+    round trip.
     """
 
     def __init__(self, url: str) -> None:

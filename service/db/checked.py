@@ -11,11 +11,7 @@ from tilewise.service.db.session import Sessions
 
 @contextmanager
 def reading(sessions: Sessions) -> Iterator[Session]:
-    """A session that reads.
-
-    Raises:
-        DatabaseError: also when somebody else has migrated the database.
-    """
+    """Open a session for reading; raise DatabaseError also after a migration by somebody else."""
     with session.reading(sessions) as opened:
         schema.check_session(opened)
         yield opened
@@ -23,11 +19,7 @@ def reading(sessions: Sessions) -> Iterator[Session]:
 
 @contextmanager
 def writing(sessions: Sessions) -> Iterator[Session]:
-    """A transaction, which commits at its end.
-
-    Raises:
-        DatabaseError: as `reading`, and when the database is read-only.
-    """
+    """Open a transaction; raise DatabaseError as `reading`, and for a read-only database."""
     with session.writing(sessions) as opened:
         schema.check_session(opened)
         yield opened

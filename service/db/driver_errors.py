@@ -44,15 +44,11 @@ def is_busy(error: BaseException | None) -> bool:
 
 
 def translate(error: SQLAlchemyError, database: str) -> DatabaseError:
-    """The `DatabaseError` that stands for one of `RAISED`.
+    """Return the `DatabaseError` for one of `RAISED`.
 
-    It is a `BusyError` where waiting helps, an `UndoneError` where not even that is needed, and an
-    `OutageError` where the same will do again once
-    the database is there, or can be written to.
-
-    Args:
-        error: what SQLAlchemy raised.
-        database: the database's URL, without its password.
+    It is a `BusyError` if waiting helps, an `UndoneError` if it can be repeated at once, and an
+    `OutageError` if it works again once the database is back or writable. `database` is the URL
+    without its password.
     """
     if not isinstance(error, DBAPIError):
         return BusyError(f"database {database}: every connection is in use; try again")

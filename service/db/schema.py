@@ -46,10 +46,9 @@ def alembic_config(connection: Connection | None = None) -> "Config":
 
 
 def current(connection: Connection) -> str | None:
-    """The revision that the database has, None for an empty database.
+    """Return the revision of the database, None if it is empty.
 
-    Raises:
-        DatabaseError: tables that are not Tilewise's.
+    Raises DatabaseError for tables that are not Tilewise's.
     """
     tables = set(inspect(connection).get_table_names())
     if not tables:
@@ -64,31 +63,19 @@ def current(connection: Connection) -> str | None:
 
 
 def check(engine: Engine) -> None:
-    """Raise unless the database has exactly the schema that this code needs.
-
-    Raises:
-        DatabaseError: unreachable, empty, older, newer, or not Tilewise's.
-    """
+    """Raise DatabaseError unless the database has exactly the schema that this code needs."""
     with _connected(engine) as connection:
         _require(shown(engine.url), current(connection))
 
 
 def check_session(session: Session) -> None:
-    """The same for an open session, in one query.
-
-    Raises:
-        DatabaseError: as `check`; the caller's session translates the driver's errors.
-    """
+    """Check the schema as `check`, in one query of an open session."""
     revision = session.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))
     _require(shown(session.get_bind().engine.url), revision)
 
 
 def check_writable(engine: Engine) -> None:
-    """Raise unless the database takes writes; what this one writes is rolled back.
-
-    Raises:
-        DatabaseError: read-only, locked, or unreachable.
-    """
+    """Raise DatabaseError unless the database takes writes; the test write is rolled back."""
     # SQLite begins a writing transaction even where it may not write.
     touch = text(f"UPDATE {VERSION_TABLE} SET version_num = version_num")
     try:
@@ -100,13 +87,9 @@ def check_writable(engine: Engine) -> None:
 
 
 def check_room(engine: Engine) -> None:
-    """Raise where the disk that holds an SQLite database is as good as full.
+    """Raise OutageError if the disk of an SQLite database has less than `LEAST_ROOM` bytes free.
 
-    A write that is rolled back reaches no disk, and a log that has grown before takes some more
-    for a while, so that only the file system can tell. A server looks after its own disk.
-
-    Raises:
-        OutageError: less than `LEAST_ROOM` bytes are free.
+    A write that is rolled back may not reach the disk, so only the file system can tell.
     """
     file = _sqlite_file(engine)
     if file is None:
@@ -120,10 +103,9 @@ def check_room(engine: Engine) -> None:
 
 
 def upgrade(url: str) -> None:
-    """Bring the database to this code's schema, in one transaction; an absent one is made.
+    """Bring the database to this code's schema in one transaction; create an absent one.
 
-    Raises:
-        DatabaseError: unreachable, read-only, newer than this code, or not Tilewise's.
+    Raises DatabaseError if it is unreachable, read-only, newer than this code, or not Tilewise's.
     """
     from alembic import command
 
@@ -145,11 +127,7 @@ def upgrade(url: str) -> None:
 
 
 def prepare(url: str) -> None:
-    """Make an empty database ready; refuse one of another version rather than touch it.
-
-    Raises:
-        DatabaseError: as `upgrade` and `check`.
-    """
+    """Upgrade an empty database; raise DatabaseError for one of another version."""
     engine = make_engine(url)
     try:
         if _is_absent(engine):
@@ -165,13 +143,9 @@ def prepare(url: str) -> None:
 
 
 def prepare_once_there(url: str, stopping: threading.Event) -> bool:
-    """`prepare`, as soon as the server answers; whether it is ready, or `stopping` was set before.
+    """Call `prepare` once the server answers; return False if `stopping` was set before.
 
-    The log says once what is waited for. An SQLite file that cannot be opened is at a wrong place
-    rather than away, so that nobody waits for it.
-
-    Raises:
-        DatabaseError: as `prepare`, where waiting does not help.
+    An SQLite file that cannot be opened has a wrong path, so it is not waited for.
     """
     faults, has_waited = Faults(log), False
     while not stopping.is_set():
@@ -228,11 +202,7 @@ def _connected(engine: Engine) -> Iterator[Connection]:
 
 
 def is_absent(url: str) -> bool:
-    """Whether `url` names an SQLite file that does not exist.
-
-    Raises:
-        DatabaseError: not a database URL.
-    """
+    """Whether `url` names a missing SQLite file; raise DatabaseError if it is no database URL."""
     return _is_absent(make_engine(url))
 
 

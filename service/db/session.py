@@ -66,19 +66,13 @@ def make_engine(
     patience_s: float = BUSY_TIMEOUT_S,
     statement_s: float | None = None,
 ) -> Engine:
-    """An engine for `url`; nothing is opened yet.
+    """Return an engine for `url`; nothing is opened yet.
 
-    Args:
-        url: `sqlite:///FILE` or a PostgreSQL URL.
-        foreign_keys: off only for migrations, where SQLite rebuilds tables.
-        connections: most at once.
-        patience_s: for which a lock of somebody else, and a free connection, are waited for.
-        statement_s: seconds after which a server breaks off a statement, and a transaction in
-            which nothing is asked, whose locks others wait for; None for never, as migrations and
-            exports need it.
+    `foreign_keys` is off only for migrations, in which SQLite rebuilds tables. Locks and free
+    connections are waited for up to `patience_s`. A server ends statements and idle transactions
+    after `statement_s`; None, for migrations and exports, sets no limit.
 
-    Raises:
-        DatabaseError: not a database URL, no driver for it, or a database in memory.
+    Raises DatabaseError if it is no database URL, has no driver, or is a database in memory.
     """
     parsed = _parse(url)
     sqlite = parsed.get_backend_name() == "sqlite"
@@ -150,24 +144,17 @@ def shown(url: URL) -> str:
 
 @contextmanager
 def reading(sessions: Sessions) -> Iterator[Session]:
-    """A session for reading.
-
-    Raises:
-        DatabaseError: the database failed; the message says how to mend it.
-    """
+    """Open a session for reading; raise DatabaseError with a way out."""
     with sessions() as session, _translated(session):
         yield session
 
 
 @contextmanager
 def writing(sessions: Sessions) -> Iterator[Session]:
-    """A transaction that commits at the end and rolls back on any exception.
+    """Open a transaction that commits at the end and rolls back on any exception.
 
-    On SQLite it holds the write lock from its start, so that what it reads is still
-    true when it writes. The threads of one engine take turns at it.
-
-    Raises:
-        DatabaseError: the database failed; the message says how to mend it.
+    On SQLite it takes the write lock first, so that what it reads is still true when it writes.
+    Raises DatabaseError with a way out.
     """
     with (
         _turn(sessions.kw["bind"]),

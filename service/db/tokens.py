@@ -29,19 +29,9 @@ def digest(token: str) -> str:
 
 
 def create(session: Session, name: str, scope: Scope, expires_at: datetime | None) -> str:
-    """Make a token.
+    """Create a token and return it; it cannot be shown again.
 
-    Args:
-        session: a transaction that writes.
-        name: of one that is not there yet, revoked or not.
-        scope: what it may do.
-        expires_at: None for never.
-
-    Returns:
-        The token, which nobody can be told again.
-
-    Raises:
-        ConflictError: there is one of this name.
+    `expires_at` None is never. Raises ConflictError if the name exists, revoked or not.
     """
     token = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
     made = Token(name=name, digest=digest(token), scope=scope, expires_at=expires_at)
@@ -76,11 +66,7 @@ def every(session: Session) -> Sequence[Token]:
 
 
 def revoke(session: Session, name: str) -> Token:
-    """Make a token worth nothing, which twice is as good as once.
-
-    Raises:
-        NotFoundError: there is none of this name.
-    """
+    """Revoke a token, which may be repeated; raise NotFoundError if there is none of this name."""
     row = session.scalar(select(Token).where(Token.name == name))
     if row is None:
         raise NotFoundError(f"there is no token {name!r}")

@@ -16,10 +16,8 @@ Kind = Literal["text", "integer", "number", "boolean", "moment"]
 class Column:
     """A column of a view.
 
-    Attributes:
-        kind: what its values are; a `moment` is a timestamp with time zone on PostgreSQL, and
-            a text in UTC on SQLite, `2026-01-31 12:00:00.123456`.
-        meaning: with the unit, and with what null means where there can be one.
+    `kind` `moment` is a timestamp with time zone on PostgreSQL and a text in UTC on SQLite,
+    `2026-01-31 12:00:00.123456`. `meaning` names the unit, and what null means.
     """
 
     name: str
@@ -29,12 +27,7 @@ class Column:
 
 @dataclass(frozen=True)
 class View:
-    """A view.
-
-    Attributes:
-        rows: what one row is.
-        columns: in their order.
-    """
+    """A view; `rows` says what one row is."""
 
     name: str
     rows: str

@@ -1,4 +1,1 @@
-"""This machine: what it is, and which of its processes live.
-
-Face: `MachineInfo`, `examine`, `me`.
-"""
+"""This machine, and which of its processes live."""

@@ -26,11 +26,8 @@ EXAMINATION_LIMIT_S = 60
 class MachineInfo:
     """What is stored and shown of a machine.
 
-    Attributes:
-        cpu: LLVM's name of the processor.
-        cores: processors that a job may run on.
-        caches: bytes of the data caches by level, as `l1`, `l2`, `l3`.
-        features: the instruction-set extensions present, by LLVM's names.
+    `cpu` and `features` are LLVM's names; `cores` are those that a job may use; `caches` are bytes
+    of the data caches, as `l1`, `l2`, `l3`.
     """
 
     host: str
@@ -52,10 +49,7 @@ class MachineInfo:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Every canonical target that this machine serves: each number of threads it has.
-
-        Those of IREE's are among them where its compiler and its runtime are installed.
-        """
+        """Return every target of this machine: each number of threads, IREE's if installed."""
         kinds: tuple[Kind, ...] = ("cpu", "iree") if has_iree() else ("cpu",)
         return tuple(
             replace(self.named, kind=kind, threads=threads).canonical
@@ -64,11 +58,7 @@ class MachineInfo:
         )
 
     def canonical_target(self, text: str) -> str:
-        """The canonical form of any target; `host` is this machine.
-
-        Raises:
-            TargetError: malformed.
-        """
+        """Return the canonical form of any target; `host` is this machine. Raises TargetError."""
         return self._meant(parse_target(text)).canonical
 
     def _meant(self, wanted: TargetName) -> TargetName:
@@ -78,11 +68,10 @@ class MachineInfo:
         return replace(self.named, kind=wanted.kind, threads=wanted.threads)
 
     def require_served(self, text: str) -> str:
-        """The canonical form of a target that this machine can time.
+        """Return the canonical form of a target that this machine can time.
 
-        Raises:
-            TargetError: malformed, another processor or other features, more threads than this
-                one has, or IREE where that is not installed.
+        Raises TargetError if it is malformed, of another processor or features, has too many
+        threads, or needs IREE and that is not installed.
         """
         wanted = parse_target(text)
         check_processor(text, wanted, self.named)
@@ -118,11 +107,7 @@ def examine_here() -> MachineInfo:
 
 
 def examine() -> MachineInfo:
-    """Examine the machine in a child process.
-
-    Raises:
-        MachineError: the child failed; the message has the last line of what it said.
-    """
+    """Examine the machine in a child process; raise MachineError with its last line if it fails."""
     try:
         done = subprocess.run(
             child_command("tilewise.service.host.machine"),

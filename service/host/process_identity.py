@@ -12,8 +12,7 @@ _STATE, _START = 0, 19  # fields of /proc/PID/stat, counted after the command's 
 class Owner:
     """A process that holds a lease.
 
-    Attributes:
-        started: clock ticks from boot to its start; 0 where the system does not tell.
+    `started` are clock ticks from boot to its start, 0 if unknown.
     """
 
     host: str
@@ -40,7 +39,7 @@ class Owner:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is known to have ended; of other hosts nobody here can tell.
+        """Whether it is known to have ended; a process of another host never is.
 
         A pid whose process started at another time is a recycled one.
         """

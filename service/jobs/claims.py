@@ -30,28 +30,14 @@ def claim(
     spares_late: bool = False,
     worker: str | None = None,
 ) -> Lease | None:
-    """Take the oldest job that these targets and toolchain can run and that nobody runs.
+    """Claim the oldest free job that these targets and toolchain can run; None if there is none.
 
-    A job of kind `model` is taken once its problems are tuned. A job whose row is damaged fails
-    with a message that says so.
+    A job of kind `model` is ready once its problems are tuned. A job whose row is damaged fails.
+    Jobs of an earlier kind in `kinds` come first. `but` are jobs of the owner itself, whose
+    heartbeat may be late after a suspend. `spares_late` leaves jobs with late heartbeats alone, as
+    after an outage. `worker` is the process of a cluster that works for the owner.
 
-    Args:
-        session: a transaction that writes.
-        owner: who takes it, from `tilewise.service.host.process_identity.me`.
-        targets: the canonical targets that this machine serves.
-        toolchain: `tilewise.kernels.system.toolchain.identity()`.
-        kinds: of the jobs; all of an earlier kind come before those of a later one.
-        but: jobs that are not taken, such as those that the owner has already. Their heartbeat may
-            be late though their process lives: after a SIGSTOP or a suspend.
-        spares_late: whether those whose owner is silent are left to it, as for `GRACE` after an
-            outage of the database.
-        worker: the process of a cluster that does the work for the owner, as its facts name it.
-
-    Returns:
-        The lease of the job, now running and owned; None when there is nothing to do.
-
-    Raises:
-        ClaimError: something unforeseen about one job, which the error names.
+    Raises ClaimError for an unexpected failure of one job.
     """
     for kind in kinds:
         found = _waiting(session, kind, targets, toolchain, but=but, spares_late=spares_late)
@@ -130,12 +116,9 @@ def _waiting(
 
 
 def retire(session: Session, targets: Sequence[str], toolchain: str) -> int:
-    """Fail the jobs that wait for other toolchains, which nothing here can run any more.
+    """Fail the free jobs of other toolchains, which nothing here can run; return their number.
 
-    Their trials were timed by code that is gone, so they are not continued by another.
-
-    Returns:
-        How many there were.
+    Their trials were timed by code that is gone, so another toolchain does not continue them.
     """
     query = (
         select(Job)
@@ -152,17 +135,10 @@ def retire(session: Session, targets: Sequence[str], toolchain: str) -> int:
 
 
 def note_unserved(session: Session, served: Collection[tuple[str, str]], most: timedelta) -> int:
-    """Note since when jobs wait for a worker that could run them; those that did for long fail.
+    """Note since when jobs wait without a worker; fail those that did for `most`.
 
-    A model whose problems are being tuned waits for them alone.
-
-    Args:
-        session: a transaction that writes.
-        served: each target that a live worker serves, with the toolchain of that worker.
-        most: for which a job waits so.
-
-    Returns:
-        How many failed.
+    `served` are the targets of live workers with their toolchains. A model waits for its problems
+    alone. Returns how many failed.
     """
     waiting = or_(Job.state == "queued", Job.unserved_since.is_not(None))
     query = select(Job).where(waiting, Job.state.in_(("queued", "running")))

@@ -24,12 +24,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class News:
-    """What a job has to tell.
+    """New trials and the state of a job.
 
-    Attributes:
-        trials: those after the one that was known, by number.
-        is_full: whether there may be more of them already.
-        is_over: whether there will be none after these.
+    `is_full`: there may be more trials already. `is_over`: there will be none after these.
     """
 
     job: models.Job
@@ -39,11 +36,7 @@ class News:
 
 
 def news(session: Session, job_id: int, after: int, limit: int) -> News:
-    """The trials of a job after the one of number `after`, and how it stands.
-
-    Raises:
-        NotFoundError, DamagedError: as `queue.get`.
-    """
+    """Return the trials after number `after`, and the state of the job; raise as `queue.get`."""
     # Read first: what ends between the two queries has all of its trials in the second.
     job = queue.get(session, job_id)
     trials = queue.trials_page(session, job_id, after=after, limit=limit)

@@ -23,13 +23,7 @@ KEPT = timedelta(hours=24)
 
 @dataclass(frozen=True)
 class RequestKey:
-    """A client's name for one request.
-
-    Attributes:
-        subject: who gave it; keys of different subjects have nothing to do with each other.
-        key: as it was given.
-        request: SHA-256 of what was asked, hex.
-    """
+    """A client's name for one request, unique per `subject`; `request` is its SHA-256."""
 
     subject: str
     key: str
@@ -43,10 +37,9 @@ def digest_of(problem: Problem, target: str, request: TuneRequest, again: bool =
 
 
 def answered(session: Session, given: RequestKey) -> models.Job | None:
-    """The job that answered the request of this key; None where none did.
+    """Return the job that answered this key, or None.
 
-    Raises:
-        KeyReusedError: the key belongs to another request.
+    Raises KeyReusedError if the key belongs to another request.
     """
     row = session.scalar(
         select(models.IdempotencyKey).where(
@@ -64,11 +57,7 @@ def answered(session: Session, given: RequestKey) -> models.Job | None:
 
 
 def remember(session: Session, given: RequestKey, job: models.Job | None) -> bool:
-    """Store what answered the request of a key, and forget the keys that are too old.
-
-    Returns:
-        Whether it did; False where the same request in another place was first.
-    """
+    """Store the answer of a key and forget old keys; return False if another process was first."""
     session.execute(
         delete(models.IdempotencyKey).where(models.IdempotencyKey.created_at < now() - KEPT)
     )

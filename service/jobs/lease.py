@@ -43,13 +43,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Lease:
-    """One run of a job, as the writes of that run name it.
-
-    Attributes:
-        job_id: the job.
-        owner: the process that runs it, from `tilewise.service.host.process_identity.me`.
-        epoch: the number of the run among the job's runs.
-    """
+    """One run of a job, as its writes name it; `owner` is a `process_identity`."""
 
     job_id: int
     owner: str
@@ -98,13 +92,9 @@ def _is_part(found: object) -> bool:
 
 
 def take(session: Session, job: Job, owner: str, worker: str | None = None) -> Lease | None:
-    """Begin a run of a job that was read in this transaction; None where it is not free any more.
+    """Begin a run of a job that was read in this transaction; None if it is not free any more.
 
-    Args:
-        session: a transaction that writes.
-        job: it fails, with a message that says so, where its row is damaged.
-        owner: the process that runs it, from `tilewise.service.host.process_identity.me`.
-        worker: the process of a cluster that does the work for the owner.
+    A damaged job fails. `worker` is the process of a cluster that works for the owner.
     """
     if fail_damaged(session, job) or not is_free(job):
         return None
@@ -176,15 +166,10 @@ def has_left(session: Session, held: Lease, state: str) -> bool:
 
 
 def beat(session: Session, held: Lease, *, has_trial: bool = False) -> None:
-    """Show that the run goes on; a search may do so after a cancellation, which it has yet to see.
+    """Show that the run goes on; a search may do so until it notices a cancellation.
 
-    Args:
-        session: a transaction that writes.
-        held: the run.
-        has_trial: whether it has just finished a trial; then its job does not kill its workers.
-
-    Raises:
-        LeaseLostError: the job of a model was cancelled, or another run has the job.
+    `has_trial` resets the count of crashes. Raises LeaseLostError if a model was cancelled or
+    another run has the job.
     """
     values = {
         "job_is": held.job_id,
@@ -208,10 +193,9 @@ def release(session: Session, held: Lease) -> bool:
 
 
 def crash(session: Session, held: Lease, why: str) -> None:
-    """Count the death of a worker: the job waits again, or fails at `MOST_CRASHES`.
+    """Count the death of a worker: the job is queued again, or fails at `MOST_CRASHES`.
 
-    Each finished trial begins the count anew. Nothing happens when the run is not the job's any
-    more.
+    A finished trial resets the count. Nothing happens if another run has the job.
     """
     job = session.get(Job, held.job_id, populate_existing=True)
     if job is None:
@@ -229,13 +213,9 @@ def crash(session: Session, held: Lease, why: str) -> None:
 
 
 def end(session: Session, held: Lease, *, state: JobState, **values: Any) -> bool:
-    """End a run of a job; False when the job was cancelled or taken over meanwhile.
+    """End a run of a job; False if the job was cancelled or taken over.
 
-    Args:
-        session: a transaction that writes.
-        held: the run.
-        state: `queued` for a job that another run is to continue.
-        values: further columns of the job.
+    `state` may be `queued` for another run; `values` are further columns.
     """
     job = session.get(Job, held.job_id, populate_existing=True)
     if job is None:

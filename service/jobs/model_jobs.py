@@ -41,18 +41,7 @@ LEVEL = 1  # of zlib: dense weights in hex shrink to about half at any level
 
 @dataclass(frozen=True)
 class Wanted:
-    """A plan to make.
-
-    Attributes:
-        sha256: of the module, hex.
-        name: what the model is called.
-        module: compressed, by `compressed`.
-        graph: of the module.
-        layouts: which are offered.
-        target: canonical.
-        request: how hard to search for each problem.
-        accuracy: of the graph's problems.
-    """
+    """A plan to make; `module` is compressed by `compressed`, `sha256` is of the original."""
 
     sha256: str
     name: str
@@ -93,16 +82,10 @@ def compressed(module: bytes) -> bytes:
 
 
 def ask_to_plan(session: Session, wanted: Wanted, toolchain: str, by: Submitter) -> Plan:
-    """Join the active plan of the same, or queue what the store does not answer and make a plan.
+    """Join the active plan of the same work, or queue missing searches and create a plan.
 
-    Args:
-        session: a transaction that writes.
-        wanted: the plan.
-        toolchain: the present one.
-        by: who asks; a plan that is joined stays with whoever asked first.
-
-    Raises:
-        TooManyJobsError: a token has as many plans or jobs in flight as it may.
+    A plan that is joined stays with whoever asked first. Raises TooManyJobsError at the token's
+    limit.
     """
     active = (
         select(Job)
@@ -159,15 +142,9 @@ def ask_to_tune(
     toolchain: str,
     by: Submitter,
 ) -> Network:
-    """Queue what the store does not answer, and remember the model.
+    """Queue the searches that the store does not answer, and store the model.
 
-    Args:
-        session: a transaction that writes.
-        module: SHA-256 of the text, hex, and what was found in it.
-        target: canonical.
-        request: how hard to search, for each problem.
-        toolchain: the present one.
-        by: who asks.
+    `module` is the SHA-256 of the text and what was found in it.
     """
     sha256, imported = module
     found = [asdict(one) for one in imported.problems]
@@ -224,12 +201,7 @@ def _planned(session: Session, job: Job) -> Plan:
 
 
 def get_plan(session: Session, number: int, *columns: Any) -> Plan:
-    """Return a plan by its number, with deferred columns if asked.
-
-    Raises:
-        NotFoundError: there is none.
-        DamagedError: its row cannot be read.
-    """
+    """Return a plan with its deferred columns if asked; raise NotFoundError or DamagedError."""
     options = [undefer(column) for column in columns]
     found = session.get(Plan, number, options=options, populate_existing=True)
     if found is None:
@@ -241,12 +213,7 @@ def get_plan(session: Session, number: int, *columns: Any) -> Plan:
 
 
 def get_model(session: Session, number: int) -> Network:
-    """Return a model by its number.
-
-    Raises:
-        NotFoundError: there is none.
-        DamagedError: its row cannot be read.
-    """
+    """Return a model; raise NotFoundError or DamagedError."""
     found = session.get(Network, number)
     if found is None:
         raise NotFoundError(f"there is no model {number}")
@@ -259,14 +226,7 @@ def get_model(session: Session, number: int) -> Network:
 def newest_plans(
     session: Session, *, state: JobState | None = None, before: int | None = None, limit: int = 100
 ) -> list[Plan]:
-    """Return plans, newest first.
-
-    Args:
-        session: an open session.
-        state: only those in it, as their jobs have it.
-        before: only those of a smaller number.
-        limit: most of them.
-    """
+    """Return plans, newest first, with numbers below `before`."""
     query = select(Plan).order_by(Plan.id.desc()).limit(limit)
     if state is not None:
         query = query.join(Plan.job).where(Job.state == state)
@@ -276,10 +236,7 @@ def newest_plans(
 
 
 def planning(session: Session) -> dict[int, str]:
-    """Return the process that makes each plan now.
-
-    That is a worker of a cluster, whichever driver has given it the plan, or a service.
-    """
+    """Return the process that makes each plan now: a worker of a cluster, or a service."""
     query = (
         select(Plan.id, Job.worker, Job.owner)
         .join(Plan.job)
@@ -290,17 +247,10 @@ def planning(session: Session) -> dict[int, str]:
 
 
 def cancel_plan(session: Session, number: int, only_of: int | None = None) -> Plan:
-    """Cancel a plan; who makes it sees that and stops. Its jobs go on: others may have joined them.
+    """Cancel a plan. Its jobs go on, since others may have joined them.
 
-    Args:
-        session: a transaction that writes.
-        number: the plan's.
-        only_of: the token that must have asked for it first; None for whoever.
-
-    Raises:
-        NotFoundError, DamagedError: as `get_plan`.
-        ForbiddenError: another token has asked for it.
-        ConflictError: it has ended.
+    `only_of` is the token that must have asked first. Raises as `get_plan`, ForbiddenError for
+    another token, ConflictError if it has ended.
     """
     plan = get_plan(session, number, Plan.plan)
     session.refresh(plan.job, with_for_update={"of": Job})

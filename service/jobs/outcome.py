@@ -31,13 +31,10 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Attempt:
-    """One script that was put to the proof.
+    """One attempt to prove a script.
 
-    Attributes:
-        schedule: what the script spells.
-        proof: None when the prover itself failed.
-        error: why there is no proof.
-        failure: class of that: `unsupported` where scripts are known not to cover the schedule.
+    `proof` is None if the prover failed, for the reason in `error`; `failure` is its class, such as
+    `unsupported`.
     """
 
     schedule: AnySchedule
@@ -54,15 +51,12 @@ def store(
     attempts: Sequence[Attempt],
     machine: MachineInfo,
 ) -> models.Schedule | None:
-    """End a job with what it found.
+    """End a job with what it found; return None if it was cancelled or taken over.
 
-    The row of (problem, target, toolchain) keeps the better of what it has and what is new
-    (`tilewise.search.final_benchmark.quality`), and the other goes into the history. Of all its
-    scripts it keeps the fastest that was proven, and the failed attempts of this job. What is not
-    what was stored gives way to what is new, however fast it says it is.
-
-    Returns:
-        The schedule's row; None, with nothing stored, when the job was cancelled or taken over.
+    The row of (problem, target, toolchain) keeps the better result
+    (`tilewise.search.final_benchmark.quality`), and the other goes into the history. It keeps the
+    fastest proven script and the failed attempts of this job. A stored row that was tampered with
+    gives way, however fast it claims to be.
     """
     if not lease.end(session, held, state="done", complete=result.complete):
         return None

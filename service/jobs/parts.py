@@ -37,12 +37,8 @@ TUNING, WAITING = "tuning", "waiting"
 class Part:
     """One problem of a model, as it is now.
 
-    Attributes:
-        found: the problem, and as the model's also its count and its places, as the row has them.
-        key: of the problem.
-        state: of its job; done where a schedule is stored.
-        job: its number; None where a stored schedule needed none.
-        time_us: of the stored schedule; None before.
+    `found` is the object of the row. `job` is None if a stored schedule answered, whose time is
+    `time_us`.
     """
 
     found: Mapping[str, Any]
@@ -176,11 +172,7 @@ def _jobs(plan: Plan) -> set[int]:
 
 
 def numbered(session: Session, plan_id: int, parts: Parts) -> dict[int, Part]:
-    """Return the problems of a plan that have a number, in the order of these.
-
-    Raises:
-        DamagedError: one that has a number is none of the plan's.
-    """
+    """Return the numbered problems of a plan; raise DamagedError for a number of no problem."""
     every, found = parts.every, _places(session, plan_id)
     if not all(0 <= place < len(every) for place in found.values()):
         raise DamagedError(f"the numbers of plan {plan_id} name problems that it does not have")
@@ -188,12 +180,7 @@ def numbered(session: Session, plan_id: int, parts: Parts) -> dict[int, Part]:
 
 
 def number_ended(session: Session, plan: Plan) -> None:
-    """Number the problems that have ended and have no number yet; another process may be first.
-
-    Args:
-        session: a transaction that writes.
-        plan: the plan.
-    """
+    """Number the problems that have ended and have no number yet; another process may be first."""
     known = _places(session, plan.id)
     every = parts_of(session, plan).every
     ended = (place for place, part in enumerate(every) if part.state in ENDED)

@@ -40,16 +40,8 @@ log = logging.getLogger(__name__)
 class Order:
     """A plan to make.
 
-    Attributes:
-        plan_id: its number.
-        name: what the model is called.
-        target, cache: canonical, and how layers were timed.
-        layouts: which are offered.
-        accuracy: of the graph's problems.
-        graph: of the module.
-        schedules: of each problem the fastest of each algorithm, `RETIMED` of them, the fastest
-            first; no entry where none is stored.
-        plan: what an earlier run has chosen; None where none has.
+    `schedules` holds for each problem the fastest of each algorithm, at most `RETIMED`, the fastest
+    first. `plan` is what an earlier run has chosen.
     """
 
     plan_id: int
@@ -65,13 +57,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Packed:
-    """What became of the pack script of a module.
-
-    Attributes:
-        script: with its proof in its header; None where there is none.
-        proof: as the row of a plan has it.
-        error: why there is no script; None where there is one.
-    """
+    """The pack script of a module with its proof in its header, or why there is none."""
 
     script: str | None = None
     proof: Json | None = None
@@ -87,12 +73,7 @@ class Made:
 
 
 def read_order(session: Session, number: int) -> tuple[Order, bytes]:
-    """Return what a plan is made from, read in one look, and its module.
-
-    Raises:
-        NotFoundError: there is no such plan.
-        DamagedError: its row, its graph or its module cannot be read.
-    """
+    """Return what a plan is made from, and its module; raise NotFoundError or DamagedError."""
     row = get_plan(session, number, Plan.plan)
     graph, module = _source(row)
     found = {one["problem"]: _stored(session, row.job, one["problem"])
@@ -106,11 +87,7 @@ def read_order(session: Session, number: int) -> tuple[Order, bytes]:
 
 
 def _source(row: Plan) -> tuple[Graph, bytes]:
-    """Return the graph and the module of a plan.
-
-    Raises:
-        DamagedError: there are none, or they cannot be read.
-    """
+    """Return the graph and the module of a plan; raise DamagedError if they cannot be read."""
     source = row.source or PlanSource()
     try:
         graph = from_json(Graph, source.graph)
@@ -156,22 +133,15 @@ def digest(row: Plan, plan: Json | None, script: str | None) -> str:
 
 
 def check(row: Plan) -> None:
-    """Raise unless the plan and the script of a row that is done are those that were stored.
-
-    Raises:
-        TamperedError: they are not.
-    """
+    """Raise TamperedError if the plan or the script of a finished row was changed."""
     if row.digest != digest(row, row.plan, row.script):
         raise integrity.refusal("plans", row.id, "the plan or its script", PLAN_AGAIN)
 
 
 def note(sessions: Sessions, held: Lease, phase: str, plan: Json | None) -> None:
-    """Store what a run does now, and the plan once it is chosen.
+    """Store the phase of a run, and the plan once it is chosen; raise LeaseLostError.
 
-    A database that is away for now is no reason to end the run.
-
-    Raises:
-        LeaseLostError: another run has the job.
+    A database that is away does not end the run.
     """
     try:
         with writing(sessions) as session:

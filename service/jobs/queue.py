@@ -36,13 +36,7 @@ class Submission:
 
 @dataclass(frozen=True)
 class Submitter:
-    """Who asks for a search.
-
-    Attributes:
-        token_id: the token that was shown; None where none was asked for.
-        request_id: names the request in logs.
-        most_in_flight: jobs of this token that wait or run at once; 0 for as many as it likes.
-    """
+    """Who asks for a search; `most_in_flight` limits the token's active jobs, 0 is no limit."""
 
     token_id: int | None = None
     request_id: str | None = None
@@ -59,21 +53,12 @@ def create_or_join(
     *,
     again: bool = False,
 ) -> Submission:
-    """Answer a request from what is stored, join the job for the same work, or queue one.
+    """Answer a request from the store, join the job for the same work, or queue one.
 
-    A job that is joined while it waits takes the larger of the two budgets; one that runs
-    keeps its own. A new job goes on from the trials of an earlier one for the same work, so
-    that a larger budget costs the difference, and what failed is not tried again. A noisy result
-    answers nothing: the job that is queued has its trials, and times its finalists again.
-
-    Args:
-        session: a transaction that writes.
-        problem: what to tune.
-        target: canonical, such as `cpu:znver4,threads=1`.
-        request: how hard to search.
-        toolchain: `tilewise.kernels.system.toolchain.identity()`.
-        by: who asks; a job that is joined stays with whoever asked first.
-        again: whether to time the finalists of a stored result again, with its own budget.
+    A queued job that is joined takes the larger of the two budgets; a running one keeps its own. A
+    new job continues with the trials of an earlier one for the same work, so that a larger budget
+    costs only the difference. A noisy result answers nothing: the new job has its trials, and times
+    its finalists again, as does `again`. A joined job stays with whoever asked first.
     """
     problem_id = problem_row(session, problem).id
     stored = find_fresh(session, problem, target, toolchain, request.cache)
@@ -182,7 +167,7 @@ def answers(stored: models.Schedule, request: TuneRequest) -> bool:
 
 
 def _retiming(stored: models.Schedule, request: TuneRequest, *, again: bool) -> TuneRequest:
-    """What a job asks for that may take the place of a stored result.
+    """Return the request of a job that may replace a stored result.
 
     It has all trials of the stored one, so that its finalists are among them, and the peers.
     """
@@ -192,13 +177,7 @@ def _retiming(stored: models.Schedule, request: TuneRequest, *, again: bool) -> 
 
 
 def retime_one(session: Session, targets: Sequence[str], toolchain: str) -> models.Job | None:
-    """Queue a job that times the finalists of a noisy result again; None where none is due.
-
-    Args:
-        session: a transaction that writes.
-        targets: canonical targets that a worker without work can time.
-        toolchain: identity of its compilers.
-    """
+    """Queue a job that times the finalists of a noisy result again, or return None."""
     row = history.to_retime(session, targets, toolchain)
     if row is None:
         return None
@@ -208,9 +187,9 @@ def retime_one(session: Session, targets: Sequence[str], toolchain: str) -> mode
 
 
 def _is_untouched(session: Session, stored: models.Schedule) -> bool:
-    """Whether a schedule and its proofs are there as they were stored; a search replaces others.
+    """Whether a schedule and its proofs are unchanged; a search replaces others.
 
-    Every search puts a script to the proof, so a schedule without any has lost them.
+    Every search tries to prove a script, so a schedule without any has lost them.
     """
     return (
         integrity.is_whole(stored)
@@ -220,12 +199,7 @@ def _is_untouched(session: Session, stored: models.Schedule) -> bool:
 
 
 def get(session: Session, job_id: int, *, lock: bool = False) -> models.Job:
-    """The job, on a server locked against other writers if asked.
-
-    Raises:
-        NotFoundError: there is none of this number.
-        DamagedError: its row cannot be read.
-    """
+    """Return the job, locked if asked; raise NotFoundError or DamagedError."""
     query = select(models.Job).where(models.Job.id == job_id, models.Job.kind == "tune")
     job = session.scalar(query.with_for_update(of=models.Job) if lock else query)
     if job is None:
@@ -252,15 +226,7 @@ def list_jobs(
 def cancel(session: Session, job_id: int, only_of: int | None = None) -> models.Job:
     """Cancel a job; its owner sees it after the present trial.
 
-    Args:
-        session: a transaction that writes.
-        job_id: the job.
-        only_of: the token that must have asked for it first; None for whoever.
-
-    Raises:
-        NotFoundError, DamagedError: as `get`.
-        ForbiddenError: another token has asked for it.
-        ConflictError: it has ended.
+    `only_of` is the token that must have asked first. Raises as `get` and `call_off`.
     """
     job = get(session, job_id, lock=True)
     call_off(session, job, f"job {job_id}", only_of)
@@ -268,17 +234,10 @@ def cancel(session: Session, job_id: int, only_of: int | None = None) -> models.
 
 
 def call_off(session: Session, job: models.Job, name: str, only_of: int | None) -> None:
-    """Cancel a job of any kind; one that was cancelled before stays as it is.
+    """Cancel a locked job of any kind; one that was cancelled stays as it is.
 
-    Args:
-        session: the transaction that has read the job, and locked it.
-        job: the job.
-        name: of the job, for messages: `plan 3`.
-        only_of: the token that must have asked for it first; None for whoever.
-
-    Raises:
-        ForbiddenError: another token has asked for it.
-        ConflictError: it has ended.
+    `name` is for messages: `plan 3`. Raises ForbiddenError unless token `only_of` asked first,
+    ConflictError if the job has ended.
     """
     if only_of is not None and job.token_id != only_of:
         raise ForbiddenError(
@@ -323,10 +282,7 @@ def trials_page(
     after: int | None = None,
     limit: int | None = None,
 ) -> list[models.Trial]:
-    """Trials of the job by number; `after` continues from the last one of the page before.
-
-    `limit` is the most rows; None gives all.
-    """
+    """Return at most `limit` trials by number, after the trial `after`."""
     query = select(models.Trial).where(models.Trial.job_id == job_id)
     if state is not None:
         query = query.where(models.Trial.state == state)

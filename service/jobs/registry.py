@@ -19,14 +19,7 @@ LOST_AFTER = timedelta(seconds=60)
 
 @dataclass(frozen=True)
 class Entry:
-    """A process that takes jobs.
-
-    Attributes:
-        owner: the process, from `tilewise.service.host.process_identity.me`.
-        machine: what it runs on.
-        targets, toolchain: what it can time.
-        capacity: most jobs at once.
-    """
+    """A process that takes at most `capacity` jobs for some targets under a toolchain."""
 
     owner: str
     machine: MachineInfo
@@ -37,12 +30,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one thread of a machine can do.
-
-    Attributes:
-        peaks: multiply-adds in GFLOP/s by dtype.
-        bandwidth_gbs: bytes read from memory, in GB/s.
-    """
+    """What one thread of a machine reaches: peaks in GFLOP/s by dtype, and bandwidth in GB/s."""
 
     peaks: dict[str, float]
     bandwidth_gbs: float

@@ -30,16 +30,7 @@ LEAST_KEPT = 3
 
 @dataclass(frozen=True)
 class Pruned:
-    """What was thinned, or would be.
-
-    Attributes:
-        trials: whose samples were too many.
-        samples: that were dropped.
-        bytes: that they took.
-        keys, workers: rows of requests and of processes that were forgotten.
-        plans: that had failed or were cancelled, and were forgotten.
-        unkept_results: that were measured, not kept, and forgotten.
-    """
+    """What was deleted, or would be; `bytes` are those of the dropped `samples`."""
 
     trials: int
     samples: int
@@ -51,16 +42,10 @@ class Pruned:
 
 
 def prune(sessions: Sessions, older_than: timedelta, keep: int, *, dry_run: bool = False) -> Pruned:
-    """Thin the samples of trials that are older than so long.
+    """Thin the samples of old trials, and delete what is not needed any more.
 
-    It runs beside a service: each transaction sees to a few hundred rows. One that is broken off
-    can be run again; what is thinned already stays as it is.
-
-    Args:
-        sessions: of the database.
-        older_than: the age of a trial from which on it is thinned, and of a plan that has failed.
-        keep: samples that each keeps, `LEAST_KEPT` at least.
-        dry_run: only count.
+    It can run beside a service, in transactions of a few hundred rows, and be interrupted. `keep`
+    is the number of samples of a trial, at least `LEAST_KEPT`. `dry_run` only counts.
     """
     before, kept = now() - older_than, max(keep, LEAST_KEPT)
     trials = dropped = last = 0
@@ -97,11 +82,9 @@ def give_back(engine: Engine) -> None:
 
 
 def thin(samples: Sequence[float], keep: int) -> tuple[float, ...]:
-    """So many of the samples, evenly by rank, with the least, the median and the most.
+    """Return `keep` of the samples, evenly by rank, with the least, the median and the most.
 
-    Args:
-        samples: at least as many as are kept.
-        keep: how many; an even number keeps one more, for the median.
+    An even `keep` returns one more, for the median.
     """
     ranked = sorted(samples)
     kept = keep if keep % 2 else keep + 1

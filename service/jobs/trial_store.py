@@ -62,11 +62,7 @@ def is_stored(session: Session, job_id: int, number: int) -> bool:
 class SqlTrialStore:
     """A `tilewise.search.store.TrialStore` over the trials table.
 
-    Args:
-        sessions: the session factory.
-        job_id: whose trials.
-        held: the run of the job that writes; a trial of any other run is refused, so that a
-            process that lost its job cannot write into it. None does not ask.
+    `held` is the run that writes: a trial of any other run is refused. None does not check.
     """
 
     def __init__(self, sessions: Sessions, job_id: int, held: Lease | None = None) -> None:
@@ -81,11 +77,9 @@ class SqlTrialStore:
         return self._readable(self._rows(0, None))
 
     def page(self, start: int, most: int) -> tuple[list[TrialRecord], int | None]:
-        """The finished trials from a number on, and where the next page starts.
+        """Return the finished trials from number `start`, and where the next page starts.
 
-        Args:
-            start: the least number.
-            most: rows that are looked at; one that is no trial is left out.
+        Reads at most `most` rows, and leaves out those that are damaged.
         """
         rows = self._rows(start, most + 1)
         more = rows[most].number if len(rows) > most else None
@@ -130,13 +124,10 @@ class SqlTrialStore:
         ]
 
     def add(self, trial: TrialRecord) -> None:
-        """Commit one finished trial, and extend the lease with it.
+        """Commit one finished trial and extend the lease.
 
-        It takes the place of a row of its number that `trials` could not read.
-
-        Raises:
-            ValueError: its number is taken.
-            LeaseLostError: another run has the job now.
+        It replaces a damaged row of its number. Raises ValueError if its number is taken,
+        LeaseLostError if another run has the job.
         """
         try:
             with writing(self._sessions) as session:
@@ -154,11 +145,7 @@ class SqlTrialStore:
             raise ValueError(f"trial {trial.number} is stored already") from error
 
     def correct(self, trials: Sequence[TrialRecord]) -> None:
-        """Commit the speeds and paces of trials that are stored, and extend the lease.
-
-        Raises:
-            LeaseLostError: another run has the job now.
-        """
+        """Commit the speeds and paces of stored trials; raise LeaseLostError."""
         corrections = [_correction(self._job_id, trial) for trial in trials]
         with writing(self._sessions) as session:
             if self._held is not None:
@@ -167,11 +154,10 @@ class SqlTrialStore:
                 session.connection().execute(_CORRECT, corrections)
 
     def ensure(self, trial: TrialRecord) -> None:
-        """Commit one finished trial; where just this one is stored already, its speed.
+        """Commit one finished trial; if it is stored already, its speed.
 
-        Raises:
-            ConflictError: its number is taken by another trial.
-            LeaseLostError: another run has the job now.
+        Raises ConflictError if another trial has its number, LeaseLostError if another run has the
+        job.
         """
         try:
             self.add(trial)
@@ -192,10 +178,10 @@ class SqlTrialStore:
                 self.correct([trial])
 
     def earlier(self, operation: str) -> list[Earlier]:
-        """The earlier searches for an operation (`matmul`), on any target, the newest first.
+        """Return the earlier searches for an operation (`matmul`), on any target, newest first.
 
-        They are the newest `MOST_JOBS` other jobs that ran a candidate, with the caches in the
-        same state, whatever became of them: their trials were checked and timed.
+        These are the `MOST_JOBS` newest other jobs with timed candidates and the same cache mode.
+        Their outcome does not matter: their trials were checked and timed.
         """
         with reading(self._sessions) as session:
             own = session.get_one(models.Job, self._job_id)

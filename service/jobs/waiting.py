@@ -22,11 +22,9 @@ def ended_jobs(session: Session, job_ids: Collection[int]) -> set[int]:
 
 
 class Endings:
-    """Tells requests that their jobs have ended; used on one event loop.
+    """Notify requests that their jobs have ended; used on one event loop.
 
-    Args:
-        ask: gives those of some jobs that have ended.
-        poll_s: between two questions.
+    `ask` returns those of some jobs that have ended.
     """
 
     def __init__(
@@ -44,17 +42,9 @@ class Endings:
         self._is_closing = True
 
     async def wait(self, job_id: int, has_gone: Callable[[], Awaitable[bool]]) -> bool:
-        """Wait for the end of a job.
+        """Wait for the end of a job; False if the client has gone or the service stops.
 
-        Args:
-            job_id: the job.
-            has_gone: whether the client has.
-
-        Returns:
-            Whether it has ended; False where the client has gone, or the service stops.
-
-        Raises:
-            DatabaseError: the database cannot be asked, for a reason that will not pass.
+        Raises DatabaseError if the database fails permanently.
         """
         end = self._ends.setdefault(job_id, asyncio.get_running_loop().create_future())
         self._waiters[job_id] += 1

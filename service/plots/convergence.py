@@ -24,12 +24,9 @@ _TOLD = ("number", "state", "gflops", "low", "high", "origin", "failure", "pace"
 
 
 def convergence(problem: str, trials: Sequence[Row], peak: float | None = None) -> Spec:
-    """Speed of each trial with its interval, failures at the bottom, and the best so far.
+    """Plot the speed of each trial with its interval, failures, and the best so far.
 
-    Args:
-        problem: whose search it is.
-        trials: rows of `trial_row`, by number.
-        peak: of the machine for this type, in GFLOP/s, as a line; None where it is not known.
+    `trials` are rows of `trial_row`; `peak` is in GFLOP/s.
     """
     shown = thinned(trials)
     says = f"Speed of {len(trials)} trials of {problem} by their number, and the best so far"

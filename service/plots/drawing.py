@@ -79,13 +79,7 @@ def config(theme: Theme) -> Spec:
 
 
 def plot(title: str | Sequence[str], says: str, **parts: Any) -> Spec:
-    """A specification with what all have.
-
-    Args:
-        title: its first line, or the first and those below it.
-        says: in words what it shows, for those who do not see it.
-        parts: the rest of it.
-    """
+    """Return a specification with common parts; `says` describes it for screen readers."""
     first, *others = [title] if isinstance(title, str) else title
     heading: Any = {"text": first, **({"subtitle": others} if others else {})}
     return {"$schema": SCHEMA, "title": heading, "description": says, **parts}
@@ -139,12 +133,7 @@ def trial_row(trial: Row) -> Row:
 
 
 def thinned(rows: Sequence[Row], most: int = MOST) -> list[Row]:
-    """At most about `most` rows in their order: every improvement, and of the others evenly many.
-
-    Args:
-        rows: by number.
-        most: of the rows that are no improvement.
-    """
+    """Return about `most` rows in their order, and all improvements."""
     best = improvements(rows)
     others = [row for row in rows if row["number"] not in best]
     step = max(1, -(-len(others) // most))
@@ -180,15 +169,9 @@ ENTRY = "export { vegaEmbed, vega };"
 
 
 def draw(spec: Spec, kind: Format, theme: Theme = "light") -> bytes:
-    """The picture of a specification.
+    """Draw a specification of Vega-Lite; `html` is a self-contained page.
 
-    Args:
-        spec: of Vega-Lite, from one of the modules beside this one.
-        kind: `html` is a page that loads nothing from elsewhere.
-        theme: of the page that it stands on.
-
-    Raises:
-        DrawingError: the renderer is not installed, or refuses the specification.
+    Raises DrawingError if the renderer is missing or refuses it.
     """
     shown = themed(sized(spec), theme)
     renderer = _renderer()
@@ -204,11 +187,7 @@ def draw(spec: Spec, kind: Format, theme: Theme = "light") -> bytes:
 
 
 def draw_svg(svg: str, kind: Format) -> bytes:
-    """A drawing that is SVG already, as the others.
-
-    Raises:
-        DrawingError: as `draw`.
-    """
+    """Return an SVG in another format; raise DrawingError as `draw`."""
     if kind == "svg":
         return svg.encode()
     if kind == "html":
@@ -222,11 +201,7 @@ def draw_svg(svg: str, kind: Format) -> bytes:
 
 
 def bundle() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one module of JavaScript, about 900 KB.
-
-    Raises:
-        DrawingError: the renderer is not installed.
-    """
+    """Return Vega, Vega-Lite and Vega-Embed as one JavaScript module; raise DrawingError."""
     return str(_renderer().javascript_bundle(ENTRY, vl_version=VEGA_LITE))
 
 

@@ -58,10 +58,7 @@ class _Page:
 def drawn(
     problem: str, steps: list[dict[str, Any]], caches: Mapping[str, int] | None = None
 ) -> str:
-    """As `draw`; nothing for a configuration of IREE's own code, whose compiler makes the loops.
-
-    Nor for steps of another version that this one does not know, or would not apply.
-    """
+    """Draw a nest, or return an empty text if its steps are of IREE or of an unknown version."""
     try:
         return draw(problem, steps, caches)
     except ScheduleError:
@@ -74,16 +71,10 @@ def draw(
     caches: Mapping[str, int] | None = None,
     theme: Theme = "light",
 ) -> str:
-    """The loop nest of a schedule as SVG.
+    """Draw the loop nest of a schedule as SVG; raise KernelsError if it is illegal.
 
-    Args:
-        problem: its canonical string.
-        steps: of the schedule, as the API gives them.
-        caches: bytes of the data caches by level, to name the one that a pack fits; `l1`, ...
-        theme: of the page that it stands on; a page's own style sheet may colour the classes.
-
-    Raises:
-        KernelsError: no such problem or schedule, or one that is illegal.
+    `caches` are bytes by level, to name the one that a pack fits. Style sheets may colour the
+    classes.
     """
     asked = parse_problem(problem)
     nest = loop_nest(asked, Schedule.from_json(steps))
@@ -246,11 +237,7 @@ def said_bytes(size: float) -> str:
 
 
 def result_card(result: dict[str, Any]) -> str:
-    """What was measured, and the schedule as a loop nest.
-
-    Args:
-        result: as `GET /v1/schedules` gives it.
-    """
+    """Draw a result of `GET /v1/schedules`: its numbers, and the schedule as a loop nest."""
     rows = "".join(
         f"<tr><th style='text-align:left'>{escape(name)}</th>"
         f"<td style='text-align:left'>{escape(told)}</td></tr>"

@@ -18,12 +18,10 @@ MOST_LINES = 150
 
 
 def importances(trials: Sequence[Row]) -> dict[str, float]:
-    """Share of each parameter in what the time depends on, largest first; empty for few trials.
+    """Return the share of each parameter in the time, largest first; empty for few trials.
 
-    PED-ANOVA (Watanabe, Bansal and Hutter, IJCAI 2023) as Optuna has it; loads Optuna.
-
-    Args:
-        trials: of the API, with `params` and `time_us`; of very many some are read, evenly.
+    PED-ANOVA (Watanabe, Bansal and Hutter, IJCAI 2023) by Optuna; very many trials are sampled
+    evenly.
     """
     timed = _timed(trials)
     if len(timed) < FEWEST:
@@ -79,12 +77,7 @@ def _quiet_study() -> "optuna.Study":
 
 
 def importance(found: dict[str, float], count: int) -> Spec:
-    """The importances as bars.
-
-    Args:
-        found: of `importances`.
-        count: of the trials that they were read from.
-    """
+    """Plot importances as bars; `count` is the number of trials they were read from."""
     rows = [{"parameter": name, "importance": round(share, 4)} for name, share in found.items()]
     return plot(
         f"importance of the parameters, of {count} trials",
@@ -102,13 +95,9 @@ def importance(found: dict[str, float], count: int) -> Spec:
 
 
 def parallel(trials: Sequence[Row], order: Sequence[str] = ()) -> Spec:
-    """A line through the values of each timed trial; the fast ones are strong.
+    """Plot a line through the values of each timed trial; fast ones are strong.
 
-    Parameters that had one value alone say nothing and are left out.
-
-    Args:
-        trials: of the API, by number.
-        order: of the parameters, from left to right; others follow by name.
+    Parameters with a single value are left out; those not in `order` follow by name.
     """
     timed = _timed(trials)
     shown = thinned(timed, MOST_LINES)

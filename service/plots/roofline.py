@@ -21,22 +21,17 @@ MOST_TRIALS = 400  # points of one problem
 
 @dataclass(frozen=True)
 class Limits:
-    """What a machine can do.
-
-    Attributes:
-        peaks: multiply-add peak in GFLOP/s by dtype.
-        bandwidth_gbs: of the memory; None where nobody has measured it.
-    """
+    """Peaks of a machine in GFLOP/s by dtype, and its memory bandwidth if measured."""
 
     peaks: Mapping[str, float]
     bandwidth_gbs: float | None
 
 
 def limits_of(result: dict[str, Any]) -> Limits:
-    """What the machine of a result can do, as far as the result says.
+    """Return the limits of a result's machine.
 
     The peak is of its threads. The bandwidth is known of one thread alone, so a result of several
-    has none.
+    threads has none.
     """
     best, machine = result["best"], result.get("machine") or {}
     peaks = {}
@@ -61,13 +56,9 @@ def of_report(found: dict[str, Any]) -> Spec:
 def of_problem(
     problem: str, result: dict[str, Any] | None, trials: Sequence[Row], limits: Limits
 ) -> Spec:
-    """One problem: its trials, its best, its peers, and its script, under the machine's limits.
+    """Plot the trials, the best, peers and script of one problem under the machine's limits.
 
-    Args:
-        problem: its canonical string.
-        result: the result of the API, if there is one.
-        trials: rows of `trial_row`.
-        limits: of the machine that has timed it.
+    `trials` are rows of `trial_row`.
     """
     asked = parse_problem(problem)
     place = {"intensity": asked.flops / asked.bytes, "dtype": asked.element.name}
@@ -89,13 +80,7 @@ def of_problem(
 
 
 def roofline(title: Sequence[str], rows: Sequence[Row], limits: Limits) -> Spec:
-    """Points under roofs.
-
-    Args:
-        title: lines of it.
-        rows: each with `problem`, `dtype`, `intensity`, `who` and `gflops`.
-        limits: of the machine.
-    """
+    """Plot points under roofs. Rows have `problem`, `dtype`, `intensity`, `who` and `gflops`."""
     roofs = _roofs(rows, limits)
     dtypes = [name for name in DTYPES if any(row["dtype"] == name for row in (*rows, *roofs))]
     colour: Spec = {"field": "dtype", "type": "nominal", "scale": {"domain": dtypes}}

@@ -44,12 +44,7 @@ def shares_of_peak(found: dict[str, Any]) -> Spec:
 
 
 def intervals(title: str, rows: Sequence[Row]) -> Spec:
-    """Speeds with their 95% intervals below each other.
-
-    Args:
-        title: of the plot.
-        rows: each with `name`, `gflops`, and `low` and `high`, which may be None.
-    """
+    """Plot speeds with their 95% intervals; rows have `name`, `gflops`, `low` and `high`."""
     return plot(
         title,
         title + ": " + ", ".join(f"{row['name']} {row['gflops']:.1f}" for row in rows),
@@ -74,11 +69,9 @@ def intervals(title: str, rows: Sequence[Row]) -> Spec:
 
 
 def history(title: str, rows: Sequence[Row]) -> Spec:
-    """A speed or a ratio as time goes by, a line for each series.
+    """Plot values over time, a line for each series.
 
-    Args:
-        title: of the plot.
-        rows: each with `when`, `value`, `series` and `toolchain`.
+    Rows have `when`, `value`, `series` and `toolchain`.
     """
     return plot(
         title,

@@ -9,15 +9,9 @@ LIMIT_S = 60
 
 
 def answer_of(module: str, what: str, given: str = "") -> str:
-    """What `python -m` a module prints when it is given a text on stdin.
+    """Return what `python -m module` prints for a text on stdin; `what` is for messages.
 
-    Args:
-        module: that is run.
-        what: it prints, for messages: `the kernel`.
-        given: the text.
-
-    Raises:
-        ConflictError: it refused, in its last line on stderr, or took too long.
+    Raises ConflictError with its last line on stderr if it fails or takes too long.
     """
     try:
         done = subprocess.run(

@@ -30,11 +30,7 @@ _WORK = ("problem_id", "target", "toolchain_id", "cache")
 
 
 def measured_of(row: Any) -> Measured:
-    """Return the speed of a result with its quality.
-
-    Args:
-        row: a stored or a past result, or a line of an archive: what has a schedule's columns.
-    """
+    """Return the speed and quality of a result: a stored or past row, or a line of an archive."""
     measurement = Measurement(row.gflops, (row.low, row.high), row.time_us)
     samples = row.measured.get("samples") if isinstance(row.measured, dict) else None
     return Measured(
@@ -55,11 +51,9 @@ def supersede(session: Session, row: models.Schedule) -> None:
 
 
 def add_unkept(session: Session, new: models.Schedule) -> None:
-    """Keep what was measured for a work whose stored result stays.
+    """Store a measured result that does not replace the stored one.
 
-    Args:
-        session: a transaction that writes.
-        new: the result, which is not part of the session.
+    `new` is not part of the session.
     """
     values: dict[str, Any] = {name: getattr(new, name) for name in _SAME}
     values["digest"] = integrity.schedule_digest(Work.of(new), new)
@@ -74,10 +68,10 @@ def latest(session: Session, row: models.Schedule) -> models.PastSchedule | None
 
 
 def of_job(session: Session, job: models.Job) -> models.PastSchedule | None:
-    """Return the past result that a job has measured; None where it is the stored one, or damaged.
+    """Return the past result that a job has measured; None if it is the stored one, or damaged.
 
-    A result of a job may have been the best, and come back from an archive of that time: the first
-    entry is what became of the job itself.
+    A result may return from an archive of the time when it was best; the first entry is the job's
+    own.
     """
     past = models.PastSchedule
     same = [getattr(past, name) == getattr(job, name) for name in _WORK]
@@ -103,13 +97,7 @@ def _newest_first(query: Select[models.PastSchedule]) -> Select[models.PastSched
 
 
 def to_retime(session: Session, targets: Sequence[str], toolchain: str) -> models.Schedule | None:
-    """Return a noisy result that is due to be measured again; None where there is none.
-
-    Args:
-        session: an open session.
-        targets: canonical targets that can be timed.
-        toolchain: identity of the compilers.
-    """
+    """Return a noisy result that is due to be measured again, or None."""
     row = models.Schedule
     query = (
         select(row.id, row.gflops, row.low, row.high, row.time_us, row.measured)

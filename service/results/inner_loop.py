@@ -13,15 +13,10 @@ from tilewise.service.results.child import answer_of
 
 
 def inner_loop_text(source: str) -> str:
-    """The inner loop of a kernel with its counts and the bound that they imply; takes a second.
+    """Return the inner loop of a kernel with its counts and bound; takes a second.
 
-    It is called in a flight of `Services.kernels`.
-
-    Args:
-        source: what `results.kernels.modules.kernel_source` gives.
-
-    Raises:
-        ConflictError: this machine or this toolchain cannot compile it.
+    `source` is from `kernel_source`. Call it in a flight of `Services.kernels`. Raises
+    ConflictError if it does not compile here.
     """
     return answer_of("tilewise.service.results.inner_loop", "the inner loop", source)
 

@@ -82,31 +82,19 @@ def proof_digest(work: Work, proof: models.Proof | StoredProof) -> str:
 
 
 def check_work(work: Work) -> None:
-    """Raise unless the problem is the one that its key names.
-
-    Raises:
-        TamperedError: it is another.
-    """
+    """Raise TamperedError unless the problem has the key that names it."""
     if (fault := _work_fault(work)) is not None:
         raise refusal("problems", f"with key {work.key!s:.64}", fault)
 
 
 def check_schedule(row: models.Schedule | models.PastSchedule) -> None:
-    """Raise unless a schedule is as it was stored, and its problem the one that was tuned.
-
-    Raises:
-        TamperedError: it is not; the message says what disagrees.
-    """
+    """Raise TamperedError unless a schedule and its problem are as they were stored."""
     if (fault := _schedule_fault(row)) is not None:
         raise refusal(row.__tablename__, row.id, fault)
 
 
 def check_proof(work: Work, proof: StoredProof) -> None:
-    """Raise unless a proof is as it was stored, and its script and problem those it proves.
-
-    Raises:
-        TamperedError: it is not; the message says what disagrees.
-    """
+    """Raise TamperedError unless a proof, its script and its problem are as they were stored."""
     if (fault := _proof_fault(work, proof)) is not None:
         raise refusal("proofs", proof.id, fault)
 

@@ -31,12 +31,7 @@ _PARTS = ("problem", "target", "toolchain", "best")
 
 
 def kernel_source(result: dict[str, Any], target: str) -> str:
-    """What a module depends on, as canonical JSON.
-
-    Args:
-        result: the contract's result object.
-        target: canonical; of the module, whatever target the schedule was found on.
-    """
+    """Return what a module depends on, as canonical JSON; `target` may differ from the result's."""
     return json.dumps({part: result[part] for part in _PARTS} | {"target": target}, sort_keys=True)
 
 
@@ -46,17 +41,10 @@ def kernel_tag(source: str, toolchain: str) -> str:
 
 
 def kernel_module(tag: str, source: str, printed: Callable[[str], str] | None = None) -> str:
-    """The module that `tag` names, printed now, which takes a second, and kept.
+    """Print the module that `tag` names, which takes a second, and keep it.
 
-    It is called in a flight of `Services.kernels`.
-
-    Args:
-        tag: the name.
-        source: what `kernel_source` gives.
-        printed: what makes another text of the source, if it is to be one.
-
-    Raises:
-        ConflictError: this machine or this toolchain cannot print it.
+    `source` is from `kernel_source`; `printed` makes another text of it. Call it in a flight of
+    `Services.kernels`. Raises ConflictError if it cannot be printed here.
     """
     folder = _folder_if_any()
     text = (printed or _print)(source)
@@ -114,20 +102,12 @@ def library_tag(source: str, toolchain: str) -> str:
 
 
 def library_document(source: str) -> str:
-    """What came of a result inside IREE, found out now, as JSON.
-
-    Raises:
-        ConflictError: this machine or this toolchain cannot make or prove it.
-    """
+    """Measure a result inside IREE and return JSON; raise ConflictError if that fails here."""
     return answer_of("tilewise.search.libraries", "the library", source)
 
 
 def library_of(document: str) -> str:
-    """The library.
-
-    Raises:
-        NotFoundError: there is none, since IREE is as fast without; the message has the times.
-    """
+    """Return the library; raise NotFoundError with the times if IREE is as fast without it."""
     found = json.loads(document)
     if found["script"] is None:
         raise NotFoundError(f"no script of flavor {FLAVOR} is served: {found['reason']}")
@@ -155,11 +135,7 @@ def object_tag(source: str, toolchain: str, form: Form) -> str:
 
 
 def object_document(source: str) -> str:
-    """The object of a result with all that is told of it, made and proven now, as JSON.
-
-    Raises:
-        ConflictError: this machine or this toolchain cannot make it, or it was not proven.
-    """
+    """Make and prove the object of a result and return JSON; raise ConflictError on failure."""
     return answer_of("tilewise.kernels.native.objects", "the object", source)
 
 
@@ -185,18 +161,13 @@ Origins = dict[str, dict[str, Any]]
 
 
 def op_source(session: Session, lone: LoneOp, asked: Asked) -> tuple[str, Origins]:
-    """What a script depends on, as canonical JSON: the op and the schedules that are tried.
+    """Return the op and the schedules to try as canonical JSON, and the origin of each by hash.
 
-    The schedule of a problem's own script is tried first, since the fastest native kernel is not
-    the fastest script; then the best of each problem, and the fastest others. Of each it is what
-    the op can use (`fitting`).
+    The schedule of a problem's own script comes first, since the fastest native kernel is not the
+    fastest script; then the best of each problem, and the fastest others, each reduced to what the
+    op can use (`fitting`).
 
-    Returns:
-        That, and of each schedule by its hash how near it is to what was asked for.
-
-    Raises:
-        NotFoundError: no schedule of the op's problem is stored, or no script can be of the op.
-        TamperedError: a stored result is not as it was stored.
+    Raises NotFoundError if no schedule is stored or no script is possible, TamperedError.
     """
     try:
         problems = problems_of(lone)
@@ -245,11 +216,9 @@ def op_tag(source: str, toolchain: str) -> str:
 
 
 def op_document(source: str) -> str:
-    """The script and what is told of it, made and proven now, as JSON for `told_of`.
+    """Make and prove the script of an op and return JSON for `told_of`.
 
-    Raises:
-        NotFoundError: none proved.
-        ConflictError: this machine or this toolchain cannot make or prove a script.
+    Raises NotFoundError if none was proven, ConflictError if that is impossible here.
     """
     document = answer_of(CHILD, "the script", source)
     found = json.loads(document)

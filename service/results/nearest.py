@@ -24,14 +24,7 @@ from tilewise.service.results.stored import in_parts
 
 @dataclass(frozen=True)
 class Asked:
-    """What a look-up is for.
-
-    Attributes:
-        target: canonical.
-        toolchain: what counts as present.
-        cache: None takes hot ones before cold ones.
-        match: how near an answer has to be.
-    """
+    """What a look-up is for; `cache` None prefers hot over cold."""
 
     target: str
     toolchain: str
@@ -53,13 +46,7 @@ def why_not_exact(given: str, asked: str) -> str | None:
 
 
 def find(session: Session, keys: Iterable[str], asked: Asked) -> dict[str, models.Schedule]:
-    """For each key of a problem that has one, the nearest schedule.
-
-    Args:
-        session: an open session.
-        keys: of problems.
-        asked: for which target, and how near.
-    """
+    """Return the nearest schedule for each key of a problem that has one."""
     wanted = set(keys)
     found = schedules.find_schedules(session, wanted, asked.target, asked.toolchain, asked.cache)
     if asked.match == "exact" or wanted == found.keys():
@@ -73,13 +60,7 @@ def find(session: Session, keys: Iterable[str], asked: Asked) -> dict[str, model
 
 
 def compatible_targets(session: Session, keys: Iterable[str], target: str) -> list[str]:
-    """The targets of stored schedules that a target can run, the most alike first.
-
-    Args:
-        session: an open session.
-        keys: of the problems.
-        target: canonical; it is not among the results.
-    """
+    """Return the targets of stored schedules that `target` can run, most alike first."""
     own = parse_target(target)
     stored: set[str] = set()
     for some in in_parts(set(keys)):

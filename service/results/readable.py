@@ -20,16 +20,10 @@ log = logging.getLogger(__name__)
 def listed(
     name: str, rows: Sequence[Row], show: Callable[[Row], Json], view: type[BaseModel]
 ) -> Json:
-    """The rows of one page, as far as they can be shown.
+    """Return the rows of one page as `show` makes them, and the number of `unreadable` rows.
 
-    Args:
-        name: the field of the list, such as `jobs`.
-        rows: from the database; of a tuple the first names it.
-        show: the JSON of one of them.
-        view: what that has to be.
-
-    Returns:
-        The list under its name, and as `unreadable` how many rows it lacks.
+    `name` is the field of the list, `view` the model of its items. The first of a tuple names a
+    row.
     """
     made = [(row, shown) for row in rows if (shown := _shown(row, show)) is not None]
     try:

@@ -36,16 +36,10 @@ def find_fresh(
     *,
     lock: bool = False,
 ) -> models.Schedule | None:
-    """The best schedule of a problem (or its key) under exactly this toolchain.
+    """Return the best schedule of a problem (or its key) under exactly this toolchain.
 
-    Args:
-        session: an open session.
-        problem: the problem, or its key.
-        target: canonical.
-        toolchain: identity of the compilers.
-        cache: how it was timed.
-        lock: whether nobody else may change the row before this transaction ends; then whoever
-            changes it now is waited for, and what they make of it is found.
+    `lock` keeps others from changing the row until this transaction ends, and waits for those that
+    are changing it.
     """
     given = {"key": key_of(problem), "target": target, "toolchain": toolchain, "cache": cache}
     return session.scalar(_LOCKED if lock else _FRESH, given)
@@ -58,17 +52,9 @@ def find_schedule(
     toolchain: str | None = None,
     cache: CacheMode | None = None,
 ) -> models.Schedule | None:
-    """The best schedule under the present toolchain, else the newest under another.
+    """Return the best schedule under the present toolchain, else the newest under another.
 
-    Args:
-        session: an open session.
-        problem: the problem, or its key.
-        target: canonical.
-        toolchain: what counts as present; None asks `tilewise.kernels.system.toolchain`.
-        cache: how it was timed; None takes the hot one where there are both.
-
-    Returns:
-        The row, whose toolchain tells which of the two it is.
+    `toolchain` None is the present one. `cache` None prefers hot over cold.
     """
     query = (
         _SCHEDULES.where(models.Problem.key == key_of(problem), models.Schedule.target == target)

@@ -90,14 +90,9 @@ def add_script(
     spelled: tuple[str, list[Any]],
     proof: Proven,
 ) -> None:
-    """Store a proof, and the script if one came about.
+    """Store a proof, and the script if there is one.
 
-    Args:
-        session: an open transaction.
-        row: the schedule that it belongs to.
-        flavor: of the script.
-        spelled: hash and steps of what the script spells.
-        proof: what became of it; only one that is `ok` will be served.
+    `spelled` are hash and steps of the script's schedule. Only a proof with `ok` is served.
     """
     low, high = proof.interval or (None, None)
     tried = models.Proof(
@@ -155,12 +150,7 @@ def drop_proofs(session: Session, proofs: Sequence[StoredProof]) -> None:
 
 @dataclass(frozen=True)
 class ServedScript:
-    """The best schedule of a problem, and its proven script.
-
-    Attributes:
-        work: what it is a result of.
-        script: the fastest of those that were proven, None when none was.
-    """
+    """The best schedule of a problem, and its fastest proven script, if there is one."""
 
     work: Work
     script: StoredScript | None
@@ -173,17 +163,9 @@ def served_script(
     flavor: str = "cpu",
     toolchain: str | None = None,
 ) -> ServedScript | None:
-    """The script of what `find_schedule` finds, in one query; None where it finds nothing.
+    """Return the script of what `find_schedule` finds, in one query; None if it finds nothing.
 
-    Args:
-        session: an open session.
-        problem: the problem, or its key.
-        target: canonical.
-        flavor: of the script.
-        toolchain: what counts as present; None asks `tilewise.kernels.system.toolchain`.
-
-    Raises:
-        TamperedError: what is stored is not what was proven.
+    Raises TamperedError if a row was changed.
     """
     present = toolchain or identity()
     found = stored.best_proof(session, key_of(problem), target, flavor, present)
@@ -200,11 +182,7 @@ def find_script(
     flavor: str = "cpu",
     toolchain: str | None = None,
 ) -> StoredScript | None:
-    """The fastest script of the stored schedule that was proven; never one that was not.
-
-    Raises:
-        TamperedError: what is stored is not what was proven.
-    """
+    """Return the fastest proven script of the stored schedule; raise TamperedError."""
     found = served_script(session, problem, target, flavor, toolchain)
     return None if found is None else found.script
 
@@ -212,20 +190,12 @@ def find_script(
 def proven_script(
     session: Session, schedule: models.Schedule, flavor: str = "cpu"
 ) -> StoredScript | None:
-    """The fastest proven script of this schedule.
-
-    Raises:
-        TamperedError: what is stored is not what was proven.
-    """
+    """Return the fastest proven script of this schedule; raise TamperedError."""
     return _proven(Work.of(schedule), stored.fastest_proof(session, schedule.id, flavor))
 
 
 def failed_proof(session: Session, schedule: models.Schedule, flavor: str) -> StoredProof | None:
-    """The latest attempt at a script of a flavor that failed.
-
-    Raises:
-        TamperedError: what is stored is not what was found.
-    """
+    """Return the latest failed attempt at a script of a flavor; raise TamperedError."""
     found = stored.latest_failure(session, schedule.id, flavor)
     if found is not None:
         integrity.check_proof(Work.of(schedule), found)
@@ -256,14 +226,11 @@ class Text:
 
 
 def make(sessions: Sessions, toolchain: str, key: str, target: str) -> Text:
-    """The air script of the problem whose schedule is stored, proven here and kept.
+    """Make, prove and keep the air script of the problem whose schedule is stored.
 
-    It takes seconds, so it is called in a flight of `Services.proofs`. Where another process
-    was faster, that one's script is given.
-
-    Raises:
-        NotFoundError: no schedule is stored, the problem has no air script, or it failed.
-        ConflictError: no compiler is here to prove it.
+    It takes seconds: call it in a flight of `Services.proofs`. If another process was faster, its
+    script is returned. Raises NotFoundError if no schedule is stored, there is no air script or it
+    failed, ConflictError without a compiler.
     """
     with checked.reading(sessions) as session:
         row = _row(session, key, target, toolchain)

@@ -37,15 +37,7 @@ _SEARCHED = ("cpu", "iree-spec")
 
 @dataclass(frozen=True)
 class Work:
-    """What a stored row is a result of.
-
-    Attributes:
-        key: of the problem, as its row has it.
-        canonical: the problem's string, as its row has it.
-        target: canonical.
-        toolchain: its identity.
-        cache: hot or cold.
-    """
+    """What a stored row is a result of; `key` and `canonical` are those of the problem's row."""
 
     key: str
     canonical: str
@@ -109,12 +101,9 @@ def named(schedule: str) -> str:
 
 
 def why_not_own(session: Session, schedule_id: int, name: str) -> str | None:
-    """Return why a schedule's own script is not served; None where nothing of it is stored.
+    """Return why a schedule's own script is not served; None if nothing of it is stored.
 
-    Args:
-        session: an open session.
-        schedule_id: of the stored result.
-        name: hash of its schedule.
+    `name` is the hash of the schedule.
     """
     for proof in reversed(all_proofs(session, schedule_id)):
         if proof.ok:
@@ -238,7 +227,7 @@ def shown_proofs(session: Session, schedule_ids: Collection[int]) -> dict[int, S
 
 
 def _is_searched() -> ColumnElement[bool]:
-    """Proofs of the scripts that searches prove, and those where not even one came about.
+    """Select proofs of the scripts that searches prove, and those where no script was made.
 
     A schedule has those of one such flavor alone, by its target.
     """

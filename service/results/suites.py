@@ -17,12 +17,7 @@ Json = dict[str, Any]
 
 
 def keep(session: Session, report: Json) -> tuple[models.SuiteReport, bool]:
-    """Store a report; the row, and whether it is new. The same report twice is one row.
-
-    Args:
-        session: that writes.
-        report: what `tilewise bench --json` prints.
-    """
+    """Store a report of `tilewise bench --json`; return the row, and whether it is new."""
     text = json.dumps(report, sort_keys=True, allow_nan=False)
     digest = hashlib.sha256(text.encode()).hexdigest()
     query = select(models.SuiteReport).where(models.SuiteReport.sha256 == digest)
@@ -53,12 +48,7 @@ def keep(session: Session, report: Json) -> tuple[models.SuiteReport, bool]:
 
 
 def get(session: Session, number: int) -> models.SuiteReport:
-    """A report by its number.
-
-    Raises:
-        NotFoundError: there is none.
-        DamagedError: its row cannot be read.
-    """
+    """Return a report by its number; raise NotFoundError or DamagedError."""
     whole = [undefer(models.SuiteReport.report)]
     found = session.get(models.SuiteReport, number, options=whole, populate_existing=True)
     if found is None:
@@ -93,15 +83,7 @@ def newest(
     before: int | None = None,
     limit: int,
 ) -> list[models.SuiteReport]:
-    """Reports, newest first.
-
-    Args:
-        session: an open session.
-        suite: only those of it.
-        target: only those measured on it.
-        before: only those of a smaller number.
-        limit: most of them.
-    """
+    """Return reports, newest first, with numbers below `before`."""
     query = select(models.SuiteReport).order_by(models.SuiteReport.id.desc()).limit(limit)
     if suite is not None:
         query = query.where(models.SuiteReport.suite == suite)

@@ -23,13 +23,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Tried:
-    """A schedule that a search has timed.
-
-    Attributes:
-        hash: of the schedule.
-        schedule: itself.
-        time_us: of one run, the median.
-    """
+    """A schedule that a search has timed, with its median time."""
 
     hash: str
     schedule: Schedule
@@ -39,9 +33,9 @@ class Tried:
 def trials_beside(
     session: Session, best: models.Schedule, states: Collection[str]
 ) -> Iterator[Tried]:
-    """The trials for the same work as a stored result, in some states, the fastest first.
+    """Yield the trials for the same work as a stored result, fastest first.
 
-    Those that cannot be read are left out.
+    Damaged ones are left out.
     """
     trial, job = models.Trial, models.Job
     query = (
@@ -96,18 +90,10 @@ def find_trials(
     after: int | None = None,
     limit: int | None = None,
 ) -> list[TrialOfJob]:
-    """Trials of all jobs, each with its job, in the order in which they were stored.
+    """Return trials of all jobs, each with its job, in the order in which they were stored.
 
-    A job that went on from another's trials has copies of them, which are not shown again.
-
-    Args:
-        session: an open session.
-        problem: only of this problem (or its key).
-        target: only on this one; canonical.
-        state: only those that ended so.
-        cache: only those that were timed so.
-        after: continues from the trial with this id, the last one of the page before.
-        limit: most rows; None gives all.
+    Copies that a job took over from another are not repeated. `after` is the id of the last trial
+    of the page before.
     """
     query = (
         select(models.Trial, models.Job)

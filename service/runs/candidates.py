@@ -39,17 +39,9 @@ def exchange(
     back: Collection[int],
     late: timedelta,
 ) -> None:
-    """The first half of an exchange of the leader with its helpers: what it says is done.
+    """Store what the leader says: new candidates, and numbers that it takes back.
 
-    Args:
-        session: a transaction that writes.
-        held: the leader's run.
-        offered: new candidates.
-        back: numbers of those that it takes back, unless a helper has them.
-        late: after which a helper has lost a candidate.
-
-    Raises:
-        LeaseLostError: another run has the job.
+    A helper that had a candidate for longer than `late` has lost it. Raises LeaseLostError.
     """
     of_run = _of_run(held)
     query = select(Of).where(of_run, Of.answer.is_not(None), Of.trial.is_(None))
@@ -61,17 +53,9 @@ def exchange(
 
 
 def used(session: Session, held: Lease, offered: Collection[int], budget: int) -> tuple[int, int]:
-    """Return how much of a job's budget is used.
+    """Return how much of a job's budget is used, and the largest number of a trial, or -1.
 
-    Args:
-        session: an open session.
-        held: the leader's run.
-        offered: numbers of candidates that are offered now.
-        budget: trials that the job may have.
-
-    Returns:
-        Its trials and the candidates that are with helpers, wait for one, or are offered; and the
-        largest number of a trial, -1 if there is none.
+    Counted are trials, and candidates that are with helpers, wait for one, or are `offered` now.
     """
     known = select(Of.number, Of.trial, Of.taken_by).where(_of_run(held))
     rows = session.execute(known).all()
@@ -82,12 +66,9 @@ def used(session: Session, held: Lease, offered: Collection[int], budget: int) -
 
 
 def outcome(session: Session, held: Lease, start: int) -> Exchanged:
-    """The other half: what has come of all exchanges of the run.
+    """Return the results of all exchanges of the run, from trial `start`.
 
-    Args:
-        session: one that reads, so that no writer waits meanwhile.
-        held: the leader's run.
-        start: number of the first trial that the leader does not know.
+    It only reads, so that no writer waits meanwhile.
     """
     of_run = _of_run(held)
     out = session.scalars(select(Of.number).where(of_run, _IS_OUT))
@@ -184,15 +165,9 @@ def has_any(session: Session, offer: models.Offer) -> bool:
 
 
 def answer(session: Session, offer: models.Offer, said: TrialWire) -> None:
-    """Keep what came of a candidate that a helper has; that of any other is dropped.
+    """Store a helper's answer to its candidate; drop that of any other.
 
-    Args:
-        session: a transaction that writes.
-        offer: the helper's, which has joined a run.
-        said: the trial, under the candidate's number.
-
-    Raises:
-        ConflictError: the candidate is another schedule than was tried.
+    `said` has the candidate's number. Raises ConflictError if it is of another schedule.
     """
     query = select(Of).where(
         Of.job_id == offer.job_id,
@@ -213,16 +188,7 @@ def answer(session: Session, offer: models.Offer, said: TrialWire) -> None:
 
 
 def take(session: Session, offer: models.Offer, wants: int) -> list[CandidateWire]:
-    """The candidates that a helper has, after it was given others that wait.
-
-    Args:
-        session: a transaction that writes.
-        offer: the helper's, which has joined a run.
-        wants: so many it is to have at most.
-
-    Returns:
-        In the order in which they were put out.
-    """
+    """Return the candidates of a helper, after giving it waiting ones up to `wants`, in order."""
     of_run = and_(Of.job_id == offer.job_id, Of.epoch == offer.epoch, _OPEN)
     mine = list(session.scalars(select(Of).where(of_run, Of.taken_by == offer.digest)))
     if len(mine) < wants:

@@ -50,15 +50,7 @@ LONGEST_S = 1e6
 
 @dataclass(frozen=True)
 class JobWork:
-    """The job of a run, as far as messages are compared with it.
-
-    Attributes:
-        problem: what is computed.
-        target: where.
-        budget: most trials.
-        peers: whether other libraries are to be timed.
-        toolchain: identity of the compilers and the generator.
-    """
+    """The job of a run, as far as messages are compared with it."""
 
     problem: Problem
     target: TargetName
@@ -165,41 +157,24 @@ def refuse(faults: Iterator[Fault]) -> None:
 
 
 def check_trial(work: JobWork, trial: TrialWire, used: int, last: int, *, is_stored: bool) -> None:
-    """Refuse a trial of another problem, an impossible one, and one beyond the budget.
+    """Raise RefusedError for a trial of another problem, an impossible one, or one over budget.
 
-    Args:
-        work: of the job.
-        trial: as it was sent.
-        used: trials of the job, and candidates that its helpers have.
-        last: the largest number of a stored trial; -1 if there is none.
-        is_stored: whether the job has a trial of its number, which the store compares with it.
-
-    Raises:
-        RefusedError: names the fields.
+    `used` counts trials and the candidates of helpers. `last` is the largest stored number, or -1.
+    `is_stored` if the job has a trial of its number, which the store compares.
     """
     number = None if is_stored else _number_fault(work, trial.number, used, last)
     refuse(_faults(work, trial, "trial", number))
 
 
 def check_answer(work: JobWork, trial: TrialWire) -> None:
-    """Refuse an impossible trial of a helper; its number is that of a candidate.
-
-    Raises:
-        RefusedError: names the fields.
-    """
+    """Raise RefusedError for an impossible trial of a helper, numbered as its candidate."""
     refuse(_faults(work, trial, "answer", None))
 
 
 def check_candidates(work: JobWork, offered: Sequence[CandidateWire], used: int) -> None:
-    """Refuse candidates of another problem, and more than the budget leaves trials.
+    """Raise RefusedError for candidates of another problem, or more than the budget allows.
 
-    Args:
-        work: of the job.
-        offered: candidates, new ones and those that are sent again.
-        used: trials of the job, and its candidates, those that are offered included.
-
-    Raises:
-        RefusedError: names the fields.
+    `used` counts trials and all candidates, including those offered now.
     """
     refuse(_candidate_faults(work, offered, used))
 
@@ -338,14 +313,9 @@ OTHER_TOOLCHAIN = "the script was not checked: this service has another generato
 
 
 def check_begin(owner: str, hosts: Collection[str]) -> None:
-    """Refuse a process that names the machine of no worker of its target.
+    """Raise RefusedError for a process on no machine of a worker of its target.
 
-    Args:
-        owner: the process, as it names itself.
-        hosts: machines of the registered workers that serve the target; empty if there are none.
-
-    Raises:
-        RefusedError: names the field.
+    `hosts` is empty if there are no registered workers.
     """
     host = host_of(owner)
     if host is None or not _HOST.fullmatch(host):
@@ -361,18 +331,7 @@ def checked_end(
     owner: str,
     toolchain: str,
 ) -> list[Attempt]:
-    """Return the attempts of a run's end, with scripts that are made here.
-
-    Args:
-        work: of the job.
-        body: as it was sent.
-        trials: of the job, as they are stored.
-        owner: the process that runs the job.
-        toolchain: of this service.
-
-    Raises:
-        RefusedError: names the fields that do not fit the job.
-    """
+    """Return the attempts of a run's end, with scripts that are made here; raise RefusedError."""
     is_checkable = work.toolchain == toolchain
     refuse(_end_faults(work, body, trials, owner, is_checkable))
     by = host_of(owner) or ""
@@ -380,10 +339,7 @@ def checked_end(
 
 
 def known_machine(said: MachineInfo, row: models.Machine | None) -> MachineInfo:
-    """Return the machine of a run: what its worker registered, else what the run reports.
-
-    The row of a registered machine is the business of the process that registers workers.
-    """
+    """Return the machine of a run: what its worker registered, else what the run reports."""
     if row is None:
         return said
     features = said.features if row.features is None else tuple(row.features)

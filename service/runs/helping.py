@@ -23,18 +23,7 @@ Of = models.Offer
 def make(
     session: Session, worker: str, targets: Sequence[str], toolchain: str, driver: str
 ) -> Offer | None:
-    """Have a worker help the job that is searched for, may spread further, and has least help.
-
-    Args:
-        session: a transaction that writes.
-        worker: its address.
-        targets: canonical targets that it serves.
-        toolchain: identity of its compilers.
-        driver: who makes the offer, from `tilewise.service.host.process_identity.me`.
-
-    Returns:
-        None where no job wants help, or the worker has an offer already.
-    """
+    """Offer a worker the running, spread job with the fewest helpers; None if there is none."""
     query = _wanting(targets, toolchain).limit(1).with_for_update(of=Job, skip_locked=True)
     job = session.scalar(query)
     if job is None or not is_sound(job):
@@ -68,16 +57,7 @@ def _wanting(targets: Sequence[str], toolchain: str) -> Select[Job]:
 
 
 def recall(session: Session, workers: Collection[str], count: int) -> list[str]:
-    """Have helpers leave their workers to jobs that wait.
-
-    Args:
-        session: a transaction that writes.
-        workers: addresses of those that the jobs could run on.
-        count: how many of them are to be free soon, those that were recalled before included.
-
-    Returns:
-        The addresses of those that are recalled now.
-    """
+    """Recall helpers until `count` of these workers are to be free; return their addresses."""
     query = select(Of).where(Of.role == "helper", Of.worker.in_(workers)).order_by(Of.id.desc())
     rows = list(session.scalars(query.with_for_update()))
     missing = count - sum(row.is_recalled for row in rows)
@@ -88,19 +68,10 @@ def recall(session: Session, workers: Collection[str], count: int) -> list[str]:
 
 
 def join(session: Session, row: models.Offer, owner: str) -> Job:
-    """Join the run of a job as a helper, which twice is as good as once.
+    """Join the run of a job as a helper, which may be repeated.
 
-    Args:
-        session: a transaction that writes.
-        row: the helper's offer.
-        owner: the process that helps, from `tilewise.service.host.process_identity.me`.
-
-    Returns:
-        The job, with the run that was joined.
-
-    Raises:
-        LeaseLostError: the search is over, or wants no help, or another process has joined with
-            this token.
+    Raises LeaseLostError if the search is over, needs no help, or another process joined with this
+    token.
     """
     job = queue.get(session, row.job_id)
     if not is_needed(job, row) or row.owner not in (None, owner):

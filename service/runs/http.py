@@ -59,17 +59,9 @@ _PASSING = (408, 429)
 
 
 class RunCalls:
-    """Asks the service about one job, with the token of its offer.
+    """Calls to the service about one job, with the token of its offer.
 
-    A call that is not answered, or by a service that cannot serve now, is sent again: all of them
-    may be sent twice.
-
-    Args:
-        url: of the service.
-        job_id: the job.
-        token: of the offer.
-        patience_s: for which an answer is waited for.
-        transport: by which it is reached; None is HTTP.
+    Calls are retried until `patience_s` have passed, because all of them may be sent twice.
     """
 
     def __init__(
@@ -95,12 +87,10 @@ class RunCalls:
         self._client.close()
 
     def post(self, path: str, said: Wire | None, kind: type[Answer]) -> Answer:
-        """What the service answers to something that is said.
+        """Send a message and return the answer.
 
-        Raises:
-            LeaseLostError: the job has ended, or another run has it.
-            UnreachableError: no answer in time.
-            ServiceError: the service refuses what is said.
+        Raises LeaseLostError if the run is over, UnreachableError without an answer in time,
+        ServiceError if the service refuses it.
         """
         return self._answered("POST", path, said, {}, kind)
 
@@ -162,12 +152,7 @@ def _detail(answer: httpx.Response) -> str:
 
 
 class HttpTrialStore:
-    """A `tilewise.search.store.TrialStore` of the job of one run, at the service.
-
-    Args:
-        calls: to the service.
-        epoch: number of the run, which every trial carries.
-    """
+    """A `tilewise.search.store.TrialStore` of the job of one run, at the service."""
 
     def __init__(self, calls: RunCalls, epoch: int) -> None:
         self._calls = calls
@@ -185,12 +170,7 @@ class HttpTrialStore:
         return found
 
     def add(self, trial: TrialRecord) -> None:
-        """Have one finished trial stored; once this returns it is.
-
-        Raises:
-            LeaseLostError: another run has the job now.
-            UnreachableError: the service does not answer; then nobody knows.
-        """
+        """Store one finished trial; raise LeaseLostError or UnreachableError, when nobody knows."""
         said = AddWire(epoch=self._epoch, trial=TrialWire.of(trial))
         self.is_stopped = self._calls.post("/trials", said, WordWire).word == "stop"
 
@@ -226,13 +206,7 @@ class HttpTrialStore:
 
 
 class HttpHelpers:
-    """The `tilewise.search.helpers.Helpers` of one run, at the service.
-
-    Args:
-        calls: to the service.
-        trials: of the run, which learn of its end.
-        epoch: number of the run.
-    """
+    """The `tilewise.search.helpers.Helpers` of one run, at the service."""
 
     def __init__(self, calls: RunCalls, trials: HttpTrialStore, epoch: int) -> None:
         self._calls, self._trials, self._epoch = calls, trials, epoch
@@ -240,11 +214,9 @@ class HttpHelpers:
     def exchange(
         self, start: int, offered: Sequence[Candidate], back: Collection[int], late_s: float
     ) -> Exchanged:
-        """Put candidates out, take others back, and have what was timed stored.
+        """Offer candidates, take others back, and have what was timed stored.
 
-        Raises:
-            LeaseLostError: another run has the job now.
-            UnreachableError: the service does not answer.
+        Raises LeaseLostError or UnreachableError.
         """
         said = ExchangeWire(
             epoch=self._epoch,
@@ -261,15 +233,8 @@ class HttpHelpers:
 class HttpKeeper:
     """A `Keeper` at the service.
 
-    Args:
-        calls: to the service.
-        owner: this process, from `tilewise.service.host.process_identity.me`.
-        toolchain: identity of the compilers here.
-        job_id: the job.
-
-    Raises:
-        LeaseLostError: the job has ended, somebody else runs it, or it is for other compilers.
-        UnreachableError: the service does not answer.
+    Raises LeaseLostError if the job has ended, somebody else runs it, or it is for other compilers;
+    UnreachableError if the service does not answer.
     """
 
     def __init__(self, calls: RunCalls, owner: str, toolchain: str, job_id: int) -> None:
@@ -326,22 +291,10 @@ class HttpKeeper:
 
 
 class HttpLeader:
-    """A `tilewise.search.helpers.Leader` at the service.
+    """A `tilewise.search.helpers.Leader` at the service, with the token of a helper.
 
-    Args:
-        calls: to the service, with the token of a helper's offer.
-        owner: this process, from `tilewise.service.host.process_identity.me`.
-        toolchain: identity of the compilers here.
-        job_id: the job.
-
-    Attributes:
-        epoch: number of the run that was joined.
-        request_id: of the request that asked for the job.
-        order: what is searched for.
-
-    Raises:
-        LeaseLostError: the search is over or needs no help, or it is for other compilers.
-        UnreachableError: the service does not answer.
+    Raises LeaseLostError if the search is over, needs no help, or is for other compilers;
+    UnreachableError if the service does not answer.
     """
 
     def __init__(self, calls: RunCalls, owner: str, toolchain: str, job_id: int) -> None:
@@ -351,11 +304,9 @@ class HttpLeader:
         self.order: Order = joined.order(job_id)
 
     def help(self, answer: TrialRecord | None, wants: int) -> list[Candidate] | None:
-        """Say what came of a candidate, and take others; None where the search is over.
+        """Answer a candidate and take others; None if the search is over.
 
-        Raises:
-            LeaseLostError: the run that was joined is over.
-            UnreachableError: the service does not answer.
+        Raises LeaseLostError or UnreachableError.
         """
         told = None if answer is None else TrialWire.of(answer)
         said = HelpWire(epoch=self.epoch, answer=told, wants=wants)

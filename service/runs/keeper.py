@@ -44,15 +44,10 @@ Answer = TypeVar("Answer")
 
 
 def patiently(step: Callable[[bool], Answer], what: str, patience_s: float | None = None) -> Answer:
-    """What `step` returns, once the database lets it.
+    """Return what the transaction `step` returns, repeating it while the database is away.
 
-    Args:
-        step: a whole transaction; told whether it is a repetition.
-        what: it does, for the log: `job 3, trial 5`.
-        patience_s: seconds after which it is not begun again; None is `PATIENCE_S`.
-
-    Raises:
-        DatabaseError: one that does not pass, or has not passed in time.
+    `step` is told whether it is a repetition. `what` is for the log: `job 3, trial 5`. Raises
+    DatabaseError if it does not pass within `patience_s`.
     """
     wait_s = PATIENCE_S if patience_s is None else patience_s
     end, tries = time.monotonic() + wait_s, 0
@@ -82,12 +77,7 @@ def _pause_s(tries: int) -> float:
 
 
 class PatientTrials:
-    """A `tilewise.search.store.TrialStore` over one in a database that may be away for a while.
-
-    Args:
-        store: where the trials are.
-        job_id: whose they are, for the log.
-    """
+    """A `tilewise.search.store.TrialStore` over one in a database that may be away for a while."""
 
     def __init__(self, store: SqlTrialStore, job_id: int) -> None:
         self._store = store
@@ -132,15 +122,7 @@ class PatientTrials:
 
 @dataclass(frozen=True)
 class Order:
-    """What a run is to do.
-
-    Attributes:
-        job_id: the job.
-        problem: its canonical string.
-        target: canonical, such as `cpu:znver4,threads=1`.
-        request: how hard to search.
-        elapsed_s: seconds that the job's earlier runs took.
-    """
+    """What a run is to do; `elapsed_s` are seconds of the job's earlier runs."""
 
     job_id: int
     problem: str
@@ -201,15 +183,7 @@ class Keeper(Protocol):
 
 
 class SqlKeeper:
-    """A `Keeper` over the database.
-
-    Args:
-        sessions: the session factory.
-        held: the run's lease.
-
-    Raises:
-        NotFoundError, DamagedError: as `queue.get`.
-    """
+    """A `Keeper` over the database; raise as `queue.get`."""
 
     def __init__(self, sessions: Sessions, held: Lease) -> None:
         self._sessions = sessions

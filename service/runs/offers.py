@@ -32,16 +32,7 @@ BEAT_AFTER = timedelta(seconds=5)
 
 @dataclass(frozen=True)
 class Offer:
-    """A job that was given to a worker.
-
-    Attributes:
-        job_id: the job.
-        worker: address of the worker.
-        token: what the worker shows; the database has its digest alone.
-        problem: canonical, for the log.
-        target: of the job, canonical.
-        role: whether the worker runs the job, or helps the one that does.
-    """
+    """A job that was given to a worker; the database has only the digest of the token."""
 
     job_id: int
     worker: str
@@ -54,17 +45,9 @@ class Offer:
 def make(
     session: Session, worker: str, targets: Sequence[str], toolchain: str, driver: str
 ) -> Offer | None:
-    """Give a worker the oldest job that it can run and that nobody runs or was given.
+    """Offer a worker the oldest free job that it can run; None if there is none.
 
-    Args:
-        session: a transaction that writes.
-        worker: its address.
-        targets: canonical targets that it serves.
-        toolchain: identity of its compilers.
-        driver: who makes the offer, from `tilewise.service.host.process_identity.me`.
-
-    Returns:
-        None where there is nothing to do, or the worker has an offer already.
+    None too if the worker has an offer already. `driver` is the process that makes the offer.
     """
     job = _next_job(session, targets, toolchain)
     return None if job is None else give(session, job, worker, driver, "leader")
@@ -128,17 +111,9 @@ def find(
     lock: bool = False,
     role: OfferRole | None = "leader",
 ) -> models.Offer:
-    """The offer of a job whose token is shown.
+    """Return the offer of a job whose token is shown; raise UnknownTokenError.
 
-    Args:
-        session: also one that reads.
-        job_id: the job.
-        token: what is shown.
-        lock: whether others wait until the transaction has ended.
-        role: what the offer is to be for; None for either.
-
-    Raises:
-        UnknownTokenError: the token is worth nothing, or belongs to another job or role.
+    `lock` makes others wait until the transaction ends. `role` None accepts any.
     """
     query = select(models.Offer).where(models.Offer.digest == digest(token))
     row = session.scalar(query.with_for_update() if lock else query)
@@ -158,15 +133,9 @@ def is_known(session: Session, token: str) -> bool:
 
 
 def begin(session: Session, row: models.Offer, owner: str) -> Lease:
-    """Begin the run of an offer, which twice is as good as once.
+    """Begin the run of an offer, which may be repeated.
 
-    Args:
-        session: a transaction that writes.
-        row: the offer.
-        owner: the process that runs the job, from `tilewise.service.host.process_identity.me`.
-
-    Raises:
-        LeaseLostError: the job has ended, or somebody runs it.
+    Raises LeaseLostError if the job has ended or somebody runs it.
     """
     if row.epoch is not None:
         held = held_by(row)
@@ -182,11 +151,7 @@ def begin(session: Session, row: models.Offer, owner: str) -> Lease:
 
 
 def held_by(row: models.Offer) -> Lease:
-    """The lease of the run that has begun with an offer.
-
-    Raises:
-        LeaseLostError: none has.
-    """
+    """Return the lease of the run that began with an offer; raise LeaseLostError if none did."""
     if row.owner is None or row.epoch is None:
         raise LeaseLostError(f"job {row.job_id} has not begun with this token; begin it first")
     return Lease(row.job_id, row.owner, row.epoch)
@@ -194,22 +159,16 @@ def held_by(row: models.Offer) -> Lease:
 
 @dataclass(frozen=True)
 class Pulse:
-    """How the run of an offer stands.
-
-    Attributes:
-        goes_on: whether it is to go on; also one that has not begun may.
-        due: its lease, where it is time to show itself in the database; else None.
-    """
+    """Whether a run goes on, and its lease if a heartbeat is due; runs not yet begun may go on."""
 
     goes_on: bool
     due: Lease | None
 
 
 def pulse(session: Session, job_id: int, token: str) -> Pulse:
-    """How the run of an offer stands; one query, since every run asks twice a second.
+    """Return the pulse of an offer in one query, since every run asks twice a second.
 
-    Raises:
-        UnknownTokenError: the token is worth nothing, or belongs to another job.
+    Raises UnknownTokenError.
     """
     offer = models.Offer
     helps = and_(offer.role == "helper", Job.phase == "search", offer.is_recalled.is_(False))
@@ -254,15 +213,9 @@ def beat(session: Session, driver: str, digests: Collection[str]) -> set[str]:
 
 
 def settle(session: Session, digest_: str, why: str | None) -> None:
-    """Take an offer back; nothing happens where that was done already.
+    """Take an offer back, if that was not done already; a run that has not ended is over.
 
-    A run that has not ended its job by itself is over then: its job waits again.
-
-    Args:
-        session: a transaction that writes.
-        digest_: of the offer.
-        why: how the worker has died, which counts against the job; None where the job is not
-            to blame.
+    `why` says how the worker died, which counts against the job; None does not count.
     """
     query = select(models.Offer).where(models.Offer.digest == digest_).with_for_update()
     row = session.scalar(query)

@@ -32,16 +32,10 @@ def parser_of(module: str, about: str | None) -> argparse.ArgumentParser:
 def run_process(
     options: argparse.Namespace, run: Callable[[Settings], None], **named: object
 ) -> int:
-    """Do the work of this process; what it raises becomes a line of the log.
+    """Run `run` and log what it raises, with `named` in each line; return the exit code.
 
-    Args:
-        options: from `parser_of`.
-        run: the work.
-        named: what the lines of the log carry.
-
-    Returns:
-        0 when the end of the run is kept, or it is another's; `UNREACHABLE` when the service could
-        not be asked, or the database was away for long; anything else counts as a crash.
+    0: the run's end is stored, or the run belongs to another. `UNREACHABLE`: the service or
+    database was away for long. Anything else counts as a crash.
     """
     settings = Settings(db=options.db) if options.db else Settings()
     configure_logs(settings.log_level, settings.log_format)

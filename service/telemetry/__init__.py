@@ -1,4 +1,1 @@
-"""What the service tells of itself: metrics, logs and traces.
-
-Face: `Metrics`, `Observed`, `configure_logs`, `start_tracing`.
-"""
+"""What the service reports of itself: metrics, logs and traces."""

@@ -32,12 +32,7 @@ _SHARED: list[Processor] = [
 
 
 def configure_logs(level: str, form: Form = "auto") -> None:
-    """Log to stderr from now on.
-
-    Args:
-        level: the least severe that is logged.
-        form: `auto` is text on a terminal, else JSON.
-    """
+    """Log to stderr from now on; `auto` is text on a terminal, else JSON."""
     is_json = form == "json" or (form == "auto" and not sys.stderr.isatty())
     handler = logging.StreamHandler()
     handler.setFormatter(

@@ -42,12 +42,7 @@ BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.
 
 
 class Metrics:
-    """The counters of one application; each has a registry of its own.
-
-    Args:
-        version: of Tilewise.
-        toolchain: identity of the compilers.
-    """
+    """The counters of one application, each with a registry of its own."""
 
     def __init__(self, version: str, toolchain: str) -> None:
         self.registry = CollectorRegistry()
@@ -121,10 +116,9 @@ TABLES = ("problems", "schedules", "proofs", "plans")
 
 @dataclass(eq=False)
 class StoredMetrics(Collector):
-    """What the last look at the database has found; `look` looks, Prometheus collects.
+    """What `look` last found in the database, for Prometheus.
 
-    Attributes:
-        last: number of the last trial's row that was counted; None before the first look.
+    `last` is the number of the last counted trial's row.
     """
 
     last: int | None = None

@@ -32,13 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class Observed:
-    """Observes what the application behind it does with each request; the outermost of all.
-
-    Args:
-        app: what answers.
-        metrics: counts requests.
-        tracing: traces them; None where nobody has asked for traces.
-    """
+    """Observe each request; the outermost middleware. `tracing` is None without traces."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, tracing: Tracing | None) -> None:
         self._app = app

@@ -42,11 +42,7 @@ class Span:
 
 
 class Tracing:
-    """Makes spans and sends them.
-
-    Args:
-        provider: OpenTelemetry's, with what sends spans.
-    """
+    """Make spans and send them."""
 
     def __init__(self, provider: Any) -> None:
         self._provider = provider
@@ -83,11 +79,7 @@ class Tracing:
 
 
 def start_tracing(process: str) -> Tracing | None:
-    """What traces, if the environment asks for it.
-
-    Args:
-        process: what this process does: `service` or `worker`.
-    """
+    """Return the tracing of a `service` or `worker`, if the environment asks for it."""
     asked = [name for name in ASKED_BY if os.environ.get(name)]
     if not asked or os.environ.get("OTEL_TRACES_EXPORTER") == "none":
         return None

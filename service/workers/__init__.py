@@ -1,4 +1,1 @@
-"""The processes that run jobs.
-
-Face: `Pool`, `run_job`; `python -m tilewise.service.workers`.
-"""
+"""The processes that run jobs."""

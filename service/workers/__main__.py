@@ -36,11 +36,7 @@ log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one job.
-
-    Returns:
-        As `tilewise.service.runs.process.run_process`.
-    """
+    """Run one job; return as `tilewise.service.runs.process.run_process`."""
     options = _parser().parse_args(arguments)
     work = _help if options.helps else _plan if options.kind == "model" else _run
     return run_process(options, partial(work, options), job=options.job)

@@ -57,12 +57,9 @@ Event = TrialEnded | ScriptTried | PhaseReached
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """How a run of a job ended.
+    """How a run of a job ended: done, failed, or interrupted (cancelled, or taken over).
 
-    Attributes:
-        state: done, failed, or interrupted (cancelled, or taken over by another process).
-        message: why, unless done.
-        cause: the error behind a failure, when there is one.
+    `cause` is the error behind a failure, if there is one.
     """
 
     state: Literal["done", "failed", "interrupted"]
@@ -81,16 +78,11 @@ def run_job(
 ) -> JobOutcome:
     """Run a job, wherever it is kept, from its first trial that is not stored yet.
 
-    A job that is interrupted from outside (Ctrl-C, SIGTERM) goes back to the queue. An
-    unexpected exception leaves it claimed: whoever started this process counts the crash.
+    A job that is interrupted (Ctrl-C, SIGTERM) goes back to the queue. An unexpected exception
+    leaves it claimed: whoever started this process counts the crash.
 
-    Args:
-        keeper: where the job is kept, with the run's lease.
-        on_event: told of each trial, each proof, and of the phases after the search.
-        tuner: the search; None is `tilewise.search.engine.tune.tune`.
-        prover: the proof of a script; None is `tilewise.kernels.mlir.proof.prove`.
-        machine: this machine; None examines it.
-        began: the moment of `time.monotonic` from which the job's seconds count; None is now.
+    `on_event` gets each trial, each proof and later phases. `began` is the moment of
+    `time.monotonic` from which the job's seconds count, by default now.
     """
     began = time.monotonic() if began is None else began
     run = _Run(keeper, on_event or _ignore)

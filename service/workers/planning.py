@@ -49,16 +49,10 @@ log = logging.getLogger(__name__)
 def run_claimed(
     sessions: Sessions, held: Lease, make: Callable[[Order, bytes, Note], Made]
 ) -> None:
-    """Make the plan of a claimed job and store it; a run that is interrupted gives the job back.
+    """Make and store the plan of a claimed job; give the job back if interrupted.
 
-    Args:
-        sessions: of the database.
-        held: the run's lease.
-        make: `make`, or what a test puts in its place.
-
-    Raises:
-        LeaseLostError: another run has the job.
-        DatabaseError: it is away for long.
+    Raises LeaseLostError if another run has the job, DatabaseError if the database is away for
+    long.
     """
 
     def read(_is_repeated: bool) -> tuple[Order, bytes]:
@@ -95,9 +89,8 @@ def run_claimed(
 def make(order: Order, module: bytes, note: Note) -> Made:
     """Choose the plan of an order, unless an earlier run has, and prove its pack script.
 
-    Raises:
-        PlanError: no layer has a schedule.
-        KernelsError, SearchError: the target cannot be resolved here, or copies not be timed.
+    Raises PlanError if no layer has a schedule; KernelsError or SearchError if the target cannot be
+    resolved or copies not be timed here.
     """
     from tilewise.search.runner.processors import timing_alone
 
@@ -111,10 +104,9 @@ def make(order: Order, module: bytes, note: Note) -> Made:
 
 
 def chosen(order: Order, module: bytes) -> Json:
-    """The plan of the least time: layers are timed here again, passes, and copies on one thread.
+    """Return the fastest plan, after timing layers, passes, and copies on one thread here.
 
-    Raises:
-        PlanError: no layer has a schedule.
+    Raises PlanError if no layer has a schedule.
     """
     from tilewise.search.networks.cold_weights import Retimed, weights_bytes
     from tilewise.search.networks.copy_times import CopyTimes

@@ -32,12 +32,8 @@ log = logging.getLogger(__name__)
 class Work:
     """Which jobs a pool takes, and how it runs them.
 
-    Attributes:
-        targets, toolchain: what the workers can time.
-        workers: most jobs at once; 0 takes none.
-        arguments: further arguments of `tilewise.service.workers`.
-        machine: where they are; None enters nobody in the list of live workers.
-        measures_peaks: whether to measure the machine while there is nothing else to do.
+    `workers` is the number of parallel jobs. `machine` is registered as a live worker unless it is
+    None. `measures_peaks` has the machine measured while it is idle.
     """
 
     targets: tuple[str, ...]

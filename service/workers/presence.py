@@ -40,11 +40,7 @@ class PeakMeasurement:
         )
 
     def result(self) -> Measured | None:
-        """What it has found; None while it runs.
-
-        Raises:
-            WorkerError: it failed, or took too long.
-        """
+        """Return its result, or None while it runs; raise WorkerError on failure."""
         if self._child.poll() is None:
             if time.monotonic() - self._began < LIMIT_S:
                 return None
@@ -94,12 +90,9 @@ PEAKS_KEPT = timedelta(days=7)
 
 
 class Presence:
-    """The entry of one pool, from its first `tick` to `leave`; used on one thread.
+    """The registration of one pool, from its first `tick` to `leave`; used on one thread.
 
-    Args:
-        sessions: of the database.
-        entry: what is entered.
-        measures_peaks: whether the machine's peaks are measured, if they were not of late.
+    `measures_peaks` renews old measurements of the machine.
     """
 
     def __init__(self, sessions: Sessions, entry: Entry, *, measures_peaks: bool) -> None:

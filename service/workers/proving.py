@@ -30,14 +30,8 @@ def _ignore(_phase: Phase) -> None:
 class Proofs:
     """The proofs of one run: of the fastest schedules, between its search and its finals.
 
-    Attributes:
-        problem: what the schedules compute.
-        target: where.
-        attempt: puts one schedule's script to the proof within so many seconds.
-        should_stop: asked before each proof.
-        has_seconds: whether the run is bound in time.
-        on_phase: told of how many proofs there are and how many have ended.
-        attempts: those made so far.
+    `attempt` tries to prove one schedule's script within some seconds. `has_seconds` if the run is
+    bound in time. `on_phase` gets how many proofs there are and how many have ended.
     """
 
     problem: Problem
@@ -49,9 +43,9 @@ class Proofs:
     attempts: list[Attempt] = field(default_factory=list)
 
     def prove(self, ranking: Sequence[TrialRecord], until: float | None) -> None:
-        """Put the scripts of the fastest trials to the proof, as many as end in time.
+        """Prove the scripts of the fastest trials, as many as end in time.
 
-        The first is proven however late it is; what it took says whether there is time for
+        The first is proven however late it is; its duration tells whether there is time for
         another.
         """
         timed = [trial.schedule for trial in ranking if trial.state == "timed"]
@@ -88,13 +82,12 @@ def with_a_script(
     fastest: Sequence[AnySchedule],
     trials: Sequence[TrialRecord],
 ) -> list[AnySchedule]:
-    """The fastest schedules, which need not give the fastest script.
+    """Return the fastest schedules that have scripts, as far as there are any.
 
-    Some schedules have no script: fewer products, single columns, blocks of parts that differ.
-    Where none of the fastest has one, the last gives way to the fastest trial that does; pruned
-    ones count too. Beside fewer products, whose nearest rivals are as scriptless, the fastest
-    direct schedules come first, and of the others the winner alone, to say why. A search that tried
-    no direct one proves those that the model likes best.
+    Strassen, single columns and unequal split-K parts have no script. If none of the fastest has
+    one, the fastest trial that does replaces the last. For Strassen, whose nearest rivals have none
+    either, the fastest direct schedules come first, and only the winner of the others, to report
+    why; a search without direct ones proves those that the model prefers.
     """
     if target.kind == "iree" or any(_has_script(problem, schedule) for schedule in fastest):
         return list(fastest)

@@ -14,12 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class Retiming:
-    """Queues jobs for noisy results; used on one thread.
-
-    Args:
-        sessions: of the database.
-        period_s: between two looks.
-    """
+    """Queue jobs for noisy results, every `period_s`; used on one thread."""
 
     def __init__(self, sessions: Sessions, period_s: float = PERIOD_S) -> None:
         self._sessions, self._period_s = sessions, period_s
@@ -28,8 +23,7 @@ class Retiming:
     def tick(self, idle: Iterable[tuple[Sequence[str], str]]) -> None:
         """Queue one noisy result for each kind of idle workers, if a look is due.
 
-        Args:
-            idle: targets and toolchain of workers that no job waits for.
+        `idle` are targets and toolchain of workers that no job waits for.
         """
         kinds = list(idle)
         if not kinds or time.monotonic() < self._next_s:

@@ -1,7 +1,4 @@
-"""Who may ask for what: tokens, limits, and what a browser may be made to do.
-
-Face: `Caller`, `caller_of`, `request_id_of`.
-"""
+"""Access control: tokens, request limits, and protection against other pages of a browser."""
 
 from tilewise.service.api.access.caller import ANYONE, CALLER, Caller, caller_of, request_id_of
 

@@ -29,12 +29,7 @@ CALLER = "tilewise.caller"
 
 @dataclass(frozen=True)
 class Caller:
-    """Who has sent a request.
-
-    Attributes:
-        token_id: the token that was shown; None where none was, nor had to be.
-        scope: what it may do.
-    """
+    """Who sent a request; `token_id` is None if no token was shown."""
 
     token_id: int | None
     scope: Scope
@@ -75,12 +70,7 @@ ANY = "*"
 
 
 def is_allowed_host(host: str, allowed: Collection[str]) -> bool:
-    """Whether a `Host` is one of a service that listens on loopback, or is allowed by name.
-
-    Args:
-        host: the header, with a port or without.
-        allowed: further names, without ports; `*` allows all.
-    """
+    """Whether a `Host` header names loopback or one of `allowed`, where `*` allows all."""
     name = host_name(host)
     return ANY in allowed or name in allowed or name == LOOPBACK_NAME or is_loopback(name)
 
@@ -104,14 +94,10 @@ def host_name(host: str) -> str:
 def is_of_another_page(
     method: str, host: str, origin: str | None, site: str | None, mode: str | None
 ) -> bool:
-    """Whether a page of another origin has made a browser send this.
+    """Whether a page of another origin made the browser send this.
 
-    Args:
-        method: of the request.
-        host: its `Host`.
-        origin: its `Origin`, which browsers send with all that may do something.
-        site: its `Sec-Fetch-Site`: `same-origin`, `same-site`, `cross-site`, `none`.
-        mode: its `Sec-Fetch-Mode`; somebody who follows a link navigates.
+    `origin`, `site` and `mode` are the headers `Origin`, `Sec-Fetch-Site` and `Sec-Fetch-Mode`.
+    Following a link is navigation, which is allowed.
     """
     is_link = method in SAFE and mode == "navigate"
     if site in ("cross-site", "same-site") and not is_link:

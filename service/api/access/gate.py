@@ -33,11 +33,7 @@ MOST_BUCKETS = 10_000
 
 
 class RequestLimit:
-    """So many requests a minute, for each of those who ask; in the memory of this process.
-
-    Args:
-        per_minute: for each; 0 for as many as they like.
-    """
+    """Limit requests per minute of each client, in the memory of this process; 0 is no limit."""
 
     def __init__(self, per_minute: int) -> None:
         self._per_minute = per_minute
@@ -89,12 +85,10 @@ _MARKS = (
 
 @dataclass(frozen=True)
 class Rules:
-    """What the gate asks for.
+    """What the gate requires.
 
-    Attributes:
-        needs_token: whether nobody passes without one; true beyond loopback.
-        allowed_hosts: names under which the service may be reached beside those of loopback.
-        requests_per_minute: of each token, or of each address without one beyond loopback.
+    Tokens are always needed beyond loopback. The limit counts per token, or per address without
+    one.
     """
 
     needs_token: bool = False
@@ -103,12 +97,9 @@ class Rules:
 
 
 class Gate:
-    """Lets requests pass, or answers why not, and marks every answer as no page.
+    """Let requests pass or answer why not, and forbid that an answer is framed or sniffed.
 
-    Args:
-        app: what is behind it.
-        rules: what it asks for.
-        as_page: makes a page of what is wrong, for whoever looks at pages.
+    `as_page` renders an error as HTML for browsers.
     """
 
     def __init__(self, app: ASGIApp, rules: Rules, as_page: AsPage) -> None:
@@ -299,11 +290,7 @@ class _Marking:
         self.has_begun = self.is_cut_off = False
 
     async def send(self, message: Message) -> None:
-        """Send a message, or end a stream whose token is worth nothing any more.
-
-        Raises:
-            OSError: the stream was ended, as when a client has left.
-        """
+        """Send a message; raise OSError, as when a client has left, once the token is revoked."""
         if self._is_stream and self.is_allowed and not await self.is_allowed():
             if not self.is_cut_off:
                 self.is_cut_off = True
@@ -323,10 +310,7 @@ class _Marking:
 
 
 async def _is_allowed(scope: Scope) -> bool:
-    """Whether the token of a request that was let in is still worth what the request needs.
-
-    A database that is away ends no stream.
-    """
+    """Whether the token of an accepted request is still valid; yes if the database is away."""
     caller, token = scope.get(CALLER), _Sent.of(scope["headers"]).token
     if caller is None or caller.token_id is None or token is None:
         return True

@@ -30,12 +30,9 @@ class _Known:
 
 
 class TokenBook:
-    """What tokens are worth; a revoked one is found out within `known_s`.
+    """Look up tokens; a revoked one is noticed within `known_s` seconds.
 
-    Args:
-        find: who shows a token, from the database; None for one that is worth nothing.
-        touch: notes that a token was shown.
-        known_s: seconds for which one that is worth something is not looked up again.
+    `find` reads a token from the database, `touch` notes that it was used.
     """
 
     def __init__(self, find: Find, touch: Touch, known_s: float = KNOWN_S) -> None:
@@ -80,13 +77,7 @@ log = logging.getLogger(__name__)
 
 
 def token_book(reads: Lane, writes: Lane, sessions: Sessions) -> TokenBook:
-    """What tokens are worth, as the database has it.
-
-    Args:
-        reads: where questions block.
-        writes: where notes do.
-        sessions: of the database.
-    """
+    """Return the tokens of the database, read in lane `reads` and noted in lane `writes`."""
 
     async def find(token: str) -> Caller | None:
         return await reads.run(partial(_find, sessions, token))
@@ -101,12 +92,7 @@ def token_book(reads: Lane, writes: Lane, sessions: Sessions) -> TokenBook:
 
 
 def run_token_book(reads: Lane, sessions: Sessions) -> TokenBook:
-    """Which tokens belong to offers; their routes ask again what each is worth.
-
-    Args:
-        reads: where questions block.
-        sessions: of the database.
-    """
+    """Return the tokens of offers; their routes check what each one allows."""
 
     async def find(token: str) -> Caller | None:
         return await reads.run(partial(_find_run, sessions, token))

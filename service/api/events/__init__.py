@@ -1,4 +1,1 @@
-"""A job's progress as server-sent events, read once for all who watch it.
-
-Face: `Feeds`, `read_news`.
-"""
+"""A job's progress as server-sent events, read once for all who watch it."""

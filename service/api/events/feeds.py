@@ -29,13 +29,9 @@ log = logging.getLogger(__name__)
 class _Feed:
     """The newest events of one job or plan.
 
-    Attributes:
-        base: number of the part before the kept ones; None before the first poll.
-        numbers, events: of the parts after it: trials, or problems of a plan.
-        last: number of the last part that was looked at.
-        is_settled: whether only a change of the database can bring more.
-        error: what stopped the polls.
-        changed: set, and replaced, with every poll that brought something.
+    `base` is the number before the kept parts, None before the first poll. `is_settled` means that
+    only a change of the database can bring more. `changed` is set and replaced with every poll that
+    found something.
     """
 
     watchers: int = 0
@@ -86,16 +82,11 @@ class _Feed:
 
 
 class Feeds:
-    """Streams of the events of jobs and plans; used on one event loop.
+    """Stream the events of jobs and plans; used on one event loop.
 
-    Args:
-        reader: of the events.
-        state: a number that differs after every change of the database; None if nobody can tell.
-        poll_s: between two questions.
-        heartbeat_s: after which a comment shows that the stream lives.
-        longest_s: after which a stream ends, once it has told what there is; its client opens
-            another. A database that is busy or away ends no stream.
-        most_streams: open at once; further ones are refused.
+    `state` returns a number that changes with the database, or None if unknown. A comment every
+    `heartbeat_s` shows that the stream lives. After `longest_s` the stream ends and its client
+    opens another.
     """
 
     def __init__(
@@ -131,9 +122,9 @@ class Feeds:
             raise BusyError(f"{self.streams} streams of events are open; try again")
 
     async def require(self, source: Source, check: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Raise what `check` raises for one that does not exist; once for all who come at once.
+        """Raise what `check` raises for a missing source, once for all who ask at the same time.
 
-        What has an open stream exists.
+        A source with an open stream exists.
         """
         feed = self._feeds.get(source)
         if feed is None or feed.base is None or feed.error is not None:

@@ -44,13 +44,9 @@ HEARTBEAT = format_sse_event(comment="heartbeat")
 class News:
     """What happened in a job or a plan after an event, encoded.
 
-    Attributes:
-        last: number of the last trial or problem that was looked at, whether or not it could be
-            shown.
-        parts: numbers and events, of trials or of the problems of a plan.
-        phase: None before the first run.
-        end: None while it goes on, or has more parts.
-        is_settled: whether only a change of the database can bring more.
+    `last` is the number of the last part that was read, even if it could not be shown. `end` is
+    None while there may be more. `is_settled` means that only a change of the database can bring
+    more.
     """
 
     last: int
@@ -62,12 +58,7 @@ class News:
 
 @dataclass(frozen=True)
 class NewsReader:
-    """Reads what happened in jobs and plans.
-
-    Attributes:
-        lane: where it blocks.
-        sessions: of the database.
-    """
+    """Read what happened in jobs and plans, in a lane."""
 
     lane: Lane
     sessions: Sessions
@@ -116,13 +107,8 @@ def _lacks_numbers(source: Source, news: News | ServiceError) -> bool:
 def read_news(session: Session, source: Source, after: int | None) -> News:
     """Return what happened in a job or a plan after an event.
 
-    Args:
-        session: an open session.
-        source: of the events.
-        after: number of the event; None for no parts, and the number of the last one.
-
-    Raises:
-        NotFoundError, DamagedError: there is no such job or plan, or its row cannot be read.
+    `after` None asks for no parts but the number of the last one. Raises NotFoundError or
+    DamagedError.
     """
     kind, number = source
     return (_news_of_job if kind == "job" else _news_of_plan)(session, number, after)

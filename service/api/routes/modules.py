@@ -141,12 +141,7 @@ def _op_source(services: Services, lone: LoneOp, asked: Asked) -> tuple[str, ker
 
 
 async def imported_of(services: Services, key: str, module: bytes) -> Imported:
-    """What a module holds, read once for all who ask within a minute.
-
-    Raises:
-        ModuleError: it cannot be read.
-        UnfinishedError: it is being read.
-    """
+    """Read a module once for all who ask within a minute; raise ModuleError or UnfinishedError."""
     found: Imported | ModuleError | PlaceError = await services.modules.make(
         key, partial(_read, read_module, module), len(module)
     )
@@ -156,12 +151,7 @@ async def imported_of(services: Services, key: str, module: bytes) -> Imported:
 
 
 async def graph_of(services: Services, key: str, module: bytes) -> Graph:
-    """A module's problems, its other ops and the tensors between, read as `imported_of` does.
-
-    Raises:
-        ModuleError: it cannot be read.
-        UnfinishedError: it is being read.
-    """
+    """Read the graph of a module, as `imported_of` does."""
     found: Graph | ModuleError | PlaceError = await services.modules.make(
         ("graph", key), partial(_read, read_graph, module), len(module)
     )

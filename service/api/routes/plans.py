@@ -219,12 +219,10 @@ def _ask(services: Services, wanted: Wanted, sender: _Sender) -> JSONResponse:
 
 
 def _checked(services: Services, wanted: Wanted) -> Wanted:
-    """What is wanted, its target canonical, once this service can do it.
+    """Return the request with its canonical target, once this service can do it.
 
-    Raises:
-        ModuleError: nothing in the module can be tuned.
-        TargetError: the target is none that is served, or not one of native kernels.
-        ProblemError: a problem does not fit in memory.
+    Raises ModuleError if nothing can be tuned, TargetError for a target that is not served or not
+    native, ProblemError for a problem that does not fit in memory.
     """
     if not wanted.graph.layers:
         raise ModuleError(
@@ -268,12 +266,10 @@ def _runner(services: Services, plan_id: int) -> str:
 
 
 def _done(services: Services, plan_id: int, what: str) -> Plan:
-    """A plan that is done, as it was stored.
+    """Return a plan that is done.
 
-    Raises:
-        NotFoundError: there is no such plan, or it has failed or was cancelled.
-        ConflictError: it goes on.
-        TamperedError: it is not what was stored.
+    Raises NotFoundError if there is none or it has failed, ConflictError while it is running,
+    TamperedError if its row was changed.
     """
     with services.reading() as session:
         row = model_jobs.get_plan(session, plan_id, Plan.plan, Plan.script)

@@ -63,12 +63,7 @@ router = APIRouter(
 
 
 class Shown:
-    """The token that a call shows, and the job that it shows it for.
-
-    Args:
-        job_id: the job.
-        authorization: the header.
-    """
+    """The token of a call, and the job that the call is for."""
 
     def __init__(
         self,
@@ -241,11 +236,9 @@ def _held(services: Services, shown: Shown, epoch: int | None = None) -> Lease:
 
 
 def _held_by(session: Session, shown: Shown, epoch: int | None) -> Lease:
-    """The lease of the run that has begun with a token; its number may be asked for too.
+    """Return the lease of the run that began with a token; check its epoch if given.
 
-    Raises:
-        UnknownTokenError: the token is worth nothing, or belongs to another job.
-        LeaseLostError: no run has begun, or one of another number.
+    Raises UnknownTokenError for a token of another job, LeaseLostError for another run.
     """
     held = offers.held_by(offers.find(session, shown.job_id, shown.token))
     if epoch not in (None, held.epoch):

@@ -226,10 +226,9 @@ def _missing(key: str, target: str) -> NotFoundError:
 
 
 def _headers(tag: str, target: str, toolchain: str, asked: Asked) -> dict[str, str]:
-    """What names a text, and says how near it is to what was asked for.
+    """Return the headers that name a text and say how closely it matches the request.
 
-    It may be kept, and is asked for again each time, which costs a comparison of tags: the next
-    search may find a better one.
+    Clients may store it, but revalidate each time, since the next search may find a better one.
     """
     return {
         "ETag": f'"{tag}"',

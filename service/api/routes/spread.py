@@ -92,11 +92,10 @@ def help_out(body: HelpWire, shown: ShownDep, services: ServicesDep) -> GivenWir
 
 
 def _joined(session: Session, shown: Shown, epoch: int) -> Offer:
-    """The offer of a helper that has joined a run.
+    """Return the offer of a helper that has joined a run.
 
-    Raises:
-        UnknownTokenError: the token is worth nothing, or is no helper's of this job.
-        LeaseLostError: it has joined no run, or one of another number.
+    Raises UnknownTokenError if the token is not one of a helper of this job, LeaseLostError if it
+    has joined no run or another one.
     """
     row = offers.find(session, shown.job_id, shown.token, role="helper")
     if epoch != row.epoch:

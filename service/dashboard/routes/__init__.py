@@ -1,4 +1,1 @@
-"""The paths of the dashboard: pages, plots, forms, and what lies beside them.
-
-Face: one `router` of each module.
-"""
+"""The routes of the dashboard."""

@@ -254,11 +254,7 @@ def compare(
 def _side(
     session: Session, row: models.Schedule | models.PastSchedule, services: Services
 ) -> dict[str, Any]:
-    """One of two results.
-
-    Raises:
-        TamperedError: it is not what was stored.
-    """
+    """Return one of two results to compare; raise TamperedError if it was changed."""
     if isinstance(row, models.Schedule):
         result_json(session, row, services.toolchain)  # which looks at its proof as well
     else:

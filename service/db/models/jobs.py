@@ -44,33 +44,19 @@ class Problem(Base):
 
 
 class Job(Base):
-    """Work that somebody asked for, with the lease of the process that runs it.
+    """Requested work, with the lease of the process that runs it.
 
-    Attributes:
-        kind: `tune`: a search for one problem. `model`: a whole model, whose problems have jobs of
-            kind `tune`; the job itself makes the plan once they have ended, and is done from the
-            beginning where no plan was asked for.
-        problem: of a job of kind `tune`; other kinds have none.
-        trials, seconds, seed, sampler, peers, cache, spread: the request; of a model, that for each
-            of its problems.
-        work: names what a job of kind `model` makes; two with equal work, target and toolchain are
-            never active at once.
-        owner: process that holds the lease (`tilewise.service.host.process_identity`), None unless
-            running.
-        worker: process of a cluster that does the work for the owner, as its facts name it; None
-            where the owner does it.
-        host: machine of the last run, None before the first one.
-        heartbeat_at: when the owner last showed itself.
-        epoch: number of the present run; each claim counts it up, and what a run writes
-            carries it, so that a run which lost its claim writes nothing.
-        crashes: runs since the last trial that ended with the death of their process.
-        elapsed_s: seconds of all runs up to `claimed_at`, the last write of the present one.
-        complete: whether the whole budget was spent, None until the job has ended.
-        phase, phase_done, phase_total: what the present run does now, and how much of it is done;
-            None before the first run.
-        token_id: the token that asked first; None where no token was asked for.
-        request_id: of the request that asked first; the lines that its workers log carry it.
-        unserved_since: since when it waits and no worker serves its target; None where one does.
+    A job of kind `tune` searches for one `problem`. A job of kind `model` makes the plan of a whole
+    model once the jobs of its problems have ended; without a plan it is done from the beginning,
+    and `work` names what it makes.
+
+    `owner` and `worker` are processes (`tilewise.service.host.process_identity`): the holder of the
+    lease, and the process of a cluster that works for it. `host` is the machine of the last run.
+    Every claim increments `epoch`, and a run writes only under its own epoch. `crashes` counts the
+    deaths of processes since the last trial. `elapsed_s` covers all runs up to `claimed_at`, the
+    last write. `complete` says whether the whole budget was spent. `request_id` and `token_id` are
+    of the first request. `unserved_since` is since when no worker serves the target of a waiting
+    job.
     """
 
     __tablename__ = "jobs"
@@ -147,12 +133,10 @@ class Job(Base):
 
 
 class IdempotencyKey(Base):
-    """A key that a client gave with a POST, and what the POST was answered with.
+    """A client's key of a POST, and its answer.
 
-    Attributes:
-        subject: who gave it: `token:ID`, or empty where no token is asked for.
-        request: SHA-256 of what was asked, hex; the key with another request is refused.
-        job_id: the job that answered; None where a stored schedule did.
+    `subject` is `token:ID`, or empty without tokens. `request` is the SHA-256 of the request; the
+    key with another one is refused. `job_id` is None if a stored schedule answered.
     """
 
     __tablename__ = "idempotency_keys"
@@ -167,14 +151,11 @@ class IdempotencyKey(Base):
 
 
 class Network(Base):
-    """A model whose problems are tuned, and no more; it was read once.
+    """A model whose problems are tuned without a plan.
 
-    Attributes:
-        job_id: of kind `model`, done from the beginning: the jobs and schedules of the problems say
-            how far the model is.
-        sha256: of the module, hex; problems and reasons are all else that is stored of it.
-        problems: objects of `problem`, `count` and `where`, in the order of their first ops.
-        skipped: objects of `op`, `reason` and `where`.
+    Its job is done from the beginning; the jobs of the problems show the progress. `problems` are
+    objects of `problem`, `count` and `where`, in the order of their first ops; `skipped` are
+    objects of `op`, `reason` and `where`.
     """
 
     __tablename__ = "networks"
@@ -189,27 +170,12 @@ class Network(Base):
 
 
 class Plan(Base):
-    """The plan of a model: what its job of kind `model` is to make, and what came of it.
+    """The plan of a model: what its job of kind `model` is to make, and the result.
 
-    Attributes:
-        job_id: which is `queued` until a worker makes the plan, also while the problems are tuned.
-        sha256: of the module, hex.
-        name: what the model is called.
-        layouts: which are offered: the model's, or all that kernels can do.
-        accuracy: of all problems.
-        problems: of the model: objects of `problem`, `count`, `where`, and the `job` that was
-            asked for it, null where a stored schedule answered.
-        variants: problems that differ from the model's in layout and padding: objects of `problem`
-            and `job`.
-        skipped: objects of `op`, `reason` and `where`.
-        source: what the plan is made of; None once it has ended.
-        plan: `tilewise/plan/1`, once it is chosen.
-        totals: of the plan.
-        script: that packs the module, with its proof in its header; None where there is none.
-        proof: of the script: `max_error`, `tolerance`, `mlir`, and what it leaves to move.
-        script_error: why there is no script.
-        digest: of what `tilewise.service.jobs.plans.digest` names, hex; None until a plan is
-            chosen.
+    `problems` are objects of `problem`, `count`, `where` and `job`, null if a stored schedule
+    answered; `variants` differ from them in layout and padding. `source` exists until the plan has
+    ended. `plan` is `tilewise/plan/1`. `script` packs the module, or `script_error` says why there
+    is none. `digest` is that of `tilewise.service.jobs.plans.digest`.
     """
 
     __tablename__ = "plans"
@@ -235,15 +201,10 @@ class Plan(Base):
 
 
 class PlanSource(Base):
-    """What a plan is made of, until it has ended.
+    """What a plan is made of, until it has ended: its graph, and the module, zlib-compressed.
 
-    It has a row of its own, since SQLite writes rows whole: in the plan's row, each change would
-    write the module again, and each look would read it.
-
-    Attributes:
-        plan_id: the plan.
-        graph: nodes and tensors of the module, from which the plan is chosen.
-        module: the module, compressed by zlib, of which the pack script is made and proven.
+    It is a separate row because SQLite writes whole rows: every change of the plan would write the
+    module again.
     """
 
     __tablename__ = "plan_sources"
@@ -255,12 +216,9 @@ class PlanSource(Base):
 
 
 class PlanEnding(Base):
-    """A problem of a plan has ended, as the plan's events tell it.
+    """A problem of a plan has ended, as the plan's events report it.
 
-    Attributes:
-        plan_id: the plan.
-        number: of the event, from 0 without gaps.
-        part: the problem's place: among `problems`, then among `variants`.
+    `number` counts from 0 without gaps. `part` is the index among `problems`, then `variants`.
     """
 
     __tablename__ = "plan_endings"
@@ -275,15 +233,9 @@ class PlanEnding(Base):
 class Offer(Base):
     """A job that a driver has given to one worker, which runs it with the offer's token.
 
-    Attributes:
-        digest: SHA-256 of the token, hex; the token itself is nowhere.
-        driver: the process that made the offer (`tilewise.service.host.process_identity`).
-        worker: address of the worker; no worker has two offers.
-        owner, epoch: of the run that has begun with the offer, or that a helper has joined; None
-            before.
-        seen_at: when the driver last showed itself.
-        role: a job has one leader, which runs it, and may have helpers, which time for it.
-        is_recalled: whether a helper is to leave its worker to another job.
+    A worker has one offer at most. A job has one leader and may have helpers. `owner` and `epoch`
+    are of the run that began with the offer or was joined; `seen_at` is the last heartbeat of the
+    driver.
     """
 
     __tablename__ = "offers"
@@ -310,19 +262,12 @@ class Offer(Base):
 
 
 class Candidate(Base):
-    """A point that the leader of a job has put out for its helpers to time.
+    """A point that the leader of a job offers to its helpers.
 
-    Attributes:
-        epoch: of the leader's run; those of an earlier one are worth nothing.
-        number: among the candidates of that run.
-        asked: what is to be timed, as JSON (`tilewise.service.runs.wire.trials`); empty once
-            its trial is stored.
-        taken_by: digest of the offer of the helper that has it, or `leader`, which has taken it
-            back; None while it waits.
-        taken_at: when.
-        answered_by: digest of the offer of the helper that has timed it.
-        answer: the trial that came of it, as JSON; None before, and once it is stored.
-        trial: number of the trial that it became.
+    `epoch` and `number` are of the leader's run. `asked` is JSON
+    (`tilewise.service.runs.wire.trials`), emptied once the trial is stored. `taken_by` and
+    `answered_by` are digests of helpers' offers, or `leader` if it took the point back. `trial` is
+    the number of the resulting trial.
     """
 
     __tablename__ = "candidates"

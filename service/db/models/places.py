@@ -13,12 +13,8 @@ from tilewise.service.db.base import Base, now
 class Machine(Base):
     """A machine that has timed something, or has workers that could.
 
-    Attributes:
-        features: what of the processor's instruction sets a kernel may use, as LLVM names them;
-            None in a row older than that.
-        peaks: multiply-add peak of one thread in GFLOP/s by dtype, as measured; None before.
-        bandwidth_gbs: bytes that one thread reads from memory, in GB/s, as measured; None before.
-        peaks_at: when they were measured.
+    `features` are LLVM's, None in older rows. `peaks` are GFLOP/s of one thread by dtype and
+    `bandwidth_gbs` GB/s of one thread, as measured at `peaks_at`.
     """
 
     __tablename__ = "machines"
@@ -47,14 +43,7 @@ class Toolchain(Base):
 
 
 class Worker(Base):
-    """A process that takes jobs on a machine, for as long as it shows itself.
-
-    Attributes:
-        owner: the process, from `tilewise.service.host.process_identity`.
-        targets: canonical targets that it serves.
-        toolchain: identity of its compilers; it takes no jobs of another.
-        capacity: most jobs at once.
-    """
+    """A live process that takes at most `capacity` jobs on a machine."""
 
     __tablename__ = "workers"
 
@@ -71,14 +60,10 @@ class Worker(Base):
 
 
 class Token(Base):
-    """A token that a client shows; the token itself is nowhere, its digest finds it.
+    """A client's token; only its digest is stored.
 
-    Attributes:
-        name: whose it is, or what for.
-        digest: SHA-256 of the token, hex.
-        scope: each includes those before it: `read`, `submit`, `admin`.
-        expires_at, revoked_at: after which it is worth nothing; None for never.
-        used_at: when it was last shown, to the minute or so.
+    Each scope includes those before it: `read`, `submit`, `admin`. `used_at` is accurate to a
+    minute.
     """
 
     __tablename__ = "tokens"

@@ -26,12 +26,9 @@ FAILED = "state = 'failed'"
 class Trial(Base):
     """One finished trial of a job, as `tilewise.search.records.TrialRecord` has it.
 
-    Attributes:
-        samples: wall times in seconds, little-endian float64, as they were; after thinning
-            some of them, evenly spaced by rank.
-        samples_taken: how many there were before they were thinned; None where all are there.
-        pace: of the machine meanwhile, where it is known; `time_us` is the samples' median
-            over it.
+    `samples` are wall times in seconds, little-endian float64; old ones are thinned, evenly by
+    rank, from `samples_taken`. `time_us` is their median over `pace`, the speed factor of the
+    machine.
     """
 
     __tablename__ = "trials"
@@ -78,15 +75,10 @@ class Trial(Base):
 class Schedule(Base):
     """The best schedule of a problem on a target under a toolchain, for hot or cold caches.
 
-    Attributes:
-        job_id: the job that found it.
-        budget: most trials that any search of this row has spent.
-        peers: speeds of other libraries, None when they were not asked for.
-        cache: whether the operands lay in the caches, or were evicted before each sample.
-        measured: how the speed was had: samples, placements of the buffers, samples thrown
-            away, and what emptied the caches; None in rows older than that.
-        digest: of what `tilewise.service.results.integrity` names, hex; None in an older row that
-            disagreed with itself.
+    `budget` is the largest number of trials of any search of this row. `measured` describes the
+    measurement (samples, placements of the buffers, discarded samples, cache eviction), None in
+    older rows. `digest` is that of `tilewise.service.results.integrity`, None in older rows that
+    disagreed with themselves.
     """
 
     __tablename__ = "schedules"
@@ -122,13 +114,9 @@ class Schedule(Base):
 
 
 class PastSchedule(Base):
-    """A result that is not the stored one: it was replaced, or was measured and not kept.
+    """A result that was replaced, or measured and not kept, at `ended_at`; columns as `Schedule`.
 
-    Its attributes are those of `Schedule`, as that row had them.
-
-    Attributes:
-        was_best: whether it was the stored result until it was replaced.
-        ended_at: when it was replaced, or not kept.
+    `was_best` says whether it was the stored result until then.
     """
 
     __tablename__ = "past_schedules"
@@ -168,11 +156,7 @@ class PastSchedule(Base):
 
 
 class Script(Base):
-    """A transform script and the schedule that it spells; its proof says whether it may be served.
-
-    Attributes:
-        sha256: of the text in UTF-8, hex; the strong ETag.
-    """
+    """A transform script and its schedule; `sha256` of its text is the strong ETag."""
 
     __tablename__ = "scripts"
 
@@ -189,15 +173,10 @@ class Script(Base):
 
 
 class Proof(Base):
-    """What became of a script on real MLIR; also of one that could not even be written.
+    """What became of a script on real MLIR, also of one that could not be written.
 
-    Attributes:
-        script_id: None when no script came about.
-        ok: whether the script may be served.
-        digest: of what `tilewise.service.results.integrity` names, hex; None in an older row that
-            disagreed with itself.
-
-    The name `proofs` is that of a view.
+    Only scripts with `ok` are served. `digest` is as in `Schedule`. The table is not called
+    `proofs` because a view is.
     """
 
     __tablename__ = "script_proofs"
@@ -235,15 +214,9 @@ class Proof(Base):
 class SuiteReport(Base):
     """A suite as it was measured once; a run that is reported twice is one row.
 
-    Attributes:
-        suite, source: the suite's name, and where its problems come from.
-        target, processor: what it was measured on.
-        counted, left_out: problems that the sums are over, and those that they leave out.
-        geomean_ratio: geometric mean of ours over the fastest peer; None where none is counted.
-        ours_gflops, oracle_gflops: the work of the suite over its time, by count: with our
-            schedules, and with the fastest peer of each problem.
-        sha256: of the report, hex.
-        report: the object that `tilewise bench --json` prints.
+    `source` says where the problems come from. `counted` and `left_out` are numbers of problems.
+    `ours_gflops` and `oracle_gflops` weight problems by their counts; the oracle is the fastest
+    peer of each. `report` is the object of `tilewise bench --json`, `sha256` its hash.
     """
 
     __tablename__ = "suite_reports"

@@ -1,4 +1,1 @@
-"""A planned network as a drawing: layers, copies and other ops as boxes, tensors as edges.
-
-Face: `picture_of`, `draw`, `bars`.
-"""
+"""A planned network as a drawing: layers, copies and other ops as boxes, tensors as edges."""

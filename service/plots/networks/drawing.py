@@ -20,14 +20,7 @@ ARROW = 5
 
 @dataclass(frozen=True)
 class _Chip:
-    """A word with a frame.
-
-    Attributes:
-        says: the word.
-        kind: its class.
-        x, y: its corner, from the box's.
-        width: of the frame.
-    """
+    """A framed word of class `kind`; `x` and `y` are relative to its box."""
 
     says: str
     kind: str
@@ -38,12 +31,7 @@ class _Chip:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A finished drawing.
-
-    Attributes:
-        svg: for a page that has the colours of its classes.
-        width: in pixels.
-    """
+    """A finished drawing as SVG, whose width is in pixels."""
 
     svg: str
     width: float
@@ -54,13 +42,7 @@ Link = Callable[[int], str | None]
 
 
 def draw(picture: Picture, link: Link, label: str) -> Drawing:
-    """The graph from its arguments at the top to its results.
-
-    Args:
-        picture: what to draw.
-        link: where boxes lead.
-        label: what the drawing is called for those who do not see it.
-    """
+    """Draw the graph from its arguments to its results; `label` is for screen readers."""
     sizes = [_size(box) for box in picture.boxes]
     ends = [(edge.source, edge.target) for edge in picture.edges]
     found = placed(sizes, ends)

@@ -91,22 +91,11 @@ LayoutKind = Literal["plain", "order", "halo"]
 
 @dataclass(frozen=True)
 class Box:
-    """What runs, or what the caller gives or takes.
+    """A node, a copy, an argument or a result of a plan.
 
-    Attributes:
-        kind: which of them.
-        node: its number in the plan; None for copies and ends.
-        title: what it does.
-        detail: on how much.
-        algorithm: of a layer: `direct`, `winograd F4`; `pass` of an op that is timed.
-        fused: what a layer takes in, or what a pass of several ops does.
-        time_us: of one run; None where nobody has timed it.
-        ends: of an op the node at which the pass ends that does it, and which has its time.
-        reason: why it is planned around; else empty.
-        op: as the module spells it; empty for copies and ends.
-        where: function and place in the module.
-        problem: that a layer is, canonical; else empty.
-        reads, makes: names of the layouts of what it reads and makes.
+    `node` is None for copies and ends. `fused` is what a layer or a pass of several ops includes.
+    `ends` is the node whose pass runs this op and has its time. `reason` says why it is planned
+    around. `op` and `where` are those of the module. `reads` and `makes` are names of layouts.
     """
 
     kind: BoxKind
@@ -127,12 +116,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Edge:
-    """A tensor on its way.
-
-    Attributes:
-        source, target: numbers of boxes.
-        layout: in which it lies.
-    """
+    """A tensor between two boxes, given by their numbers."""
 
     source: int
     target: int
@@ -141,12 +125,9 @@ class Edge:
 
 @dataclass(frozen=True)
 class Picture:
-    """All boxes and edges of a plan.
+    """All boxes (arguments, nodes, copies, results) and edges of a plan.
 
-    Attributes:
-        boxes: arguments, nodes in their order, copies, results.
-        edges: each pair of boxes has at most one.
-        total_us: of all boxes that are timed.
+    Each pair of boxes has at most one edge.
     """
 
     boxes: tuple[Box, ...]
@@ -178,11 +159,9 @@ def layout_kind(layout: Layout) -> LayoutKind:
 
 
 def picture_of(plan: Plan) -> Picture:
-    """The boxes and edges of a plan.
+    """Return the boxes and edges of a plan.
 
-    Raises:
-        ValueError: the plan names a tensor that it does not have.
-        ProblemError: it names a problem that is none.
+    Raises ValueError for an unknown tensor, ProblemError for an invalid problem.
     """
     _check(plan)
     parts = _Parts()
@@ -304,14 +283,7 @@ DIRECT = "direct"
 
 @dataclass(frozen=True)
 class Bar:
-    """One total.
-
-    Attributes:
-        name: what it is the time of.
-        time_us: the total.
-        ratio: over the planned time.
-        svg: the bar, as wide as its place; for the eye alone.
-    """
+    """One total; `ratio` is over the planned time, `svg` is decoration."""
 
     name: str
     time_us: float

@@ -13,11 +13,9 @@ Link = tuple[int, int]
 
 @dataclass(frozen=True)
 class Ranked:
-    """Points in ranks: the boxes by their numbers, then one for each rank that an edge crosses.
+    """Points in ranks: the boxes, then one for each rank that an edge crosses.
 
-    Attributes:
-        ranks: numbers of points from the left, of each rank from the top.
-        chains: of each edge its points, from source to target.
+    `ranks` list points from left to right; `chains` are the points of each edge.
     """
 
     ranks: tuple[tuple[int, ...], ...]
@@ -30,15 +28,7 @@ class Ranked:
 
 
 def ranked(count: int, edges: Sequence[Link]) -> Ranked:
-    """Boxes in ranks, so that every edge leads down, and few of them cross.
-
-    Args:
-        count: of boxes.
-        edges: source and target of each.
-
-    Raises:
-        ValueError: the edges make a circle.
-    """
+    """Rank boxes so that every edge leads down and few cross; raise ValueError for a cycle."""
     rank_of = _ranks(count, edges)
     ranks: list[list[int]] = [[] for _ in range(max(rank_of, default=-1) + 1)]
     for box in range(count):
@@ -147,13 +137,10 @@ Size = tuple[float, float]
 
 @dataclass(frozen=True)
 class Placed:
-    """A finished arrangement; all in pixels.
+    """A finished arrangement in pixels.
 
-    Attributes:
-        corners: left and top of each box.
-        routes: of each edge an even number of points: it is vertical from the first to the second,
-            bends to the third, is vertical to the fourth, and so on.
-        width, height: of the whole.
+    `corners` are the left and top of each box. Routes are vertical from the first point to the
+    second, bend to the third, are vertical to the fourth, and so on.
     """
 
     corners: tuple[Point, ...]
@@ -164,13 +151,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class _Tie:
-    """A link as one of its ends sees it.
-
-    Attributes:
-        other: the far end.
-        shift: where the link is straight, this end stands this far right of the far one.
-        weight: how much it wants to be straight.
-    """
+    """A link as one of its ends sees it: straight if this end is `shift` right of the other."""
 
     other: int
     shift: float
@@ -181,15 +162,7 @@ Ties = Mapping[int, Sequence[_Tie]]
 
 
 def placed(sizes: Sequence[Size], edges: Sequence[Link]) -> Placed:
-    """Where each box stands.
-
-    Args:
-        sizes: width and height of each box.
-        edges: source and target of each, each pair once.
-
-    Raises:
-        ValueError: the edges make a circle.
-    """
+    """Return where each box goes; raise ValueError for a cycle."""
     if not sizes:
         return Placed((), (), 0.0, 0.0)
     found = ranked(len(sizes), edges)

@@ -1,4 +1,1 @@
-"""What a worker elsewhere and the service say to each other about one run, as JSON.
-
-Face: `orders`, `trials`, `ends`.
-"""
+"""The JSON messages between a remote worker and the service about one run."""

@@ -298,14 +298,10 @@ class CandidateWire(Wire):
 
 
 class ExchangeWire(Wire):
-    """What a leader puts out and wants back.
+    """What a leader offers and wants back.
 
-    Attributes:
-        epoch: number of its run.
-        start: number of the first trial that it does not know.
-        offered: new candidates.
-        back: numbers of candidates that it takes back, unless a helper has them.
-        late_s: seconds after which a helper has lost a candidate.
+    `start` is the first trial that it does not know, `back` are numbers of candidates that it takes
+    back unless a helper has them, and after `late_s` a helper has lost a candidate.
     """
 
     epoch: Number
@@ -352,13 +348,7 @@ class ExchangedWire(Wire):
 
 
 class HelpWire(Wire):
-    """What a helper has tried, and how much it has use for.
-
-    Attributes:
-        epoch: number of the run that it has joined.
-        answer: a trial, under the number of its candidate; null where it has tried none.
-        wants: so many candidates it holds at most.
-    """
+    """What a helper has tried, under its candidate's number, and how many it wants to hold."""
 
     epoch: Number
     answer: TrialWire | None
