@@ -7,6 +7,7 @@ run that was stopped continues with the bugs that have no result in FILE.
 
 import argparse
 import json
+import signal
 import tempfile
 from collections import Counter
 from dataclasses import asdict
@@ -37,6 +38,7 @@ def main() -> None:
     parser.add_argument("--named", action="store_true", help="no tests but those the list names")
     parser.add_argument("--clean", action="store_true", help="run the named tests without any bug")
     options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests of it fail in the background
     listed = mutations()
     if unknown := set(options.ids) - {one.id for one in listed}:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")

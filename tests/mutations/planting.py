@@ -117,8 +117,10 @@ class Suite:
         """Return the first test of these that fails; None if all pass or none has the mark."""
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", mark, "-p", "no:cacheprovider"]
         command += [f"--ignore={path}" for path in ignored]
+        environment = {**os.environ, "PYTHONPATH": str(self.root)}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # tests start hundreds of processes
         process = subprocess.Popen(
-            [*command, *paths], cwd=self.root, env={**os.environ, "PYTHONPATH": str(self.root)},
+            [*command, *paths], cwd=self.root, env=environment,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
         )  # fmt: skip
         try:

@@ -1,5 +1,6 @@
 """What a command leaves with: a code for each kind of end, and one line for each error."""
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from tests.tilewise.conftest import Cli
 from tilewise.cli.command import Command
 from tilewise.cli.commands import doctor
+from tilewise.cli.files import file_errors
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import ProblemError, TargetError
 from tilewise.search.errors import BudgetError, RunnerError
@@ -39,6 +41,22 @@ def test_every_end_has_its_code_and_one_line(
     ran = cli("doctor")
     assert (ran.code, ran.out) == (code, "")
     assert ran.err == f"tilewise: {says}\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(errno.ENOENT, 2), (errno.EISDIR, 2), (errno.ENOSPC, 1), (errno.EIO, 1)]
+)
+def test_a_wrong_path_is_bad_input_and_a_full_disk_is_not(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, number: int, code: int
+) -> None:
+    def write(_options: object) -> None:
+        """Write."""
+        with file_errors("write", "out"):
+            raise OSError(number, "why")
+
+    monkeypatch.setattr(doctor, "COMMANDS", (Command("doctor", write),))
+    ran = cli("doctor")
+    assert (ran.code, ran.err) == (code, "tilewise: cannot write out: why\n")
 
 
 def test_a_process_that_is_interrupted_says_so_to_its_shell() -> None:

@@ -115,8 +115,7 @@ def test_what_was_lost_is_fetched_again(place: Place) -> None:
     assert place.files() == whole and place.lock.read_text() == lock
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("is_locked", [True, False])
+@pytest.mark.parametrize("is_locked", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_an_edited_file_is_replaced_only_where_that_is_said(place: Place, is_locked: bool) -> None:
     place.fetch()
     whole, lock = place.files(), place.lock.read_text()

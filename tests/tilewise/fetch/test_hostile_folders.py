@@ -11,7 +11,7 @@ from tests.tilewise.conftest import Cli
 from tests.tilewise.fetch.test_fetch import NAME, SCRIPT, Place
 from tilewise.errors import BadInputError
 from tilewise.fetch import folder as folders
-from tilewise.fetch.folder import sha256
+from tilewise.fetch.folder import KEPT, keep, kept, sha256
 from tilewise.fetch.lock import Lock
 
 pytestmark = pytest.mark.timeout(120)
@@ -122,3 +122,14 @@ def test_a_mark_that_is_a_link_leaves_its_target_alone(place: Place) -> None:
     (place.folder / SCRIPT).unlink()
     assert place.fetch("--frozen").code == 0
     assert not outside.exists() and list(place.files()) == [SCRIPT]
+
+
+def test_a_damaged_text_of_the_cache_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
+    keep("a script")
+    digest = sha256("a script")
+    assert kept(digest) == "a script"
+    (tmp_path / KEPT / digest).write_text("another script")
+    assert kept(digest) is None

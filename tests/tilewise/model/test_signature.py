@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from tilewise.errors import TilewiseError
-from tilewise.model.signature import TensorType, declarations_in, random_array, types_of
+from tilewise.model.signature import (
+    TensorType,
+    declarations_in,
+    entry_of,
+    random_array,
+    types_of,
+)
 
 
 def test_types_are_read() -> None:
@@ -100,3 +106,16 @@ def test_a_function_without_results_takes_nothing_of_the_next() -> None:
     with pytest.raises(TilewiseError, match="gives !hal"):
         types_of(found["quiet$async"])
     assert found["quiet$async"].endswith(": !hal.fence, %input2: !hal.fence) -> ()")
+
+
+def test_the_function_that_runs_is_main_the_only_one_or_the_one_that_is_asked_for() -> None:
+    assert entry_of(["other", "main"], None) == "main"
+    assert entry_of(["f", "__init", "f$async"], None) == "f"
+    assert entry_of(["f", "g"], "g") == "g"
+    for functions, asked, why in (
+        (["f", "g"], None, "has the functions f, g; name one by --entry"),
+        (["f", "g"], "h", "has no function h; it has f, g"),
+        (["__init"], None, "has no public function"),
+    ):
+        with pytest.raises(TilewiseError, match=why):
+            entry_of(functions, asked)

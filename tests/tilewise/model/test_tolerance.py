@@ -31,3 +31,11 @@ def test_narrow_operands_allow_their_own_rounding() -> None:
     wide = tolerance([(parse_problem("matmul:m=16,n=64,k=64,dtype=f32"), 4)])
     whole = tolerance([(parse_problem("matmul:m=16,n=64,k=64,dtype=i8"), 4)])
     assert whole < wide < narrow < 0.02
+
+
+def test_longer_sums_are_allowed_more() -> None:
+    short, long = (
+        tolerance([(parse_problem(f"matmul:m=16,n=64,k={depth},dtype=f32"), 1)])
+        for depth in (1, 2**20)
+    )
+    assert long > 100 * short
