@@ -56,16 +56,16 @@ class TuneRequest:
     """
 
     trials: int = option(64, "schedules tried", "N")
-    seconds: float | None = option(None, "for everything", "S")
-    seed: int = option(0, "of sampler and inputs", "I")
+    seconds: float | None = option(None, "time limit in seconds", "S")
+    seed: int = option(0, "seed of sampler and inputs", "I")
     sampler: str = option(
         DEFAULT_SAMPLER,
-        f"one of {', '.join(SAMPLERS)}, or MODULE:CLASS, a sampler of Optuna's protocol",
+        f"one of {', '.join(SAMPLERS)}, or MODULE:CLASS, an Optuna sampler",
         "NAME",
     )
     peers: bool = option(False, "time OpenBLAS in the same rounds")
     cache: CacheMode = option(  # noqa: RUF009  # declares a field
-        "hot", "cold: operands are evicted before every sample"
+        "hot", "cold: evict operands before every sample"
     )
     spread: int = option(
         1, "machines of a cluster that may share the search; with --server", "N", later=True

@@ -30,9 +30,15 @@ VEGA_LITE_MIME = "application/vnd.vegalite.v6+json"
 class Picture(ABC):
     """A drawing that notebooks display."""
 
-    @abstractmethod
     def draw(self, kind: Format, theme: Theme = "light") -> bytes:
         """Return the content of a file of this kind; raise TilewiseError if drawing fails."""
+        try:
+            return self._drawn(kind, theme)
+        except DrawingError as error:
+            raise TilewiseError(str(error)) from error
+
+    @abstractmethod
+    def _drawn(self, kind: Format, theme: Theme) -> bytes: ...
 
     def save(self, path: str | Path, theme: Theme = "light") -> None:
         """Write a `.svg`, `.png` or `.html` file."""
@@ -49,12 +55,8 @@ class Plot(Picture):
 
     spec: Spec
 
-    def draw(self, kind: Format, theme: Theme = "light") -> bytes:
-        """Draw the specification."""
-        try:
-            return draw(self.spec, kind, theme)
-        except DrawingError as error:
-            raise TilewiseError(str(error)) from error
+    def _drawn(self, kind: Format, theme: Theme) -> bytes:
+        return draw(self.spec, kind, theme)
 
     def _repr_mimebundle_(self, **_: Any) -> Json:
         """Return the specification, and a picture for notebooks without Vega."""
@@ -69,13 +71,8 @@ class Drawing(Picture):
     steps: Sequence[Json]
     caches: dict[str, int] | None = None
 
-    def draw(self, kind: Format, theme: Theme = "light") -> bytes:
-        """Draw the nest."""
-        try:
-            svg = nest.draw(self.problem, list(self.steps), self.caches, theme)
-            return draw_svg(svg, kind)
-        except DrawingError as error:
-            raise TilewiseError(str(error)) from error
+    def _drawn(self, kind: Format, theme: Theme) -> bytes:
+        return draw_svg(nest.draw(self.problem, list(self.steps), self.caches, theme), kind)
 
 
 def convergence(

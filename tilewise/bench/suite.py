@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tilewise.errors import BadInputError
 from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.quoting import quoted
-from tilewise.search.errors import SearchError
 
 MOST_COUNT = 10**9
 
 
-class SuiteError(SearchError):
+class SuiteError(BadInputError):
     """A suite file cannot be read; the message names the file and the problem's index."""
 
 

@@ -12,7 +12,7 @@ from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
 from tilewise.cli.parser import make_parser
 from tilewise.errors import TilewiseError
-from tilewise.kernels.errors import CompilerAbsentError, KernelsError
+from tilewise.kernels.errors import CompilerAbsentError, KernelsError, ProofError
 from tilewise.kernels.quoting import one_line
 from tilewise.kernels.system.extensions import load_extensions
 from tilewise.requirements import OR_SERVER, lacking, not_installed
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except TilewiseError as error:
         return _say(error, error.exit_code)
-    except CompilerAbsentError as error:
+    except (CompilerAbsentError, ProofError) as error:
         return _say(error, FAILED)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] in OWN:

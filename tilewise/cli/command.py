@@ -90,16 +90,16 @@ def _db_text() -> str:
     return f"database; default: TILEWISE_DB, or {shown}"
 
 
-PROBLEM = arg("problem", "as matmul:m=64,n=64,k=64,dtype=f32", metavar="PROBLEM")
-PROBLEM_LIST = "a problem a line, # comments; or a suite's JSON"
+PROBLEM = arg("problem", "such as matmul:m=64,n=64,k=64,dtype=f32", metavar="PROBLEM")
+PROBLEM_LIST = "one problem per line with # comments, or a suite's JSON"
 PROBLEMS = arg("problems", PROBLEM_LIST, metavar="PROBLEMS.txt")
-TARGET = arg("--target", "processor, threads; default: host", default="host", metavar="T")
+TARGET = arg("--target", "processor and threads; default: host", default="host", metavar="T")
 DB = arg("--db", _db_text, metavar="URL")
-SERVER = arg("--server", "a service; default: TILEWISE_SERVER", metavar="URL")
+SERVER = arg("--server", "URL of a service; default: TILEWISE_SERVER", metavar="URL")
 OUTPUT = arg("-o --output", "file to write; default: stdout", metavar="FILE")
 STORED = (PROBLEM, TARGET, DB, SERVER)
 """A problem on a target, and where its results are stored."""
-WITH_PAYLOAD = flag("--with-payload", "the computation in the same module")
+WITH_PAYLOAD = flag("--with-payload", "include the computation in the module")
 
 
 def seed(text: str) -> Argument:
@@ -119,17 +119,17 @@ def time_limit(text: str = "time limit; default: 60", default: float | None = 60
 
 def accuracy(default: str | None = "standard") -> Argument:
     """Return the option for the rounding of a model's problems; None without a default."""
-    text = "of a model's problems; strict: direct methods alone; default: standard"
+    text = "rounding of a model's problems; strict: no fast algorithms; default: standard"
     return arg("--accuracy", text, choices=ACCURACIES, default=default)
 
 
 def tuning_of_lacking(seeds: str, accurate: str | None = "standard") -> Arguments:
     """Return the options for tuning problems without a stored schedule."""
-    cold = "cold: schedules for weights that come from memory in each run; default: hot"
+    cold = "cold: schedules timed with weights in memory, not in caches; default: hot"
     return (
         TARGET,
-        trials("for problems without a stored schedule"),
-        seed(f"of {seeds}"),
+        trials("schedules tried for each problem without a stored one"),
+        seed(f"seed of {seeds}; default: 0"),
         arg("--cache", cold, choices=CACHE_MODES, default="hot"),
         accuracy(accurate),
     )
@@ -137,7 +137,7 @@ def tuning_of_lacking(seeds: str, accurate: str | None = "standard") -> Argument
 
 def cache_filter(default: str) -> Argument:
     """Return the option for trials of one cache mode."""
-    text = f"only trials that were timed so; default: {default}"
+    text = f"only trials timed with these caches; default: {default}"
     return arg("--cache", text, choices=CACHE_MODES)
 
 

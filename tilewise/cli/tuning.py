@@ -1,5 +1,6 @@
 """Tune the problems of a list that have no stored schedule."""
 
+import argparse
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -46,3 +47,12 @@ def tune_missing(
             raise
         except (KernelsError, TilewiseError) as error:
             sys.stderr.write(f"tilewise: {problem}: {error}\n")
+
+
+def tune_lacking(
+    backend: Backend, problems: Sequence[Problem], target: str, options: argparse.Namespace
+) -> None:
+    """Tune the problems of a model that have no stored schedule, as the options say."""
+    request = TuneRequest(options.trials, seed=options.seed, cache=options.cache)
+    lacking = missing(backend, problems, target, options.cache)
+    tune_missing(backend, lacking, target, request)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tilewise.bench import SuiteError, read_suite
+from tilewise.bench import read_suite
 from tilewise.errors import BadInputError
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.problem import Problem, parse_problem
@@ -16,17 +16,13 @@ def read_problems(path: str, text: str) -> list[Problem]:
     A path that ends in `.json` is a suite; otherwise each line has a problem, and `#` a comment.
     Raises BadInputError naming the bad lines.
     """
-    found = _suite(path) if path.endswith(".json") else _lines(path, text)
+    if path.endswith(".json"):
+        found = [entry.problem for entry in read_suite(Path(path)).entries]
+    else:
+        found = _lines(path, text)
     if not found:
         raise BadInputError(f"{path} names no problem; write one a line")
     return list({problem.key: problem for problem in found}.values())
-
-
-def _suite(path: str) -> list[Problem]:
-    try:
-        return [entry.problem for entry in read_suite(Path(path)).entries]
-    except SuiteError as error:
-        raise BadInputError(str(error)) from error
 
 
 def _lines(path: str, text: str) -> list[Problem]:

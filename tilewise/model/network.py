@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 
 from tilewise.errors import TilewiseError, bad_input
+from tilewise.formats.columns import columns
 from tilewise.kernels.errors import CompilerError, ModuleError
 from tilewise.kernels.mlir.frontend.read import as_module, read_program
 from tilewise.kernels.mlir.iree.compiler import SHORT_VALUES, compile_file, compiled_text
@@ -178,17 +179,14 @@ def run_text(run: Ran, allowed: float) -> str:
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
-def _parts(run: Ran) -> Iterator[str]:
+def _parts(run: Ran) -> list[str]:
     total = sum(part.time_us for part in run.parts)
-    rows = [_PART_HEAD] + [
+    rows = [
         ("" if part.node is None else str(part.node), part.label, duration(part.time_us),
          f"{100 * part.time_us / total:.1f}%")
         for part in run.parts
     ]  # fmt: skip
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_PART_HEAD))]
-    for node, part, time, share in rows:
-        yield (f"{node:>{widths[0]}}  {part:<{widths[1]}}  {time:>{widths[2]}}  "
-               f"{share:>{widths[3]}}")  # fmt: skip
+    return columns([_PART_HEAD, *rows], right=(0, 2, 3))
 
 
 def _whole(run: Ran, allowed: float) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from tilewise.formats.columns import columns
 from tilewise.kernels.quoting import duration
 from tilewise.search.networks.plan import Plan, PlannedNode, PlannedPass, PlannedUse
 
@@ -12,13 +13,13 @@ _HEAD = ("node", "problem", "algorithm", "reads", "makes", "time", "share")
 def plan_text(plan: Plan) -> str:
     """Describe each layer, pass and copy, the totals, and what is planned around."""
     parts = sorted([*_layers(plan), *_passes(plan)], key=lambda row: int(row[0]))
-    lines = [*_aligned([_HEAD, *parts, *_copies(plan)]), "", *_totals(plan), ""]
+    lines = [*columns([_HEAD, *parts, *_copies(plan)], right=(0, 5, 6)), "", *_totals(plan), ""]
     lines += [
         *_around(plan),
         *_untimed(plan),
         f"{plan.target}, {plan.cache}, accuracy={plan.accuracy}: {plan.model}",
     ]
-    return "".join(f"{line.rstrip()}\n" for line in lines)
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _layers(plan: Plan) -> Iterator[tuple[str, ...]]:
@@ -106,14 +107,3 @@ def _untimed(plan: Plan) -> Iterator[str]:
 
 def _place(node: PlannedNode) -> str:
     return node.where.rpartition(" ")[0]
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
-    return [
-        "  ".join(
-            f"{cell:>{width}}" if head in ("node", "time", "share") else f"{cell:<{width}}"
-            for head, cell, width in zip(_HEAD, row, widths, strict=True)
-        )
-        for row in rows
-    ]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tilewise.backends.base import Backend, Json
 from tilewise.backends.choose import open_backend
-from tilewise.bench import Compared, Entry, Report, Suite, SuiteError, read_suite, table
+from tilewise.bench import Compared, Entry, Report, Suite, read_suite, table
 from tilewise.cli.command import DB, SERVER, TARGET, Command, arg, seed
 from tilewise.cli.command import trials as trials_option
 from tilewise.cli.files import json_text, require_file, require_folder, write_text
@@ -25,8 +25,9 @@ from tilewise.search.records import CACHE_MODES, TuneRequest
 
 
 def bench(options: argparse.Namespace) -> None:
-    """Measure a suite of problems beside other libraries."""
-    suite = _suite(options.suite)
+    """Compare a suite of problems with other libraries."""
+    require_file(options.suite)
+    suite = read_suite(Path(options.suite))
     if options.cache == "cold":  # beside the hot one over time, not among its reports
         suite = replace(suite, name=f"{suite.name}, cold caches")
     request = TuneRequest(options.trials, seed=options.seed, cache=options.cache)
@@ -137,14 +138,6 @@ class _Bench:
         return best
 
 
-def _suite(path: str) -> Suite:
-    require_file(path)
-    try:
-        return read_suite(Path(path))
-    except SuiteError as error:
-        raise BadInputError(str(error)) from error
-
-
 def _peers(given: str | None) -> tuple[str, ...]:
     """Return the requested peers; by default those that are installed."""
     from tilewise.search.peers import PEERS, installed_peers, missing_packages
@@ -169,25 +162,25 @@ def _note(text: str) -> None:
 
 
 PEERS_TEXT = (
-    "of openblas,onednn,iree, and iree+tilewise, which is IREE with our kernel inside; "
-    "default: the first three, as far as they are installed"
+    "comma-separated: openblas, onednn, iree, iree+tilewise (IREE with our kernel); "
+    "default: the first three that are installed"
 )
-COLD = "cold: caches are emptied before every sample; default: hot"
+COLD = "cold: empty the caches before every sample; default: hot"
 
 COMMANDS = (
     Command(
         "bench",
         bench,
         (
-            arg("suite", "as benchmarks/data/suites/square.json", metavar="SUITE.json"),
+            arg("suite", "such as benchmarks/data/suites/square.json", metavar="SUITE.json"),
             arg("--peers", PEERS_TEXT, metavar="NAMES"),
             TARGET,
-            trials_option("for problems without a stored schedule"),
-            seed("of sampler and inputs; default: 0"),
+            trials_option("schedules tried for each problem without a stored one"),
+            seed("seed of sampler and inputs; default: 0"),
             arg("--cache", COLD, choices=CACHE_MODES, default="hot"),
-            arg("-o --output", "also write the JSON there", metavar="FILE"),
+            arg("-o --output", "also write the JSON to this file", metavar="FILE"),
             arg("--out", argparse.SUPPRESS, dest="output"),  # its former name
-            arg("--plot", "also draw a roofline there: .svg, .png, .html", metavar="FILE"),
+            arg("--plot", "also draw a roofline: .svg, .png or .html", metavar="FILE"),
             DB,
             SERVER,
         ),

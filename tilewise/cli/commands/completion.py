@@ -156,7 +156,7 @@ COMMANDS = (
     Command(
         "completion",
         completion,
-        (arg("shell", "that reads the script", choices=tuple(SCRIPTS)), OUTPUT),
+        (arg("shell", "shell to complete in", choices=tuple(SCRIPTS)), OUTPUT),
         extra=BASE,
         examples=(
             "completion bash -o ~/.local/share/bash-completion/completions/tilewise",

@@ -30,7 +30,7 @@ SHOWN_FEATURES = ("avx512f", "avx512vnni", "avx512bf16", "avx2", "fma", "neon")
 
 
 def doctor(options: argparse.Namespace) -> None:
-    """Say what this machine, or a service and its machines, is and what is missing."""
+    """Report hardware, toolchain and missing dependencies of this machine or of a service."""
     server = named_server(options.server)
     if server:
         found = examine_service(server)

@@ -27,7 +27,7 @@ LOCK_NAME = "tilewise.lock"
 
 
 def fetch(options: argparse.Namespace) -> None:
-    """Fetch the scripts of a list of problems, and write down which they are."""
+    """Fetch the scripts of a list of problems, and record them in a lock file."""
     _refuse_contradictions(options)
     wanted = _wanted(options)
     folder = Folder(Path(options.output))
@@ -159,21 +159,21 @@ COMMANDS = (
         fetch,
         (
             PROBLEMS,
-            arg("-o --output", "the folder, which fetch looks after", metavar="DIR", required=True),
+            arg("-o --output", "folder to manage", metavar="DIR", required=True),
             arg("--lock", f"lock file; default: {LOCK_NAME} beside DIR", metavar="FILE"),
             TARGET,
             arg(
                 "--flavor",
-                "of scripts, once or more; default: cpu",
+                "kind of script, may be repeated; default: cpu",
                 choices=FLAVORS,
                 action="append",
             ),
-            flag("--kernels", "Numba kernels as well"),
+            flag("--kernels", "also fetch Numba kernels"),
             flag("--frozen", "change nothing; fail unless folder and lock match"),
-            flag("--check", "say what newer schedules would gain; change nothing"),
-            flag("--overwrite", "replace files that were edited since"),
-            flag("--tune-missing", "search for what is missing"),
-            trials_option("of those searches"),
+            flag("--check", "report what newer schedules would gain; change nothing"),
+            flag("--overwrite", "replace edited files"),
+            flag("--tune-missing", "tune missing problems"),
+            trials_option("schedules tried in those searches"),
             DB,
             SERVER,
         ),

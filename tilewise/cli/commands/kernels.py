@@ -47,7 +47,7 @@ ENDINGS = {OBJECT: ".o", BITCODE: ".bc"}
 
 
 def kernel(options: argparse.Namespace) -> None:
-    """Give the best schedule's kernel: a Python module, or machine code for C."""
+    """Write the best schedule's kernel: a Python module, or machine code for C."""
     require_folder(options.output)
     if options.format in ENDINGS:
         _machine_code(options)
@@ -167,7 +167,7 @@ def _summary(manifest: dict[str, object], folder: Folder) -> str:
     return "".join(rows) + f"{counted}, {size} bytes of objects, in {folder.path}\n"
 
 
-FORMAT = "of the kernel; object and bitcode come with a C header beside them; default: module"
+FORMAT = "output; object and bitcode come with a C header; default: module"
 
 COMMANDS = (
     Command(
@@ -196,10 +196,10 @@ COMMANDS = (
         library,
         (
             PROBLEMS,
-            arg("-o --output", "the folder of its files", metavar="DIR", required=True),
+            arg("-o --output", "folder to write", metavar="DIR", required=True),
             TARGET,
-            flag("--tune-missing", "search for what is missing"),
-            trials_option("of those searches"),
+            flag("--tune-missing", "tune missing problems"),
+            trials_option("schedules tried in those searches"),
             DB,
             SERVER,
         ),

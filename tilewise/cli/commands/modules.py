@@ -10,6 +10,7 @@ from tilewise.cli.command import SERVER, Command, arg, seed, time_limit
 from tilewise.cli.command import accuracy as accuracy_option
 from tilewise.cli.files import json_text, read_module_bytes, read_text, write_text
 from tilewise.errors import BadInputError, TilewiseError
+from tilewise.formats.columns import columns
 from tilewise.kernels.footprint import check_memory
 from tilewise.kernels.problem import Accuracy, Problem, parse_problem
 from tilewise.kernels.quoting import duration
@@ -24,7 +25,7 @@ _FUNCTION = re.compile(r"^\s*func\.func\b", re.MULTILINE)
 
 
 def import_module(options: argparse.Namespace) -> None:
-    """Find the matmuls and convolutions of an MLIR module, and say what is skipped and why."""
+    """List the matmuls and convolutions of an MLIR module, and what is skipped and why."""
     module = read_module_bytes(options.module)
     server = named_server(options.server)
     found = _at_service(server, module, options.accuracy) if server else _here(module, options)
@@ -52,9 +53,9 @@ def problems_text(found: Json) -> str:
     rows += [
         (str(one["count"]), one["problem"], _places(one["where"])) for one in found["problems"]
     ]
-    lines = _table(rows) if found["problems"] else ["no matmul and no convolution was found"]
+    lines = columns(rows) if found["problems"] else ["no matmul and no convolution was found"]
     if found["skipped"]:
-        lines += ["", *_table([("skipped", "because it", "where"),
+        lines += ["", *columns([("skipped", "because it", "where"),
                                *((one["op"], one["reason"], one["where"].rpartition(" ")[0])
                                  for one in found["skipped"])])]  # fmt: skip
     return "\n".join(lines) + "\n"
@@ -65,17 +66,12 @@ def _places(where: list[str]) -> str:
     return f"{shown}, ..." if len(where) > MOST_PLACES else shown
 
 
-def _table(rows: list[tuple[str, str, str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    return [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}".rstrip() for a, b, c in rows]
-
-
 class NotVerifiedError(TilewiseError):
     """The script failed; the verdict has been printed."""
 
 
 def verify(options: argparse.Namespace) -> None:
-    """Apply, run and time a script on real MLIR, and print what it made."""
+    """Apply, run and time a script on real MLIR, and print the result."""
     if options.server:
         raise BadInputError(
             "verify compiles and runs what it is given, which no service does for a client; "
@@ -165,7 +161,7 @@ def _subject(script: str, options: argparse.Namespace) -> tuple[Problem | None, 
 
 
 FILE = "MLIR's text or bytecode: linalg, torch, StableHLO, TOSA; or ONNX; - reads stdin"
-PAYLOAD = "a module with one function; it is compiled, and runs as native code with your rights"
+PAYLOAD = "a module with one function, which runs as native code with your permissions"
 
 COMMANDS = (
     Command(
@@ -185,9 +181,9 @@ COMMANDS = (
         (
             arg("script", "a module with @__transform_main", metavar="SCRIPT.mlir"),
             arg("--payload", PAYLOAD, metavar="FILE"),
-            arg("--problem", "what it computes; default: what its header names", metavar="PROBLEM"),
-            seed("of the inputs; default: 0"),
-            arg("-o --output", "write the transformed module there", metavar="FILE"),
+            arg("--problem", "problem; default: the one in its header", metavar="PROBLEM"),
+            seed("seed of the inputs; default: 0"),
+            arg("-o --output", "write the transformed module to this file", metavar="FILE"),
             time_limit(),
             SERVER,
         ),

@@ -112,11 +112,11 @@ COMMANDS = (
         plot,
         (
             *STORED,
-            arg("-o --output", "ends in .svg, .png or .html", required=True, metavar="FILE"),
+            arg("-o --output", "file to write: .svg, .png or .html", required=True, metavar="FILE"),
             arg("--kind", f"what to draw (default: {KINDS[0]})", choices=KINDS, default=KINDS[0]),
             arg(
                 "--theme",
-                f"of the colours (default: {THEMES[0]})",
+                f"colours (default: {THEMES[0]})",
                 choices=THEMES,
                 default=THEMES[0],
             ),

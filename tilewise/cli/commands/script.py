@@ -24,8 +24,8 @@ from tilewise.cli.commands.scripts.packs import BLOCKS, is_of_packs, make_packs
 from tilewise.cli.commands.scripts.tuning_spec import FLAVOR, make_spec
 from tilewise.cli.files import json_text, require_folder, write_text
 from tilewise.cli.render import named
-from tilewise.errors import BadInputError, MissingError, TilewiseError
-from tilewise.kernels.errors import ProofError, UnsupportedError
+from tilewise.errors import BadInputError, MissingError
+from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import target_kind
@@ -128,7 +128,7 @@ def make_air(options: argparse.Namespace, given: str) -> str:
     """Return the proven air script, with its payload if requested.
 
     Raises BadInputError for options that do not apply, MissingError if no air script covers the
-    problem, TilewiseError if the proof fails.
+    problem, ProofError if the proof fails.
     """
     problem = parse_problem(given)
     if options.db:
@@ -147,8 +147,6 @@ def make_air(options: argparse.Namespace, given: str) -> str:
         made = _proven(problem, known, options.result or "l3")
     except UnsupportedError as error:
         raise MissingError(str(error)) from error
-    except ProofError as error:
-        raise TilewiseError(str(error)) from error
     return made.module if options.with_payload else made.text
 
 
@@ -166,11 +164,11 @@ def _proven(problem: Problem, memories: dict[str, int], result: Literal["l2", "l
 
 
 WHAT = (
-    "as matmul:m=64,n=64,k=64,dtype=f32; of flavors iree and iree-spec several, suites, "
-    "lists; of iree also MODEL.mlir, of cpu one op of it"
+    "such as matmul:m=64,n=64,k=64,dtype=f32; for flavors iree and iree-spec also several, "
+    "suites and lists; for iree also MODEL.mlir, for cpu one op of it"
 )
-PLACE = "the op of MODEL.mlir, as tilewise import prints it; or its number"
-PLAN = "of flavor iree: the kernels and layouts of this plan.json of MODEL.mlir"
+PLACE = "op of MODEL.mlir, as printed by tilewise import, or its number"
+PLAN = "for flavor iree: use the kernels of this plan.json of MODEL.mlir"
 PACKS = "pack every op of MODEL.mlir and cancel adjacent pack/unpack pairs"
 
 COMMANDS = (
@@ -184,16 +182,16 @@ COMMANDS = (
             accuracy(None),
             DB,
             SERVER,
-            arg("--flavor", "what applies it; default: cpu", choices=FLAVORS, default="cpu"),
+            arg("--flavor", "consumer of the script; default: cpu", choices=FLAVORS, default="cpu"),
             WITH_PAYLOAD,
             OUTPUT,
             arg("--plan", PLAN, metavar="FILE"),
             *in_group("a whole module", flag("--packs", PACKS), *BLOCKS),
             *in_group(
                 "flavor air",
-                arg("--l1-bytes", "of a core; default: 65536", type=int, metavar="N"),
-                arg("--l2-bytes", "of a block; default: 524288", type=int, metavar="N"),
-                arg("--result", "where C is unpacked to; default: l3", choices=("l3", "l2")),
+                arg("--l1-bytes", "bytes of a core; default: 65536", type=int, metavar="N"),
+                arg("--l2-bytes", "bytes of a block; default: 524288", type=int, metavar="N"),
+                arg("--result", "memory that C is unpacked to; default: l3", choices=("l3", "l2")),
             ),
         ),
         at_service=BASE,

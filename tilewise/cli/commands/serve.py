@@ -24,7 +24,7 @@ def serve(options: argparse.Namespace) -> None:
 
 
 def database(options: argparse.Namespace) -> None:
-    """Bring the database to this version's schema, check that it is, or thin what is old."""
+    """Upgrade the database to this version's schema, check it, or thin old samples."""
     from tilewise.backends import administration
 
     if options.action != "prune":
@@ -51,7 +51,7 @@ def _check_pruning(options: argparse.Namespace) -> None:
 
 
 def scheduler(options: argparse.Namespace) -> None:
-    """Serve the Dask scheduler that a driver and workers meet at."""
+    """Run the Dask scheduler of a cluster."""
     if not 0 <= options.port <= LARGEST_PORT:
         raise BadInputError(f"port={options.port} is out of range; give 0 to {LARGEST_PORT}")
     require("distributed", "scheduler", EXTRA)
@@ -61,7 +61,7 @@ def scheduler(options: argparse.Namespace) -> None:
 
 
 def driver(options: argparse.Namespace) -> None:
-    """Give the jobs that wait in the database to the workers of a cluster."""
+    """Distribute queued jobs of the database to the workers of a cluster."""
     require("distributed", "driver", EXTRA)
     from tilewise.backends import cluster
 
@@ -69,7 +69,7 @@ def driver(options: argparse.Namespace) -> None:
 
 
 def worker(options: argparse.Namespace) -> None:
-    """Time on this machine what a cluster's scheduler gives it."""
+    """Run jobs of a cluster on this machine."""
     require("distributed", "worker", EXTRA)
     from tilewise.backends import cluster
 
@@ -80,13 +80,13 @@ HOST = arg("--host", "address to listen on; default: 127.0.0.1", default="127.0.
 SCHEDULER = arg(
     "--scheduler", "tcp://HOST:PORT or tls://HOST:PORT; default: TILEWISE_SCHEDULER", metavar="URL"
 )
-SERVICE = "by which workers reach it; default: TILEWISE_SERVICE_URL"
-REACHED = "address under which the others reach this worker; default: it is found out"
-OLDER = "thin the samples of trials that are older; default: 90"
+SERVICE = "URL of the service for workers; default: TILEWISE_SERVICE_URL"
+REACHED = "address of this worker for the others; default: detected"
+OLDER = "thin the samples of older trials; default: 90"
 
 
 def _port(default: int) -> Argument:
-    return arg("--port", f"to listen on; default: {default}", type=int, default=default)
+    return arg("--port", f"port to listen on; default: {default}", type=int, default=default)
 
 
 COMMANDS = (
@@ -96,7 +96,7 @@ COMMANDS = (
         (
             HOST,
             _port(8000),
-            arg("--workers", "that search; default: 1", type=int, default=1, metavar="N"),
+            arg("--workers", "embedded workers; default: 1", type=int, default=1, metavar="N"),
             DB,
         ),
         examples=(
@@ -113,11 +113,9 @@ COMMANDS = (
             *in_group(
                 "prune",
                 arg("--older-than", OLDER, type=float, default=90.0, metavar="DAYS"),
-                arg(
-                    "--keep-samples", "of each trial; default: 9", type=int, default=9, metavar="N"
-                ),
-                flag("--dry-run", "only say what would be done"),
-                flag("--vacuum", "give the space back to the disk; takes a while"),
+                arg("--keep-samples", "per trial; default: 9", type=int, default=9, metavar="N"),
+                flag("--dry-run", "only report what would be done"),
+                flag("--vacuum", "return free space to the disk; takes a while"),
             ),
         ),
         examples=(
@@ -128,7 +126,7 @@ COMMANDS = (
     Command(
         "scheduler",
         scheduler,
-        (HOST, _port(8786), flag("--tls", "speak TLS alone, as Dask's configuration says")),
+        (HOST, _port(8786), flag("--tls", "require TLS, as configured in Dask")),
         extra=EXTRA,
         examples=("scheduler --host 0.0.0.0",),
     ),
@@ -145,7 +143,7 @@ COMMANDS = (
         (
             SCHEDULER,
             arg("--host", REACHED),
-            flag("--no-peaks", "do not measure what this machine reaches"),
+            flag("--no-peaks", "do not measure this machine's peaks"),
         ),
         extra=EXTRA,
         examples=("worker --scheduler tcp://10.0.0.1:8786",),

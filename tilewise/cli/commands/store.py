@@ -9,6 +9,7 @@ from tilewise.cli.command import DB, SERVER, Command, arg, flag, in_group
 from tilewise.cli.files import file_errors, json_text, require_file, require_folder
 from tilewise.cli.render import print_mapping
 from tilewise.errors import BadInputError
+from tilewise.formats.columns import columns
 from tilewise.kernels.problem import DTYPES
 from tilewise.kernels.problem.parse import OPERATIONS
 from tilewise.requirements import BASE
@@ -17,7 +18,7 @@ SELECTING = ("problem", "kind", "dtype", "target", "since")
 
 
 def store(options: argparse.Namespace) -> None:
-    """Write the results of the database to a file, or take in those of such a file."""
+    """Export the results of the database to an archive, or import one."""
     _check_store(options)
     found = _export(options) if options.action == "export" else _import(options)
     if options.json:
@@ -73,7 +74,7 @@ COLUMNS = ("name", "scope", "created", "expires", "revoked", "used")
 
 
 def token(options: argparse.Namespace) -> None:
-    """Make, list or revoke the tokens of a service."""
+    """Create, list or revoke tokens of a service."""
     _check_token(options)
     server = named_server(options.server)
     if server and options.db:
@@ -82,9 +83,10 @@ def token(options: argparse.Namespace) -> None:
     if options.json:
         sys.stdout.write(json_text(found))
     elif options.action == "list":
-        sys.stdout.write(_token_table(found["tokens"]))
+        rows = [COLUMNS, *([one[name] or "-" for name in COLUMNS] for one in found["tokens"])]
+        sys.stdout.write("".join(f"{line}\n" for line in columns(rows)))
     elif options.action == "create":
-        sys.stderr.write("tilewise: this is shown once; give it as TILEWISE_TOKEN\n")
+        sys.stderr.write("tilewise: the token is shown only once; set it as TILEWISE_TOKEN\n")
         sys.stdout.write(f"{found['token']}\n")
     else:
         sys.stdout.write(f"{found['name']} is revoked\n")
@@ -120,14 +122,6 @@ def _check_token(options: argparse.Namespace) -> None:
         raise BadInputError(f"token {options.action} {said}")
 
 
-def _token_table(tokens: list[Json]) -> str:
-    rows = [COLUMNS, *([one[name] or "-" for name in COLUMNS] for one in tokens)]
-    widths = [max(len(row[index]) for row in rows) for index in range(len(COLUMNS))]
-    lines = ("  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
-             for row in rows)  # fmt: skip
-    return "\n".join(lines) + "\n"
-
-
 COMMANDS = (
     Command(
         "store",
@@ -137,27 +131,27 @@ COMMANDS = (
             arg("file", "the archive", metavar="FILE"),
             DB,
             *in_group(
-                "export: a selection, of several options what all select",
-                arg("--problem", "may be given again", action="append", metavar="P"),
+                "export: a selection; several options are combined",
+                arg("--problem", "may be repeated", action="append", metavar="P"),
                 arg(
                     "--kind",
-                    "operation; may be given again",
+                    "operation; may be repeated",
                     action="append",
                     choices=tuple(OPERATIONS),
                 ),
                 arg(
                     "--dtype",
-                    "of operands; may be given again",
+                    "type of operands; may be repeated",
                     action="append",
                     choices=tuple(DTYPES),
                 ),
-                arg("--target", "may be given again", action="append", metavar="T"),
-                arg("--since", "only what was asked for or found since, in UTC", metavar="DAY"),
+                arg("--target", "may be repeated", action="append", metavar="T"),
+                arg("--since", "only requests and results since, in UTC", metavar="DAY"),
             ),
             *in_group(
                 "import",
-                flag("--resume", "ask anew for the searches that had not ended"),
-                flag("--dry-run", "only say what would be done"),
+                flag("--resume", "submit unfinished searches again"),
+                flag("--dry-run", "only report what would be done"),
             ),
         ),
         examples=(
@@ -170,8 +164,8 @@ COMMANDS = (
         token,
         (
             arg("action", "what to do", choices=("create", "list", "revoke")),
-            arg("name", "whose it is, or what for", nargs="?", metavar="NAME"),
-            arg("--scope", "of a new one; each includes the former", choices=SCOPES),
+            arg("name", "name of the token", nargs="?", metavar="NAME"),
+            arg("--scope", "scope of a new token; each includes the former", choices=SCOPES),
             arg("--days", "until it expires; default: never", type=float, metavar="N"),
             DB,
             SERVER,

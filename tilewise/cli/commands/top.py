@@ -127,7 +127,7 @@ def _table(names: Sequence[str], rows: Sequence[dict[str, str]], width: int) -> 
 
 
 def top(options: argparse.Namespace) -> None:
-    """Show a service's jobs and machines, again and again."""
+    """Show a service's jobs and machines, refreshed periodically."""
     server = named_server(options.server)
     if server is None:
         raise BadInputError("name a service by --server URL, or by TILEWISE_SERVER")
@@ -205,10 +205,10 @@ COMMANDS = (
         "top",
         top,
         (
-            flag("--once", "one look, then leave"),
+            flag("--once", "print one snapshot and exit"),
             arg(
                 "--interval",
-                f"seconds from one look to the next (default: {INTERVAL_S:g})",
+                f"seconds between snapshots (default: {INTERVAL_S:g})",
                 default=str(INTERVAL_S),
                 metavar="S",
             ),

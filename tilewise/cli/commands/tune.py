@@ -21,10 +21,10 @@ from tilewise.formats.trials import FORMATS, trials_text
 from tilewise.requirements import BASE
 from tilewise.search.records import CACHE_MODES, TuneRequest
 
-FORMAT = "how they are written; default: table"
+FORMAT = "output format; default: table"
 AGAIN = (
     "time the finalists of the stored result again and keep the better result; --trials "
-    "then counts only where nothing is stored"
+    "then only applies if nothing is stored"
 )
 
 
@@ -92,7 +92,7 @@ COMMANDS = (
     Command(
         "show",
         show,
-        (*STORED, arg("--cache", "of which state; default: hot if both", choices=CACHE_MODES)),
+        (*STORED, arg("--cache", "of these caches; default: hot if both", choices=CACHE_MODES)),
         at_service=BASE,
         examples=(
             "show matmul:m=1024,n=512,k=2048,dtype=f32",
@@ -118,8 +118,13 @@ COMMANDS = (
         export_study,
         (
             *STORED,
-            arg("--storage", "of Optuna's, as sqlite:///study.db", required=True, metavar="URL"),
-            arg("--name", "of the study; default: the problem and the target"),
+            arg(
+                "--storage",
+                "Optuna storage, such as sqlite:///study.db",
+                required=True,
+                metavar="URL",
+            ),
+            arg("--name", "name of the study; default: the problem and the target"),
             cache_filter("hot"),
         ),
         at_service="search",

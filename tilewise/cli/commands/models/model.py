@@ -30,14 +30,13 @@ from tilewise.cli.files import (
     write_bytes,
     write_text,
 )
-from tilewise.cli.tuning import missing, tune_missing
+from tilewise.cli.tuning import tune_lacking
 from tilewise.errors import BadInputError, TilewiseError, bad_input
 from tilewise.kernels.errors import KernelsError, ModuleError
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import resolve, target_kind
 from tilewise.requirements import require
-from tilewise.search.records import TuneRequest
 
 if TYPE_CHECKING:
     from tilewise.kernels.dispatches.extraction.extract import Cut
@@ -54,7 +53,7 @@ OF_PACKS = ("with_payload", *packs.OPTIONS)
 OUTPUTS = """\
 which output is for whom:
   --as iree    Users of IREE. A library of tuned kernels for iree-compile; IREE keeps every op
-               that it runs as fast. All models that IREE compiles.
+               that it runs as fast. Supports all models that IREE compiles.
   --as native  Programs in C, C++, Rust or Python on x86-64. A shared library of the whole model
                with a C header, packed weights and a loader that needs NumPy alone; no runtime.
                Models whose every op is known here.
@@ -138,12 +137,10 @@ def run_in_iree(options: argparse.Namespace) -> None:
     write_text(str(folder / PROBLEMS), lines)
     if named_server(options.server):  # what a service takes `host` for is another machine
         options.target = resolve(options.target).canonical
-    request = TuneRequest(options.trials, seed=options.seed, cache=options.cache)
     asked = Model(source, imported, tuple(cuts), folder, options.target, options.cache,
                   options.entry, not options.no_ops, options.accuracy)  # fmt: skip
     with backend_of(options) as backend:
-        lacking = missing(backend, problems, options.target, options.cache)
-        tune_missing(backend, lacking, options.target, request)
+        tune_lacking(backend, problems, options.target, options)
         report = examine(asked, backend, _note)
     text = json_text(report.to_json())
     write_text(str(folder / REPORT), text)
@@ -190,7 +187,7 @@ COMMANDS = (
         model,
         (
             arg("file", "linalg, torch, StableHLO, TOSA or ONNX", metavar="FILE"),
-            arg("--as", "what is written", dest="way", choices=("iree", "native", "packs")),
+            arg("--as", "output to write", dest="way", choices=("iree", "native", "packs")),
             flag("--run", RUN, dest="executes"),
             arg("-o --output", OUTPUT, metavar="PATH"),
             *tuning_of_lacking("sampler and inputs", None),
@@ -198,7 +195,7 @@ COMMANDS = (
             SERVER,
             *in_group(
                 "--as iree",
-                arg("--plan", "take the kernels of this plan", metavar="PLAN.json"),
+                arg("--plan", "use the kernels of this plan", metavar="PLAN.json"),
                 arg("--entry", "--run: function to run; default: main", metavar="NAME"),
                 flag("--no-ops", "--run: do not measure each op alone, which takes seconds"),
             ),

@@ -26,7 +26,7 @@ from tilewise.cli.files import (
     write_bytes,
     write_text,
 )
-from tilewise.cli.tuning import missing, tune_missing
+from tilewise.cli.tuning import tune_lacking
 from tilewise.errors import BadInputError, TilewiseError, bad_input
 from tilewise.kernels.errors import ModuleError
 from tilewise.kernels.problem import Accuracy, parse_problem
@@ -34,7 +34,6 @@ from tilewise.kernels.quoting import one_line
 from tilewise.kernels.system.typed_json import to_json
 from tilewise.kernels.target import resolve
 from tilewise.requirements import BASE, OR_SERVER, require
-from tilewise.search.records import TuneRequest
 
 if TYPE_CHECKING:
     from tilewise.backends.base import Backend
@@ -91,11 +90,9 @@ def make_native(options: argparse.Namespace) -> None:
         check_runs(name, module, beside_iree=options.executes)
     folder = make_folder(options.output) if options.output else None
     alone = _folder_alone(options.module) if options.module else None
-    request = TuneRequest(options.trials, seed=options.seed, cache=options.cache)
     problems = list(map(parse_problem, problems_of(graph, options.layouts)))
     with backend_of(options) as backend:
-        lacking = missing(backend, problems, target, options.cache)
-        tune_missing(backend, lacking, target, request)
+        tune_lacking(backend, problems, target, options)
         costs = _costs(options, backend, target, graph)
         named = Named(name, target, options.cache, options.accuracy)
         passes = _passes(outline, target)
@@ -243,15 +240,15 @@ def _graph(name: str, module: bytes, accuracy: Accuracy) -> "tuple[Graph, Outlin
     return found.with_accuracy(accuracy), None
 
 
-LAYOUTS = "which may be chosen: the model's, or all that kernels can do; default: all"
+LAYOUTS = "layouts to choose from: the model's, or all that kernels support; default: all"
 TIMES = (
-    "of layers: measured again on this machine with cold weights, or as the store has "
-    "them; default: here, or with --server, by a worker of the service"
+    "times of layers: measured on this machine with cold weights, or stored ones; "
+    "default: here, or with --server, by a worker of the service"
 )
 RUN = "run the planned network, compare it with IREE's code of the model, and time both"
 MODULE = (
-    "write the network there as a Python package with code and packed weights, which "
-    "needs NumPy alone, and prove it"
+    "write and prove the network as a Python package with code and packed weights, which "
+    "needs NumPy alone"
 )
 PLANNING = (
     arg("--layouts", LAYOUTS, choices=("model", "all")),

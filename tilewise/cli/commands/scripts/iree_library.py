@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import backend_of
 from tilewise.cli.files import read_module_bytes, read_text, require_file, require_folder
-from tilewise.cli.tuning import missing, tune_missing
+from tilewise.cli.tuning import tune_lacking
 from tilewise.errors import BadInputError
 from tilewise.fetch.problems import read_problems
 from tilewise.kernels.problem import Problem, parse_problem
@@ -25,7 +25,6 @@ from tilewise.model.libraries import (
     replaced_by,
 )
 from tilewise.requirements import require
-from tilewise.search.records import TuneRequest
 
 if TYPE_CHECKING:  # it loads the compiler of kernels
     from tilewise.search.libraries.library import ProvenLibrary
@@ -75,10 +74,8 @@ def make_library_of_model(options: argparse.Namespace) -> str:
     content = read_module_bytes(options.file)
     model = read_model(options.file, content, options.accuracy or "standard")
     target = resolve(options.target).canonical  # not what a service would take `host` for
-    request = TuneRequest(options.trials, seed=options.seed, cache=options.cache)
     with backend_of(options) as backend:
-        lacking = missing(backend, model.problems, target, options.cache)
-        tune_missing(backend, lacking, target, request)
+        tune_lacking(backend, model.problems, target, options)
         made = make_library(backend, (), target, [model])
     return _told(made, target, [model], options)
 

@@ -7,8 +7,8 @@ from functools import partial
 from tilewise.backends.base import Backend
 from tilewise.cli.command import backend_of
 from tilewise.cli.files import json_text, read_module_bytes
-from tilewise.errors import BadInputError, MissingError, TilewiseError
-from tilewise.kernels.errors import ProofError, UnsupportedError
+from tilewise.errors import BadInputError, MissingError
+from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.model.libraries import ENDINGS
@@ -30,7 +30,7 @@ def make_of_op(options: argparse.Namespace) -> str:
     """Return the op's proven script, with its function if requested, or its JSON.
 
     Raises BadInputError for a missing or ambiguous op, MissingError without a stored schedule or a
-    possible script, TilewiseError if no proof succeeds.
+    possible script, ProofError if none is proven.
     """
     if len(options.problems) > 1:
         raise BadInputError("a script is of one op; give one module, with --place")
@@ -46,11 +46,8 @@ def make_of_op(options: argparse.Namespace) -> str:
     except UnsupportedError as error:
         raise MissingError(str(error)) from error
     with backend_of(options) as backend:
-        try:
-            fit = partial(fitting, lone)
-            found = first_proven(lone, _schedules(backend, problems, options.target, fit))
-        except ProofError as error:
-            raise TilewiseError(str(error)) from error
+        fit = partial(fitting, lone)
+        found = first_proven(lone, _schedules(backend, problems, options.target, fit))
     script = found.proof.script
     text = with_op(lone, script) if options.with_payload else script
     return json_text(found.to_json(text)) if options.json else text

@@ -10,7 +10,6 @@ from tilewise.cli.command import arg, time_limit
 from tilewise.cli.commands.scripts.layers import write_layers
 from tilewise.cli.files import json_text, make_folder, read_module_bytes
 from tilewise.errors import BadInputError, MissingError, TilewiseError
-from tilewise.kernels.errors import ProofError
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import detect
 from tilewise.requirements import require
@@ -29,15 +28,15 @@ _BLOCKS = re.compile(r"([1-9]\d{0,5})=(\d{1,5}),(\d{1,5}),(\d{1,5})")
 
 
 BLOCKS = (
-    arg("--channels", "the longest block; default: a vector of f32", type=int, metavar="N"),
-    arg("--rows", "the longest block of products' rows; default: none", type=int, metavar="N"),
+    arg("--channels", "longest block of channels; default: a vector of f32", type=int, metavar="N"),
+    arg("--rows", "longest block of a matmul's rows; default: none", type=int, metavar="N"),
     arg(
         "--blocks",
-        "of op I: rows, columns, depth; 0: none",
+        "blocks of op I: rows, columns, depth; 0: none",
         action="append",
         metavar="I=R,C,D",
     ),
-    arg("--layers", "also a proven script of each distinct layer, in this folder", metavar="DIR"),
+    arg("--layers", "folder for a proven script of each distinct layer", metavar="DIR"),
     time_limit("time limit of each proof; default: 600", None),
 )
 """Options that say how long the blocks are, and what is proven."""
@@ -91,10 +90,7 @@ def _proven(
     """Return the plan of the module and the proof of its script."""
     from tilewise.kernels.mlir.network.pack import pack_module, prove_packs
 
-    try:
-        plan = pack_module(module, _blocks(options), limits)
-    except ProofError as error:
-        raise TilewiseError(str(error)) from error
+    plan = pack_module(module, _blocks(options), limits)
     if not plan.packed:
         raise MissingError(f"{quoted(path)} has no op that can be packed{_why(plan)}")
     proof = prove_packs(plan, limits=limits)
