@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewise.search.networks.choice import Alternative, Flow, Step
+from tilewise.search.networks.choice import Alternative, Flow, FlowStep
 
 STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))  # width, blocks, first stride
 GFLOPS, GBS = 264.0, 20.0  # of the prototype's core
@@ -23,7 +23,7 @@ class _Builder:
     def __init__(self, layouts: int, spread: float, seed: int) -> None:
         self.layouts, self.spread = layouts, spread
         self.random = np.random.default_rng(seed)
-        self.steps: list[Step] = []
+        self.steps: list[FlowStep] = []
         self.moves: list[Any] = [self._move(224 * 224 * 3)]
 
     def conv(
@@ -44,7 +44,7 @@ class _Builder:
             for a in range(self.layouts)
             for b in range(self.layouts)
         )
-        self.steps.append(Step(reads, (made,), ways))
+        self.steps.append(FlowStep(reads, (made,), ways))
         return made
 
     def _move(self, elements: int) -> np.ndarray:

@@ -26,7 +26,7 @@ def quality_of(measurement: Measurement, samples: int = 0) -> Quality:
 
 
 @dataclass(frozen=True)
-class Measured:
+class JudgedSpeed:
     """A speed with its quality, for comparison with others of the same work."""
 
     measurement: Measurement
@@ -38,7 +38,7 @@ class Measured:
         low, high = self.measurement.interval
         return (high - low) / self.measurement.gflops
 
-    def supersedes(self, other: "Measured") -> bool:
+    def supersedes(self, other: "JudgedSpeed") -> bool:
         """Return whether this result replaces an older one.
 
         A good one replaces a noisy one. The faster of two good ones stays, and of two noisy ones

@@ -15,7 +15,7 @@ from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.limited_child import reply_to_request, stage
 from tilewise.kernels.system.typed_json import from_json, to_json
-from tilewise.search.libraries.gain import Timed
+from tilewise.search.libraries.gain import FormTimes
 from tilewise.search.timing.measure import interleave
 
 ROUNDS = 30
@@ -53,7 +53,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     until = time.monotonic() + request["budget_s"]
     samples = interleave(runs, ROUNDS, request["threads"], until=until)
     times = {name: tuple(one.times) for name, one in zip(modules, samples, strict=True)}
-    return to_json(Timed(error, tolerance, times))
+    return to_json(FormTimes(error, tolerance, times))
 
 
 def _as_found(

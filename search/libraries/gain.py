@@ -23,7 +23,7 @@ from tilewise.kernels.system.typed_json import from_json
 from tilewise.kernels.target import resolve
 from tilewise.search.peers.iree import NAME, VARIANTS
 from tilewise.search.runner.protocol import BesideReply, CandidateFailureError
-from tilewise.search.runner.runner import Limits, Runner
+from tilewise.search.runner.runner import Runner, RunnerLimits
 
 IREE = "iree"
 BUDGET_S = 1.5
@@ -73,7 +73,7 @@ def measured(problem: Problem, steps: list[Any], target: str, budget_s: float = 
 
     Raises RunnerError if the child could not be started.
     """
-    limits = Limits.for_problem(problem)
+    limits = RunnerLimits.for_problem(problem)
     memory = limits.memory_bytes + COMPILERS_BYTES + COPIES * problem.bytes
     limits = replace(limits, memory_bytes=memory)
     with Runner(problem, target, limits=limits) as runner:
@@ -100,7 +100,7 @@ CHILD = "tilewise.search.libraries.as_found_child"
 
 
 @dataclass(frozen=True)
-class Timed:
+class FormTimes:
     """The child's result; `times` has seconds by form, the kernel's under an empty name."""
 
     error: float
@@ -126,7 +126,7 @@ def measured_as_found(entry: Entry, pattern: Pattern, target: str, budget_s: flo
         return Gain(matched=False, failure=one_line(str(error)))
     if not ours.kernels:
         return Gain(matched=False, failure="IREE's compiler does not find it")
-    limits = Limits.for_problem(found)
+    limits = RunnerLimits.for_problem(found)
     request = {
         "problem": found.canonical, "pattern": asdict(own), "steps": entry.schedule.to_json(),
         "codes": {name: code.hex() for name, code in codes.items()},
@@ -136,10 +136,10 @@ def measured_as_found(entry: Entry, pattern: Pattern, target: str, budget_s: flo
     ended = run_limited(request, CHILD)
     if ended.reply is None:
         return Gain(matched=False, failure=one_line(ended.message), is_final=False)
-    return _gain_as_found(from_json(Timed, ended.reply))
+    return _gain_as_found(from_json(FormTimes, ended.reply))
 
 
-def _gain_as_found(timed: Timed) -> Gain:
+def _gain_as_found(timed: FormTimes) -> Gain:
     times = {name: 1e6 * median(one) for name, one in timed.times.items()}
     wrong = ""
     if not timed.error <= timed.tolerance:

@@ -159,7 +159,7 @@ class Alternative:
 
 
 @dataclass(frozen=True)
-class Step:
+class FlowStep:
     """A step that reads and makes tensors, in one of several ways."""
 
     reads: tuple[int, ...]
@@ -175,21 +175,21 @@ class Flow:
     tensors that no step makes, `wanted` those that are required in the end.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[FlowStep, ...]
     conversion: Callable[[int, Hashable, Hashable], float]
     given: dict[int, Hashable]
     wanted: dict[int, Hashable]
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenFlow:
     """A choice and its cost."""
 
     cost: float
     picks: tuple[int, ...]
 
 
-def choose(flow: Flow, most_entries: int = MOST_ENTRIES) -> Chosen:
+def choose(flow: Flow, most_entries: int = MOST_ENTRIES) -> ChosenFlow:
     """Return the cheapest choice.
 
     Raises ChoiceError if too many layouts depend on each other, or none fit together.
@@ -197,7 +197,7 @@ def choose(flow: Flow, most_entries: int = MOST_ENTRIES) -> Chosen:
     variables = _Variables(flow)
     factors = [*variables.of_steps(), *variables.of_tensors()]
     cost, values = minimise(variables.sizes, factors, most_entries)
-    return Chosen(cost, tuple(variables.pick(i, values) for i in range(len(flow.steps))))
+    return ChosenFlow(cost, tuple(variables.pick(i, values) for i in range(len(flow.steps))))
 
 
 def priced(flow: Flow, picks: Sequence[int]) -> float:

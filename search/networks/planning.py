@@ -9,7 +9,7 @@ from tilewise.kernels.mlir.frontend.graph import Graph, Node, Size, Tensor, Use
 from tilewise.kernels.mlir.frontend.program import Action
 from tilewise.kernels.problem import Accuracy
 from tilewise.search.errors import ChoiceError
-from tilewise.search.networks.choice import Alternative, Flow, Step, choose, conversions
+from tilewise.search.networks.choice import Alternative, Flow, FlowStep, choose, conversions
 from tilewise.search.networks.costs import Costs, Timed
 from tilewise.search.networks.plan import (
     SCHEMA,
@@ -274,7 +274,7 @@ def _conversion(graph: Graph, costs: Costs) -> Conversion:
 def _flow(graph: Graph, ways: list[list[Way]], conversion: Conversion) -> Flow:
     outside = {i: plain(tensor.shape) for i, tensor in enumerate(graph.tensors)}
     steps = tuple(
-        Step(_numbers(node.reads), _numbers(node.makes), tuple(map(_alternative, some)))
+        FlowStep(_numbers(node.reads), _numbers(node.makes), tuple(map(_alternative, some)))
         for node, some in zip(graph.nodes, ways, strict=True)
     )
     return Flow(

@@ -31,7 +31,7 @@ SLOW_S = 0.5  # a run this long needs no second one to be judged by
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedVariant:
     """A correct way, seconds of one run, and its largest deviation with the tolerance there."""
 
     variant: Variant
@@ -51,12 +51,12 @@ class Bench:
     threads: int
 
 
-def screen(name: str, bench: Bench) -> list[Timed]:
+def screen(name: str, bench: Bench) -> list[TimedVariant]:
     """Return the ways of peer `name` that are worth timing; raise as `screened`."""
     return screened(MAKERS[name], bench)
 
 
-def screened(make: Maker, bench: Bench) -> list[Timed]:
+def screened(make: Maker, bench: Bench) -> list[TimedVariant]:
     """Return the ways of a peer that are worth timing, fastest first.
 
     Raises PeerAbsentError with the reasons if there is none.
@@ -73,7 +73,7 @@ def screened(make: Maker, bench: Bench) -> list[Timed]:
     return [timed for timed in right if timed.seconds <= CLEARLY_SLOWER * right[0].seconds]
 
 
-def _checked(variant: Variant, bench: Bench) -> Timed:
+def _checked(variant: Variant, bench: Bench) -> TimedVariant:
     try:
         error, tolerance = deviation(
             variant, bench.problem, bench.operands, bench.expected, bench.initial
@@ -95,4 +95,4 @@ def _checked(variant: Variant, bench: Bench) -> Timed:
         samples.take(variant.run)
         if samples.least_s > SLOW_S:
             break
-    return Timed(variant, samples.least_s, error, tolerance)
+    return TimedVariant(variant, samples.least_s, error, tolerance)

@@ -43,7 +43,7 @@ PARK_EARLY = {
 
 
 @dataclass(frozen=True)
-class Limits:
+class RunnerLimits:
     """Seconds and bytes that one request may take."""
 
     trial_s: float
@@ -51,7 +51,7 @@ class Limits:
     memory_bytes: int
 
     @classmethod
-    def for_problem(cls, problem: Problem, measuring_bytes: int = 0) -> "Limits":
+    def for_problem(cls, problem: Problem, measuring_bytes: int = 0) -> "RunnerLimits":
         """Return limits that any sane candidate of the problem meets.
 
         `measuring_bytes` are those of the measurement itself.
@@ -87,7 +87,7 @@ class Runner:
     problem: Problem
     target: str
     seed: int = 0
-    limits: Limits | None = None
+    limits: RunnerLimits | None = None
     child: str = CHILD
     cache: CacheMode = "hot"
     compiler: str = COMPILER
@@ -104,7 +104,7 @@ class Runner:
         self.close()
 
     @property
-    def _limits(self) -> Limits:
+    def _limits(self) -> RunnerLimits:
         return self.limits or _usual_limits(self.problem, self.target, self.cache)
 
     @property
@@ -259,9 +259,9 @@ def _compile(child: ChildProcess, limit_s: float, steps: list[Any]) -> CompileRe
     return child.ask({"do": "compile", "steps": steps}, limit_s, CompileReply)
 
 
-def _usual_limits(problem: Problem, target: str, cache: CacheMode) -> Limits:
+def _usual_limits(problem: Problem, target: str, cache: CacheMode) -> RunnerLimits:
     measuring = added_bytes(resolve(target)) if cache == "cold" else 0
-    return Limits.for_problem(problem, measuring)
+    return RunnerLimits.for_problem(problem, measuring)
 
 
 RunnerFactory = Callable[[Problem, str, TuneRequest], AbstractContextManager[Runner]]

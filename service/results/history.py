@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
-from tilewise.search.final_benchmark.quality import Measured, Quality, quality_of
+from tilewise.search.final_benchmark.quality import JudgedSpeed, Quality, quality_of
 from tilewise.search.records import Measurement
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound, now
@@ -29,11 +29,11 @@ _SAME = tuple(
 _WORK = ("problem_id", "target", "toolchain_id", "cache")
 
 
-def measured_of(row: Any) -> Measured:
+def measured_of(row: Any) -> JudgedSpeed:
     """Return the speed and quality of a result: a stored or past row, or a line of an archive."""
     measurement = Measurement(row.gflops, (row.low, row.high), row.time_us)
     samples = row.measured.get("samples") if isinstance(row.measured, dict) else None
-    return Measured(
+    return JudgedSpeed(
         measurement, quality_of(measurement, samples if isinstance(samples, int) else 0)
     )
 

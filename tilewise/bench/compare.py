@@ -4,13 +4,13 @@ from dataclasses import replace
 from typing import Any
 
 from tilewise.bench.report import Compared, PeerSpeed
-from tilewise.bench.suite import Entry
+from tilewise.bench.suite import SuiteEntry
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.target import resolve
 from tilewise.search.errors import RunnerError
 from tilewise.search.records import CacheMode, Measurement
 from tilewise.search.runner.protocol import BesideReply, CandidateFailureError
-from tilewise.search.runner.runner import Limits, Runner
+from tilewise.search.runner.runner import Runner, RunnerLimits
 from tilewise.search.timing.cold import added_bytes
 from tilewise.search.timing.samples import summarise
 
@@ -21,7 +21,7 @@ COPIES = 8  # of the operands, in the peers' own layouts
 
 def bench_runner(problem: Problem, target: str, cache: CacheMode = "hot") -> Runner:
     """Return a child process with enough memory for the peers."""
-    limits = Limits.for_problem(problem)
+    limits = RunnerLimits.for_problem(problem)
     memory = limits.memory_bytes + LIBRARIES_BYTES + COPIES * problem.bytes
     if cache == "cold":
         memory += added_bytes(resolve(target)) + LIBRARIES_BYTES  # peers hold copies too
@@ -30,7 +30,7 @@ def bench_runner(problem: Problem, target: str, cache: CacheMode = "hot") -> Run
 
 def compare(
     runner: Runner,
-    entry: Entry,
+    entry: SuiteEntry,
     schedule: tuple[str, list[Any]],
     peers: tuple[str, ...],
     budget_s: float = BUDGET_S,
@@ -61,7 +61,9 @@ def _prepare(runner: Runner, peer: str, steps: list[Any]) -> dict[str, str]:
     return {peer: reason} if reason else {}
 
 
-def _compared(entry: Entry, schedule: str, reply: BesideReply, absent: dict[str, str]) -> Compared:
+def _compared(
+    entry: SuiteEntry, schedule: str, reply: BesideReply, absent: dict[str, str]
+) -> Compared:
     flops = entry.problem.flops
     peers: dict[str, PeerSpeed] = {}
     for way in reply.ways:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from math import exp, log
 from typing import Any
 
-from tilewise.bench.suite import Entry, Suite
+from tilewise.bench.suite import Suite, SuiteEntry
 from tilewise.search.final_benchmark.quality import quality_of
 from tilewise.search.records import OWN, Measurement
 
@@ -32,7 +32,7 @@ class Compared:
         peak_gflops: multiply-add peak of the same run, 0 if unknown.
     """
 
-    entry: Entry
+    entry: SuiteEntry
     ours: Measurement | None
     reason: str = ""
     schedule: str | None = None

@@ -18,7 +18,7 @@ class SuiteError(BadInputError):
 
 
 @dataclass(frozen=True)
-class Entry:
+class SuiteEntry:
     """One problem of a suite, how often it occurs, and its name in the workload."""
 
     problem: Problem
@@ -32,7 +32,7 @@ class Suite:
 
     name: str
     source: str
-    entries: tuple[Entry, ...]
+    entries: tuple[SuiteEntry, ...]
 
 
 def read_suite(path: Path) -> Suite:
@@ -65,10 +65,10 @@ def _text(path: Path, content: dict[str, Any], key: str, default: str) -> str:
     return value
 
 
-def _entry(path: Path, index: int, given: object) -> Entry:
+def _entry(path: Path, index: int, given: object) -> SuiteEntry:
     try:
         if isinstance(given, str):
-            return Entry(parse_problem(given))
+            return SuiteEntry(parse_problem(given))
         if not isinstance(given, dict):
             raise SuiteError("neither a problem string nor an object")
         keys = dict(given)
@@ -77,6 +77,6 @@ def _entry(path: Path, index: int, given: object) -> Entry:
             raise SuiteError(f"count={quoted(count)} is not a whole number from 1 to {MOST_COUNT}")
         if not isinstance(label, str) or not label.isprintable():
             raise SuiteError(f"label={quoted(label)} is not a text that can be printed")
-        return Entry(parse_problem(keys), count, label)
+        return SuiteEntry(parse_problem(keys), count, label)
     except (ProblemError, SuiteError) as error:
         raise SuiteError(f"{path}: problems[{index}]: {error}") from error

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from tilewise.backends.base import Backend
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.fetch.folder import Folder, keep, kept, sha256
-from tilewise.fetch.lock import Entry, Lock
-from tilewise.fetch.update import Wanted
+from tilewise.fetch.lock import Lock, LockEntry
+from tilewise.fetch.update import WantedFiles
 from tilewise.kernels.target import parse_target
 
 
 @dataclass(frozen=True)
-class Difference:
+class LockDifference:
     """A mismatch with the lock file; `is_absent` if the file is only missing."""
 
     path: str
@@ -20,18 +20,18 @@ class Difference:
     is_absent: bool = False
 
 
-def differences(folder: Folder, lock: Lock, wanted: Wanted) -> list[Difference]:
+def differences(folder: Folder, lock: Lock, wanted: WantedFiles) -> list[LockDifference]:
     """Return where folder, lock file and list disagree, without any request."""
     return [*_of_the_list(lock, wanted), *_of_the_folder(folder, lock)]
 
 
-def restore(folder: Folder, lock: Lock, backend: Backend | None) -> list[Difference]:
+def restore(folder: Folder, lock: Lock, backend: Backend | None) -> list[LockDifference]:
     """Fill a folder that has none of the locked files, or resume an interrupted fill.
 
     Texts come from the cache folder, then from the store if its text is the locked one. The folder
     is filled whole or left unchanged; returns the files that are not available.
     """
-    texts, lacking = dict[str, str](), list[Entry]()
+    texts, lacking = dict[str, str](), list[LockEntry]()
     for entry in lock.entries.values():
         text = kept(entry.sha256)
         if text is None:
@@ -47,7 +47,7 @@ def restore(folder: Folder, lock: Lock, backend: Backend | None) -> list[Differe
             why += f"; {error}"
     gone = [entry for entry in lacking if entry.path not in texts]
     if gone:
-        return [Difference(entry.path, f"{entry.problem}: {why}") for entry in gone]
+        return [LockDifference(entry.path, f"{entry.problem}: {why}") for entry in gone]
     with folder.taken():
         folder.begin_fill()
         for path, text in texts.items():
@@ -56,7 +56,7 @@ def restore(folder: Folder, lock: Lock, backend: Backend | None) -> list[Differe
     return []
 
 
-def _stored(entries: Sequence[Entry], backend: Backend) -> Iterator[tuple[str, str]]:
+def _stored(entries: Sequence[LockEntry], backend: Backend) -> Iterator[tuple[str, str]]:
     """Yield the locked texts that the store still has."""
     for target in {entry.target for entry in entries}:
         of_target = [entry for entry in entries if entry.target == target]
@@ -78,19 +78,21 @@ def _stored(entries: Sequence[Entry], backend: Backend) -> Iterator[tuple[str, s
                 yield entry.path, text
 
 
-def _of_the_list(lock: Lock, wanted: Wanted) -> Iterator[Difference]:
+def _of_the_list(lock: Lock, wanted: WantedFiles) -> Iterator[LockDifference]:
     paths = wanted.paths()
     for path, (problem, kind) in paths.items():
         if path not in lock.entries:
-            yield Difference(path, f"{problem} is not in the lock file")
+            yield LockDifference(path, f"{problem} is not in the lock file")
         elif not lock.entries[path].is_of(problem, kind):
-            yield Difference(path, f"is locked as {lock.entries[path].problem}, not as {problem}")
+            yield LockDifference(
+                path, f"is locked as {lock.entries[path].problem}, not as {problem}"
+            )
     target = _canonical(wanted.target)
     for path, entry in lock.entries.items():
         if path not in paths:
-            yield Difference(path, f"{entry.problem} is locked, and not in the list")
+            yield LockDifference(path, f"{entry.problem} is locked, and not in the list")
         elif target is not None and (why := entry.why_not_for(target)) is not None:
-            yield Difference(path, why)
+            yield LockDifference(path, why)
 
 
 def _canonical(target: str) -> str | None:
@@ -99,14 +101,16 @@ def _canonical(target: str) -> str | None:
     return None if named.cpu == "host" else named.canonical
 
 
-def _of_the_folder(folder: Folder, lock: Lock) -> Iterator[Difference]:
+def _of_the_folder(folder: Folder, lock: Lock) -> Iterator[LockDifference]:
     for path, entry in lock.entries.items():
         try:
             found = folder.digest(path)
         except BadInputError as error:
-            yield Difference(path, str(error))
+            yield LockDifference(path, str(error))
             continue
         if found is None:
-            yield Difference(path, "is not in the folder", is_absent=True)
+            yield LockDifference(path, "is not in the folder", is_absent=True)
         elif found != entry.sha256:
-            yield Difference(path, f"has sha256 {found[:12]}, not the locked {entry.sha256[:12]}")
+            yield LockDifference(
+                path, f"has sha256 {found[:12]}, not the locked {entry.sha256[:12]}"
+            )

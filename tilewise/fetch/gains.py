@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilewise.backends.base import Backend
-from tilewise.fetch.lock import KERNEL, Entry, Lock
-from tilewise.fetch.update import Wanted
+from tilewise.fetch.lock import KERNEL, Lock, LockEntry
+from tilewise.fetch.update import WantedFiles
 
 if TYPE_CHECKING:  # it loads httpx
     from tilewise.schema.results import Found
@@ -16,7 +16,7 @@ NOT_STORED = "not stored"
 
 
 @dataclass(frozen=True)
-class Gain:
+class FileGain:
     """A locked file compared with what is stored.
 
     Attributes:
@@ -36,7 +36,7 @@ class Gain:
     reason: str = ""
 
 
-def gains(backend: Backend, lock: Lock, wanted: Wanted) -> list[Gain]:
+def gains(backend: Backend, lock: Lock, wanted: WantedFiles) -> list[FileGain]:
     """Return a row for each wanted file."""
     texts = [problem.canonical for problem in wanted.problems]
     found = backend.look_up(texts, wanted.target, wanted.kinds, {})
@@ -47,7 +47,7 @@ def gains(backend: Backend, lock: Lock, wanted: Wanted) -> list[Gain]:
     ]
 
 
-def table(rows: list[Gain]) -> str:
+def table(rows: list[FileGain]) -> str:
     """Format the rows and their sum."""
     lines = list(_lines(rows))
     better = sum(row.verdict == "faster" for row in rows)
@@ -55,7 +55,7 @@ def table(rows: list[Gain]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _lines(rows: list[Gain]) -> Iterator[str]:
+def _lines(rows: list[FileGain]) -> Iterator[str]:
     width = max(len(row.path) for row in rows)
     for row in rows:
         if row.verdict == "same":
@@ -69,17 +69,21 @@ def _speed(gflops: float | None) -> str:
     return "-" if gflops is None else f"{gflops:.1f}"
 
 
-def _gain(path: str, kind: str, entry: Entry | None, found: "Found") -> Gain:
+def _gain(path: str, kind: str, entry: LockEntry | None, found: "Found") -> FileGain:
     stored, interval = _speed_of(found, kind)
     locked = None if entry is None else entry.gflops
     gain = stored / locked - 1 if stored and locked else None
     verdict = _verdict(entry, found, kind, interval, gain)
     moved = entry and entry.why_not_for(found.target)
-    return Gain(path, found.problem, kind, locked, stored, gain, verdict, moved or "")
+    return FileGain(path, found.problem, kind, locked, stored, gain, verdict, moved or "")
 
 
 def _verdict(
-    entry: Entry | None, found: "Found", kind: str, interval: Interval | None, gain: float | None
+    entry: LockEntry | None,
+    found: "Found",
+    kind: str,
+    interval: Interval | None,
+    gain: float | None,
 ) -> str:
     file = found.files.get(kind)
     if found.result is None or file is None:

@@ -37,7 +37,7 @@ def file_name(problem: Problem, kind: str) -> str:
 
 
 @dataclass(frozen=True)
-class Entry:
+class LockEntry:
     """One file.
 
     Attributes:
@@ -87,11 +87,11 @@ class Entry:
 class Lock:
     """The files of a folder, by sorted name; `folder` is its last component."""
 
-    entries: dict[str, Entry]
+    entries: dict[str, LockEntry]
     folder: str = ""
 
     @classmethod
-    def of(cls, entries: Iterable[Entry], folder: str = "") -> "Lock":
+    def of(cls, entries: Iterable[LockEntry], folder: str = "") -> "Lock":
         """Return the lock of some files."""
         found = {entry.path: entry for entry in entries}
         return cls({path: found[path] for path in sorted(found)}, folder)
@@ -111,7 +111,7 @@ class Lock:
                 "install a newer one, or delete the file and fetch again"
             )
         try:
-            entries = [from_json(Entry, one, tolerant=True) for one in found.get("file", [])]
+            entries = [from_json(LockEntry, one, tolerant=True) for one in found.get("file", [])]
         except (ValueError, TypeError) as error:
             raise BadInputError(f"{name} is no lock file: {error}") from error
         paths = set[str]()
@@ -136,7 +136,7 @@ class Lock:
         return "\n".join(blocks)
 
 
-def _fault(entry: Entry) -> str | None:
+def _fault(entry: LockEntry) -> str | None:
     """Return what is wrong with an entry; None if nothing is."""
     if PurePath(entry.path).name != entry.path or not FILE_NAME.fullmatch(entry.path):
         return f"path {quoted(entry.path)} is no file's name"
@@ -161,9 +161,9 @@ def _fault(entry: Entry) -> str | None:
     return None
 
 
-def _block(entry: Entry) -> str:
+def _block(entry: LockEntry) -> str:
     lines = ["[[file]]"]
-    for field in fields(Entry):
+    for field in fields(LockEntry):
         value = getattr(entry, field.name)
         if value is not None:
             lines.append(f"{field.name} = {_value(value)}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from tilewise.backends.base import Backend
 from tilewise.errors import BadInputError, TilewiseError
 from tilewise.fetch.folder import Folder, is_kept, keep, sha256
-from tilewise.fetch.lock import KERNEL, Entry, Lock, file_name
+from tilewise.fetch.lock import KERNEL, Lock, LockEntry, file_name
 from tilewise.kernels.problem import Problem
 from tilewise.search.final_benchmark.quality import quality_of
 from tilewise.search.records import Measurement
@@ -19,7 +19,7 @@ State = Literal["unchanged", "written", "removed", "left", "missing"]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedFiles:
     """What a folder should contain: problems, and flavors of scripts or `kernel`."""
 
     problems: Sequence[Problem]
@@ -32,7 +32,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FileOutcome:
     """What happened to one file.
 
     `removed` files belong to problems that are no longer wanted; an edited one is `left`.
@@ -59,12 +59,12 @@ class Update:
     backend: Backend
     folder: Folder
     lock: Lock
-    wanted: Wanted
+    wanted: WantedFiles
     overwrites: bool = False
-    entries: dict[str, Entry] = field(default_factory=dict)
-    outcomes: list[Outcome] = field(default_factory=list)
+    entries: dict[str, LockEntry] = field(default_factory=dict)
+    outcomes: list[FileOutcome] = field(default_factory=list)
     answers: "list[tuple[Problem, Found]] | None" = None
-    written: list[tuple[Entry, str]] = field(default_factory=list)
+    written: list[tuple[LockEntry, str]] = field(default_factory=list)
 
     def missing(self) -> list[Problem]:
         """Return the problems that lack a stored file."""
@@ -113,10 +113,10 @@ class Update:
                 known.setdefault(problem.key, {})[kind] = entry.tag
         return known
 
-    def _is_there(self, entry: Entry) -> bool:
+    def _is_there(self, entry: LockEntry) -> bool:
         return self.folder.digest(entry.path) == entry.sha256
 
-    def _is_edited(self, made: Entry) -> bool:
+    def _is_edited(self, made: LockEntry) -> bool:
         """Return whether a file has a text that no fetch has written."""
         found = self.folder.digest(made.path)
         old = self.lock.entries.get(made.path)
@@ -149,7 +149,7 @@ class Update:
         text = self.backend.text(found, kind)
         self._write(_entry(path, kind, found, text), text.text or "", old)
 
-    def _write(self, made: Entry, text: str, old: Entry | None) -> None:
+    def _write(self, made: LockEntry, text: str, old: LockEntry | None) -> None:
         keep(text)
         if old is not None and old.sha256 == made.sha256 and self._is_there(old):
             # The same text under another name: its old speed is as true as the new one, unless
@@ -160,17 +160,19 @@ class Update:
         self.written.append((made, text))
         self.entries[made.path] = made
         moved = old and old.why_not_for(made.target)
-        self.outcomes.append(Outcome(made.path, made.problem, made.kind, "written", moved or ""))
+        self.outcomes.append(
+            FileOutcome(made.path, made.problem, made.kind, "written", moved or "")
+        )
 
-    def _keep(self, old: Entry, target: str) -> None:
+    def _keep(self, old: LockEntry, target: str) -> None:
         """Keep a file, which may be locked for another target by now."""
         self.folder.keep(old.path, old.sha256)
         moved = old.why_not_for(target)
         self.entries[old.path] = old if moved is None else replace(old, target=target)
-        self.outcomes.append(Outcome(old.path, old.problem, old.kind, "unchanged", moved or ""))
+        self.outcomes.append(FileOutcome(old.path, old.problem, old.kind, "unchanged", moved or ""))
 
     def _tell(self, path: str, problem: Problem, kind: str, state: State, why: str) -> None:
-        self.outcomes.append(Outcome(path, problem.canonical, kind, state, why))
+        self.outcomes.append(FileOutcome(path, problem.canonical, kind, state, why))
 
     def _take_away(self) -> None:
         """Remove locked files that are no longer wanted and were not edited."""
@@ -180,7 +182,7 @@ class Update:
                 if is_ours:
                     self.folder.remove(path)
                 state: State = "removed" if is_ours else "left"
-                self.outcomes.append(Outcome(path, entry.problem, entry.kind, state))
+                self.outcomes.append(FileOutcome(path, entry.problem, entry.kind, state))
 
 
 def _is_whole(found: "Found", kinds: Sequence[str]) -> bool:
@@ -198,7 +200,7 @@ def _why_missing(found: "Found", kind: str) -> str | None:
     return None if found.files.get(kind) is not None else f"no proven {kind} is stored"
 
 
-def _entry(path: str, kind: str, found: "Found", text: "Text") -> Entry:
+def _entry(path: str, kind: str, found: "Found", text: "Text") -> LockEntry:
     """Return the entry of a fetched text; raise TilewiseError if it is not the named one."""
     digest = sha256(text.text or "")
     if kind != KERNEL and text.etag != digest:
@@ -210,7 +212,7 @@ def _entry(path: str, kind: str, found: "Found", text: "Text") -> Entry:
         spelled, gflops, interval = proof.hash or "", proof.gflops or 0.0, proof.interval
     is_timed = kind in ("cpu", KERNEL)  # an air script is for other hardware
     speed = Measurement(gflops, (interval[0], interval[-1]), 0.0) if interval else None
-    return Entry(
+    return LockEntry(
         path=path,
         problem=found.problem,
         key=found.key,

@@ -19,7 +19,7 @@ from tilewise.kernels.oracle.operands import Array, to_bf16
 from tilewise.kernels.system.limited_child import reply_to_request, stage
 from tilewise.kernels.system.typed_json import to_json
 from tilewise.kernels.target import parse_target
-from tilewise.model.measuring import Form, Measured
+from tilewise.model.measuring import FormRuns, Measured
 from tilewise.model.network import Beside, Ran
 from tilewise.model.signature import (
     HAL,
@@ -70,7 +70,9 @@ def _measured(request: dict[str, Any]) -> Measured:
     until = time.monotonic() + request["budget_s"]
     samples = interleave(runs, request["rounds"], request["threads"], until=until)
     forms = {
-        name: Form(tuple(taken.times), deviation(found[name][0], expected, gives), found[name][1])
+        name: FormRuns(
+            tuple(taken.times), deviation(found[name][0], expected, gives), found[name][1]
+        )
         for name, taken in zip(modules, samples, strict=True)
     }
     return Measured(entry, tuple(map(str, takes)), tuple(map(str, gives)), forms)

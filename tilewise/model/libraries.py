@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class PlanKernels:
     """The kernels that a plan chose for the ops of a model."""
 
     wanted: tuple["Entry", ...]
@@ -45,7 +45,7 @@ def read_plan(path: str, text: str) -> "Plan":
         raise BadInputError(f"{quoted(path)} is no plan: {error}") from error
 
 
-def chosen(plan: "Plan") -> Chosen:
+def chosen(plan: "Plan") -> PlanKernels:
     """Return the kernels of a plan by the problems of the ops that they replace.
 
     A library has one kernel per problem: the one that the plan uses most often. A layer with
@@ -75,14 +75,14 @@ def chosen(plan: "Plan") -> Chosen:
             notes.append(f"{found}: {counts.total() - times} of {counts.total()} ops are planned "
                          f"otherwise than {problem}")  # fmt: skip
         wanted.append(Entry.of(parse_problem(problem), steps[schedule], parse_problem(found)))
-    return Chosen(tuple(wanted), tuple(dict.fromkeys(notes)))
+    return PlanKernels(tuple(wanted), tuple(dict.fromkeys(notes)))
 
 
 ENDINGS = (".mlir", ".mlirbc", ".onnx")
 
 
 @dataclass(frozen=True)
-class Model:
+class UserModel:
     """A user's module and its ops that are problems."""
 
     path: str
@@ -96,7 +96,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Replaced:
+class ModelReplacement:
     """The effect of a library on a model."""
 
     path: str
@@ -111,7 +111,7 @@ class Replaced:
                 "passes": 0, "left": left}  # fmt: skip
 
 
-def read_model(path: str, module: bytes, accuracy: Accuracy = "standard") -> Model:
+def read_model(path: str, module: bytes, accuracy: Accuracy = "standard") -> UserModel:
     """Read a model's problems and patterns.
 
     Raises BadInputError if IREE cannot compile it or it has no problem.
@@ -128,10 +128,10 @@ def read_model(path: str, module: bytes, accuracy: Accuracy = "standard") -> Mod
         raise TilewiseError(str(error)) from error
     if not cuts:
         raise BadInputError(f"{quoted(path)} has no op that is a problem; see tilewise import")
-    return Model(path, module, cuts)
+    return UserModel(path, module, cuts)
 
 
-def replaced_by(made: "ProvenLibrary", models: Sequence[Model]) -> list[Replaced]:
+def replaced_by(made: "ProvenLibrary", models: Sequence[UserModel]) -> list[ModelReplacement]:
     """Return the effect of a library on each model."""
     from tilewise.kernels.dispatches.compilation import replaced_in
 
@@ -140,7 +140,7 @@ def replaced_by(made: "ProvenLibrary", models: Sequence[Model]) -> list[Replaced
     ]
 
 
-def _replaced(model: Model, calls: Counter[str], made: "ProvenLibrary") -> Replaced:
+def _replaced(model: UserModel, calls: Counter[str], made: "ProvenLibrary") -> ModelReplacement:
     names = made.names
     reasons = made.reasons | {cut.problem: cut.reason for cut in model.cuts if cut.reason}
     left = []
@@ -148,14 +148,14 @@ def _replaced(model: Model, calls: Counter[str], made: "ProvenLibrary") -> Repla
         missing = count - calls[names[problem]] if problem in names else count
         if missing > 0:
             left.append((problem, missing, reasons.get(problem, "")))
-    return Replaced(model.path, len(model.cuts), sum(calls.values()), tuple(left))
+    return ModelReplacement(model.path, len(model.cuts), sum(calls.values()), tuple(left))
 
 
 Json = dict[str, Any]
 
 
 def make_library(
-    backend: Backend, problems: Sequence[Problem], target: str, models: Sequence[Model] = ()
+    backend: Backend, problems: Sequence[Problem], target: str, models: Sequence[UserModel] = ()
 ) -> "ProvenLibrary":
     """Prove each problem's kernel inside IREE; return the library of those that are faster.
 
@@ -168,7 +168,7 @@ def make_library(
 
 
 def library_of(
-    wanted: Sequence["Entry"], canonical: str, models: Sequence[Model]
+    wanted: Sequence["Entry"], canonical: str, models: Sequence[UserModel]
 ) -> "ProvenLibrary":
     """Return the library of known schedules; raise as `make_library` does."""
     from tilewise.kernels.dispatches.extraction.extract import patterns_of
@@ -183,7 +183,7 @@ def library_of(
         raise TilewiseError(str(error)) from error
 
 
-def described(made: "ProvenLibrary", target: str, replaced: Sequence[Replaced]) -> str:
+def described(made: "ProvenLibrary", target: str, replaced: Sequence[ModelReplacement]) -> str:
     """Format a library and its effect on models as `--json` prints them."""
     rows = [row.to_json() for row in made.rows]
     found: Json = {

@@ -14,7 +14,7 @@ CHILD = "tilewise.model.child"
 
 
 @dataclass(frozen=True)
-class Form:
+class FormRuns:
     """One compiled form's runs.
 
     Attributes:
@@ -41,7 +41,7 @@ class Measured:
     entry: str
     arguments: tuple[str, ...]
     results: tuple[str, ...]
-    forms: dict[str, Form]
+    forms: dict[str, FormRuns]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 from tilewise.kernels.mlir.frontend.graph import Skipped
 from tilewise.kernels.problem import Accuracy, Problem
 from tilewise.kernels.quoting import duration
-from tilewise.model.measuring import Form, Measured
+from tilewise.model.measuring import FormRuns, Measured
 
 SAFETY = 3.2
 """Of a plain sum's error: that of two levels of quadrants is 3 times as large, and one of those
@@ -112,7 +112,7 @@ class Report:
         return not self.wrong
 
     @property
-    def wrong(self) -> dict[str, Form]:
+    def wrong(self) -> dict[str, FormRuns]:
         """The forms that deviate from the reference by more than the tolerance."""
         forms = self.measured.forms.items()
         return {name: form for name, form in forms if not form.deviation <= self.tolerance}

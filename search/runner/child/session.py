@@ -30,11 +30,11 @@ from tilewise.search.timing.samples import Run
 from tilewise.search.timing.speed_factor import Control
 
 if TYPE_CHECKING:  # peers are loaded with the first request for one
-    from tilewise.search.peers.screen import Maker, Timed
+    from tilewise.search.peers.screen import Maker, TimedVariant
 
 
 @dataclass
-class Place:
+class BufferPlace:
     """Buffers: operands, and panels that several schedules share."""
 
     operands: Operands
@@ -50,12 +50,12 @@ class Session:
         self.operands = make_operands(self.problem, seed)
         self.initial = self.operands["C"].copy()
         self.expected = reference(self.problem, self.operands)
-        self.places = [Place(self.operands)]
+        self.places = [BufferPlace(self.operands)]
         self.cache = cache
         self.cold: ColdMode | None = None
         self.pace = 1.0
         self.control: tuple[Any, Control] | None = None
-        self.screened: dict[str, list[Timed]] = {}
+        self.screened: dict[str, list[TimedVariant]] = {}
         self.makers: dict[str, Maker] = {}
         self._expected: dict[Step | None, Expected] = {}
         gc.freeze()  # what was imported stays, and need not be looked at again
@@ -68,7 +68,7 @@ class Session:
         """Compile a schedule for its trial."""
         return compiled(self.problem, steps, self.target)
 
-    def bind(self, executable: Lowered, place: Place) -> BoundCall:
+    def bind(self, executable: Lowered, place: BufferPlace) -> BoundCall:
         """Bind code to the buffers of a place.
 
         Constant weights are packed at binding and stay, so their panels are not shared.
@@ -80,15 +80,15 @@ class Session:
                 place.arena[name] = empty_aligned((size,), np.uint8)
         return executable.bind(place.operands, place.arena)
 
-    def new_place(self) -> Place:
+    def new_place(self) -> BufferPlace:
         """Return copies of the operands; large ones are shared."""
         if sum(array.nbytes for array in self.operands.values()) > MOST_COPIED_BYTES:
-            return Place(self.operands)
+            return BufferPlace(self.operands)
         copies = {}
         for name, array in self.operands.items():
             copies[name] = empty_aligned(array.shape, array.dtype.type)
             copies[name][...] = array
-        return Place(copies)
+        return BufferPlace(copies)
 
     def how_cold(self, first: Run) -> ColdMode | None:
         """Return the cold mode, chosen by the problem's first candidate; None if hot."""

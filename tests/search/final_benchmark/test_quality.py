@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewise.search.final_benchmark.quality import Measured, quality_of
+from tilewise.search.final_benchmark.quality import JudgedSpeed, quality_of
 from tilewise.search.records import Measurement
 
 
@@ -43,5 +43,5 @@ WIDE, WIDER = speed(150.0, 100.0, 160.0), speed(170.0, 50.0, 180.0)
     ],
 )
 def test_the_better_result_is_kept(new, old, replaces):
-    mine, theirs = (Measured(one, quality_of(one)) for one in (new, old))
+    mine, theirs = (JudgedSpeed(one, quality_of(one)) for one in (new, old))
     assert mine.supersedes(theirs) == replaces

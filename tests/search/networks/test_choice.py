@@ -8,7 +8,7 @@ import pytest
 from benchmarks.models.flows import resnet50
 from tilewise.search.errors import ChoiceError
 from tilewise.search.networks import choice
-from tilewise.search.networks.choice import Alternative, Flow, Step, choose, conversions, priced
+from tilewise.search.networks.choice import Alternative, Flow, FlowStep, choose, conversions, priced
 
 GRAPHS = 200
 
@@ -16,7 +16,7 @@ GRAPHS = 200
 def random_flow(rng: random.Random) -> Flow:
     """A few steps that read what any of those before has made, and leave some of it."""
     layouts = range(rng.randint(1, 3))
-    steps: list[Step] = []
+    steps: list[FlowStep] = []
     tensors = 1 + rng.randint(0, 1)
     given = {tensor: rng.choice(layouts) for tensor in range(tensors)}
     for _ in range(rng.randint(1, 6)):
@@ -31,7 +31,7 @@ def random_flow(rng: random.Random) -> Flow:
             )
             for _ in range(rng.randint(1, 4))
         )
-        steps.append(Step(reads, makes, ways))
+        steps.append(FlowStep(reads, makes, ways))
     costs = {key: rng.randint(0, 9) for key in product(range(tensors), layouts, layouts)}
     wanted = {tensor: rng.choice(layouts) for tensor in range(tensors) if rng.random() < 0.3}
     return Flow(tuple(steps), lambda *key: costs[key], given, wanted)
@@ -93,9 +93,9 @@ def chain(readers: int, layouts: int) -> Flow:
     """A tensor that many read, each in any layout, and each for a result that all read again."""
     ways = tuple(Alternative(1.0, (i,), (i,)) for i in range(layouts))
     last = tuple(Alternative(1.0, pick, (0,)) for pick in product(range(layouts), repeat=2))
-    steps = [Step((0,), (number + 1,), ways) for number in range(readers)]
+    steps = [FlowStep((0,), (number + 1,), ways) for number in range(readers)]
     pairs = product(range(1, readers + 1), repeat=2)
-    steps += [Step(pair, (readers + 1 + i,), last) for i, pair in enumerate(pairs)]
+    steps += [FlowStep(pair, (readers + 1 + i,), last) for i, pair in enumerate(pairs)]
     return Flow(tuple(steps), lambda *_: 1.0, {0: 0}, {})
 
 
@@ -104,14 +104,14 @@ def test_a_choice_that_is_too_wide_is_refused() -> None:
     with pytest.raises(ChoiceError, match=r"layouts depend on each other.*offer fewer layouts"):
         choose(chain(6, 3), most_entries=100)
     many = tuple(Alternative(0.0, (i,), ()) for i in range(20))
-    wide = Flow(tuple(Step((0,), (), many) for _ in range(4)), lambda *_: 1.0, {0: 0}, {})
+    wide = Flow(tuple(FlowStep((0,), (), many) for _ in range(4)), lambda *_: 1.0, {0: 0}, {})
     with pytest.raises(ChoiceError, match=r"tensor 0 is read in any of 20 layouts"):
         choose(wide)
 
 
 def test_layouts_that_do_not_fit_together_are_refused() -> None:
     never = Flow(
-        (Step((0,), (), (Alternative(0.0, ("blocks",), ()),)),),
+        (FlowStep((0,), (), (Alternative(0.0, ("blocks",), ()),)),),
         lambda *_: float("inf"), {0: "plain"}, {},
     )  # fmt: skip
     with pytest.raises(ChoiceError, match="no choice of layouts fits"):
@@ -120,5 +120,5 @@ def test_layouts_that_do_not_fit_together_are_refused() -> None:
 
 def test_a_tensor_with_a_hundred_readers_of_one_layout_is_no_wide_choice() -> None:
     ways = (Alternative(1.0, ("plain",), ("plain",)),)
-    steps = tuple(Step((0,), (i,), ways) for i in range(1, 101))
+    steps = tuple(FlowStep((0,), (i,), ways) for i in range(1, 101))
     assert choose(Flow(steps, lambda *_: 1.0, {0: "plain"}, {})).cost == 100

@@ -13,7 +13,7 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import detect
 from tilewise.search.engine.tune import tune
-from tilewise.search.runner.runner import Limits, Runner
+from tilewise.search.runner.runner import Runner, RunnerLimits
 from tilewise.service.db import reading
 from tilewise.service.jobs import queue
 from tilewise.service.jobs.trial_store import SqlTrialStore
@@ -43,7 +43,7 @@ def test_each_fault_is_stored_with_its_class_and_the_job_is_done(
     rows = [1, *FAULTS, 8, faulty_child.WRONG]
 
     def runner(problem, target, request):
-        limits = Limits(trial_s=120.0, setup_s=120.0, memory_bytes=900 << 20)
+        limits = RunnerLimits(trial_s=120.0, setup_s=120.0, memory_bytes=900 << 20)
         return Impatient(problem, target, request.seed, limits, "tests.search.runner.faulty_child")
 
     propose_rows(monkeypatch, parse_problem(PROBLEM), rows)

@@ -13,7 +13,7 @@ from tests.tilewise.conftest import Cli
 from tilewise.backends import local, local_search
 from tilewise.bench import compare, table
 from tilewise.bench.report import Compared, PeerSpeed
-from tilewise.bench.suite import Entry
+from tilewise.bench.suite import SuiteEntry
 from tilewise.client import Client
 from tilewise.errors import TilewiseError
 from tilewise.kernels.problem import parse_problem
@@ -266,7 +266,7 @@ def test_a_search_of_a_suite_is_asked_for_with_the_options(
 def test_noisy_speeds_are_marked() -> None:
     def speed(low: float) -> Any:
         found = Measurement(100.0, (low, 101.0), 1.0)
-        entry = Entry(parse_problem(SMALL), 1, "a")
+        entry = SuiteEntry(parse_problem(SMALL), 1, "a")
         return Compared(entry, found, peers={"openblas": PeerSpeed(found, "plain")}).to_json()
 
     assert (speed(99.0)["ours"]["quality"], speed(60.0)["ours"]["quality"]) == ("good", "noisy")

@@ -9,14 +9,14 @@ import pytest
 
 from benchmarks.places import SUITES
 from tests.search.runner import faulty_child
-from tilewise.bench import Compared, Entry, PeerSpeed, Report, Suite, SuiteError, read_suite
+from tilewise.bench import Compared, PeerSpeed, Report, Suite, SuiteEntry, SuiteError, read_suite
 from tilewise.bench.compare import bench_runner, compare
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Pack, Register, Schedule
 from tilewise.kernels.target import detect
 from tilewise.search.records import Measurement
 from tilewise.search.runner.protocol import BesideReply, CandidateFailureError, PeerReply, TimedWay
-from tilewise.search.runner.runner import Limits, Runner
+from tilewise.search.runner.runner import Runner, RunnerLimits
 
 SMALL = "matmul:m=24,n=40,k=16,dtype=f32"
 
@@ -39,8 +39,8 @@ def test_a_suite_mixes_objects_and_strings(tmp_path: Path) -> None:
             ],
         },
     )
-    first = Entry(parse_problem("matmul:m=1,n=2,k=3,dtype=f32"), 4, "x")
-    assert read_suite(path) == Suite("mine", "somewhere", (first, Entry(parse_problem(SMALL))))
+    first = SuiteEntry(parse_problem("matmul:m=1,n=2,k=3,dtype=f32"), 4, "x")
+    assert read_suite(path) == Suite("mine", "somewhere", (first, SuiteEntry(parse_problem(SMALL))))
 
 
 def test_a_suite_without_a_name_has_its_files(tmp_path: Path) -> None:
@@ -91,17 +91,17 @@ def test_a_missing_suite_is_refused(tmp_path: Path) -> None:
         read_suite(tmp_path / "none.json")
 
 
-def speed(entry: Entry, seconds: float) -> Measurement:
+def speed(entry: SuiteEntry, seconds: float) -> Measurement:
     gflops = entry.problem.flops / seconds / 1e9
     return Measurement(gflops, (gflops * 0.9, gflops * 1.1), seconds * 1e6)
 
 
 # 2 GFLOP once and 1 GFLOP three times.
-LARGE = Entry(parse_problem("matmul:m=1000,n=1000,k=1000,dtype=f32"), 1)
-OFTEN = Entry(parse_problem("matmul:m=1000,n=500,k=1000,dtype=f32"), 3, "often")
+LARGE = SuiteEntry(parse_problem("matmul:m=1000,n=1000,k=1000,dtype=f32"), 1)
+OFTEN = SuiteEntry(parse_problem("matmul:m=1000,n=500,k=1000,dtype=f32"), 3, "often")
 
 
-def row(entry: Entry, ours_s: float, **peers_s: float) -> Compared:
+def row(entry: SuiteEntry, ours_s: float, **peers_s: float) -> Compared:
     peers = {name: PeerSpeed(speed(entry, s), "way") for name, s in peers_s.items()}
     return Compared(entry, speed(entry, ours_s), peers=peers, peak_gflops=400.0)
 
@@ -230,7 +230,7 @@ def steps(rows: int = 1) -> list[Any]:
 
 
 def test_ours_and_a_peer_are_timed_in_one_child() -> None:
-    entry = Entry(parse_problem(SMALL))
+    entry = SuiteEntry(parse_problem(SMALL))
     with bench_runner(entry.problem, detect().canonical) as runner:
         found = compare(runner, entry, ("hash", steps()), ("openblas",), budget_s=0.05)
         assert runner.peer("openblas").ways
@@ -245,7 +245,7 @@ def test_a_benchmark_has_memory_for_libraries_and_their_copies_of_the_operands()
     def added(text: str) -> int:
         problem = parse_problem(text)
         with bench_runner(problem, detect().canonical) as runner:
-            return runner.limits.memory_bytes - Limits.for_problem(problem).memory_bytes
+            return runner.limits.memory_bytes - RunnerLimits.for_problem(problem).memory_bytes
 
     large = parse_problem("matmul:m=2048,n=2048,k=2048,dtype=f32")
     assert added(SMALL) > 1 << 30
@@ -253,7 +253,7 @@ def test_a_benchmark_has_memory_for_libraries_and_their_copies_of_the_operands()
 
 
 def test_a_child_that_was_started_again_prepares_its_peers_again() -> None:
-    entry = Entry(parse_problem("matmul:m=24,n=40,k=16,dtype=i32"))
+    entry = SuiteEntry(parse_problem("matmul:m=24,n=40,k=16,dtype=i32"))
     with bench_runner(entry.problem, detect().canonical) as runner:
         reply = runner.beside(steps(), ["openblas"], 0.05)
     assert reply.absent == {"openblas": "BLAS has no i32 product"}
@@ -261,7 +261,7 @@ def test_a_child_that_was_started_again_prepares_its_peers_again() -> None:
 
 
 def test_a_wrong_schedule_of_ours_is_not_measured() -> None:
-    entry = Entry(parse_problem(SMALL))
+    entry = SuiteEntry(parse_problem(SMALL))
     child = "tests.search.runner.faulty_child"
     with Runner(entry.problem, detect().canonical, child=child) as runner:
         found = compare(runner, entry, ("hash", steps(faulty_child.WRONG)), ("openblas",))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tilewise.cli.files import read_text
 from tilewise.errors import BadInputError
 from tilewise.fetch.folder import sha256
-from tilewise.fetch.lock import Entry, Lock, file_name
+from tilewise.fetch.lock import Lock, LockEntry, file_name
 from tilewise.fetch.problems import read_problems
 from tilewise.kernels.problem import parse_problem
 
@@ -111,7 +111,7 @@ def entry(path="b.cpu.mlir", **changes):
         "target": "cpu:x,threads=1", "toolchain": 'a "quoted" one, 2.0', "schedule": "s",
         "sha256": "0" * 64, "gflops": 12.5, "interval": (12.0, 13.0),
     }  # fmt: skip
-    return Entry(**{**values, **changes})
+    return LockEntry(**{**values, **changes})
 
 
 def test_a_lock_file_comes_back_as_it_was():

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tilewise.kernels.mlir.frontend.graph import Skipped
-from tilewise.model.measuring import Form, Measured
+from tilewise.model.measuring import FormRuns, Measured
 from tilewise.model.report import DATA_TILING, DEFAULT, WITH, Op, Report, report_text
 
 SLOW, FAST = "matmul:m=16,n=32,k=64,dtype=f32", "matmul:m=64,n=64,k=64,dtype=f32"
@@ -11,10 +11,10 @@ SLOW, FAST = "matmul:m=16,n=32,k=64,dtype=f32", "matmul:m=64,n=64,k=64,dtype=f32
 
 def a_report(deviation: float) -> Report:
     forms = {
-        DEFAULT: Form((0.004, 0.003, 0.005), 0.0),
-        DATA_TILING: Form((0.003,), 0.0),
-        WITH[0]: Form((0.002,), deviation),
-        WITH[1]: Form((0.0025,), deviation),
+        DEFAULT: FormRuns((0.004, 0.003, 0.005), 0.0),
+        DATA_TILING: FormRuns((0.003,), 0.0),
+        WITH[0]: FormRuns((0.002,), deviation),
+        WITH[1]: FormRuns((0.0025,), deviation),
     }
     alone = {DEFAULT: 30.0, DATA_TILING: 20.0}
     ops = (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tilewise.backends.base import Backend, Json
 from tilewise.backends.choose import open_backend
-from tilewise.bench import Compared, Entry, Report, Suite, read_suite, table
+from tilewise.bench import Compared, Report, Suite, SuiteEntry, read_suite, table
 from tilewise.cli.command import DB, SERVER, TARGET, Command, arg, seed
 from tilewise.cli.command import trials as trials_option
 from tilewise.cli.files import json_text, require_file, require_folder, write_text
@@ -107,7 +107,7 @@ class _Bench:
             _note(f"{number}/{total} {table.summary(row.to_json())}")
             yield row
 
-    def _row(self, entry: Entry) -> Compared:
+    def _row(self, entry: SuiteEntry) -> Compared:
         from tilewise.bench.compare import bench_runner, compare
 
         try:
@@ -123,7 +123,7 @@ class _Bench:
         with bench_runner(entry.problem, target, cache) as runner:
             return compare(runner, entry, schedule, self._peers)
 
-    def _schedule(self, entry: Entry) -> Json:
+    def _schedule(self, entry: SuiteEntry) -> Json:
         """Return the stored best of this toolchain; search if there is none."""
         problem, target = entry.problem.canonical, self._target.canonical
         try:

@@ -16,7 +16,7 @@ from tilewise.fetch import frozen, gains
 from tilewise.fetch.folder import Folder
 from tilewise.fetch.lock import KERNEL, Lock
 from tilewise.fetch.problems import read_problems
-from tilewise.fetch.update import Outcome, Update, Wanted
+from tilewise.fetch.update import FileOutcome, Update, WantedFiles
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import target_kind
 from tilewise.requirements import BASE
@@ -41,7 +41,7 @@ def fetch(options: argparse.Namespace) -> None:
         _update(options, folder, place, wanted)
 
 
-def _update(options: argparse.Namespace, folder: Folder, place: Path, wanted: Wanted) -> None:
+def _update(options: argparse.Namespace, folder: Folder, place: Path, wanted: WantedFiles) -> None:
     if not place.parent.is_dir():
         raise BadInputError(f"cannot write {place}: there is no folder {place.parent}")
     with backend_of(options, options.began) as backend:
@@ -60,13 +60,13 @@ def _update(options: argparse.Namespace, folder: Folder, place: Path, wanted: Wa
 
 
 def _new_update(
-    options: argparse.Namespace, backend: Backend, folder: Folder, place: Path, wanted: Wanted
+    options: argparse.Namespace, backend: Backend, folder: Folder, place: Path, wanted: WantedFiles
 ) -> Update:
     lock = _read_lock(place, folder)
     return Update(backend, folder, lock, wanted, options.overwrite)
 
 
-def _hold(options: argparse.Namespace, folder: Folder, lock: Lock, wanted: Wanted) -> None:
+def _hold(options: argparse.Namespace, folder: Folder, lock: Lock, wanted: WantedFiles) -> None:
     found = frozen.differences(folder, lock, wanted)
     is_to_fill = folder.is_being_filled or len(found) == len(lock.entries)
     if found and is_to_fill and all(one.is_absent for one in found):
@@ -86,7 +86,7 @@ def _hold(options: argparse.Namespace, folder: Folder, lock: Lock, wanted: Wante
         )
 
 
-def _check(options: argparse.Namespace, lock: Lock, wanted: Wanted) -> None:
+def _check(options: argparse.Namespace, lock: Lock, wanted: WantedFiles) -> None:
     with backend_of(options, options.began) as backend:
         rows = gains.gains(backend, lock, wanted)
     told = json_text({"files": [asdict(row) for row in rows]})
@@ -100,7 +100,7 @@ def _check(options: argparse.Namespace, lock: Lock, wanted: Wanted) -> None:
         raise MissingError(f"{len(missing)} files are not stored; --tune-missing makes them")
 
 
-def _report(options: argparse.Namespace, place: Path, outcomes: Sequence[Outcome]) -> None:
+def _report(options: argparse.Namespace, place: Path, outcomes: Sequence[FileOutcome]) -> None:
     missing = [one for one in outcomes if one.state == "missing"]
     if options.json:
         told = {"lock": str(place), "files": [asdict(one) for one in outcomes]}
@@ -117,11 +117,11 @@ def _report(options: argparse.Namespace, place: Path, outcomes: Sequence[Outcome
         raise MissingError(f"{len(missing)} files are not stored; --tune-missing makes them")
 
 
-def _wanted(options: argparse.Namespace) -> Wanted:
+def _wanted(options: argparse.Namespace) -> WantedFiles:
     require_file(options.problems)
     problems = read_problems(options.problems, read_text(options.problems))
     kinds = dict.fromkeys(options.flavor or ["cpu"])
-    return Wanted(problems, [*kinds, *([KERNEL] if options.kernels else [])], options.target)
+    return WantedFiles(problems, [*kinds, *([KERNEL] if options.kernels else [])], options.target)
 
 
 def _lock_place(options: argparse.Namespace, folder: Folder) -> Path:

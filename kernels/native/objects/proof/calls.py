@@ -58,7 +58,7 @@ class LoadedObject:
 
 
 @dataclass(frozen=True)
-class Timed:
+class CallTime:
     """Seconds of one call, and speed over our own; None if that has threads."""
 
     seconds: float
@@ -67,7 +67,7 @@ class Timed:
 
 def time_beside_ours(
     problem: Problem, schedule: Schedule, target: Target, loaded: LoadedObject, seconds: float
-) -> Timed:
+) -> CallTime:
     """Time an object for about `seconds` in turn with our own call."""
     operands = make_operands(problem)
     runs: list[Callable[[], object]] = [bound(loaded, operands)]
@@ -75,7 +75,7 @@ def time_beside_ours(
         runs.append(lower(problem, schedule, target).bind(operands))
     samples = in_turns(runs, seconds)
     ratio = median(turn[1] / turn[0] for turn in samples) if len(runs) > 1 else None
-    return Timed(median(turn[0] for turn in samples), ratio)
+    return CallTime(median(turn[0] for turn in samples), ratio)
 
 
 def bound(loaded: LoadedObject, operands: Operands) -> Callable[[], object]:

@@ -33,7 +33,7 @@ class ObjectError(Exception):
 
 
 @dataclass(frozen=True)
-class Trial:
+class ObjectTrial:
     """An object with random operands and the expected result."""
 
     problem: Problem
@@ -42,7 +42,9 @@ class Trial:
     expected: Expected
 
     @classmethod
-    def of(cls, problem: Problem, schedule: Schedule, loaded: LoadedObject, seed: int) -> "Trial":
+    def of(
+        cls, problem: Problem, schedule: Schedule, loaded: LoadedObject, seed: int
+    ) -> "ObjectTrial":
         """Return one with random operands."""
         operands = make_operands(problem, seed)
         expected = reference(problem, operands)
@@ -73,14 +75,14 @@ class Trial:
 
     def runs_by_parts(self) -> Found:
         """Check that the parts, run one by one in reverse, make the same result."""
-        memory = Memory(self, at_end=True)
+        memory = CallMemory(self, at_end=True)
         for part in reversed(range(self.loaded.interface.parts)):
             _require(OK, self.loaded.run_part(memory.addresses, part), f"part {part}")
         return self._compared(memory.out)
 
     def runs_twice_at_once(self) -> Found:
         """Check simultaneous calls, each with its own `out` and scratch."""
-        memories = [Memory(self, at_end=True) for _ in range(_AT_ONCE)]
+        memories = [CallMemory(self, at_end=True) for _ in range(_AT_ONCE)]
         codes: list[int] = []
         threads = [
             threading.Thread(target=lambda one=one: codes.append(self.loaded.run(one.addresses)))
@@ -96,7 +98,7 @@ class Trial:
 
     def refuses_bad_pointers(self) -> None:
         """Check that bad addresses and parts are refused without side effects."""
-        memory = Memory(self, at_end=False)
+        memory = CallMemory(self, at_end=False)
         before = memory.out.copy()
         interface = self.loaded.interface
         for one in interface.arguments:
@@ -114,7 +116,7 @@ class Trial:
             raise ObjectError("it wrote to out though it refused the call")
 
     def _run(self, *, at_end: bool) -> Found:
-        memory = Memory(self, at_end=at_end)
+        memory = CallMemory(self, at_end=at_end)
         _require(OK, self.loaded.run(memory.addresses), "a call")
         return self._compared(memory.out)
 
@@ -150,10 +152,10 @@ class GuardedMemory:
         _protect(self._first, self._bytes, _READ)
 
 
-class Memory:
+class CallMemory:
     """The arguments of a call between guard pages: addresses by name, and the result `out`."""
 
-    def __init__(self, trial: Trial, *, at_end: bool) -> None:
+    def __init__(self, trial: ObjectTrial, *, at_end: bool) -> None:
         self._interface = trial.loaded.interface
         self._kept: list[GuardedMemory] = []
         self.addresses: dict[str, int] = {}
@@ -177,7 +179,7 @@ class Memory:
         self._kept.append(GuardedMemory(source, at_end=at_end))
         return self._kept[-1]
 
-    def _packed(self, trial: Trial, at_end: bool) -> GuardedMemory:
+    def _packed(self, trial: ObjectTrial, at_end: bool) -> GuardedMemory:
         weights = self._held(trial.operands["B"], at_end)
         weights.lock()
         packed = self._held(_lines(self._interface.packed_bytes, POISON_BYTE), at_end)

@@ -22,7 +22,7 @@ def prove_here(request: dict[str, Any]) -> Any:
     stage("import")
     from tilewise.kernels.native.objects.interface import Interface
     from tilewise.kernels.native.objects.proof.calls import LoadedObject, time_beside_ours
-    from tilewise.kernels.native.objects.proof.checks import ObjectError, Trial
+    from tilewise.kernels.native.objects.proof.checks import ObjectError, ObjectTrial
     from tilewise.kernels.native.objects.proof.prove import ObjectProof
     from tilewise.kernels.problem import parse_problem
     from tilewise.kernels.schedule import Schedule
@@ -34,7 +34,7 @@ def prove_here(request: dict[str, Any]) -> Any:
     stage("link")
     loaded = LoadedObject(interface, base64.b64decode(request["object"]))
     stage("reference")
-    trial = Trial.of(problem, schedule, loaded, request["seed"])
+    trial = ObjectTrial.of(problem, schedule, loaded, request["seed"])
     error, tolerance = 0.0, 0.0
     try:
         for check in trial.checks():

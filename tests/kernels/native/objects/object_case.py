@@ -3,7 +3,7 @@
 from tilewise.kernels.native.objects.make import KernelObject, make_object
 from tilewise.kernels.native.objects.object_files import Elf
 from tilewise.kernels.native.objects.proof.calls import LoadedObject
-from tilewise.kernels.native.objects.proof.checks import Trial
+from tilewise.kernels.native.objects.proof.checks import ObjectTrial
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import Target
@@ -16,6 +16,6 @@ def check_object(problem: Problem, schedule: Schedule, target: Target, seed: int
     assert found.undefined == () and found.writable_bytes == 0
     assert found.defined == tuple(sorted(made.interface.functions))
     loaded = LoadedObject(made.interface, made.object)
-    for check in Trial.of(problem, schedule, loaded, seed).checks():
+    for check in ObjectTrial.of(problem, schedule, loaded, seed).checks():
         check()
     return made

@@ -14,7 +14,7 @@ from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.objects.make import make_object
 from tilewise.kernels.native.objects.module import compiled_again, machine
 from tilewise.kernels.native.objects.proof.calls import LoadedObject
-from tilewise.kernels.native.objects.proof.checks import Trial
+from tilewise.kernels.native.objects.proof.checks import ObjectTrial
 from tilewise.kernels.problem import Matmul, parse_problem
 from tilewise.kernels.schedule import (
     Pack,
@@ -109,7 +109,7 @@ def test_bitcode_stays_right_when_a_compiler_works_on_it(host: Target) -> None:
     again = machine(made.features).emit_object(llvm.parse_bitcode(made.bitcode))
     assert bytes(again) == made.object
     loaded = LoadedObject(made.interface, compiled_again(made.bitcode, made.features))
-    for check in Trial.of(problem, schedule, loaded, 6).checks():
+    for check in ObjectTrial.of(problem, schedule, loaded, 6).checks():
         check()
 
 

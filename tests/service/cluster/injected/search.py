@@ -14,12 +14,12 @@ from tilewise.kernels.schedule import Schedule
 from tilewise.search.engine import tune as engine
 from tilewise.search.records import TuneResult
 from tilewise.search.runner.protocol import CandidateFailureError, Message
-from tilewise.search.runner.runner import Limits, Runner
+from tilewise.search.runner.runner import Runner, RunnerLimits
 
 CHILD = "tests.service.cluster.injected.child"
 HANGING = (faults.LOOP_IN_CODE_GENERATION, faults.LOOP_AT_RUN_TIME)
-PATIENT = Limits(trial_s=120.0, setup_s=120.0, memory_bytes=900 << 20)
-BRIEF = Limits(trial_s=1.0, setup_s=120.0, memory_bytes=PATIENT.memory_bytes)
+PATIENT = RunnerLimits(trial_s=120.0, setup_s=120.0, memory_bytes=900 << 20)
+BRIEF = RunnerLimits(trial_s=1.0, setup_s=120.0, memory_bytes=PATIENT.memory_bytes)
 
 
 class Injected(Runner):

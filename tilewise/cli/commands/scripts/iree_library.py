@@ -15,7 +15,7 @@ from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.target import resolve
 from tilewise.model.libraries import (
     ENDINGS,
-    Model,
+    UserModel,
     chosen,
     described,
     library_of,
@@ -100,7 +100,7 @@ def _of_plan(options: argparse.Namespace, path: str) -> str:
 
 
 def _told(
-    made: "ProvenLibrary", target: str, models: Sequence[Model], options: argparse.Namespace
+    made: "ProvenLibrary", target: str, models: Sequence[UserModel], options: argparse.Namespace
 ) -> str:
     """Return the library's text or JSON; report its effect on models."""
     replaced = replaced_by(made, models)
