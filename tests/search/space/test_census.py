@@ -12,19 +12,23 @@ from tilewise.search.space.space import Space
 TIGHT = Target("tight", vector_bytes=16, vector_registers=16, l2_bytes=20_000, threads=2)
 
 
-@pytest.mark.full
+WIDER = [
+    ("conv2d:n=2,h=5,w=5,ci=200,co=9,kh=3,kw=3,dtype=f64", TIGHT.with_threads(1)),
+    ("conv2d:n=2,h=7,w=5,ci=8,co=40,kh=3,kw=3,pad=1,dtype=f64", TIGHT),
+    ("conv2d:n=2,h=9,w=5,ci=8,co=40,kh=3,kw=3,layout=nchw_fchw,dtype=f64", TIGHT),
+    ("matmul:m=9,n=64,k=300,dtype=f32,weights=constant", WIDE.with_threads(2)),
+    ("matmul:m=4,n=200,k=300,dtype=bf16", WIDE.with_threads(2)),
+]
+
+
 @pytest.mark.parametrize(
     ("text", "target"),
     [
         ("matmul:m=20,n=40,k=130,dtype=f32", WIDE),
         ("matmul:m=20,n=4,k=130,dtype=i8", TIGHT),
-        ("conv2d:n=2,h=5,w=5,ci=200,co=9,kh=3,kw=3,dtype=f64", TIGHT.with_threads(1)),
-        ("conv2d:n=2,h=7,w=5,ci=8,co=40,kh=3,kw=3,pad=1,dtype=f64", TIGHT),
-        ("conv2d:n=2,h=9,w=5,ci=8,co=40,kh=3,kw=3,layout=nchw_fchw,dtype=f64", TIGHT),
-        ("matmul:m=9,n=64,k=300,dtype=f32,weights=constant", WIDE.with_threads(2)),
-        ("matmul:m=4,n=200,k=300,dtype=bf16", WIDE.with_threads(2)),
         ("conv2d:n=2,h=5,w=9,ci=40,co=40,kh=3,kw=3,groups=40,dtype=f32", WIDE.with_threads(2)),
         ("conv2d:n=1,h=6,w=32,ci=6,co=12,kh=3,kw=3,groups=6,layout=nchw_fchw,dtype=f64", WIDE),
+        *(pytest.param(*one, marks=pytest.mark.full) for one in WIDER),
     ],
 )
 def test_the_count_is_that_of_listing_everything(text: str, target: Target) -> None:
