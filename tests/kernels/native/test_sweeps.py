@@ -48,7 +48,7 @@ def test_every_type_and_target(rows: int, dtype: str, target: Target) -> None:
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])
 @pytest.mark.parametrize("n", [1, 15, 64, 65, 200])
 def test_columns_that_fill_no_vector(n: int, dtype: str, host: Target) -> None:
-    problem = Matmul(m=2, n=n, k=37, dtype=dtype, init="accumulate")
+    problem = Matmul(m=2, n=n, k=37, dtype=dtype, bias=True, init="accumulate")
     check(problem, swept(problem, host, 4, 1), host, 3)
 
 
