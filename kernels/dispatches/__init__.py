@@ -1,4 +1,1 @@
-"""Tuned kernels as dispatches of IREE's: one file that a user's `iree-compile` takes by one flag.
-
-Face: `Entry`, `library_text`, `compiled_with`, `SPELLINGS`.
-"""
+"""Tuned kernels inside IREE: `library_text` makes a file that `iree-compile` takes by one flag."""

@@ -1,6 +1,6 @@
-"""Modules compiled with a library in front, and what of it was put to use.
+"""Compile modules with a library, and report which of its kernels they call.
 
-A library that finds nothing changes nothing, and says nothing. So the dispatches are looked for.
+IREE says nothing when a library matches no op, so the dispatches are counted.
 """
 
 import re
@@ -23,19 +23,14 @@ _DISPATCH = re.compile(r"flow\.dispatch @(tilewise_\w+)_executable::@run_\w+\(")
 
 @dataclass(frozen=True)
 class Replaced:
-    """A module's code with a library."""
+    """A module's code, and the kernels that it calls, one for each place."""
 
     code: bytes
     kernels: tuple[str, ...]
 
 
 def compiled_with(text: str | bytes, library: str, flags: tuple[str, ...] = ()) -> Replaced:
-    """Compile a module with a library, in children that can be killed.
-
-    Raises:
-        CompilerAbsentError: IREE's compiler is not installed.
-        CompilerError: it failed, or took too long.
-    """
+    """Compile a module with a library; raise CompilerError on failure or timeout."""
     after = preprocessed(text, library, flags)
     with _file(library) as given:
         code = compile_module(text, (*flags, given))
@@ -43,7 +38,7 @@ def compiled_with(text: str | bytes, library: str, flags: tuple[str, ...] = ()) 
 
 
 def replaced_in(text: str | bytes, library: str) -> tuple[str, ...]:
-    """The names of the kernels that a module would call, one for each place; errors as above."""
+    """Return the names of the kernels that a module would call, one for each place."""
     return calls_in(preprocessed(text, library))
 
 
@@ -53,24 +48,24 @@ def preprocessed(
     flags: tuple[str, ...] = (),
     seconds: float = COMPILE_LIMIT_S,
 ) -> str:
-    """A module after a library has looked at it, without its weights; errors as above."""
+    """Return a module as the library leaves it, without its weights."""
     with _file(library) as given:
         return compiled_text(text, "preprocessing", (*flags, *SHORT_VALUES, given), seconds)
 
 
 def calls_in(after: str) -> tuple[str, ...]:
-    """The names of the kernels that a preprocessed module calls, one for each place."""
+    """Return the names of the kernels that a preprocessed module calls, one for each place."""
     return tuple(_DISPATCH.findall(after))
 
 
 def moves_in(after: str) -> tuple[int, int]:
-    """How many transpositions and pads such a module has."""
+    """Count the transpositions and pads of a preprocessed module."""
     return after.count("= linalg.transpose"), after.count("= tensor.pad")
 
 
 @contextmanager
 def _file(library: str) -> Iterator[str]:
-    """The flag that names the library, in a file as long as the context lasts."""
+    """Yield the flag that names a temporary file with the library."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "library.mlir"
         path.write_text(library)

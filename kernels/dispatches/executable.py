@@ -1,14 +1,13 @@
-"""A kernel as IREE calls it: bitcode in the module's text, a shim for it, and a function.
+"""A kernel as IREE calls it: bitcode in the module's text, a shim and a function on tensors.
 
-The shim passes addresses: an operand of rank 0 with `llvm.bareptr` is one in C. Memory for panels
-is a second result that nobody reads, so IREE allocates it for each call, and calls that run at once
-have their own. The parts of a kernel for threads are workgroups. A kernel that refuses its
-arguments, as misaligned, ends the program: its result would be none.
+The shim passes addresses: a rank-0 memref with `llvm.bareptr` is a pointer in C. Panels take a
+second result that nobody reads, so IREE allocates memory for each call and calls may run at once.
+Threads are workgroups. A kernel that refuses its arguments, as misaligned, ends the program.
 
-Constant weights are packed by a dispatch that depends on constants alone: IREE moves that to where
-a module is loaded, unless its result is over 1 MiB larger than what it reads
-(`--iree-opt-const-expr-max-size-increase-threshold`). Weights for Winograd's algorithm are. So the
-dispatch reads a constant of its result's size, too, which it overwrites.
+Constant weights are packed by a dispatch on constants alone, which IREE runs when it loads the
+module, unless the result exceeds the inputs by 1 MiB
+(`--iree-opt-const-expr-max-size-increase-threshold`). Winograd weights do. The dispatch therefore
+also reads a constant of its result's size, and overwrites it.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,11 +34,9 @@ from tilewise.kernels.target.model import Target
 
 @dataclass(frozen=True)
 class Entry:
-    """What a library has a kernel for.
+    """A kernel of a library.
 
-    Attributes:
-        stands_for: the problem of its ops, which may differ in the axes of images and in zeros
-            around them; None where it is `problem`.
+    `stands_for` is the problem of the ops, which may differ from `problem` in layout and padding.
     """
 
     problem: Problem
@@ -48,16 +45,12 @@ class Entry:
 
     @property
     def found(self) -> Problem:
-        """The problem of the ops that it stands for."""
+        """The problem of the ops that the kernel replaces."""
         return self.stands_for or self.problem
 
     @classmethod
     def of(cls, problem: Problem, steps: list[Any], found: Problem | None = None) -> "Entry":
-        """Return the entry of a schedule as JSON.
-
-        Raises:
-            ScheduleError: the steps are none.
-        """
+        """Return the entry of a schedule as JSON; raise ScheduleError if it is not one."""
         return cls(problem, Schedule.from_json(steps), found)
 
 
@@ -76,12 +69,12 @@ class Compiled:
 
 
 def compiled(entry: Entry, target: Target) -> Compiled:
-    """The code of an entry.
+    """Compile an entry.
 
     Raises:
         ScheduleError: the schedule cannot be applied to the problem.
-        LoweringError: it asks for what the target has not, or this machine is no x86-64.
-        UnsupportedError: the problem is not that of the ops, whatever the layouts.
+        LoweringError: the target lacks an instruction, or this machine is not x86-64.
+        UnsupportedError: `problem` does not compute the ops in any layout.
     """
     check_layouts(entry.found, entry.problem)
     made = make_object(entry.problem, entry.schedule, target)
@@ -89,7 +82,7 @@ def compiled(entry: Entry, target: Target) -> Compiled:
 
 
 FORMATS = ("embedded-elf-x86_64", "system-elf-x86_64")
-"""What IREE links for this architecture, by its own linker and by the system's."""
+"""The ELF formats that IREE links on x86-64: with its own linker and with the system's."""
 
 _PACKED, _READY, _SCRATCH, _SHARED = "packed", "ready", "scratch", "shared"
 _BYTE = "i8"
@@ -97,15 +90,13 @@ _BYTE = "i8"
 
 @dataclass(frozen=True)
 class Dispatch:
-    """One function that IREE dispatches.
+    """A function that IREE dispatches.
 
     Attributes:
-        name: its symbol, which no other executable may have: IREE links them into one.
-        calls: the kernel's function.
-        reads: the operands of the dispatch, in their order.
-        writes: its results, in their order; one that is read, too, is changed in place.
-        passes: what the kernel's function takes.
-        parts: how many workgroups there are; several are told which they are.
+        name: symbol, unique among all executables, since IREE links them into one.
+        writes: results; one that is also in `reads` is changed in place.
+        passes: arguments of the kernel's function `calls`.
+        parts: workgroups; if several, each gets its number.
     """
 
     name: str
@@ -122,7 +113,7 @@ class Dispatch:
 
 
 def executable_text(kernel: Compiled) -> str:
-    """The executable of a kernel."""
+    """Return the executable of a kernel."""
     name, dispatches = kernel.name, _dispatches(kernel)
 
     def element(of: str) -> str:
@@ -144,18 +135,11 @@ objects = #hal.executable.objects<{{{objects}}}>}}> ({{{exports}
 
 
 def call_text(kernel: Compiled, name: str, pattern: Pattern, *, copies: bool = False) -> str:
-    """The function of tensors that takes the place of ops.
+    """Return the function on tensors that replaces the ops of a pattern.
 
-    Operands that lie in another order than the problem's are turned before the kernel reads them,
-    and the result behind it, by code of IREE's: it moves a copy of a constant to where the module
-    is loaded.
-
-    Args:
-        kernel: that it calls.
-        name: its own.
-        pattern: whose operands it takes, A, B, bias and C as far as there are, and whose result
-            it gives.
-        copies: whether the kernel adds to a copy of C.
+    IREE transposes operands in another order than the problem's before the call, and the result
+    after it. Transposed constants are computed when the module is loaded. With `copies` the kernel
+    adds to a copy of C.
     """
     main, *prepares = _dispatches(kernel)
     names = tuple("B" if name == _READY else name for name in main.reads)
@@ -194,7 +178,7 @@ def call_text(kernel: Compiled, name: str, pattern: Pattern, *, copies: bool = F
 
 
 def aliases_text(codes: Mapping[str, bytes]) -> str:
-    """The names of targets and of code that the executables use."""
+    """Return the aliases of targets and code that the executables use."""
     lines = [
         f'#tilewise_{_alias(key)} = #hal.executable.target<"llvm-cpu", "{key}">' for key in FORMATS
     ]
@@ -204,7 +188,7 @@ def aliases_text(codes: Mapping[str, bytes]) -> str:
 
 
 def _turned_operands(names: tuple[str, ...], pattern: Pattern) -> list[Turned]:
-    """A pattern's operands and result by the names that dispatches have for them."""
+    """Return a pattern's operands and result under the names that dispatches have for them."""
     values = (*pattern.operands, pattern.result)
     names = tuple(name for name in names if not (pattern.bias and name == "bias"))
     return [Turned(*one) for one in zip(names, values, pattern.orders, strict=True)]
@@ -303,7 +287,7 @@ def _element(kernel: Compiled, name: str) -> str:
 
 
 def _tensor(kernel: Compiled, name: str) -> str:
-    """The type of memory for panels."""
+    """Return the type of memory for panels."""
     interface = kernel.made.interface
     size = interface.scratch_bytes if name == _SCRATCH else interface.packed_bytes
     return tensor_type((size,), _BYTE)
@@ -326,5 +310,5 @@ def _dispatch_line(kernel: Compiled, dispatch: Dispatch, held: Laid) -> str:
 
 
 def _value(held: Laid, name: str) -> str:
-    """The value of a dispatch's operand."""
+    """Return the value of a dispatch's operand."""
     return held.values.get(name, f"%{name}")

@@ -1,9 +1,7 @@
-"""What stands around a kernel's dispatch: transpositions, zeros, copies.
+"""Transpositions, padding and copies around a dispatch whose kernel has another layout than its op.
 
-For a kernel in another layout than its op has, the image is transposed and padded in front, and the
-result transposed back behind. Where two such kernels follow each other, the transpositions between
-are each other's inverse, and canonicalisation drops both. A filter is constant, so IREE transposes
-it when a module is loaded.
+Between two such kernels the transpositions cancel in canonicalisation. Filters are constants, which
+IREE transposes when it loads the module.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +14,7 @@ from tilewise.kernels.problem import Problem
 
 
 def copy_lines(source: str, target: str, shape: Sequence[int | str], element: str) -> list[str]:
-    """Return lines that make `target` as max(x, min(x, 1)) of `source`: no pass folds it to x."""
+    """Return lines that copy as max(x, min(x, 1)), which no pass folds to x."""
     tensor = f"tensor<{'x'.join(map(str, (*shape, element)))}>"
     dims = ", ".join(f"d{i}" for i in range(len(shape)))
     same, loops = f"affine_map<({dims}) -> ({dims})>", ", ".join(['"parallel"'] * len(shape))
@@ -41,13 +39,7 @@ def copy_lines(source: str, target: str, shape: Sequence[int | str], element: st
 
 @dataclass(frozen=True)
 class Turned:
-    """An operand or the result of a call.
-
-    Attributes:
-        name: of the tensor that the kernel reads or writes.
-        value: as the pattern has it.
-        axes: the value's, in the problem's order; empty where it lies so.
-    """
+    """An operand or the result of a call; `axes` permutes the value, and is empty for no change."""
 
     name: str
     value: Value
@@ -67,13 +59,13 @@ class Turned:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What makes that tensor of the given one."""
+        """The lines that transpose the given tensor."""
         if not self.axes:
             return ()
         return transposed(f"%{self.given}", self.value.type, f"%{self.name}", self.type, self.axes)
 
     def turned_back(self, made: str) -> tuple[str, tuple[str, ...]]:
-        """The value that a pattern has of what the kernel made, and the lines that make it."""
+        """Return the pattern's value for the kernel's result `made`, and the lines that make it."""
         if not self.axes:
             return made, ()
         back = tuple(self.axes.index(at) for at in range(len(self.axes)))
@@ -83,7 +75,7 @@ class Turned:
 def transposed(
     source: str, type_: str, target: str, wanted: str, axes: tuple[int, ...]
 ) -> tuple[str, str]:
-    """The lines that make `target` of `source`, of which axis `axes[i]` becomes axis i."""
+    """Return lines that make `target` of `source`, whose axis `axes[i]` becomes axis i."""
     return (
         f"{target}_empty = tensor.empty() : {wanted}",
         f"{target} = linalg.transpose ins({source} : {type_}) outs({target}_empty : {wanted}) "
@@ -98,7 +90,7 @@ _FILTERS = {True: (2, 3, 1, 0), False: (3, 2, 0, 1)}
 
 @dataclass
 class Laid:
-    """Values that a dispatch takes, laid as its problem has them."""
+    """The operands of a dispatch in its problem's layout."""
 
     values: dict[str, str]
     types: dict[str, str]
@@ -106,9 +98,9 @@ class Laid:
 
 
 def check_layouts(found: Problem, problem: Problem) -> None:
-    """Refuse a kernel that differs from its op in more than an image's axes and zeros.
+    """Refuse a kernel that differs from its op in more than layout and stored padding.
 
-    A kernel with more zeros around than its op is refused: the op has data there.
+    It may not pad more than its op, which has data there.
 
     Raises:
         UnsupportedError: names both problems.
@@ -123,7 +115,7 @@ def check_layouts(found: Problem, problem: Problem) -> None:
 def laid(
     found: Problem, problem: Problem, names: tuple[str, ...], types: Mapping[str, str]
 ) -> Laid:
-    """The operands of an op as its kernel wants them."""
+    """Return the operands of an op in the layout of its kernel."""
     made = Laid({name: f"%{name}" for name in names}, dict(types))
     if found == problem:
         return made
@@ -147,7 +139,7 @@ def laid(
 
 
 def given_back(found: Problem, problem: Problem, value: str, type_: str) -> tuple[list[str], str]:
-    """What lays a kernel's result as its op's, of a type; the lines and the value."""
+    """Return the lines that bring a kernel's result into its op's layout, and the value."""
     if found == problem:
         return [], value
     made = Laid({}, {})
@@ -158,7 +150,7 @@ def given_back(found: Problem, problem: Problem, value: str, type_: str) -> tupl
 
 
 def _reshaped(made: Laid, value: str, given: str, wanted: str) -> str:
-    """A value of a type that has the same elements in the same order."""
+    """Return a value viewed as another type with the same elements in the same order."""
     if given == wanted:
         return value
     name = _name(made, value)

@@ -1,4 +1,4 @@
-"""A library: what is in front of IREE's own compiler, and replaces ops by tuned kernels."""
+"""A library: the transform script that replaces ops by tuned kernels before IREE's own passes."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,14 +23,14 @@ from tilewise.kernels.quoting import one_line
 from tilewise.kernels.target.model import Target
 
 CONSTANTS = '"arith.constant", "util.global.load", "flow.tensor.constant"'
-"""What makes a value that is the same in every run; a global that changes is a rare one."""
+"""Ops whose value is the same in every run; mutable globals are rare."""
 
 LEAVE = "tilewise_leave"
 ONCE = "tilewise_once"
 ALONE = "tilewise_alone"
 MAKERS = ("util.call", "linalg.generic", "linalg.fill", "linalg.matmul", "linalg.batch_matmul",
           "linalg.conv_2d_nhwc_hwcf", "linalg.conv_2d_nchw_fchw")  # fmt: skip
-"""What makes most of the tensors that sums start from; of what others make there is a copy."""
+"""Ops that make most of the tensors that sums start from; the results of others are copied."""
 JUMPS = ("cf.br", "cf.cond_br", "cf.switch")
 MOST_RESHAPES = 2
 """Between an argument and an op: canonicalisation leaves no longer chain."""
@@ -41,15 +41,13 @@ _COUNT = "!transform.param<i64>"
 
 
 def matcher_text(kernel: Compiled, name: str, pattern: Pattern) -> str:
-    """Finds, by a name, the ops of one pattern, where nobody else reads what lies between them.
+    """Return matchers of one pattern, where nothing else reads its intermediate values.
 
-    Where the pattern adds a tensor, the kernel writes over it. So that tensor is made by an op:
-    what a function is given may be A, too. Further sequences (`left_names`) find what is left
-    to IREE: an argument of the program, which belongs to the caller; A itself; and either of the
-    two in another shape, since then they may be one tensor, or an argument. Where the sums
-    start from a tensor, they find those that nothing else reads: of others the kernel gets a
-    copy, since IREE makes none of an argument (iree-org/iree#16168), nor for an op that reads it
-    twice.
+    If the pattern adds a tensor, the kernel overwrites it, so an op must have made it. Further
+    sequences (`left_names`) catch what is left to IREE: arguments, which belong to the caller, A
+    itself, and reshapes of either. If the sums start from a tensor, further ones (`alone_names`)
+    catch tensors that nothing else reads; of others the kernel gets a copy, since IREE copies
+    neither arguments (iree-org/iree#16168) nor tensors that the op reads twice.
     """
     checks = [_used_once(path, i) for i, path in enumerate(pattern.once)]
     if kernel.found.accumulates:
@@ -74,17 +72,17 @@ def matcher_text(kernel: Compiled, name: str, pattern: Pattern) -> str:
 
 
 def left_names(matcher: str) -> list[str]:
-    """Return the sequences that find a matcher's ops where what they add is not to be written."""
+    """Return the sequences that match ops whose added tensor must not be overwritten."""
     return [f"{matcher}_{why}" for why in ("given", "reshaped", "self")]
 
 
 def alone_names(matcher: str) -> list[str]:
-    """The sequences that find a matcher's ops where nothing else reads what sums start from."""
+    """Return the sequences that match ops whose initial tensor nothing else reads."""
     return [f"{matcher}_alone{reshapes}" for reshapes in range(MOST_RESHAPES + 1)]
 
 
 def alone_text() -> str:
-    """Whether a value has one use, and its function returns nothing but what it makes."""
+    """Return a check that a value has one use, in a function that returns only op results."""
     return f"""
   transform.named_sequence @{ALONE}(%op: {_HANDLE} {{transform.readonly}}) {{
     %one = transform.param.constant 1 : i64 -> {_COUNT}
@@ -99,7 +97,7 @@ def alone_text() -> str:
 
 
 def leave_text() -> str:
-    """Takes ops that were found and leaves them as they are."""
+    """Return the sequence that leaves matched ops as they are."""
     return f"""
   transform.named_sequence @{LEAVE}(%ins: {_VALUES} {{transform.readonly}}, \
 %out: {_VALUES} {{transform.readonly}}) {{
@@ -108,9 +106,7 @@ def leave_text() -> str:
 
 
 def once_text() -> str:
-    """Whether an op is run once by its function: a kernel that adds to a tensor writes over it,
-    and IREE copies nothing that a loop reads again.
-    """
+    """Return a check that an op runs once: an accumulating kernel must not run in a loop."""
     return f"""
   transform.named_sequence @{ONCE}(%op: {_HANDLE} {{transform.readonly}}) {{
     %none = transform.param.constant 0 : i64 -> {_COUNT}
@@ -123,7 +119,7 @@ def once_text() -> str:
 
 
 def matched_text(name: str, ops: Sequence[str], around: str) -> str:
-    """A line that gives the ops of some names in another op a name."""
+    """Return a line that names the ops of some kinds inside another op."""
     listed = ", ".join(f'"{op}"' for op in ops)
     return f"""
     %{name} = transform.structured.match ops{{[{listed}]}} in {around} \
@@ -131,14 +127,14 @@ def matched_text(name: str, ops: Sequence[str], around: str) -> str:
 
 
 def equal_text(name: str, handle: str, count: str) -> str:
-    """Lines that hold where a handle has so many ops."""
+    """Return lines that check the number of ops behind a handle."""
     return f"""
     %{name} = transform.num_associations {handle} : ({_HANDLE}) -> {_COUNT}
     transform.match.param.cmpi eq %{name}, {count} : {_COUNT}"""
 
 
 def matcher_of(name: str, pattern: Pattern, checks: Sequence[str]) -> str:
-    """Finds, by a name, the ops of one pattern for which some checks hold."""
+    """Return a sequence that matches the ops of a pattern for which some checks hold."""
     operands = ", ".join(f"{value.name}: {value.type}" for value in pattern.operands)
     return f"""
   transform.named_sequence @{name}(%root: {_HANDLE} {{transform.readonly}}) \
@@ -152,7 +148,7 @@ def matcher_of(name: str, pattern: Pattern, checks: Sequence[str]) -> str:
 
 
 def replacer_text(code: str, name: str, suffix: str = "") -> str:
-    """Puts a call of some code, by the function of a name, where the ops were found."""
+    """Return a sequence that replaces matched ops by a call."""
     return f"""
   transform.named_sequence @{name}_use{suffix}(%ins: {_VALUES} {{transform.readonly}}, \
 %out: {_VALUES} {{transform.readonly}}) {{
@@ -170,18 +166,18 @@ def replacer_text(code: str, name: str, suffix: str = "") -> str:
 
 
 def relu_text(relu: Limit, element: str) -> str:
-    """The function of a relu, and what puts a call of it in the place of its ops."""
+    """Return the function of a relu, and the sequences that replace its ops by a call."""
     body = "\n".join(relu.body(element))
     return scalar_text(relu.symbol(element), relu.signature(element), body, relu.result, element)
 
 
 def inner_text(inner: Inner) -> str:
-    """What moves the constants of an op of a body in front of it."""
+    """Return what moves the constants of an op of a body in front of it."""
     return scalar_text(inner.name, inner.signature, inner.text, inner.result, inner.type)
 
 
 def scalar_text(name: str, signature: str, body: str, result: str, element: str) -> str:
-    """A function of scalars, and what puts a call of it in the place of its ops."""
+    """Return a function of scalars, and the sequences that replace its ops by a call."""
     return f"""
   util.func private @{name}({signature}) -> {element} {{
 {indent(body, "    ")}
@@ -208,7 +204,7 @@ def scalar_text(name: str, signature: str, body: str, result: str, element: str)
 
 
 def walk(path: tuple[int, ...], name: str) -> tuple[str, str]:
-    """Lines that follow a path of operands from the root, and the handle that they end at."""
+    """Return lines that follow a path of operands from the root, and the last handle."""
     lines, at = "", "%root"
     for i, step in enumerate(path):
         lines += f"""
@@ -235,7 +231,7 @@ def _is_constant(pattern: Pattern) -> str:
 
 
 def _is_made_by(makers: Sequence[str], path: tuple[int, ...], reshapes: int) -> str:
-    """Whether the value at the end of a path is what some ops make, behind so many reshapes."""
+    """Check that `makers` made the value at the end of a path, behind some reshapes."""
     lines, op = walk((*path, *[0] * reshapes), "given")
     names, of = (", ".join(f'"{name}"' for name in one) for one in (SAME_BYTES, makers))
     between = "".join(
@@ -246,7 +242,7 @@ def _is_made_by(makers: Sequence[str], path: tuple[int, ...], reshapes: int) -> 
 
 
 def _is_read_too(pattern: Pattern) -> str:
-    """Whether A and the tensor that is added are made by one op."""
+    """Check that one op makes both A and the added tensor."""
     assert pattern.added is not None
     a, of_a = walk(pattern.read, "read")
     c, of_c = walk(pattern.added, "added")
@@ -257,7 +253,7 @@ def _is_read_too(pattern: Pattern) -> str:
 
 
 def _is_alone(path: tuple[int, ...], reshapes: int) -> str:
-    """Whether that value has no other use, nor what it is reshaped from."""
+    """Check that a value has no other use, and neither have those it is reshaped from."""
     return _is_made_by((ARGUMENT, *MAKERS), path, reshapes) + "".join(
         f"\n    transform.include @{ALONE} failures(propagate) (%given_{at}) : ({_HANDLE}) -> ()"
         for at in range(len(path) - 1, len(path) + reshapes)
@@ -266,7 +262,7 @@ def _is_alone(path: tuple[int, ...], reshapes: int) -> str:
 
 ACCUMULATORS = ("f32", "f64", "i32")
 COPIED = "_copied"
-"""The suffix of what calls a kernel with a copy of the tensor that it adds to."""
+"""The suffix of a call of a kernel on a copy of the tensor that it adds to."""
 FLAG = "--iree-preprocessing-transform-spec-filename"
 _STEP = """
     %functions{step} = transform.structured.match ops{{["util.func"]}} in %module \
@@ -284,7 +280,7 @@ _CANCEL = """
     %cancelled = transform.apply_registered_pass "canonicalize" to %inlined \
 : (!transform.any_op) -> !transform.any_op
     transform.apply_cse to %cancelled : !transform.any_op"""
-"""Transpositions that follow their inverse go, and of several of one value all but one."""
+"""Cancels transpositions with their inverses, and merges equal ones."""
 _CSE = """
     transform.apply_cse to %module : !transform.any_op"""
 _PADS = """
@@ -296,16 +292,16 @@ _PADS = """
 
 
 Cuts = Mapping[str, Sequence[Pattern]]
-"""Further patterns of problems, by the problems' strings."""
+"""Patterns extracted from models, by the canonical strings of their problems."""
 
 
 def library_text(entries: Sequence[Entry], target: Target) -> str:
-    """The file for `iree-compile --iree-preprocessing-transform-spec-filename=`.
+    """Return the file for `iree-compile --iree-preprocessing-transform-spec-filename=`.
 
     Raises:
-        UnsupportedError: an operation is not one of ours.
+        UnsupportedError: an operation has no kernel.
         ScheduleError: a schedule cannot be applied to its problem.
-        LoweringError: a schedule asks for what the target has not, or this is no x86-64.
+        LoweringError: the target lacks an instruction, or this machine is not x86-64.
     """
     return text_of([compiled(entry, target) for entry in entries], target)
 
@@ -316,7 +312,7 @@ def text_of(
     notes: Sequence[str] = (),
     cuts: Cuts = MappingProxyType({}),
 ) -> str:
-    """As `library_text`, of compiled kernels, with notes for readers and patterns of models."""
+    """Return the library of compiled kernels, with notes in its header and extracted patterns."""
     calls = list({(kernel.name, kernel.found.canonical): kernel for kernel in kernels}.values())
     calls.sort(key=lambda kernel: (-_rank(kernel.found), kernel.name, kernel.found.canonical))
     unique = list({kernel.name: kernel for kernel in calls}.values())
@@ -335,9 +331,7 @@ def text_of(
 
 
 def _named(kernels: Sequence[Compiled]) -> Iterator[tuple[Compiled, str]]:
-    """Kernels with what the functions that call them are named by: one may stand for several ops'
-    problems, of which all but the first have a number.
-    """
+    """Yield kernels with names for their calls, numbered if a kernel replaces several problems."""
     counts: Counter[str] = Counter()
     for kernel in kernels:
         number = counts[kernel.name]
@@ -346,12 +340,12 @@ def _named(kernels: Sequence[Compiled]) -> Iterator[tuple[Compiled, str]]:
 
 
 def fused(problem: Problem) -> int:
-    """How many steps a problem has besides its contraction."""
+    """Return the number of steps that a problem has besides its contraction."""
     return problem.has_bias + problem.has_relu + (problem.ceiling is not None)
 
 
 def _rank(problem: Problem) -> int:
-    """What is looked for first: more steps, and constant weights before any weights."""
+    """Rank problems for matching: more steps first, constant weights before variable ones."""
     return 2 * fused(problem) + problem.has_constant_weights
 
 
@@ -372,7 +366,7 @@ def _head(kernels: Sequence[Compiled], target: Target, notes: Sequence[str]) -> 
 
 @dataclass(frozen=True)
 class _Use:
-    """A pattern, and which of its kernel's functions is called where it is found."""
+    """A pattern, and which of its kernel's functions is called where it matches."""
 
     kernel: Compiled
     name: str
@@ -382,18 +376,18 @@ class _Use:
 
     @property
     def level(self) -> int:
-        """How many steps the pattern has besides its contraction."""
+        """The number of steps that the pattern has besides its contraction."""
         return fused(self.kernel.found) + (self.pattern.added is not None)
 
     @property
     def is_on_the_left(self) -> bool:
-        """Whether a tensor is added on the right of the sums; they leave it to sums there."""
+        """Whether the added tensor is on the right of the sums; sums on the right match first."""
         added = self.pattern.added
         return added is not None and self.pattern.weights < added
 
     @property
     def pairs(self) -> tuple[str, ...]:
-        """As `transform.foreach_match` takes them: the first that fits is the one."""
+        """The matchers and actions of `transform.foreach_match`, which takes the first match."""
         matcher = f"@{self.name}_is{self.number}"
         use = f"{matcher} -> @{self.name}_use{self.suffix}"
         if self.pattern.init is not None:
@@ -417,7 +411,7 @@ def _uses(kernel: Compiled, name: str, cuts: Cuts) -> list[_Use]:
 
 
 def _calls(uses: Sequence[_Use]) -> str:
-    """The functions that take the place of ops, and the sequences that put them there."""
+    """Return the functions that replace ops, and the sequences that insert them."""
     called = {(use.name, use.suffix): use for use in uses}.values()
     copying = {(use.name, use.suffix): use for use in uses if use.pattern.init is not None}.values()
     return "".join(
@@ -440,18 +434,18 @@ def _calls(uses: Sequence[_Use]) -> str:
 
 
 def _inner_ops(uses: Sequence[_Use]) -> list[Inner]:
-    """The ops of bodies whose constants are moved there, each once."""
+    """Return the ops of bodies whose constants are moved, each once."""
     return list({inner.name: inner for use in uses for inner in use.pattern.inner}.values())
 
 
 def _relus(uses: Sequence[_Use]) -> list[tuple[Limit, str]]:
-    """The relus of the patterns' types."""
+    """Return the relus of the patterns' types."""
     elements = {use.pattern.result.element: None for use in uses if use.kernel.found.has_relu}
     return [(relu, element) for element in elements for relu in limits_of(element)]
 
 
 def prelude_text() -> str:
-    """What a library does to a module before it looks at it, alone."""
+    """Return the part of a library that prepares a module for matching."""
     relus = [(relu, element) for element in ACCUMULATORS for relu in limits_of(element)]
     given, before = _before([relu.symbol(element) for relu, element in relus], has_pads=True)
     return f"""module attributes {{transform.with_named_sequence}} {{
@@ -465,7 +459,7 @@ def prelude_text() -> str:
 
 
 def _before(names: Sequence[str], *, has_pads: bool) -> tuple[str, str]:
-    """The handle of the module at first, and the steps that make its ops easier to find."""
+    """Return the module's first handle, and the steps that make its ops easier to match."""
     steps = (_PADS if has_pads else "") + _CSE
     if not names:
         return "%module", steps
@@ -475,7 +469,7 @@ def _before(names: Sequence[str], *, has_pads: bool) -> tuple[str, str]:
 
 
 def _main(uses: Sequence[_Use]) -> str:
-    """Ops that mean more are looked for first, in steps of their own."""
+    """Return the main sequence, which matches larger patterns first, in steps of their own."""
     has_pads = any("tensor.insert_slice" in use.pattern.text for use in uses)
     scalars = [relu.symbol(element) for relu, element in _relus(uses)]
     scalars += [inner.name for inner in _inner_ops(uses)]

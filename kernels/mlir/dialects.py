@@ -1,4 +1,4 @@
-"""The Python of MLIR's dialects, as far as children need it."""
+"""A faster import of MLIR's Python dialects in child processes."""
 
 import sys
 from importlib import import_module
@@ -12,11 +12,10 @@ _PARTS = (
 
 
 def without_definitions() -> None:
-    """Let this process, a child, read ops of linalg without their definitions in Python.
+    """Let this process read linalg ops without importing the definitions of named ops.
 
-    MLIR's bindings import the Python of a dialect with the first look at one of its ops. That of
-    linalg also defines every named op in a language of its own, to build modules from, which takes
-    time in each child. Only what reads ops is imported in its place.
+    MLIR's bindings import a dialect's Python at the first look at one of its ops. That of linalg
+    also defines every named op in a language of its own, which takes time in each child.
     """
     if LINALG in sys.modules:
         return

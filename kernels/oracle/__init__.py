@@ -1,4 +1,1 @@
-"""Random operands, the exact result, and how far off is still right.
-
-Face: `make_operands`, `reference`, `compare`.
-"""
+"""Random operands, the exact result, and its tolerance: `make_operands`, `reference`, `compare`."""

@@ -1,17 +1,17 @@
-"""How accurate a method is beside the direct one: rms errors on several kinds of operands.
+"""The accuracy of a method relative to the direct one: rms errors on several kinds of operands.
 
-`accuracy=standard` allows a root of the mean squared error of up to `MOST_TIMES` that of the direct
-method, against float64, on each of the `KINDS` of operands:
+`accuracy=standard` allows an rms error of up to `MOST_TIMES` that of the direct method, against
+float64, for each of the `KINDS` of operands:
 
     gaussian        standard normal image and filter
     uniform         both uniform in [0, 1): sums without cancellation
-    relu            a gaussian image cut off below zero, as networks have it
+    relu            a gaussian image cut off below zero, as in networks
     scaled          a gaussian image and filter whose channels differ by up to 2**16, and an image
-                    whose pixels do: what is large meets what is small in the same tile
+                    whose pixels do, so that large and small values share a tile
 
-Rounding depends on the depth of the sums, not on how many there are: a few pixels tell as much as
-an image. Of `scaled` operands a few channels make most of a result, as if there were no others. It
-depends on chance how many these are, so several draws tell: the root of their mean square.
+Rounding depends on the depth of the sums, not on their number, so a few pixels suffice. A few
+channels dominate the result of `scaled` operands; how many depends on chance, so the rms over
+several draws is used.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def operands_of_kind(problem: Problem, kind: Kind, seed: int = 0) -> Operands:
 
 
 def _powers(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Powers of two, which round nothing themselves."""
+    """Return random powers of two, which round nothing themselves."""
     return np.exp2(rng.integers(-SPREAD, SPREAD, shape, endpoint=True))
 
 
@@ -58,11 +58,11 @@ def _as(problem: Problem, array: Array) -> Array:
 
 
 def rms_error(found: Array, exact: Array) -> float:
-    """Return the root of the mean squared difference; infinite where something is no number."""
+    """Return the root mean square difference; infinite if something is not a number."""
     error = float(np.sqrt(np.mean(np.square(found.astype(np.float64) - exact))))
     return error if np.isfinite(error) else np.inf
 
 
 def over_draws(errors: Sequence[float]) -> float:
-    """Return the root of the mean square of the errors of several draws of operands."""
+    """Return the root mean square of the errors of several draws of operands."""
     return float(np.sqrt(np.mean(np.square(errors))))

@@ -1,12 +1,12 @@
 """The tolerance of a result that a fast algorithm computes.
 
-Its transforms add and subtract values of a whole tile, or block, and the error of an element is
-bounded by their magnitudes, not by |A||B| of its own: the algorithm on |A| and |B| with the
-magnitudes of all coefficients, times the rounding of as long a sum. That is the bound of Barabasz,
-Anderson, Soodhalter and Gregg for Winograd's transforms (Error Analysis and Improving the Accuracy
-of Winograd Convolution for Deep Neural Networks, ACM TOMS 46(4), 2020), and that of Higham for
-Strassen's algorithm by norms (Accuracy and Stability of Numerical Algorithms, 2002, section
-23.2.2); the constant is the probabilistic one of `tilewise.kernels.oracle.reference`.
+Its transforms add and subtract values of a whole tile or block, whose magnitudes bound the error of
+an element: the algorithm on |A| and |B| with the magnitudes of all coefficients, times the rounding
+of a sum of that length. That is the bound of Barabasz, Anderson, Soodhalter and Gregg for
+Winograd's transforms (Error Analysis and Improving the Accuracy of Winograd Convolution for Deep
+Neural Networks, ACM TOMS 46(4), 2020), and that of Higham for Strassen's algorithm by norms
+(Accuracy and Stability of Numerical Algorithms, 2002, section 23.2.2), with the probabilistic
+constant of `tilewise.kernels.oracle.reference`.
 """
 
 import numpy as np
@@ -25,14 +25,7 @@ LEAST_ROWS = 64  # of a block, so that products of matrices are fast
 def expected_by(
     problem: Problem, operands: Operands, expected: Expected, algorithm: AlgorithmStep | None
 ) -> Expected:
-    """Return the expectation of an algorithm: the direct one's value, with a larger tolerance.
-
-    Args:
-        problem: what is computed.
-        operands: of it.
-        expected: by the direct method.
-        algorithm: the step of a schedule that does fewer multiplications; None for the direct one.
-    """
+    """Return the direct method's expectation with the larger tolerance of `algorithm`, if any."""
     if algorithm is None:
         return expected
     assert expected.tolerance is not None
@@ -45,7 +38,7 @@ def expected_by(
 
 
 def _magnitudes(nest: Nest, operands: Operands) -> Array:
-    """The sums of magnitudes that each element of the result is made of, block by block."""
+    """Return the sums of magnitudes behind each element of the result, block by block."""
     problem, (point,) = nest.problem, nest.named(Role.POINT)
     assert nest.algorithm is not None
     algorithm = nest.algorithm.magnitudes()

@@ -1,4 +1,4 @@
-"""Operands of a problem: random, aligned, in the types that NumPy has for them."""
+"""Operands of a problem: random, aligned, in NumPy's types."""
 
 import math
 from typing import Any
@@ -38,11 +38,10 @@ def poison(array: Array) -> None:
 
 
 def make_operands(problem: Problem, seed: int = 0) -> Operands:
-    """Return random `A`, `B`, `C` and, where the problem has one, `bias`.
+    """Return random `A`, `B`, `C` and `bias`, if any.
 
-    Floats are uniform in [-1, 1), those of A and B below `operand_limit`; integers take their
-    whole range, so that i32 sums wrap. C is random where the problem accumulates and poisoned where
-    it does not.
+    Floats are uniform in [-1, 1), those of A and B below `operand_limit`; integers take their whole
+    range, so that i32 sums wrap. C is random if the problem accumulates, else poisoned.
     """
     rng = np.random.default_rng(seed)
     operands: Operands = {}
@@ -60,8 +59,8 @@ def make_operands(problem: Problem, seed: int = 0) -> Operands:
 def operand_limit(problem: Problem) -> float:
     """Return the magnitude below which random floats of A and B stay, a power of two.
 
-    It is 1, or small enough that most sums lie below the ceiling that a result has: a sum that is
-    cut off tells nothing of its products.
+    It is 1, or small enough that most sums are below the result's ceiling, beyond which they would
+    not reveal errors of products.
     """
     if problem.ceiling is None:
         return 1.0
@@ -86,7 +85,7 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, limit:
 
 
 def to_bf16(values: Array) -> Array:
-    """Return the bits of float32 values cut to bf16."""
+    """Return the bits of float32 values truncated to bf16."""
     return (values.view(np.uint32) >> _HALF).astype(np.uint16)
 
 

@@ -1,12 +1,10 @@
-"""The oracle: random operands, exact or float64 results, and how far off is still right.
+"""The oracle: exact or float64 results, and their tolerance.
 
-Floating point: the bound on a dot product of length K computed in any order is
-gamma_K |A||B| with gamma_K = K u / (1 - K u) (Higham, Accuracy and Stability of
-Numerical Algorithms, 2nd ed., section 3.1). It is far too forgiving for large K;
-Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis (SIAM J.
-Sci. Comput. 41(5), 2019) show that lambda sqrt(K) u holds with a probability that
-tends to one fast in lambda. The smaller of the two is the tolerance here, scaled
-element by element with |A||B|.
+The error of a dot product of length K in any order is at most gamma_K |A||B| with gamma_K = K u /
+(1 - K u) (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 3.1), which is
+too forgiving for large K. Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis
+(SIAM J. Sci. Comput. 41(5), 2019) show that lambda sqrt(K) u holds with a probability that quickly
+tends to one in lambda. The tolerance is the smaller of both times |A||B|, element by element.
 """
 
 from collections.abc import Callable
@@ -34,11 +32,9 @@ _MASK = (1 << _HALF) - 1
 
 @dataclass(frozen=True)
 class Expected:
-    """What a right result looks like.
+    """A right result (float64 for floats, exact for integers), and its tolerance by element.
 
-    Attributes:
-        value: the result: float64 for floats, exact for integers.
-        tolerance: the deviation allowed for each element, or None when it must be exact.
+    The tolerance is None if the result must be exact.
     """
 
     value: Array
@@ -48,8 +44,8 @@ class Expected:
 def compare(problem: Problem, result: Array, expected: Expected) -> tuple[float, float]:
     """Return the largest deviation and the tolerance at that element.
 
-    The deviation is over the tolerance exactly when some element is wrong; a NaN
-    where none belongs gives infinity. Integers: the number of wrong elements, and 0.
+    The deviation exceeds the tolerance exactly if some element is wrong; an unexpected NaN gives
+    infinity. For integers return the number of wrong elements, and 0.
     """
     if expected.tolerance is None:
         return float(np.count_nonzero(result != expected.value)), 0.0
@@ -84,7 +80,7 @@ def error_bound(length: int, accumulator: str) -> float:
 
 
 def reference(problem: Problem, operands: Operands) -> Expected:
-    """Return the expected result of `problem` on `operands`; C is read where it accumulates."""
+    """Return the expected result of `problem` on `operands`; C is read if it accumulates."""
     if problem.element.is_float:
         return _float_reference(problem, operands)
     return Expected(_wrapped_reference(problem, operands), None)
@@ -102,7 +98,7 @@ def _float_reference(problem: Problem, operands: Operands) -> Expected:
 
 
 def _initial(problem: Problem, operands: Operands) -> list[Array]:
-    """What the accumulator starts from besides zero."""
+    """Return what the accumulator starts from besides zero."""
     extra = []
     if "bias" in operands:
         per_row = problem.has_channels_first
@@ -117,7 +113,7 @@ Product = Callable[[Array, Array], Array]
 
 @singledispatch
 def _contract(problem: Problem, a: Array, b: Array, product: Product) -> Array:
-    """The sums of products; one function for each operation."""
+    """Return the sums of products; one function for each operation."""
     raise UnsupportedError(f"op={problem.op} has no reference; give a matmul or a conv2d", "op")
 
 
@@ -136,7 +132,7 @@ def _convolve(problem: Conv2d, a: Array, b: Array, product: Product) -> Array:
 
 
 def _convolve_nhwc(problem: Conv2d, image: Array, weights: Array, product: Product) -> Array:
-    """Sum over filter taps of (shifted image) x (tap's matrix): plain, no im2col."""
+    """Sum over filter taps of (shifted image) x (tap's matrix), without im2col."""
     pad, stride, dilation = problem.pad, problem.stride, problem.dilation
     padded = np.pad(image, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
     ci, co = problem.ci // problem.groups, problem.co // problem.groups
@@ -155,7 +151,7 @@ def _convolve_nhwc(problem: Conv2d, image: Array, weights: Array, product: Produ
 
 
 def _wrapped_reference(problem: Problem, operands: Operands) -> Array:
-    """Integer arithmetic modulo 2**32, exactly, at the speed of float64 matrix products."""
+    """Compute modulo 2**32, exactly, at the speed of float64 matrix products."""
     product = _wrapped_product if problem.element.name == "i32" else _small_product
     total = _contract(problem, operands["A"], operands["B"], product).astype(np.uint32)
     for extra in _initial(problem, operands):
@@ -164,10 +160,10 @@ def _wrapped_reference(problem: Problem, operands: Operands) -> Array:
 
 
 def _wrapped_product(a: Array, b: Array) -> Array:
-    """The product modulo 2**32: 16-bit halves, whose float64 sums stay below 2**53.
+    """Multiply modulo 2**32 by 16-bit halves, whose float64 sums stay below 2**53.
 
-    Each product of halves is below 2**32, so sums are exact up to a depth of 2**21;
-    the high halves' product is a multiple of 2**32 and vanishes.
+    Products of halves are below 2**32, so sums are exact up to a depth of 2**21; the high halves'
+    product is a multiple of 2**32 and vanishes.
     """
     out = np.zeros((*a.shape[:-1], b.shape[-1]), np.uint32)
     for start in range(0, a.shape[-1], 1 << 21):
@@ -181,7 +177,7 @@ def _wrapped_product(a: Array, b: Array) -> Array:
 
 
 def _small_product(a: Array, b: Array) -> Array:
-    """The product of i8 modulo 2**32; float64 sums stay exact up to a depth of 2**39."""
+    """Multiply i8 modulo 2**32; float64 sums are exact up to a depth of 2**39."""
     total = a.astype(np.float64) @ b.astype(np.float64)
     return total.astype(np.int64).astype(np.uint32)
 

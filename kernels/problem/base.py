@@ -1,7 +1,4 @@
-"""What every problem is: a frozen value with one canonical string.
-
-Validation happens on construction, so a `Problem` in hand is a sensible one.
-"""
+"""The base of all problems: a frozen, validated value with one canonical string."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -24,7 +21,7 @@ ACCURACIES: tuple[Accuracy, ...] = get_args(Accuracy)
 class Problem(ABC):
     """What all operations share: canonical string, key, and derived sizes.
 
-    Field order is the canonical key order; a field at its default is left out.
+    Field order is the canonical key order; fields at their defaults are left out.
     """
 
     if TYPE_CHECKING:  # keys of every operation: fields where its canonical string has them
@@ -203,19 +200,18 @@ class Problem(ABC):
         return self.flops // (2 * prod(self.operand_shapes["C"]))
 
     def stored_as(self, *, channels_first: bool, pad: int) -> "Problem":
-        """Return the same computation on images of this layout that store all zeros but `pad`.
+        """Return the same computation on images of this layout that store all padding but `pad`.
 
-        Raises:
-            ProblemError: the stored image is too large.
+        Raise ProblemError if the stored image is too large.
         """
         return self
 
     @property
     def bytes(self) -> int:
-        """Return the bytes of all operands and the result as they are stored, each counted once.
+        """Return the bytes of all operands and the result as stored, each counted once.
 
         That is the least that a run reads and writes. An image's padding is not stored;
-        `tilewise.kernels.footprint.working_bytes` counts it, and everything else that takes memory.
+        `tilewise.kernels.footprint.working_bytes` counts it, and all other memory.
         """
         element, total = self.element, 0
         for name, shape in self.operand_shapes.items():

@@ -1,4 +1,4 @@
-"""What values of a problem's keys imply: element types and epilogues, one declaration each."""
+"""Declarations of the values of a problem's keys: element types and epilogues."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,14 +12,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DType:
-    """One value of a problem's `dtype` key.
+    """One value of a problem's `dtype` key, by the contract's name, also MLIR's.
 
-    Attributes:
-        name: the contract's name, also MLIR's.
-        bytes: size of an input element.
-        accumulator: name of the accumulator's and the output's type.
-        accumulator_bytes: size of an output element.
-        is_float: whether arithmetic rounds (integers wrap instead).
+    `accumulator` is the type of sums and results; arithmetic on integers wraps.
     """
 
     name: str
@@ -47,11 +42,9 @@ class Epilogue:
     """One value of a problem's `epilogue` key: a function of each sum, bias included.
 
     Attributes:
-        name: the contract's name.
-        apply: the function of an array, in NumPy, at the precision of the array.
-        is_relu: whether it cuts off what is below zero.
-        ceiling: what it cuts off above, after relu; None for no limit.
-        needs_float: whether integers have no such function.
+        apply: the function of an array, in NumPy, at the array's precision.
+        ceiling: the upper limit, applied after relu; None for no limit.
+        needs_float: whether integers are not supported.
     """
 
     name: str

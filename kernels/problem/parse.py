@@ -21,10 +21,8 @@ SELF_EXPLANATORY = {"accuracy", "dtype", "epilogue", "init", "layout", "weights"
 def parse_problem(source: str | Mapping[str, object]) -> Problem:
     """Read a problem string (`matmul:m=4,n=4,k=4,dtype=f32`) or its JSON object, also as text.
 
-    Whatever `source` holds, the error's message and field are printable and short.
-
-    Raises:
-        ProblemError: unknown operation or key, missing or repeated key, bad value.
+    Raise ProblemError with a short, printable message and field for an unknown operation or key, a
+    missing or repeated key, or a bad value.
     """
     if isinstance(source, str):
         if len(source) > LONGEST_STRING:
@@ -36,11 +34,7 @@ def parse_problem(source: str | Mapping[str, object]) -> Problem:
 
 
 def with_accuracy(problem: str, accuracy: Accuracy) -> str:
-    """Return the canonical string of a problem with another accuracy.
-
-    Raises:
-        ProblemError: as `parse_problem`.
-    """
+    """Return the canonical string of a problem with another accuracy."""
     return parse_problem({**parse_problem(problem).to_json(), "accuracy": accuracy}).canonical
 
 
@@ -54,7 +48,7 @@ def _json_object(text: str) -> Mapping[str, object]:
 
 
 def _without_repeats(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
-    """The object of `pairs`; JSON itself would let the last of equal keys win."""
+    """Return the object of `pairs`; JSON itself would keep the last of equal keys."""
     found: dict[str, object] = {}
     for name, value in pairs:
         if name in found:
@@ -127,7 +121,7 @@ def _build(operation: type[Problem], values: dict[str, object]) -> Problem:
 
 
 def _field(name: str) -> str:
-    """The field that an error points at: the key as it was written, if that can be shown."""
+    """Return the field that an error names: the key as written, if printable."""
     return name if name.isprintable() and 0 < len(name) <= LONGEST_FIELD else "problem"
 
 

@@ -1,4 +1,4 @@
-"""How this code starts processes of its own, and how those end with it."""
+"""Start and end child processes."""
 
 import contextlib
 import ctypes
@@ -22,9 +22,8 @@ _PR_SET_PDEATHSIG = 1
 def child_command(module: str, *arguments: str) -> list[str]:
     """Return the command that runs a module of this code in a child that ends with this process.
 
-    On Linux it ends with the thread that starts it. `-P` keeps the working folder out of the
-    path, so that a user's own folder named `search` is not taken for ours; `child_environment`
-    names where ours is.
+    On Linux it ends with the thread that starts it. `-P` keeps the working folder out of the path,
+    so that a user's folder named `search` is not imported; `child_environment` names ours.
     """
     return [
         sys.executable,
@@ -46,16 +45,10 @@ def child_environment(**extra: str) -> dict[str, str]:
 
 
 def die_with_parent(parent: int) -> None:
-    """End this process when its parent ends, however that ends.
+    """End this process when its parent ends, however that ends; exit if `parent` is gone already.
 
-    Linux kills it with the thread that started it. Elsewhere a child has to notice the
-    end of its input.
-
-    Args:
-        parent: the pid that the parent should have.
-
-    Raises:
-        SystemExit: the parent is gone already.
+    Linux kills it with the thread that started it. Elsewhere a child has to notice the end of its
+    input.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -64,28 +57,28 @@ def die_with_parent(parent: int) -> None:
 
 
 def has_ended(child: "subprocess.Popen[bytes]") -> bool:
-    """Return whether a child has ended; until `end_group` its pid, and its group's, are its own."""
+    """Return whether a child has ended; its pid and group stay reserved until `end_group`."""
     if not hasattr(os, "waitid"):
         return child.poll() is not None
     return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def end_group(child: "subprocess.Popen[bytes]") -> None:
-    """End a child that leads a process group, and all that it started and left there."""
+    """End a child that leads a process group, and everything in that group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
 
 
 def private_output() -> BinaryIO:
-    """Return the real stdout, for replies alone; whatever else prints goes to stderr."""
+    """Return the real stdout, for replies alone; other output goes to stderr."""
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return out
 
 
 def resident_bytes(pid: int) -> int:
-    """Return the resident memory of a process; 0 where it cannot be read."""
+    """Return the resident memory of a process; 0 if it cannot be read."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):
@@ -109,12 +102,9 @@ _STOPPED = "Tt"  # by a signal, by a debugger
 
 @dataclass
 class Patience:
-    """A limit to a wait, for a waiter that looks often.
+    """A limit to a wait, for a waiter that polls often.
 
-    Attributes:
-        seconds: of them both running, after which it is over.
-        clock: seconds that only grow.
-        spent_s: of the limit so far.
+    `spent_s` counts time in which both the waiter and the process run, up to `seconds`.
     """
 
     seconds: float
@@ -126,7 +116,7 @@ class Patience:
         self._looked_at = self.clock()
 
     def is_over(self, pid: int) -> bool:
-        """Return whether the process `pid` has had its time; asked at each look."""
+        """Return whether the process `pid` has used its time; called at each poll."""
         moment = self.clock()
         step, self._looked_at = moment - self._looked_at, moment
         if not is_stopped(pid):
@@ -135,7 +125,7 @@ class Patience:
 
 
 def is_stopped(pid: int) -> bool:
-    """Return whether a process is stopped (SIGSTOP, a debugger); False where it is not known."""
+    """Return whether a process is stopped (SIGSTOP, a debugger); False if unknown."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (OSError, ValueError):

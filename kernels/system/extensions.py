@@ -1,8 +1,8 @@
-"""Modules of others that add steps, instructions, micro-kernels or search parameters.
+"""User modules that add steps, instructions, micro-kernels or search parameters.
 
-`TILEWISE_EXTENSIONS` names them, separated by commas. They are imported at the start of every
-command and of every child process, so that all of them can read and lower the same schedules. A
-program that uses Tilewise as a library calls `load_extensions` itself.
+`TILEWISE_EXTENSIONS` names them, separated by commas. Every command and every child process imports
+them first, so that all can read and lower the same schedules. A program that uses Tilewise as a
+library calls `load_extensions` itself.
 """
 
 import importlib
@@ -16,11 +16,7 @@ VARIABLE = "TILEWISE_EXTENSIONS"
 
 
 def load_extensions() -> None:
-    """Import the modules that `TILEWISE_EXTENSIONS` names; they register what they add.
-
-    Raises:
-        ExtensionError: one cannot be imported; the message names it.
-    """
+    """Import the modules that `TILEWISE_EXTENSIONS` names, or raise ExtensionError for one."""
     for name in _names():
         try:
             importlib.import_module(name)
@@ -29,11 +25,7 @@ def load_extensions() -> None:
 
 
 def extension_sources() -> list[Path]:
-    """Return the files of the modules: a module's own and, in a package, those beside and below.
-
-    Raises:
-        ExtensionError: there is no such module.
-    """
+    """Return the files of the modules, of packages all in their folder; raise ExtensionError."""
     found = list[Path]()
     for name in _names():
         try:

@@ -1,4 +1,4 @@
-"""Where generated code is kept between processes."""
+"""The cache folder, and safe reading and writing of files."""
 
 import errno
 import functools
@@ -12,11 +12,7 @@ from tilewise.kernels.errors import CacheError
 
 
 def require_cache_dir() -> Path:
-    """Return the cache folder, made if need be.
-
-    Raises:
-        CacheError: it cannot be made or written.
-    """
+    """Return the cache folder, created if necessary; raise CacheError if that is impossible."""
     folder = cache_dir()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -45,10 +41,7 @@ def cache_dir() -> Path:
 
 @functools.cache
 def _temporary() -> Path:
-    """Return a folder of this user alone, where every user may make folders.
-
-    What others could write there, this user would run.
-    """
+    """Return a temporary folder that only this user can write, since its code is executed."""
     folder = Path(tempfile.gettempdir()) / f"tilewise-{os.getuid()}"
     with suppress(OSError):
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -60,11 +53,7 @@ def _temporary() -> Path:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Put a file there, whole or not at all; whoever reads meanwhile sees what was there before.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write a file atomically: concurrent readers see the old content. Raises OSError."""
     handle, name = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(handle, "wb") as file:
         file.write(data)
@@ -78,13 +67,7 @@ MOST_BYTES = 64 << 20
 def read_regular(path: Path, most: int = MOST_BYTES, *, follows_links: bool = False) -> bytes:
     """Return the content of a regular file.
 
-    Args:
-        path: of the file.
-        most: bytes that it may have.
-        follows_links: whether the path itself may be a link to such a file.
-
-    Raises:
-        OSError: it cannot be read, is not a regular file, or has more bytes.
+    Raise OSError for anything else, a link (unless `follows_links`), or more than `most` bytes.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0)
     if not follows_links:

@@ -1,8 +1,8 @@
-"""A child process within limits of time and memory: started and watched here, its reply read.
+"""A child process within limits of time and memory.
 
 The child runs a module that reads one JSON request on standard input and writes one JSON reply on
-standard output (`reply_to_request`). It announces its stages on standard error, so that whoever
-waits can say which one hung, and may die at any moment: that is an `Ended` with a failure.
+standard output (`reply_to_request`). It announces its stages on standard error, so that the parent
+can say which one hung. It may die at any moment: that is an `Ended` with a failure.
 """
 
 import json
@@ -41,13 +41,13 @@ OUT_OF_MEMORY = ("bad_alloc", "out of memory", "MemoryError", "Cannot allocate m
 
 @dataclass(frozen=True)
 class Ended:
-    """What became of a child.
+    """The outcome of a child.
 
     Attributes:
-        reply: what it answered; None where it failed.
-        failure: timeout, memory, output or crash; empty where it answered.
-        message: what it failed of, and in which stage.
-        printed: what it wrote to standard error besides its stages.
+        reply: None if it failed.
+        failure: timeout, memory, output or crash; else empty.
+        message: the failure with its stage.
+        printed: standard error besides the stages.
     """
 
     reply: dict[str, Any] | None = None
@@ -57,10 +57,9 @@ class Ended:
 
 
 def run_limited(request: dict[str, Any], module: str) -> Ended:
-    """Send `request` to a fresh child that runs `module`; its reply, or what became of it.
+    """Send `request` to a fresh child that runs `module`; return its reply or failure.
 
-    Raises:
-        LimitError: the request's `seconds` or `memory_bytes` cannot be a limit.
+    The request has the limits `seconds` and `memory_bytes`; raise LimitError for invalid ones.
     """
     check_limits(request["seconds"], request["memory_bytes"])
     with (
@@ -86,11 +85,7 @@ def run_limited(request: dict[str, Any], module: str) -> Ended:
 
 
 def check_limits(seconds: float, memory_bytes: int) -> None:
-    """Refuse limits that no child can be held to.
-
-    Raises:
-        LimitError: names the limit, its value and what it can be.
-    """
+    """Raise LimitError for invalid limits."""
     if not 0 < seconds <= MOST_SECONDS:  # a NaN is neither
         raise LimitError(f"seconds={seconds:g}: give more than 0, and at most {MOST_SECONDS:g}")
     if memory_bytes <= 0:
@@ -98,7 +93,7 @@ def check_limits(seconds: float, memory_bytes: int) -> None:
 
 
 def _wait(child: subprocess.Popen[bytes], seconds: float, memory_bytes: int) -> str | None:
-    """Wait until the child has ended; `timeout` or `memory` when it went beyond a limit."""
+    """Wait until the child has ended; return `timeout` or `memory` if it exceeds a limit."""
     patience = Patience(seconds)
     while not has_ended(child):
         if patience.is_over(child.pid):
@@ -134,7 +129,7 @@ def _outcome(code: int, stopped: str | None, reply: IO[str], errors: IO[str]) ->
 
 
 def _read(reply: IO[str], where: str) -> Ended:
-    """The reply of a child that ended well; native code can end it before it has written one."""
+    """Return the reply of a child that exited with 0; native code can exit before it is written."""
     try:
         found = json.load(reply)
     except ValueError:
@@ -145,7 +140,7 @@ def _read(reply: IO[str], where: str) -> Ended:
 
 
 def reply_to_request(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Read the request, and write what `answer` makes of it within its limits; for the child."""
+    """In the child: read the request, and write the reply of `answer` within its limits."""
     request = json.load(sys.stdin)
     out = private_output()
     limit(request["seconds"], request["memory_bytes"])

@@ -2,8 +2,8 @@
 
     python -P -m tilewise.kernels.system.start PARENT MODULE ARGUMENT...
 
-The wish to die with the parent comes before anything is imported that takes time. A parent that
-has died by then is seen by its pid. Extensions are imported before the module.
+The tie to the parent comes before slow imports; a parent that has died by then is detected by its
+pid. Extensions are imported before the module.
 """
 
 import runpy

@@ -1,7 +1,7 @@
-"""Which compilers and which generator a result belongs to, as one short string.
+"""The compilers and the generator that a result belongs to, as one short string.
 
-A result of another toolchain is stale: its speed and even its correctness may differ.
-Importing this module imports no compiler.
+Results of another toolchain are stale: speed and even correctness may differ. Importing this module
+imports no compiler.
 """
 
 import functools
@@ -34,7 +34,7 @@ def _version(distribution: str) -> str:
 
 @functools.cache
 def generator_hash() -> str:
-    """Return the first 8 hex digits of the SHA-256 over the sources, and those of extensions."""
+    """Return the first 8 hex digits of the SHA-256 over the sources and those of extensions."""
     digest = hashlib.sha256()
     for path in sources(ROOT):
         digest.update(path.relative_to(ROOT).as_posix().encode())
@@ -78,11 +78,7 @@ _WORD = re.compile(r"\w+")
 
 
 def sources(root: Path) -> list[Path]:
-    """Return the files below `root`, the folder of the packages, sorted by their paths.
-
-    Raises:
-        LookupError: an entry point has gone.
-    """
+    """Return the relevant files below `root`, sorted; raise LookupError if an entry is missing."""
     modules, templates = _files(root)
     waiting, found = list(ENTRIES), dict[str, str]()
     if gone := [entry for entry in ENTRIES if entry not in modules]:
@@ -98,7 +94,7 @@ def sources(root: Path) -> list[Path]:
 
 
 def _files(root: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """The modules that count by their names, and templates by the folder of the nearest modules."""
+    """Return the modules that count by name, and templates by the folder of the nearest modules."""
     modules: dict[str, str] = {}
     templates: dict[str, list[str]] = {}
     for package in FOLLOWED:
@@ -122,7 +118,7 @@ def _parent(path: str) -> str:
 
 
 def _imported(text: str, modules: Container[str]) -> set[str]:
-    """Those of some modules that a file may import; of `from a import b`, both `a` and `a.b`."""
+    """Return the `modules` that a file may import; of `from a import b`, both `a` and `a.b`."""
     named = [(m[1], _WORD.findall(m[2])) for form in _FROM for m in form.finditer(text)]
     named += [(m[1], []) for form in (*_PLAIN, *_QUOTED) for m in form.finditer(text)]
     found = {f"{module}.{name}" for module, names in named for name in names}

@@ -1,4 +1,4 @@
-"""Frozen dataclasses as JSON objects and back: what processes of this code say to each other."""
+"""Frozen dataclasses as JSON objects and back, for messages between processes of this code."""
 
 import functools
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Value = TypeVar("Value")
 
 
 def to_json(value: "DataclassInstance") -> dict[str, Any]:
-    """Return a dataclass as an object, its parts likewise; lists of numbers are not copied."""
+    """Return a dataclass as an object, with its parts; lists of numbers are not copied."""
     return {field.name: _written(getattr(value, field.name)) for field in fields(value)}
 
 
@@ -31,15 +31,12 @@ def _written(part: Any) -> Any:
 def from_json(kind: type[Value], source: object, *, tolerant: bool = False) -> Value:
     """Return the dataclass that `to_json` made an object of.
 
-    Args:
-        kind: a dataclass of numbers, texts, truths, moments, literals, tuples of one kind,
-            dictionaries by text, other dataclasses, anything, and any of those or None.
-        source: as JSON was read.
-        tolerant: whether it may be of an older or a newer version of the dataclass: fields that
-            are unknown are left out, and those that lack take their defaults.
+    `kind` may consist of numbers, strings, booleans, datetimes, literals, homogeneous tuples,
+    dictionaries by string, dataclasses, Any, and optional ones of these. With `tolerant` unknown
+    fields are ignored and missing ones take their defaults, for other versions of the dataclass.
 
     Raises:
-        ValueError: it is of another shape; the message names the field.
+        ValueError: the source has another shape; the message names the field.
     """
     made: Value = _read(kind, source, kind.__name__, tolerant)
     return made

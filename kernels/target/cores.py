@@ -29,25 +29,21 @@ from tilewise.kernels.target.costs import (
 
 @dataclass(frozen=True)
 class Core:
-    """Throughput of one core; a wider instruction takes several turns of a unit.
+    """Throughput of one core; wider instructions take several cycles of a unit.
 
     Attributes:
-        multiply_adds: units that multiply and add vectors.
-        multiply_add_bytes: width of each.
-        loads: vector loads started in a cycle.
-        load_bytes: width of each.
-        stores: vector stores started in a cycle.
-        store_bytes: width of each.
-        width: instructions (fused micro-operations) that the front end delivers in a cycle.
+        multiply_adds, multiply_add_bytes: units that multiply and add vectors, and their width.
+        loads, load_bytes: vector loads started per cycle, and their width.
+        stores, store_bytes: vector stores started per cycle, and their width.
+        width: instructions (fused micro-operations) that the front end delivers per cycle.
         latency: cycles from a fused multiply-add to one that needs its sum.
-        slots: of a multiply-add unit that instructions take, by mnemonic, where they take other
-            numbers than `tilewise.kernels.instructions` declares.
-        broadcasts: elements loaded in a cycle, each to all lanes of a vector.
-        costs: cycles that loops, lines and packs take.
-        transforms: what transforms of operands take.
-        streams: what lines take of an operand that streams past the caches.
-        far_l3: what lines of the last cache take where it is far away; None where it is near.
-        older_model: whose name IREE compiles for where a virtual machine hides bf16.
+        slots: slots of a multiply-add unit per mnemonic, where they differ from
+            `tilewise.kernels.instructions`.
+        broadcasts: elements loaded per cycle, each to all lanes of a vector.
+        costs, transforms, streams: cycles of loops, lines and packs, of transforms of operands, and
+            of lines of an operand that no cache keeps.
+        far_l3: cycles of lines of a far last-level cache; None for a near one.
+        older_model: the name for which IREE compiles if a virtual machine hides bf16.
     """
 
     multiply_adds: int

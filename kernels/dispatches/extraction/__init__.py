@@ -1,4 +1,1 @@
-"""Patterns of a module's own ops, extracted in a child process.
-
-Public: `cut_module`, `Cut`.
-"""
+"""Patterns of a module's own ops, extracted in a child process (`cut_module`, `Cut`)."""

@@ -1,7 +1,4 @@
-"""The process that extracts patterns: `python -m tilewise.kernels.dispatches.extraction.child`.
-
-It reads one JSON request on standard input, with the path of a module, and writes one JSON reply.
-"""
+"""The process that extracts patterns: `python -m tilewise.kernels.dispatches.extraction.child`."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -10,13 +7,8 @@ from typing import Any
 from tilewise.kernels.system.limited_child import reply_to_request, stage
 
 
-def main() -> None:
-    """Serve one request."""
-    reply_to_request(answer)
-
-
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """The problems of a module with their patterns."""
+    """Return the problems of the module at `path` with their patterns."""
     stage("loading MLIR")
     from iree.compiler import ir
 
@@ -38,4 +30,4 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    reply_to_request(answer)

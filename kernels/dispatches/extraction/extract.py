@@ -1,4 +1,4 @@
-"""A module's ops as patterns of their problems; MLIR works in a child process within limits."""
+"""Read a module's ops as patterns of their problems, in a limited child process."""
 
 import tempfile
 from collections.abc import Sequence
@@ -23,9 +23,8 @@ LONGEST = 300  # characters of an error
 class Cut:
     """One op of a module that is a problem.
 
-    Attributes:
-        pattern: what stands there; None where no pattern can.
-        whole: the problem with all that is around the op, where no pattern has that; else empty.
+    `pattern` is None where none can be extracted. `whole` is the problem with all that surrounds
+    the op where no pattern includes that, else empty.
     """
 
     problem: str
@@ -35,18 +34,17 @@ class Cut:
     whole: str = ""
 
     def with_accuracy(self, accuracy: Accuracy) -> "Cut":
-        """The same op, its problem of another accuracy: no module says which is wanted."""
+        """Return the op with a problem of another accuracy, which modules do not specify."""
         whole = with_accuracy(self.whole, accuracy) if self.whole else ""
         return replace(self, problem=with_accuracy(self.problem, accuracy), whole=whole)
 
 
 def cut_module(module: bytes, seconds: float = 120.0) -> tuple[Cut, ...]:
-    """The problems of a module with their patterns, in the form in which IREE looks for these.
+    """Return the problems of a module with their patterns, as IREE will see them.
 
     Raises:
-        ModuleError: it could not be read.
-        CompilerAbsentError: IREE's compiler is not installed.
-        CompilerError: it does not compile as far as that, or takes too long.
+        ModuleError: the module could not be read.
+        CompilerError: IREE does not preprocess it within `seconds`, or is not installed.
     """
     with tempfile.TemporaryDirectory() as folder:
         prelude, seen = Path(folder) / "prelude.mlir", Path(folder) / "seen.mlir"
@@ -61,7 +59,7 @@ def cut_module(module: bytes, seconds: float = 120.0) -> tuple[Cut, ...]:
 
 
 def patterns_of(cuts: Sequence[Cut]) -> Cuts:
-    """The different patterns of each problem, as `library_text` takes them."""
+    """Return the distinct patterns of each problem, as `library_text` takes them."""
     found: dict[str, dict[str, Pattern]] = {}
     for cut in cuts:
         if cut.pattern is not None:

@@ -1,4 +1,4 @@
-"""One op with what its problem takes in, from its operands to its result, as a pattern."""
+"""Extract one op, with what its problem includes, as a pattern."""
 
 import hashlib
 from collections.abc import Collection, Iterator, Sequence
@@ -42,19 +42,16 @@ ANY = "match.operation_name_only"
 
 
 class UnseenError(Exception):
-    """No pattern can be cut; the message says why."""
+    """No pattern can be extracted; the message says why."""
 
 
 def printed(root: Any, operands: Sequence[Any]) -> tuple[str, int, tuple[Inner, ...]]:
-    """The ops from operands to `root` in MLIR's generic form, and how many they are.
+    """Return the ops from `operands` (`%arg0`, ...) to `root` in generic form, and their number.
 
-    Returns also the ops of bodies whose constants have to be moved into the body for the pattern to
-    be found.
-
-    Operands are `%arg0`, `%arg1`, ... in their order.
+    The third value holds the ops of bodies whose constants must be moved into the body.
 
     Raises:
-        UnseenError: an op is of another kind, or reads a value that its operands do not lead to.
+        UnseenError: an op is of another kind, or reads a value outside of the operands.
     """
     ops = _between(root, operands)
     _check_captured(ops)
@@ -73,7 +70,7 @@ def printed(root: Any, operands: Sequence[Any]) -> tuple[str, int, tuple[Inner, 
 
 
 def _function(types: Sequence[str]) -> tuple[Any, Any, Any]:
-    """A module, which has to outlive all in it, of an empty function of `%arg0`, ...; its block."""
+    """Return a module (keep it alive), its empty function of `%arg0`, ..., and its block."""
     arguments = ", ".join(f"%arg{i}: {one}" for i, one in enumerate(types))
     module = ir.Module.parse(
         f'"func.func"() <{{function_type = ({", ".join(types)}) -> (), sym_name = "cut"}}> ({{\n'
@@ -93,7 +90,7 @@ def _body(function: Any) -> str:
 
 
 def _between(root: Any, operands: Sequence[Any]) -> list[Any]:
-    """The ops that `root` depends on, and it, each after what it reads."""
+    """Return the ops that `root` depends on, and it, each after what it reads."""
     found: dict[Any, Any] = {}
     leaves = set(operands)
 
@@ -114,7 +111,7 @@ def _between(root: Any, operands: Sequence[Any]) -> list[Any]:
 
 
 def _check_captured(ops: Sequence[Any]) -> None:
-    """Refuse ops whose bodies read what is made by none of them."""
+    """Refuse ops whose bodies read values that none of the ops makes."""
     made = {value for op in ops for value in op.results}
     for op in ops:
         for inner, value in _captured(op):
@@ -125,7 +122,7 @@ def _check_captured(ops: Sequence[Any]) -> None:
 
 
 def _captured(op: Any) -> Iterator[tuple[Any, Any]]:
-    """Values from outside that an op's body reads, each with its reader."""
+    """Yield the values from outside that an op's body reads, each with its reader."""
     for inner, arguments in _inner(op):
         yield from ((inner, value) for value in inner.operands if value not in arguments)
 
@@ -135,7 +132,7 @@ def _is_moved(inner: Any, value: Any) -> bool:
 
 
 def _moved_inside(op: Any) -> list[Inner]:
-    """Give each op of a body constants of its own right in front of it, as a library does."""
+    """Copy constants in front of each op of a body that reads them, as a library does."""
     made = []
     for inner, arguments in list(_inner(op)):
         own = [value not in arguments and _is_moved(inner, value) for value in inner.operands]
@@ -150,7 +147,7 @@ def _moved_inside(op: Any) -> list[Inner]:
 
 
 def _alone(op: Any, constants: Sequence[bool]) -> Inner:
-    """An op of a body with its constants, as a function of what else it reads."""
+    """Return an op of a body with its constants, as a function of its other operands."""
     given = [value for value, is_own in zip(op.operands, constants, strict=True) if not is_own]
     types = [str(value.type) for value in given]
     _module, function, block = _function(types)
@@ -171,7 +168,7 @@ def _alone(op: Any, constants: Sequence[bool]) -> Inner:
 
 
 def _inner(op: Any) -> Iterator[tuple[Any, set[Any]]]:
-    """The ops of a body, with the values that it makes itself."""
+    """Yield the ops of a body, each with the values that the body makes before it."""
     for region in op.regions:
         for block in region.blocks:
             own = set(block.arguments)
@@ -181,7 +178,7 @@ def _inner(op: Any) -> Iterator[tuple[Any, set[Any]]]:
 
 
 def _rewire(op: Any, known: dict[Any, Any]) -> None:
-    """Have an op and its body read the values that stand for those it was copied from."""
+    """Replace operands of an op and its body by `known` values."""
     for one in (op, *(inner for inner, _ in _inner(op))):
         for at, value in enumerate(one.operands):
             if value in known:
@@ -196,10 +193,7 @@ PLAIN = ("arith.constant", "util.global.load", "flow.tensor.constant")
 
 @dataclass(frozen=True)
 class _Traced:
-    """The values that a pattern reads, in the call's order, and the op's users up to the root.
-
-    A bias that is a number is none of the values.
-    """
+    """The values that a pattern reads, in the call's order, and the op's users up to the root."""
 
     names: tuple[str, ...]
     operands: tuple[Any, ...]
@@ -209,9 +203,9 @@ class _Traced:
 
 
 def cut_out(op: Any, where: str) -> Cut | None:
-    """An op's problem with its pattern; None if it is no problem.
+    """Return an op's problem with its pattern; None if it is no problem.
 
-    An op that no pattern has with all that is around it loses as little of that as it can.
+    If no pattern includes all that surrounds the op, leave out as little as possible.
     """
     seen = structured(op)
     if seen is None:
@@ -231,7 +225,7 @@ def cut_out(op: Any, where: str) -> Cut | None:
 
 
 def _with_less(op: Structured, where: str, fused: Collection[str]) -> Cut | None:
-    """An op with as many as possible of the parts that its problem takes in; None if with none."""
+    """Return an op with as much of its surroundings as possible; None if nothing works."""
     parts = [part for part in PARTS if any(_part(name) == part for name in fused)]
     for count in range(1, len(parts) + 1):
         for without in combinations(parts, count):
@@ -245,13 +239,13 @@ def _with_less(op: Structured, where: str, fused: Collection[str]) -> Cut | None
 
 
 def _part(name: str) -> str:
-    """Which of `PARTS` something is that a problem takes in."""
+    """Return which of `PARTS` a fused step is."""
     is_copy_of_one = name.startswith(("transpose", "broadcast"))
     return "copies" if is_copy_of_one else "relu" if name == "relu6" else name
 
 
 def _cut(op: Structured, where: str, found: tuple[Occurrence, Ending]) -> Cut:
-    """An op with its pattern."""
+    """Return an op with its pattern."""
     occurrence, ending = found
     problem = parse_problem(occurrence.problem)
     traced = _traced(op, occurrence, problem, ending)
@@ -287,7 +281,7 @@ def _pattern(
 def _turns(
     op: Structured, occurrence: Occurrence, traced: _Traced, problem: Problem
 ) -> tuple[tuple[int, ...], ...]:
-    """The axes of operands and result in the problem's order; empty for those that lie so."""
+    """Return the axes of operands and result in the problem's order, empty for the same order."""
     if occurrence.is_plain:
         return ()
     result = traced.users[-1].results[0]
@@ -304,7 +298,7 @@ def _turns(
 
 
 def _number(problem: Problem, ending: Ending) -> str:
-    """The number that is the bias, as MLIR writes it; empty where a tensor is, or there is none."""
+    """Return the bias as MLIR writes it if it is a number, else an empty string."""
     if not problem.has_bias or ending.bias is not None:
         return ""
     if not isfinite(ending.number):
@@ -313,7 +307,7 @@ def _number(problem: Problem, ending: Ending) -> str:
 
 
 def _traced(op: Structured, occurrence: Occurrence, problem: Problem, ending: Ending) -> _Traced:
-    """What a pattern reads and where it ends."""
+    """Return what a pattern reads and where it ends."""
     at_a, at_b = (1, 0) if occurrence.is_swapped else (0, 1)
     before_a = {"pad", "broadcast_a", "transpose_a"} & set(occurrence.fused)
     a, steps_to_a = _source(op.inputs[at_a], before_a)
@@ -334,7 +328,7 @@ def _traced(op: Structured, occurrence: Occurrence, problem: Problem, ending: En
 
 
 def _source(value: Any, taken: set[str]) -> tuple[Any, int]:
-    """What is padded, repeated or transposed into a value, and over how many ops."""
+    """Return what is padded, broadcast or transposed into a value, and the number of ops."""
     steps, left = 0, set(taken)
     while left:
         op = owner(value)
@@ -351,7 +345,7 @@ def _source(value: Any, taken: set[str]) -> tuple[Any, int]:
 
 
 def _users(op: Structured, result: Any) -> tuple[Any, ...]:
-    """The op and those that follow it, without reshapes at the end."""
+    """Return the op and the ops that follow it, without reshapes at the end."""
     value, found = op.result, [op.op]
     while value != result and len(found) < MOST_STEPS:
         user = only_user(value)
@@ -365,7 +359,7 @@ def _users(op: Structured, result: Any) -> tuple[Any, ...]:
 
 
 def _bias(op: Structured, users: Sequence[Any], problem: Problem, whole: Any) -> Any:
-    """The values that are added to each column, before they are broadcast; `whole` is no bias."""
+    """Return the bias before its broadcast; `whole` is a tensor added elementwise, no bias."""
     starts_with_it = splat(op.init) is None and (whole is not None or not problem.accumulates)
     added = [op.init] if starts_with_it else []
     for before, user in pairwise(users):
@@ -394,7 +388,7 @@ def _is_filler(value: Any) -> bool:
 
 
 def _path(op: Structured, users: Sequence[Any]) -> tuple[int, ...]:
-    """Which operand to follow at each op from the last user to the op."""
+    """Return which operand to follow at each op from the last user to the op."""
     found = [
         next(i for i, value in enumerate(user.operands) if value == before.results[0])
         for before, user in pairwise(users)
@@ -404,7 +398,7 @@ def _path(op: Structured, users: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _path_to(added: Any, users: Sequence[Any], path: tuple[int, ...]) -> tuple[int, ...]:
-    """Which operand to follow at each op from the last user to what one of them adds."""
+    """Return which operand to follow at each op from the last user to the added tensor."""
     at, operand = next(
         (at, i)
         for at, user in enumerate(users)

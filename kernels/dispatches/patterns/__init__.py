@@ -1,4 +1,1 @@
-"""The ops that mean a problem, in each spelling that compilers give them when IREE looks.
-
-Face: `SPELLINGS`, `Spelling`, `Pattern`, `patterns`.
-"""
+"""The ops that mean a problem, in every spelling in which IREE sees them (`patterns`)."""

@@ -1,4 +1,4 @@
-"""The contraction of a problem in a spelling, and what is done with its result: additions, relu."""
+"""The contraction of a problem in a spelling, and its epilogue: additions, bias, relu."""
 
 from dataclasses import dataclass
 from functools import singledispatch
@@ -25,23 +25,17 @@ TO_NHWC, TO_HWCF, TO_NCHW = "d0, d3, d1, d2", "d3, d2, d0, d1", "d0, d2, d3, d1"
 
 @singledispatch
 def contraction(problem: Problem, graph: Graph, spelling: Spelling, init: Value) -> Value:
-    """The op that adds up products to `init`; operands are `%A` and `%B`.
-
-    There is one function for each operation.
-
-    Raises:
-        UnsupportedError: the operation is not one of ours.
-    """
+    """Return the op that adds products of `%A` and `%B` to `init`; one function per operation."""
     raise UnsupportedError(f"op={problem.op} has no dispatch; give a matmul or a conv2d")
 
 
 def operand(problem: Problem, name: str) -> Value:
-    """A, B, C or bias of the problem, as an operand of the graph."""
+    """Return A, B, C or bias of the problem as an operand of the graph."""
     return Value(f"%{name}", problem.operand_shapes[name], operand_type(problem, name))
 
 
 def turns_layout(spelling: Spelling, problem: Problem) -> bool:
-    """Whether images are turned to nhwc and the result back."""
+    """Return whether images are transposed to nhwc and the result back."""
     return spelling.transposes == "generic" and problem.has_channels_first
 
 
@@ -71,7 +65,7 @@ def _apply(graph: Graph, op: str, attributes: str, a: Value, b: Value, init: Val
 
 
 def _transposed(graph: Graph, spelling: Spelling, value: Value) -> Value:
-    """The last two dims exchanged, as ops of their own."""
+    """Exchange the last two dims by ops of their own."""
     assert value.shape is not None
     order = [*range(len(value.shape) - 2), len(value.shape) - 1, len(value.shape) - 2]
     shape = tuple(value.shape[at] for at in order)
@@ -85,7 +79,7 @@ def _transposed(graph: Graph, spelling: Spelling, value: Value) -> Value:
 
 
 def copied(graph: Graph, value: Value, reads: str, shape: tuple[int, ...]) -> Value:
-    """A copy in another order or of more dims: `reads` says where an element comes from."""
+    """Return a transposed or broadcast copy: `reads` says where each element comes from."""
     names = ", ".join(dims(len(shape)))
     maps = f"({names}) -> ({reads})", f"({names}) -> ({names})"
     out = graph.empty(shape, value.element)
@@ -123,7 +117,7 @@ def _convolution(problem: Conv2d, graph: Graph, spelling: Spelling, init: Value)
 
 
 def _padded(graph: Graph, problem: Conv2d, image: Value, spatial: tuple[int, int]) -> Value:
-    """Zeros around: `tensor.pad` as the script rewrites it before it looks (`library`)."""
+    """Pad with zeros: `tensor.pad` as the library rewrites it before matching."""
     if not problem.pad:
         return image
     assert image.shape is not None
@@ -140,7 +134,7 @@ def _padded(graph: Graph, problem: Conv2d, image: Value, spatial: tuple[int, int
 def _grouped(
     graph: Graph, problem: Conv2d, operands: tuple[Value, Value, Value], *, nhwc: bool
 ) -> Value:
-    """Groups as a dimension of their own, since no named op has these layouts."""
+    """Return a generic op with groups as a dimension; no named op has these layouts."""
     n, c, f = problem.n, problem.ci // problem.groups, problem.co // problem.groups
     g, (h, w), kh, kw = problem.groups, problem.padded, problem.kh, problem.kw
     row = f"d1 * {problem.stride} + d5 * {problem.dilation}"
@@ -166,7 +160,7 @@ def _grouped(
 
 
 def multiply_add(problem: Problem) -> list[str]:
-    """The body of a contraction: `%out + %in0 * %in1`, in the accumulator's type."""
+    """Return the body `%out + %in0 * %in1` in the accumulator's type."""
     element = problem.element
     narrow, wide, kind = element.name, element.accumulator, "f" if element.is_float else "i"
     names, lines = ("%in0", "%in1"), []
@@ -184,19 +178,19 @@ def multiply_add(problem: Problem) -> list[str]:
 
 @dataclass(frozen=True)
 class Addition:
-    """A tensor that is added to the sums, as a residual is; `is_first` if it is the left side."""
+    """A tensor that is added to the sums, such as a residual; `is_first` if on the left."""
 
     value: Value
     is_first: bool
 
 
 def channel(problem: Problem) -> int:
-    """The dim of the result along which the bias lies."""
+    """Return the dim of the result along which the bias varies."""
     return 1 if problem.has_channels_first else len(problem.operand_shapes["C"]) - 1
 
 
 def bias_as_init(graph: Graph, problem: Problem, bias: Value) -> Value:
-    """The bias, broadcast: what the sum begins with."""
+    """Return the broadcast bias, from which the sums start."""
     shape = problem.operand_shapes["C"]
     out = graph.empty(shape, bias.element)
     added = [axis for axis in range(len(shape)) if axis != channel(problem)]
@@ -212,7 +206,7 @@ def finished(
     bias: Value | None,
     addition: Addition | None = None,
 ) -> Value:
-    """The result of the problem."""
+    """Return the result of the problem: the sums with bias, addition and relu."""
     assert sums.shape is not None
     whole = identity_map(len(sums.shape))
     lines: list[str] = []
@@ -240,12 +234,12 @@ def finished(
 
 
 def _made_by(lines: list[str]) -> str:
-    """The value of the last line; nothing without lines."""
+    """Return the value of the last line; empty without lines."""
     return lines[-1].partition(" ")[0] if lines else ""
 
 
 def _relu6_in_passes(graph: Graph, spelling: Spelling, value: Value) -> Value:
-    """One op for each limit."""
+    """Apply relu6 by one op for each limit."""
     whole = [identity_map(len(value.shape or ()))]
     if spelling.relu6 == "scalars":
         value = _chosen(graph, (value, graph.scalar(0, value.element)), "ogt")
@@ -261,7 +255,7 @@ def _relu6_in_passes(graph: Graph, spelling: Spelling, value: Value) -> Value:
 
 
 def _chosen(graph: Graph, pair: tuple[Value, Value], compare: str) -> Value:
-    """The first of two where they compare so, and the second elsewhere; one is a single number."""
+    """Select the first of two values where they compare so; one of them is a scalar."""
     large = next(one for one in pair if one.shape)
     assert large.shape is not None
     names = dims(len(large.shape))
@@ -294,7 +288,7 @@ def _along(problem: Problem) -> str:
 
 
 def _limits(spelling: Spelling, problem: Problem) -> tuple[Limit, ...]:
-    """What a body does that has all of an epilogue."""
+    """Return the limits that a body with the whole epilogue applies."""
     is_named = spelling.relu == "maximum"
     if problem.ceiling is not None:
         return (MAXIMUM, MINIMUM) if is_named else (CLAMP, CLAMP_SIX)

@@ -1,7 +1,4 @@
-"""A graph of ops as it is written down: values, and what makes them.
-
-Equal ops are one, as they are after CSE in the module that is looked at.
-"""
+"""A graph of ops as text; equal ops are one, as after CSE in the module that is matched."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,13 +9,7 @@ ANY = '{"match.operation_name_only"}'
 
 @dataclass(frozen=True)
 class Value:
-    """What an op makes, or an operand of the whole graph.
-
-    Attributes:
-        name: such as `%3`.
-        shape: of a tensor; None of a scalar.
-        element: MLIR's name of the element's type.
-    """
+    """A result of an op, or an operand of the whole graph; a scalar has no `shape`."""
 
     name: str
     shape: tuple[int, ...] | None
@@ -32,13 +23,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Op:
-    """One op.
-
-    Attributes:
-        name: such as `linalg.matmul`.
-        text: all of it behind the `=`.
-        operands: the names of the values that it reads, in their order.
-    """
+    """One op: `text` is everything after the `=`, `operands` are names of values."""
 
     name: str
     text: str
@@ -47,7 +32,7 @@ class Op:
 
 @dataclass
 class Graph:
-    """Ops by the names of what they make, each after what it reads."""
+    """Ops by the names of their results, each after what it reads."""
 
     ops: dict[str, Op] = field(default_factory=dict)
     count: int = 0
@@ -60,7 +45,7 @@ class Graph:
         shape: tuple[int, ...] | None,
         element: str,
     ) -> Value:
-        """The value of an op, which is added if there is none like it."""
+        """Return the value of an op, which is added unless there is an equal one."""
         op = Op(name, f"{name} {rest}", tuple(operand.name for operand in operands))
         made = next((at for at, other in self.ops.items() if other == op), None)
         if made is None:
@@ -70,15 +55,11 @@ class Graph:
         return Value(made, shape, element)
 
     def text(self) -> str:
-        """All of it, an op after the other."""
+        """Return all ops, one after the other."""
         return "\n".join(f"{made} = {op.text}" for made, op in self.ops.items())
 
     def path(self, root: str, sought: str) -> tuple[int, ...]:
-        """From a value to one that it depends on: which operand to follow at each op.
-
-        Raises:
-            KeyError: it does not depend on it.
-        """
+        """Return which operand to follow at each op from `root` to `sought`; raise KeyError."""
         if root == sought:
             return ()
         for at, operand in enumerate(self.ops[root].operands if root in self.ops else ()):
@@ -89,23 +70,23 @@ class Graph:
         raise KeyError(sought)
 
     def zero(self, element: str) -> Value:
-        """The scalar 0."""
+        """Return the scalar 0."""
         literal = "0" if element.startswith("i") else "0.0"
         return self.add("arith.constant", f"{literal} : {element}", (), None, element)
 
     def scalar(self, number: int, element: str) -> Value:
-        """A tensor of no dimensions that holds a number, as a float."""
+        """Return a tensor of rank 0 that holds a float."""
         kind = tensor_type((), element)
         return self.add("arith.constant", f"dense<{number}.0> : {kind}", (), (), element)
 
     def empty(self, shape: tuple[int, ...], element: str) -> Value:
-        """A tensor of nothing in particular."""
+        """Return an uninitialised tensor."""
         return self.add(
             "tensor.empty", f"() {ANY} : {tensor_type(shape, element)}", (), shape, element
         )
 
     def zeros(self, shape: tuple[int, ...], element: str) -> Value:
-        """A tensor of zeros."""
+        """Return a tensor of zeros."""
         zero, empty = self.zero(element), self.empty(shape, element)
         rest = f"ins({zero.name} : {zero.type}) outs({empty.name} : {empty.type}) -> {empty.type}"
         return self.add("linalg.fill", rest, (zero, empty), shape, element)
@@ -118,14 +99,10 @@ class Graph:
         body: Sequence[str],
         reductions: int = 0,
     ) -> Value:
-        """A `linalg.generic`; its block's arguments are `%in0`, `%in1`, ... and `%out`.
+        """Return a `linalg.generic` whose block takes `%in0`, `%in1`, ... and `%out`.
 
-        Args:
-            maps: as `(d0, d1) -> (d0)`, of the inputs and of `out`.
-            inputs: what it reads.
-            out: what it starts from.
-            body: its lines; the last one yields.
-            reductions: how many of the last dims are reduced.
+        `maps` such as `(d0, d1) -> (d0)` are of the inputs and `out`; the last `reductions` dims
+        are reduced.
         """
         rank = maps[0].partition("->")[0].count(",") + 1
         kinds = [PARALLEL] * (rank - reductions) + ['"reduction"'] * reductions
@@ -141,7 +118,7 @@ class Graph:
         return self.add("linalg.generic", rest, (*inputs, out), out.shape, out.element)
 
     def reshaped(self, value: Value, groups: str, shape: tuple[int, ...]) -> Value:
-        """A tensor with dims joined or split, as `groups` says."""
+        """Return a tensor with dims joined or split, as `groups` says."""
         assert value.shape is not None
         if value.name in self.ops and self.ops[value.name].name == "linalg.fill":
             return self._reshaped_zeros(value, groups, shape)
@@ -153,7 +130,7 @@ class Graph:
         return self.add("tensor.expand_shape", rest, (value,), shape, value.element)
 
     def _reshaped_zeros(self, zeros: Value, groups: str, shape: tuple[int, ...]) -> Value:
-        """Zeros are written into the shape that is wanted, where canonicalisation moves them."""
+        """Fill the wanted shape instead, as canonicalisation does."""
         filled = self.ops[zeros.name]
         empty = Value(filled.operands[1], zeros.shape, zeros.element)
         zero = Value(filled.operands[0], None, zeros.element)
@@ -163,31 +140,27 @@ class Graph:
 
 
 def tensor_type(shape: tuple[int, ...], element: str) -> str:
-    """MLIR's type of a tensor."""
+    """Return MLIR's type of a tensor."""
     return f"tensor<{''.join(f'{size}x' for size in shape)}{element}>"
 
 
 def dims(rank: int) -> list[str]:
-    """Names of a map's dims."""
+    """Return names for a map's dims."""
     return [f"d{i}" for i in range(rank)]
 
 
 def identity_map(rank: int) -> str:
-    """The map of a value that is read as it lies."""
+    """Return the identity map."""
     names = ", ".join(dims(rank))
     return f"({names}) -> ({names})"
 
 
 @dataclass(frozen=True)
 class Inner:
-    """An op of a body with the constants that it reads from outside, moved into the body.
+    """An op of a body with the constants that it reads, as a function of `arguments` with types.
 
-    IREE's matcher compares a body only if all that it reads from outside is an operand of some op
-    of the pattern. So a library puts a call of a function in the op's place, and inlines that.
-
-    Attributes:
-        arguments: its types, by names.
-        text: the constants, then the op.
+    IREE's matcher compares a body only if each value that it reads from outside is an operand of
+    some op of the pattern. A library therefore replaces the op by a call, and inlines that.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The patterns of a problem: a graph for each spelling; and a pattern as a module of its own."""
+"""The patterns of a problem, one for each spelling, and a pattern as a module of its own."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,24 +27,18 @@ Side = Literal["left", "right"]
 class Pattern:
     """A graph of ops that means a problem.
 
+    A path is a list of operands to follow from the root.
+
     Attributes:
-        operands: the values that it reads, in the order of the call that takes its place. They lie
-            in memory as the problem's do, in shapes of their own, but for `turns`.
-        result: what the last op makes.
-        text: the ops, one a line or more.
-        size: how many there are.
-        once: paths from the root to values that nobody else may read, since the call computes
-            them no more; each a list of operands to follow.
-        weights: the path to B.
-        constant: what makes B, where that is no plain constant.
-        added: the path to C, where it is added to what the contraction makes; None where it is
-            what that starts from, or there is none.
-        read: the path to A.
-        init: the path to C, where the contraction starts from it; None where it does not.
-        turns: of each operand, and at last of the result, its axes in the problem's order; empty
-            for one that lies as the problem's does. Without any, all do.
-        bias: the number that each element of the bias is, as MLIR writes it; empty where the bias
-            is one of the operands, or there is none.
+        operands: in the order of the call, each with its own shape.
+        size: number of ops.
+        once: paths to values that nothing else may read, since the call does not compute them.
+        weights, read: paths to B and A.
+        constant: the op that makes B, if not a plain constant.
+        added: path to C where it is added to the contraction's result.
+        init: path to C where the contraction starts from it.
+        turns: axes of each operand and of the result in the problem's order; empty for no change.
+        bias: the number that every element of the bias is; empty if the bias is an operand.
         inner: ops of bodies whose constants have to be moved into the body first.
     """
 
@@ -64,25 +58,18 @@ class Pattern:
 
     @property
     def signature(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """The types of operands and result, each with its axes in the problem's order.
-
-        A bias that is a number is one of them: the function that is called has it inside.
-        """
+        """The types and axes of operands and result, and a constant bias, part of the call."""
         typed = zip((*self.operands, self.result), self.orders, strict=True)
         return (*((value.type, turn) for value, turn in typed), (self.bias, ()))
 
     @property
     def orders(self) -> tuple[tuple[int, ...], ...]:
-        """The turns of all operands and of the result, also where none has any."""
+        """The axes of all operands and of the result, empty ones included."""
         return self.turns or ((),) * (len(self.operands) + 1)
 
 
 def patterns(problem: Problem) -> tuple[Pattern, ...]:
-    """The different patterns of a problem, in all spellings.
-
-    Raises:
-        UnsupportedError: the operation is not one of ours.
-    """
+    """Return the distinct patterns of a problem, in all spellings."""
     found: dict[str, Pattern] = {}
     is_residual = problem.accumulates and problem.spatial_axes
     sides: tuple[Side | None, ...] = (None, "left", "right") if is_residual else (None,)
@@ -96,12 +83,9 @@ def patterns(problem: Problem) -> tuple[Pattern, ...]:
 
 
 def pattern(problem: Problem, spelling: Spelling, side: Side | None = None) -> Pattern:
-    """The pattern of a problem in one spelling.
+    """Return the pattern of a problem in one spelling.
 
-    Args:
-        problem: what the pattern means.
-        spelling: how it is said.
-        side: of which addition C is, if it is added after the bias; the sums start from it else.
+    `side` is the side of the addition on which C is; by default the sums start from it.
     """
     graph = Graph()
     bias = operand(problem, "bias") if problem.has_bias else None
@@ -139,7 +123,7 @@ def _result_shape(problem: Problem, spelling: Spelling) -> tuple[int, ...]:
 
 
 def _once(graph: Graph, root: Value) -> tuple[tuple[int, ...], ...]:
-    """Results of linalg on the way from the root to B, but for B's own copies."""
+    """Return paths to results of linalg between the root and B, without B's own copies."""
     path = graph.path(root.name, "%B")
     at, found = root.name, []
     for steps, step in enumerate(path):
@@ -160,18 +144,16 @@ def _leaves(graph: Graph, name: str) -> set[str]:
 
 ENTRY = "main"
 SCOPE, WEIGHTS = "model", "B"
-"""The parameter that constant weights are in a module."""
+"""The parameter that holds constant weights in a module."""
 _ANY = " {match.operation_name_only}"
 _B = 1  # the place of B among a contraction's operands
 
 
 def function_of(pattern: Pattern, arguments: Sequence[tuple[str, str]], before: str = "") -> str:
-    """A function that computes a pattern into its last argument.
+    """Return a function that computes an extracted pattern into its last argument.
 
-    Args:
-        pattern: in MLIR's generic form, as it is cut from a module.
-        arguments: names and types of the others.
-        before: lines that make those of its operands that are no arguments.
+    `arguments` are names and types of the others; `before` holds lines that make the remaining
+    operands.
     """
     lines = [line for line in pattern.text.splitlines() if line.startswith("  %")]
     root, kind = lines[-1].strip().partition(" ")[0], pattern.result.type
@@ -184,7 +166,7 @@ def function_of(pattern: Pattern, arguments: Sequence[tuple[str, str]], before: 
 
 
 def module_of_contraction(pattern: Pattern, *, has_constant_weights: bool) -> str:
-    """A module of a pattern of a matmul or a convolution."""
+    """Return a module of a pattern of a matmul or a convolution."""
     arguments = [(value.name, value.type) for value in pattern.operands]
     if not has_constant_weights:
         return function_of(pattern, arguments)

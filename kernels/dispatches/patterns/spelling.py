@@ -1,8 +1,8 @@
-"""The spellings of a problem: what compilers in front of IREE make of it, and of relu.
+"""The spellings of a problem: what the compilers in front of IREE make of it, and of relu.
 
-IREE's matcher compares a body only if all that it reads from outside is an operand of some op of
-the pattern, which the 0 of a relu need not be. So a library first gives each relu a 0 of its own,
-inside of the body: it puts a call of a function there, and inlines that. The same holds for the 6.
+IREE's matcher compares a body only if each value that it reads from outside is an operand of some
+op of the pattern. The 0 of a relu and the 6 of a relu6 need not be, so a library first moves them
+into the body: it replaces the op by a call of a function, and inlines that.
 """
 
 from dataclasses import dataclass, replace
@@ -11,18 +11,16 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Spelling:
-    """How one compiler says a problem, as IREE has it before it begins to optimise.
+    """How one compiler writes a problem, as IREE has it before optimisation.
 
     Attributes:
-        attributes: the type of the lists of strides and dilations.
-        transposes: how a matrix is transposed: by the product's maps, by `linalg.transpose`, or by
-            a `linalg.generic` that copies. The last one also gives convolutions the layout
-            nhwc_hwcf, whatever they had.
-        bias: `joined` with relu in one op, `vector` added by an op of its own, `tensor` (the same,
-            broadcast before), or `init`: what the sum begins with.
-        relu: the larger of a value and 0, or chosen by a comparison.
-        relu6: `body`, both limits in one op; `passes`, in two; `scalar`, in two, of which the
-            second reads its 6 as an operand; `scalars`, where both do.
+        attributes: type of strides and dilations.
+        transposes: `maps` of the product, `linalg.transpose`, or a `generic` that copies, which
+            also turns all convolutions into nhwc_hwcf.
+        bias: `joined` with relu, added as a `vector` or a broadcast `tensor`, or the `init`.
+        relu: by maximum, or by compare and select.
+        relu6: both limits in one `body`, in two `passes`, or in two whose second limit (`scalar`)
+            or both limits (`scalars`) are operands.
     """
 
     name: str
@@ -40,8 +38,7 @@ SPELLINGS = (
     Spelling("torch-mlir, convolution", "vector", "transpose", "init", "select"),
     Spelling("StableHLO", "tensor", "generic", "tensor", "maximum"),
 )
-"""Those that are known. What a module of torch-mlir's or StableHLO's is at that point shows
-`iree-compile --compile-to=preprocessing`."""
+"""To see how a frontend's module looks here, run `iree-compile --compile-to=preprocessing`."""
 
 _STABLEHLO, _TORCH = SPELLINGS[-1], SPELLINGS[2:4]
 OF_RELU6 = (
@@ -49,24 +46,20 @@ OF_RELU6 = (
     *(replace(one, relu6="scalar") for one in _TORCH),
     *(replace(one, relu6="scalars") for one in _TORCH),
 )
-"""Further ones of relu6: those of PyTorch's `relu6` and `hardtanh`; its `clamp` is a body."""
+"""Further spellings of PyTorch's `relu6` and `hardtanh`; its `clamp` is a body."""
 
 
 PREFIX = "tilewise_relu_"
 SIX = 6
 LARGEST = int(2.0**128 - 2.0**104)
-"""The largest f32, which TOSA's relu takes the lesser of: it is a clamp, and has two ends."""
+"""The largest f32: TOSA's relu is a clamp, which also takes the minimum with it."""
 
 
 @dataclass(frozen=True)
 class Limit:
-    """One way to cut a scalar off: below 0, or above 6 or the largest number.
+    """One way to limit a scalar at `number`.
 
-    Attributes:
-        name: of the way; no two have the same.
-        arguments: that the function takes: all are the same value.
-        lines: its ops, from `%x`, `%y` and `$N`, the number, to `$R`; `$T` is the type.
-        number: at which it cuts.
+    `lines` compute `$R` from `%x` and `%y`, both the value, and `$N`, the number; `$T` is the type.
     """
 
     name: str
@@ -80,15 +73,15 @@ class Limit:
         return "%l" if self.number else "%r"
 
     def symbol(self, element: str) -> str:
-        """The function's name."""
+        """Return the function's name."""
         return f"{PREFIX}{self.name}_{element}"
 
     def lines_for(self, value: str, element: str) -> list[str]:
-        """The ops that cut a value off."""
+        """Return the ops that limit a value."""
         return [line.replace("%x", value).replace("%y", value) for line in self.body(element)]
 
     def body(self, element: str) -> list[str]:
-        """The ops."""
+        """Return the ops with type and number filled in."""
         number = {0: "%zero", SIX: "%six"}.get(self.number, "%largest")
         written = str(self.number) if element[0] == "i" else f"{self.number}.0"
         lines = [f"$N = arith.constant {written} : $T", *self.lines]
@@ -98,7 +91,7 @@ class Limit:
         return lines
 
     def signature(self, element: str) -> str:
-        """The function's arguments with their types."""
+        """Return the function's arguments with their types."""
         return ", ".join(f"{name}: {element}" for name in self.arguments)
 
 
@@ -107,14 +100,14 @@ def _named(op: str, number: int = 0) -> Limit:
 
 
 def _kept_where(name: str, compare: str, number: int = 0) -> Limit:
-    """The value where it compares so, the number elsewhere."""
+    """Keep the value where it compares so, take the number elsewhere."""
     taken = f"%q{number}"
     lines = f"{taken} = arith.{compare}, %x, $N : $T", f"$R = arith.select {taken}, %y, $N : $T"
     return Limit(name, ("%x", "%y"), lines, number)
 
 
 def _replaced(name: str, compare: str, number: int = 0) -> Limit:
-    """The number where the value compares so, the value elsewhere."""
+    """Take the number where the value compares so, keep the value elsewhere."""
     taken = f"%q{number}"
     lines = f"{taken} = arith.{compare}, %x, $N : $T", f"$R = arith.select {taken}, $N, %y : $T"
     return Limit(name, ("%x", "%y"), lines, number)
@@ -134,7 +127,7 @@ UNLIMITED = Limit("minimumf_largest", ("%x",), ("$R = arith.minimumf %x, $N : $T
 
 
 def limits_of(element: str) -> tuple[Limit, ...]:
-    """The ways that there are for a type."""
+    """Return the limits that exist for a type."""
     if element[0] == "i":
         return OF_INTEGERS
     return (*OF_FLOATS, *CEILINGS, *([UNLIMITED] if element == "f32" else []))

@@ -1,9 +1,7 @@
-"""The process in which an air script is applied, inspected and executed.
+"""The process that applies, inspects and executes an air script.
 
-`python -m tilewise.kernels.mlir.air.child` answers one request as
-`tilewise.kernels.mlir.proof.child.prove` does. What runs is the very IR that the script made, with
-its memory spaces: only the packs and unpacks become loops, and the parallel loops run one iteration
-after the other.
+`python -m tilewise.kernels.mlir.air.child` answers one request. It executes the script's own IR
+with its memory spaces; only packs and unpacks become loops, and parallel loops run sequentially.
 """
 
 from typing import Any
@@ -16,7 +14,7 @@ from tilewise.kernels.system.limited_child import stage
 
 
 def prove_here(request: dict[str, Any]) -> Found:
-    """Prove one script in this process: what could be established."""
+    """Prove one script in this process."""
     problem, runs = (require_streamed(parse_problem(request[name])) for name in ("problem", "runs"))
     schedule = KStreaming.from_json(request["schedule"])
 

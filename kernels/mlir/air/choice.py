@@ -1,9 +1,8 @@
 """Choose a K-streaming schedule by declared capacities and counted bytes.
 
-There is no such machine here to measure on, so the choice is a model's and says so. What the script
-allocates has to fit; chunks of A and B count twice, since the next one comes while the present one
-is used. The schedule with the fewest bytes that the nest counts for its stages is taken, with as
-many cores busy as there are.
+No such machine is here to measure on, so a model chooses: what the script allocates has to fit
+(chunks of A and B twice, since the next one is copied while the present one is used), as many cores
+as possible are busy, and the nest's stages move the fewest bytes.
 """
 
 from collections.abc import Iterator
@@ -34,14 +33,13 @@ MODELLED = "modelled, not measured"
 
 @dataclass(frozen=True, kw_only=True)
 class Memories:
-    """What is declared about the machine; the defaults are like one column pair of an AIE.
+    """The declared machine; the defaults resemble one column pair of an AIE.
 
     Attributes:
-        l1_bytes: local memory of a core.
-        l2_bytes: memory that the cores of a block share.
+        l1_bytes, l2_bytes: memory of a core, and of the cores of a block together.
         rows, cols: cores of a block along m and n.
-        buffers: copies of each chunk that are held, 2 where transfers overlap the work.
-        burst_bytes: a row of A's inner chunk is at least that long where it can be.
+        buffers: copies held of each chunk; 2 if transfers overlap the work.
+        burst_bytes: preferred least length of a row of A's inner chunk.
         pack: the largest m0, n0, k0 of the innermost matmul.
     """
 
@@ -59,14 +57,10 @@ AIE = Memories()
 
 @dataclass(frozen=True)
 class Traffic:
-    """What one execution moves, and what it holds, in bytes.
+    """Bytes that one execution moves, and bytes that a core (L1) and a block (L2) hold.
 
-    Attributes:
-        l3_to_l2, l2_to_l1: A and B, copied and packed.
-        copies, packs: how many transfers that takes.
-        result: C, each time that it is moved on its way from L1 to L3.
-        l1_bytes: held by one core.
-        l2_bytes: held by one block.
+    A and B move from L3 to L2 in `copies` transfers and from L2 to L1 in `packs`; `result` counts
+    every transfer of C.
     """
 
     l3_to_l2: int
@@ -79,7 +73,7 @@ class Traffic:
 
 
 def nest(problem: Matmul, schedule: KStreaming, level: int) -> Nest:
-    """Return the loops down to the copies into L2 (`level` 2) or the packs into L1 (`level` 1)."""
+    """Return the loops around the copies into L2 (`level` 2) or the packs into L1 (`level` 1)."""
     s, whole = schedule, nest_of(problem)
     depths, cols = ((s.outer_k,), 1) if level == 2 else ((s.outer_k, s.inner_k), s.pack_n)
     out = replace(whole, body=(Compute(MicroTile(s.thread_m, cols)), Store()))
@@ -92,11 +86,7 @@ def nest(problem: Matmul, schedule: KStreaming, level: int) -> Nest:
 
 
 def traffic(problem: Matmul, schedule: KStreaming, buffers: int = AIE.buffers) -> Traffic:
-    """Count what `schedule` moves and holds.
-
-    Raises:
-        ScheduleError: a size does not divide the one around it.
-    """
+    """Count what `schedule` moves and holds; raise ScheduleError if a size does not divide."""
     check_streaming(problem, schedule)
     given, problem = problem, padded(problem, schedule)
     s, element = schedule, problem.element
@@ -119,12 +109,8 @@ def traffic(problem: Matmul, schedule: KStreaming, buffers: int = AIE.buffers) -
 def choose(problem: Matmul, memories: Memories = AIE, result: Result = "l3") -> KStreaming:
     """Return the schedule that fits `memories` and moves the fewest bytes.
 
-    Before bytes count, in this order: cores that are busy, the size of the packs, whether
-    both K loops exist, and whether rows of A come in whole bursts. Of the depths that fit,
-    the deepest is taken.
-
-    Raises:
-        ScheduleError: nothing fits.
+    Busy cores, size of packs, number of K loops and whole bursts of A come before bytes. Of the
+    depths that fit, the deepest is taken. Raise ScheduleError if nothing fits.
     """
     found: list[tuple[tuple[float, ...], KStreaming]] = []
     problem = _rounded(problem)
@@ -142,7 +128,7 @@ def choose(problem: Matmul, memories: Memories = AIE, result: Result = "l3") -> 
 
 
 def describe(problem: Matmul, schedule: KStreaming, memories: Memories = AIE) -> tuple[str, ...]:
-    """Return lines on what the model says, marked as such."""
+    """Return the lines of a script's header on the model's choice."""
     t = traffic(problem, schedule, memories.buffers)
     rows, cols = schedule.threads
     return (
@@ -156,10 +142,7 @@ def describe(problem: Matmul, schedule: KStreaming, memories: Memories = AIE) ->
 
 
 def _rounded(problem: Matmul) -> Matmul:
-    """Return sizes with divisors to choose from.
-
-    One that eight does not divide grows by at most a sixteenth, or to the next multiple of eight.
-    """
+    """Round sizes up to have more divisors: by at most 1/16, or to the next multiple of eight."""
 
     def up(size: int) -> int:
         if size < FEW or size % FEW == 0:
@@ -171,7 +154,7 @@ def _rounded(problem: Matmul) -> Matmul:
 
 
 def _tile(problem: Matmul, memories: Memories, result: Result, m: int, n: int) -> KStreaming | None:
-    """Return the schedule with a thread's tile of m x n; None where it does not fit."""
+    """Return the schedule with tiles of m x n per thread; None if it does not fit."""
     element = problem.element
     rows = _largest(problem.m // m, memories.rows)
     cols = _largest(problem.n // n, memories.cols)
@@ -200,7 +183,7 @@ def _tile(problem: Matmul, memories: Memories, result: Result, m: int, n: int) -
 
 @lru_cache(maxsize=16)
 def _depths(k: int, pack_limit: int, burst: int) -> tuple[tuple[int, int, int], ...]:
-    """Return every outer and inner depth and pack size of K, the best first."""
+    """Return every outer depth, inner depth and pack size of K, the best first."""
     pairs = [
         (outer, inner, _largest(inner, pack_limit))
         for outer in _divisors(k)
@@ -216,7 +199,7 @@ def _depths(k: int, pack_limit: int, burst: int) -> tuple[tuple[int, int, int], 
 
 
 def _cost(problem: Matmul, memories: Memories, schedule: KStreaming) -> tuple[float, ...]:
-    """Return what is compared between tiles; the smallest wins."""
+    """Return the key by which tiles are compared; the smallest wins."""
     s = schedule
     t = traffic(problem, s, memories.buffers)
     packed = s.pack_m * s.pack_n * s.pack_k
@@ -228,7 +211,7 @@ def _cost(problem: Matmul, memories: Memories, schedule: KStreaming) -> tuple[fl
 
 
 def _loops(k: int, outer: int, inner: int, pack_limit: int) -> int:
-    """Return the number of K loops; chunks less than a pack deep are no gain over a whole one."""
+    """Return the number of K loops that help; chunks shallower than a pack do not."""
     return ((outer < k) + (inner < outer)) * (inner >= pack_limit)
 
 

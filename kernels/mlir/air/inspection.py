@@ -1,11 +1,11 @@
-"""What is moved where in transformed IR, and whether that is what K-streaming requires.
+"""Check the moves in transformed IR against the requirements of K-streaming.
 
-The requirements, with L3, L2 and L1 as memory spaces 0, 1 and 2:
+With L3, L2 and L1 as memory spaces 0, 1 and 2:
 
 a) A and B are copied from L3 to L2 in the outer K loop, outside of the inner one;
 b) the inner K loop packs A and B from L2 to L1, and nothing else;
 c) C is filled in L1 in its packed shape, no K loop packs or copies it, and it is unpacked
-   once both have ended.
+   after both loops.
 """
 
 from collections.abc import Iterator
@@ -57,11 +57,9 @@ class Place:
     """An operation on buffers and the loops around it, outermost first.
 
     Attributes:
-        number: its position in the text.
-        name: of the operation.
-        loops: around it.
-        buffers: its memref operands, inputs first.
-        order: a pack's or unpack's outer permutation and inner positions.
+        number: position in the text.
+        buffers: memref operands, inputs first.
+        order: outer permutation and inner positions of a pack or unpack.
     """
 
     number: int
@@ -86,11 +84,7 @@ class Place:
 
 
 def places(module: Any) -> tuple[Place, ...]:
-    """Return every move and every computation on buffers, in the order of the text.
-
-    Raises:
-        StageError: `structure`, where a shape or a trip count is not static.
-    """
+    """Return every move and computation on buffers in order; raise StageError if not static."""
     return tuple(_walk(module.operation, (), [0]))
 
 
@@ -133,11 +127,7 @@ def _loop(operation: Any, number: int) -> Loop:
 
 
 def check_wishes(found: tuple[Place, ...], problem: Matmul, schedule: KStreaming) -> None:
-    """Raise unless the IR has exactly the moves that are required, each in its place.
-
-    Raises:
-        StageError: `structure`, naming the requirement and the operation that breaks it.
-    """
+    """Raise StageError `structure` unless the IR has exactly the required moves."""
     s, whole = schedule, padded(problem, schedule)
     compute = [place for place in found if place.name == COMPUTE]
     if len(compute) != 1 or compute[0].spaces != (L1, L1, L1):
@@ -181,7 +171,7 @@ def _check_loops(compute: Place, whole: Matmul, s: KStreaming) -> tuple[tuple[Lo
 def _check_result(
     found: tuple[Place, ...], compute: Place, tile: Shape, s: KStreaming, threads: tuple[Loop, ...]
 ) -> list[Place]:
-    """Return the fill and the unpack, and the copy of the block's tile that goes through L2."""
+    """Return the fill, the unpack, and the copy of the block's tile if it goes through L2."""
     fills = [p for p in found if p.name == "linalg.fill" and p.spaces != (L3,)]
     begin = min([compute.number, *(loop.number for loop in compute.loops[2:])])
     if [(p.loops, p.buffers) for p in fills] != [(threads, (Buffer(tile, L1),))] or fills[

@@ -12,7 +12,7 @@ from tilewise.kernels.problem import Matmul, Problem
 
 CHILD = "tilewise.kernels.mlir.air.child"
 LARGEST_RUN = 4 * 10**9
-"""Operations that are executed, one scalar at a time; about a second."""
+"""Operations that are executed as scalars, in about a second."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class AirScript:
 
     @property
     def module(self) -> str:
-        """The script together with its payload, ready for `iree-opt --transform-interpreter`."""
+        """The script with its payload, ready for `iree-opt --transform-interpreter`."""
         return air_module(self.problem, self.text)
 
 
@@ -50,11 +50,7 @@ def script_for(
 def attempt(
     problem: Problem, memories: Memories = AIE, result: Result = "l3", seconds: float = 120.0
 ) -> AirScript:
-    """As `script_for`, but return a script that did not prove with the proof that says so.
-
-    Raises:
-        UnsupportedError, ScheduleError: as `script_for`.
-    """
+    """As `script_for`, but return a script that did not prove with the failed proof."""
     matmul = require_streamed(problem)
     schedule = choose(matmul, memories, result)
     text = emit_air(matmul, schedule)
@@ -74,10 +70,9 @@ def prove_air(
     seconds: float = 120.0,
     memory_bytes: int = 4 << 30,
 ) -> Proof:
-    """Apply any script to the payload of `problem`, inspect and execute what came out.
+    """Apply a script to the payload of `problem`, then inspect and execute the result.
 
-    Whatever the script does becomes a `Proof` with that failure. Speed is not measured,
-    since that of a processor would say nothing.
+    A failure becomes part of the `Proof`. Speed is not measured: a processor's says nothing.
     """
     matmul = require_streamed(problem)
     runs = runnable(matmul, schedule)
@@ -95,16 +90,15 @@ def prove_air(
 
 
 def runnable(problem: Matmul, schedule: KStreaming) -> Matmul:
-    """Return what the script of a large problem is executed on: two blocks and chunks of each dim.
+    """Return a problem of two blocks and chunks per dim, on which a large problem's script runs.
 
-    The same text serves both, since it does not contain the problem's sizes. What it makes of the
-    whole problem is inspected all the same.
+    The script contains no sizes of the problem. The whole problem's IR is inspected as well.
     """
     if problem.flops <= LARGEST_RUN:
         return problem
 
     def two(extent: int, part: int) -> int:
-        """Two parts, the second short if the last of `extent` is."""
+        """Return the extent of two parts, the second short if the last of `extent` is."""
         return min(extent, 2 * part - (extent % part > 0))
 
     return replace(

@@ -1,9 +1,8 @@
-"""K-streaming: what MLIR-AIR's users want of a matmul's loops, as one frozen value.
+"""K-streaming: the loops of a matmul that MLIR-AIR's users want, as one frozen value.
 
-It is two levels of tiles with hardware mappings, the reduction streamed on two levels, and packs of
-both factors and of the result. The order of these steps is not free, as that of a processor's
-schedule is: any other order breaks a requirement of `inspection`. So the sizes are fields, and
-`steps` is the recipe that they fill in.
+Two levels of tiles with hardware mappings, the reduction streamed on two levels, and packs of A, B
+and C. Any other order of these steps breaks a requirement of `inspection`, so the sizes are fields
+of a fixed recipe, `steps`.
 """
 
 from dataclasses import asdict, dataclass, fields, replace
@@ -24,12 +23,10 @@ class KStreaming:
     Attributes:
         block_m, block_n: the tile of C of one block, a grid of cores.
         thread_m, thread_n: the tile of C of one thread, a core; it stays in L1.
-        outer_k: depth of the chunks of A and B that are copied from L3 to L2.
-        inner_k: depth of the chunks of those that are packed from L2 to L1.
-        pack_m, pack_n, pack_k: the innermost matmul, m0 x n0 x k0. A is packed to m0 x k0,
-            B to k0 x n0 and C to m0 x n0.
-        result: where the unpack writes: to C itself (`l3`), or to a block_m x block_n tile
-            in L2 that is copied to C once the threads have ended (`l2`).
+        outer_k, inner_k: depth of chunks of A and B copied from L3 to L2, and packed to L1.
+        pack_m, pack_n, pack_k: the innermost matmul m0 x n0 x k0.
+        result: whether the unpack writes to C (`l3`), or to a block's tile in L2 that is copied to
+            C after its threads (`l2`).
     """
 
     block_m: int
@@ -59,7 +56,7 @@ class KStreaming:
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """The recipe, outermost first; every line is a comment of the script."""
+        """The recipe, outermost first; each line is a comment of the script."""
         m0, n0, k0 = self.pack_m, self.pack_n, self.pack_k
         through = f"L2 {self.block_m}x{self.block_n} to " if self.result == "l2" else ""
         return (
@@ -80,7 +77,7 @@ class KStreaming:
 
     @classmethod
     def from_json(cls, source: object) -> "KStreaming":
-        """Read the object of `to_json`; ScheduleError names a key that is missing or unknown."""
+        """Read the object of `to_json`; raise ScheduleError for a missing or unknown key."""
         if not isinstance(source, dict):
             raise ScheduleError(f"a K-streaming schedule is an object, not {source!r}")
         values: dict[str, Any] = {"result": "l3", **source}
@@ -92,11 +89,7 @@ class KStreaming:
 
 
 def require_streamed(problem: Problem) -> Matmul:
-    """Return the problem, if K-streaming covers it.
-
-    Raises:
-        UnsupportedError: names the key that stands in the way.
-    """
+    """Return the problem if K-streaming covers it, else raise UnsupportedError with the key."""
     if not isinstance(problem, Matmul):
         raise UnsupportedError(
             f"{problem}: K-streaming is of a matmul; no air script covers {problem.op} yet", "op"
@@ -121,7 +114,7 @@ def require_streamed(problem: Problem) -> Matmul:
 
 
 def padded(problem: Matmul, schedule: KStreaming) -> Matmul:
-    """Return the problem in whole blocks and chunks: what operands are padded to in L3."""
+    """Return the problem in whole blocks and chunks, to which operands are padded in L3."""
     m, n, k = schedule.block_m, schedule.block_n, schedule.outer_k
     return replace(
         problem,
@@ -132,12 +125,9 @@ def padded(problem: Matmul, schedule: KStreaming) -> Matmul:
 
 
 def check_streaming(problem: Matmul, schedule: KStreaming) -> None:
-    """Raise unless every size divides the one around it, so that all shapes are static.
+    """Raise ScheduleError unless every size divides the one around it, so shapes are static.
 
-    Blocks and outer chunks need not divide the problem, since it is padded to whole ones.
-
-    Raises:
-        ScheduleError: names the two sizes and what would divide.
+    Blocks and outer chunks need not divide the problem, which is padded.
     """
     chains = {
         "m": ("block_m", "thread_m", "pack_m"),

@@ -1,10 +1,9 @@
-"""`emit_air`: a K-streaming schedule as a transform script, and the payload that it is applied to.
+"""`emit_air`: a K-streaming schedule as a transform script, and its payload.
 
-The order of the steps is what fulfils the requirements (`inspection`). C is packed before the
-reduction is tiled, so that its pack and unpack are outside of both loops from the start, and the
-fill takes the pack's place. The packs of A and B then move into the outer loop, where what they
-read is promoted to L2, and once more into the inner loop. Nothing has to be hoisted and no
-iteration peeled.
+The order of the steps fulfils the requirements of `inspection`. C is packed before the reduction is
+tiled, so its pack and unpack are outside of both loops, and the fill replaces the pack. The packs
+of A and B then move into the outer loop, where their sources are promoted to L2, and into the inner
+loop. Nothing has to be hoisted or peeled.
 """
 
 from tilewise.kernels.mlir.air.schedule import KStreaming, check_streaming, padded, require_streamed
@@ -16,11 +15,11 @@ from tilewise.kernels.mlir.transform.writer import ANY, Writer
 from tilewise.kernels.problem import DTYPES, Matmul, Problem
 
 L3, L2, L1 = 0, 1, 2
-"""Memory spaces, as MLIR-AIR numbers them; L3 is the default one."""
+"""Memory spaces as MLIR-AIR numbers them; L3 is the default."""
 
 
 def streamed_payload(problem: Matmul) -> str:
-    """Return a plain, named matmul as `func.func @kernel`; its op extends narrow inputs."""
+    """Return a plain, named matmul as `func.func @kernel`; its op widens narrow inputs."""
     element, wide = problem.element.name, problem.element.accumulator
     a, b, c = (problem.operand_shapes[name] for name in "ABC")
     result = tensor(c, wide)
@@ -36,17 +35,12 @@ def streamed_payload(problem: Matmul) -> str:
 
 
 def air_module(problem: Matmul, script: str) -> str:
-    """Return `script` with the payload of `problem`, of whatever dtype."""
+    """Return `script` with the payload of `problem`, of any dtype."""
     return with_function(streamed_payload(problem), script)
 
 
 def emit_air(problem: Problem, schedule: KStreaming, told: tuple[str, ...] = ()) -> str:
-    """Return the transform module that streams K through L2 and L1.
-
-    Args:
-        problem: a matmul.
-        schedule: its sizes; within a block and a chunk each divides the one around it.
-        told: further lines of the header.
+    """Return the transform module that streams K through L2 and L1; `told` extends its header.
 
     Raises:
         UnsupportedError: no air script covers the problem.
@@ -66,10 +60,9 @@ def emit_air(problem: Problem, schedule: KStreaming, told: tuple[str, ...] = ())
 
 
 class _Steps:
-    """Writes the steps one by one; the handles are of the ops that the next step needs.
+    """Writes the steps one by one, and keeps handles on the ops that later steps need.
 
-    A level with a single chunk of the reduction has no loop: MLIR would fold it, and
-    everything else stays where it is.
+    A level with a single chunk of the reduction has no loop, since MLIR would fold it.
     """
 
     def __init__(self, problem: Matmul, schedule: KStreaming) -> None:
@@ -110,7 +103,7 @@ class _Steps:
         return w.main()
 
     def _pad(self) -> None:
-        """Put zeros up to whole blocks and chunks around operands in L3 that need them."""
+        """Pad operands in L3 with zeros to whole blocks and chunks where needed."""
         w, s = self._writer, self._schedule
         w.line("// pad    to whole blocks and chunks in L3")
         multiples = f"pad_to_multiple_of [{s.block_m}, {s.block_n}, {s.outer_k}] "
@@ -150,11 +143,11 @@ class _Steps:
         )
 
     def _producer(self, operand: int) -> str:
-        """Return a handle on what makes an operand of the matmul."""
+        """Return a handle on the producer of an operand of the matmul."""
         return self._writer.producer(self._matmul, operand, f"made_{'abc'[operand]}")
 
     def _spread(self, m: int, n: int, unit: str) -> None:
-        """Tile C for parallel hardware, and compute its fill there."""
+        """Tile C for parallel hardware, with its fill inside."""
         self._matmul, loop = self._writer.handles(
             (f"{unit}_tile", f"{unit}s"),
             f"structured.tile_using_forall {self._matmul} tile_sizes [{m}, {n}] "
@@ -174,7 +167,7 @@ class _Steps:
         self._transpose("get_consumers_of_result", 0, "pack_c")
 
     def _transpose(self, of: str, index: int, hint: str, inner: str = "") -> str:
-        """Permute the pack of an operand (or the unpack of the result); return the new pack."""
+        """Permute the pack of an operand or the unpack of the result; return the new pack."""
         before = self._writer.handle(f"{hint}_plain", f"{of} {self._matmul}[{index}]")
         self._matmul, pack, _ = self._writer.handles(
             ("packed", hint, "unpack"),
@@ -193,7 +186,7 @@ class _Steps:
         self._stream(self._schedule.inner_k, self._schedule.outer_k, "inner")
 
     def _stream(self, depth: int, whole: int, hint: str) -> str:
-        """Tile the packed reduction, and pack A and B chunk by chunk; return the loop, if any."""
+        """Tile the packed reduction and pack A and B chunk by chunk; return the loop, if any."""
         if depth == whole:
             self._writer.line(f"// one chunk of {whole}: no loop")
             return ""
@@ -206,7 +199,7 @@ class _Steps:
         return loop
 
     def _fused(self, ops: list[str], loop: str, hint: str) -> tuple[list[str], str]:
-        """Compute the ops of A and B inside of a loop; return them and the loop."""
+        """Fuse the ops of A and B into a loop; return them and the loop."""
         moved = []
         for op, name in zip(ops, "ab", strict=True):
             inside, loop = self._writer.fuse(op, loop, f"{hint}_{name}")
@@ -214,7 +207,7 @@ class _Steps:
         return moved, loop
 
     def _init(self) -> None:
-        """Allocate the packed tile of C, and the packed chunks of A and B, in L1."""
+        """Allocate the packed tile of C and the packed chunks of A and B in L1."""
         self._allocate(self._writer.match("linalg.fill", "packed_fill"), L1, "c")
         for ops, space, level in ((self._packs, L1, ""), (self._copies, L2, "l2_")):
             for op, name in zip(ops, "ab", strict=True):
@@ -225,7 +218,7 @@ class _Steps:
     def _allocate(
         self, op: str, space: int, hint: str, what: str = "bufferize_destination_only, "
     ) -> None:
-        """Give what an op writes a buffer of its own, freed at the end of its scope."""
+        """Give the result of an op a buffer of its own, freed at the end of its scope."""
         w = self._writer
         buffer, anew = w.name(f"buffer_{hint}"), w.name(f"to_{hint}")
         where = f"memory_space = {space}, " if space else ""

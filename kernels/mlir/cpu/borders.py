@@ -1,8 +1,7 @@
 """Interior and border regions of the result of a convolution with few channels in a group.
 
-A region has a static size, and either finds all its taps in the image, or is at a place where it
-is known which of them it finds. So the interior reads the image in place, and the border leaves out
-the taps that are not there.
+A region has a static size. Either all its taps are in the image, which is then read in place, or
+its position determines which taps are, and the others are left out.
 """
 
 from dataclasses import dataclass, replace
@@ -42,7 +41,7 @@ def axes(problem: Problem) -> dict[str, Axis]:
 
 @dataclass(frozen=True)
 class Part:
-    """Outputs of one dim; `start` where some of them read padding."""
+    """Outputs of one dim, with `start` if some of them read padding."""
 
     extent: int
     start: int | None = None
@@ -53,10 +52,9 @@ class Region:
     """A part of the result.
 
     Attributes:
-        result: the handle of what writes it to C.
-        product: the handle of the contraction that it writes.
+        result, product: handles of the op that writes it to C, and of the contraction.
         extents: of every dim.
-        starts: for each dim along which it may read padding, its first output.
+        starts: the first output along each dim that may read padding.
     """
 
     result: str
@@ -73,9 +71,9 @@ class Region:
 
 
 def parts(extent: int, size: int, lanes: int, start: int | None, axis: Axis | None) -> list[Part]:
-    """Return blocks of `size`: those alike together, each that reads padding alone.
+    """Return blocks of `size`: equal ones together, those that read padding alone.
 
-    What is left is cut where its last whole vector of `lanes` ends.
+    The rest is split after its last whole vector of `lanes`.
     """
     found: list[Part] = []
     whole = extent - extent % size

@@ -1,10 +1,9 @@
 """The loops and stages of a nest as transform operations, one commented block per node.
 
-Vectorisation needs static shapes, and blocks that do not divide an extent would leave
-`min(size, rest)`. So an op is split where the last whole block ends, and once more where the last
-whole register tile ends. Ops that are treated alike from there on (whole blocks and the shorter
-block of whole tiles) share one handle; a sliver narrower than the register tile becomes a piece of
-its own.
+Vectorisation needs static shapes, and blocks that do not divide an extent would have
+`min(size, rest)`. An op is therefore split after the last whole block, and again after the last
+whole register tile. Ops with the same further treatment (whole blocks and a shorter block of whole
+tiles) share one handle; a sliver narrower than the register tile becomes a piece of its own.
 """
 
 from collections.abc import Iterator
@@ -35,12 +34,10 @@ REGISTERS = 32  # of the widest vectors
 
 @dataclass(frozen=True)
 class Piece:
-    """One handle on the contraction, or on parts of it, and what is known about its ops.
+    """One handle on the contraction or parts of it, and what is known about its ops.
 
     Attributes:
-        handle: the SSA name, with its `%`.
-        extents: for each dim the extents that its ops can have; more than one where
-            whole blocks and a shorter one share the handle.
+        extents: possible extents of each dim; several if whole blocks and a shorter one share it.
         lanes: panel width of packed B; None while B is read in place.
         merged: whether the handle stands for several ops.
         moves_image: whether the innermost loop around it moves A, for a convolution the image.
@@ -53,15 +50,15 @@ class Piece:
     moves_image: bool = False
 
     def with_extent(self, handle: str, dim: str, extents: tuple[int, ...]) -> "Piece":
-        """Return the same piece behind `handle` with new extents of `dim`."""
+        """Return the piece with another handle and new extents of `dim`."""
         merged = self.merged or len(extents) > 1
         return replace(self, handle=handle, extents={**self.extents, dim: extents}, merged=merged)
 
 
 def blocks(nest: Nest, writer: Writer) -> Iterator[Loop | Stage | Compute]:
-    """Yield the nodes that have operations, each with a comment before and a cleanup after them.
+    """Yield the nodes that have operations, with a comment before and a cleanup after each.
 
-    Prefetches, and stores past the caches, are comments alone.
+    Prefetches and nontemporal stores are comments alone.
     """
     for here in nest.visit():
         node = here.node
@@ -76,10 +73,10 @@ def blocks(nest: Nest, writer: Writer) -> Iterator[Loop | Stage | Compute]:
 class LoopEmitter:
     """Writes the loops and stages of a nest.
 
-    The epilogue leads while it can: it is what loops over the result are made of, and the
-    contraction and its fill are fused into them. It stays behind at the first loop over the
-    reduction, since it needs whole sums, and where the contraction is split for static
-    shapes. There it meets the block in cache; if it leads to the end, in registers.
+    The epilogue leads as long as possible: loops over the result are made of it, with contraction
+    and fill fused. It stays behind at the first loop over the reduction, since it needs whole sums,
+    and where the contraction is split for static shapes. It then meets the block in cache; if it
+    leads to the end, in registers.
 
     Attributes:
         pieces: the contraction; each node replaces them by tiled, split or packed ones.
@@ -111,7 +108,7 @@ class LoopEmitter:
     def _divide(self, dim: str, size: int) -> None:
         """Split the pieces until blocks of `size` have static shapes along `dim`.
 
-        A shorter block is whole multiples of a register tile's extent.
+        A shorter block is a multiple of a register tile's extent.
         """
         out: list[Piece] = []
         for piece in self.pieces:
@@ -125,7 +122,7 @@ class LoopEmitter:
         self.pieces = out
 
     def _panel(self, piece: Piece, dim: str) -> int:
-        """What one step along `dim` of the op means: a panel of columns once B is packed."""
+        """Return the columns of a step along `dim`: those of a panel once B is packed, else 1."""
         return piece.lanes if piece.lanes and dim == self.nest.col else 1
 
     def _split(self, piece: Piece, dim: str, size: int, unit: int) -> list[Piece]:
@@ -195,9 +192,9 @@ class LoopEmitter:
         return packed
 
     def _finish(self) -> None:
-        """Make register tiles ops that matchers know.
+        """Generalise register tiles for the matchers.
 
-        Where registers do not hold all partial sums of a tile, they hold those of a row or column.
+        If registers cannot hold all partial sums of a tile, they hold those of a row or column.
         """
         if not _holds_tile(self.form):
             dim = self.nest.row if self.nest.tile.rows > 1 else self.nest.col
@@ -220,7 +217,7 @@ def _check_uniform(dim: str, extents: tuple[int, ...], size: int, unit: int) -> 
 
 
 def _holds_tile(form: Form) -> bool:
-    """Return whether registers hold all partial sums of the tile, and what a step reads.
+    """Return whether registers hold all partial sums of the tile, and the operands of a step.
 
     Without partial sums every element of a tile has one lane of a register.
     """
@@ -232,8 +229,7 @@ def _holds_tile(form: Form) -> bool:
 class PackEmitter:
     """Writes the stages of a nest: panels of B, rows of A, and blocks of a padded image.
 
-    Handles of the copies that they leave behind are collected, since they are tiled and
-    vectorised after all loops exist.
+    Their copies are tiled and vectorised after all loops exist.
     """
 
     def __init__(self, form: Form, writer: Writer) -> None:
@@ -276,7 +272,7 @@ class PackEmitter:
         return self.writer.handle("packed_epilogue", include)
 
     def copy_rows(self, piece: Piece) -> Piece:
-        """Copy A to a block of its own, its elements in the order of A, nothing padded."""
+        """Copy A to a block of its own in the order of A, without padding."""
         copied, copy = self._copied(piece.handle, self.form.operands[0], self.nest.row, "row")
         ones = (1,) * self.form.copied_dims
         neighbours = piece.extents[self.form.contiguous]
@@ -284,10 +280,10 @@ class PackEmitter:
         return replace(piece, handle=copied)
 
     def copy_image(self, piece: Piece) -> Piece:
-        """Copy a block of the image, padded where it is used if there is padding.
+        """Copy a block of the image, padded where it is used.
 
-        Where no loop moves the image, its only block is the whole image. Blocks of a shorter
-        length than others share their handle, and copy from the image padded as a whole.
+        If no loop moves the image, its only block is the whole image. Shorter blocks share a handle
+        with others, and copy from the whole padded image.
         """
         if piece.merged or not self.form.pads_image:
             return self.copy_rows(piece)
@@ -301,14 +297,14 @@ class PackEmitter:
         return piece
 
     def fill_pads(self) -> None:
-        """Write padded blocks as what they are in memory: zeros first, then the pixels."""
+        """Write padded blocks as zeros first, then the pixels."""
         w = self.writer
         w.line("// padded blocks: zeros first, then the pixels")
         filled = w.in_place(w.match("tensor.pad", "pads"), "filled")
         w.generalize(w.producer(filled, 1, "zeros"), "plain")  # no more a fill, as that of C is
 
     def sequences(self) -> list[str]:
-        """Return the named sequences that the stages included."""
+        """Return the named sequences that the stages include."""
         form, col = self.form, self.nest.col
         found = [
             pack_panels(lanes, _at(col, form.dims, lanes), form.panels_first, form.operands[1])
@@ -324,8 +320,7 @@ class PackEmitter:
     def vectorize_copies(self) -> None:
         """Tile the copies of the packs to a few vectors each, and vectorise them.
 
-        Two packs of the same block are one op after common subexpressions are merged, so
-        handles are merged too.
+        Equal packs of a block become one op by CSE, so their handles are merged too.
         """
         w = self.writer
         if not self._copies:
@@ -360,5 +355,5 @@ def largest_divisor(extents: tuple[int, ...], limit: int) -> int:
 
 
 def _at(dim: str, dims: tuple[str, ...], size: int) -> list[int]:
-    """Return `size` at the place of `dim`, zeros elsewhere."""
+    """Return `size` at the position of `dim`, zeros elsewhere."""
     return [size if name == dim else 0 for name in dims]

@@ -1,9 +1,8 @@
 """The micro-kernel: its reduction loops, vectors, and accumulators in registers.
 
-A register tile with all its unit dims is no contraction that vectorisation knows, and an
-accumulator with unit dims is not hoisted out of the reduction. So unit dims go first.
-That replaces the ops, and handles on them are lost; matchers on the iteration dims that
-are left find them again.
+Vectorisation does not recognise a register tile with unit dims as a contraction, and accumulators
+with unit dims are not hoisted out of the reduction, so unit dims are dropped first. That replaces
+the ops; matchers on the remaining iteration dims find them again.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,16 +22,10 @@ Kinds = str
 
 
 class KernelEmitter:
-    """Writes what happens inside the register tile.
+    """Writes the inside of the register tile.
 
-    Args:
-        form: of the op.
-        pieces: what the loops leave of it.
-        writer: of the main sequence.
-        ends_in_registers: whether the epilogue was tiled down to the register tile.
-
-    Attributes:
-        multiplies_apart: whether products of floats and their sums are ops of their own.
+    `ends_in_registers` says whether the epilogue was tiled down to the register tile, and
+    `multiplies_apart` whether products of floats and their sums are separate ops.
     """
 
     def __init__(
@@ -61,10 +54,9 @@ class KernelEmitter:
         self._split_tiles()
 
     def vectorize(self, fill: bool) -> None:
-        """Write vectors, accumulators carried by the loops, and the unrolling of the innermost one.
+        """Write vectors, loop-carried accumulators, and the unrolling of the innermost loop.
 
-        Args:
-            fill: whether the register tile is filled in place, by vectors then.
+        With `fill` the register tile is filled in place, by vectors.
         """
         w, unroll = self.writer, self.nest.compute.unroll
         if fill:
@@ -82,7 +74,7 @@ class KernelEmitter:
             w.line(f"transform.loop.unroll {loops} factor = {unroll} : {ANY}")
 
     def matchers(self) -> list[str]:
-        """Return the sequences that find contractions, and register tiles of the epilogue."""
+        """Return the sequences that match contractions, and register tiles of the epilogue."""
         body, inputs = self.form.body, int(bool(self.form.bias_dims))
         return [
             *(contraction_matcher(f"contraction_{kind}", kind, body) for kind in self._matched),
@@ -91,7 +83,7 @@ class KernelEmitter:
         ]
 
     def sequences(self) -> list[str]:
-        """Return the named sequences that loops and vectors go through."""
+        """Return the named sequences for loops and vectors."""
         return [hoist_accumulators(self.form.widens)]
 
     def _signatures(
@@ -105,16 +97,13 @@ class KernelEmitter:
         return list(found.items())
 
     def _kernels(self, reductions: tuple[str, ...]) -> Iterator[dict[str, int]]:
-        """Yield the iteration dims of each micro-kernel.
-
-        Slivers and short last chunks lack dims that other micro-kernels have.
-        """
+        """Yield the iteration dims of each micro-kernel; slivers and short chunks lack some."""
         for piece in self.pieces:
             for depth in piece.extents[self.nest.k]:
                 yield self._extents(piece, depth, reductions)
 
     def _extents(self, piece: Piece, depth: int, reductions: tuple[str, ...]) -> dict[str, int]:
-        """Return the iteration dims that are left of a micro-kernel, in order, with extents."""
+        """Return the remaining iteration dims of a micro-kernel, in order, with extents."""
         row, col = self.nest.row, self.nest.col
         extents = {
             **self.form.tap_extents,
@@ -129,7 +118,7 @@ class KernelEmitter:
         return {dim: extents[dim] for dim in order if extents[dim] > 1}
 
     def _put_columns_first(self, reductions: tuple[str, ...]) -> None:
-        """Interchange the loops of micro-kernels as `_columns_first` has them."""
+        """Interchange the loops of micro-kernels as in `_columns_first`."""
         extents = list(self._kernels(reductions))
         self._has_columns_first = True
         for kinds, dims in {self._kinds(dims): list(dims) for dims in extents}.items():
@@ -153,12 +142,12 @@ class KernelEmitter:
     def _split_tiles(self) -> None:
         """Leave one op for each part of a register tile that one vector shape can hold.
 
-        Widths such as 3 registers come register by register, since LLVM takes vectors apart
-        badly unless their length is a power of two. Then rows come one by one as well: an
-        element of A is multiplied by a whole row of B before the next one is loaded, where
-        column by column all rows of A would have to be held (8x48 spilled an accumulator in
-        every step, and lost a quarter). So do rows that are not neighbours in the image,
-        since vectorisation wants operands without gaps.
+        Widths such as 3 registers are split into registers, since LLVM handles vectors well only if
+        their length is a power of two. Rows are then split as well: an element of A is multiplied
+        by a whole row of B before the next one is loaded, where column by column all rows of A
+        would have to be held (8x48 spilled an accumulator in every step, and lost a quarter). Rows
+        that are not contiguous in the image are also split, since vectorisation wants operands
+        without gaps.
         """
         w = self.writer
         parts: dict[Kinds, list[int]] = {}
@@ -181,7 +170,7 @@ class KernelEmitter:
         w.merge_slices([w.match_loops("accumulates", "around")])
 
     def _unrolled(self, handle: str, sizes: list[int]) -> None:
-        """Tile an op and leave nothing of the loops; single rows are outermost."""
+        """Tile an op and unroll all loops; single rows are outermost."""
         order = sorted(range(len(sizes)), key=lambda dim: sizes[dim] != 1)
         self.writer.unroll_full(self.writer.tile_for(handle, sizes, order)[1])
 
@@ -192,12 +181,12 @@ class KernelEmitter:
         return self.writer.collect(name)
 
     def _result_extents(self) -> dict[str, int]:
-        """Return the dims of the epilogue's register tile that are left, with their extents."""
+        """Return the remaining dims of the epilogue's register tile, with their extents."""
         (piece,) = self.pieces
         return self._extents(piece, 1, ())
 
     def _part_sizes(self, extents: dict[str, int]) -> list[int]:
-        """Return what each dim of a register tile is split into; 0 for what stays whole."""
+        """Return the parts of each dim of a register tile; 0 for a whole dim."""
         columns = (self.nest.col, "lane")
         chunks = {d: _chunk(self.form, n) if d in columns else 0 for d, n in extents.items()}
         by_row = self.form.rows_apart or any(chunks.values())
@@ -207,13 +196,13 @@ class KernelEmitter:
 class InnerProductEmitter(KernelEmitter):
     """Writes a split reduction: every element of a register tile has a vector of partial sums.
 
-    The reduction is tiled by as many elements as there are partial sums, and each tile adds to
-    them side by side. They stay in registers over the whole loop, and become one sum after it.
-    Where the last tile is shorter, it adds to the first of them, in an iteration of its own.
+    Each tile of the reduction adds to the partial sums side by side. They stay in registers over
+    the whole loop, and become one sum after it. A shorter last tile adds to the first of them, in
+    an iteration of its own.
     """
 
     def reduce(self) -> None:
-        """Write a loop over the reduction in steps of the partial sums, a shorter one apart."""
+        """Write a loop over the reduction in steps of the partial sums, then a shorter one."""
         w, stream, most = self.writer, self.nest.k, self.nest.compute.lanes
         self.multiplies_apart = self.form.body[0] == "arith.mulf"
         w.include("drop_unit_dims")
@@ -235,7 +224,7 @@ class InnerProductEmitter(KernelEmitter):
         w.include("add_lanes")  # before sums of a single step look like a contraction
 
     def sequences(self) -> list[str]:
-        """Return the named sequences that loops and vectors go through."""
+        """Return the named sequences for loops and vectors."""
         return [named_sequence("peel"), named_sequence("add_lanes"), *super().sequences()]
 
     def _partial_sums(self, handle: str, sizes: list[int]) -> str:
@@ -256,14 +245,14 @@ class InnerProductEmitter(KernelEmitter):
 def _columns_first(dims: Iterable[str], col: str) -> list[str]:
     """Put the columns first, for a micro-kernel whose first factor has them.
 
-    MLIR's outer products are of a first factor by a second one along the first and the second dim
-    of a contraction; with the dims the other way round it makes vectors of rows.
+    MLIR's outer products take the first factor along the first dim of a contraction and the second
+    along the second dim; in the other order vectors would be rows.
     """
     return sorted(dims, key=lambda dim: dim not in (col, "lane"))
 
 
 def _chunk(form: Form, columns: int) -> int:
-    """Return the columns of a register where a tile's come register by register, else 0."""
+    """Return the columns of a register if a tile is split into registers, else 0."""
     lanes = form.register_lanes
     return lanes if columns > lanes and columns.bit_count() > 1 else 0
 
@@ -271,8 +260,8 @@ def _chunk(form: Form, columns: int) -> int:
 def vector_lanes(form: Form) -> int:
     """Return the least elements of the vectors that the innermost loops of a nest multiply.
 
-    A register's worth of columns, of partial sums where the reduction is split, or all there are:
-    a sliver that comes register by register takes the tiles with it that look the same.
+    A register of columns, or of partial sums if the reduction is split, or all there are: a sliver
+    that is split into registers also splits the tiles that look the same.
     """
     nest, register = form.nest, form.register_lanes
     if nest.compute.lanes > 1:

@@ -91,7 +91,7 @@ def emit_script(problem: Problem, schedule: Schedule) -> str:
     Raises:
         UnsupportedError: no script covers a step of the schedule.
         ScheduleError: the schedule cannot be applied to the problem.
-        LoweringError: it can, but its blocks cannot be made static.
+        LoweringError: its blocks cannot be made static.
     """
     nest = loop_nest(problem, schedule)
     if nest.algorithm is not None:
@@ -117,21 +117,20 @@ def emit_on(
 
     Args:
         schedule: of the op's problem, for the header.
-        shape: the op once `opening` is done, and its loops; a product, not a convolution across
-            groups.
-        opening: writes what makes that form of the op behind a handle, and gives the new handle.
+        shape: the op after `opening`, and its loops; no convolution with `nest.group`.
+        opening: writes what brings the op behind a handle into that form, and returns a handle.
         shared: named sequences that `opening` includes.
-        loop_lines: what the header says of the loops.
+        loop_lines: the header's lines on the loops.
 
     Raises:
-        LoweringError: the blocks cannot be made static, or the vectors cannot run.
+        LoweringError: blocks cannot be made static, or vectors would not be contiguous.
     """
     _check_vectors(shape)
     return _assembled(schedule, shape.nest, loop_lines, [*_products(shape, opening), *shared])
 
 
 def _check_vectors(shape: Form) -> None:
-    """Raise LoweringError where the elements that a vector would take are not contiguous."""
+    """Raise LoweringError if the elements of a vector would not be contiguous."""
     nest, tile, is_split = shape.nest, shape.nest.tile, shape.nest.compute.lanes > 1
     if is_split and shape.transposes_rows and nest.dim(nest.k).extent > 1:
         raise LoweringError(
@@ -153,7 +152,7 @@ def _check_vectors(shape: Form) -> None:
 
 
 def _products(shape: Form, opening: Opening = lambda _, handle: handle) -> list[str]:
-    """Return the sequences of a product of matrices or a convolution, the main one first."""
+    """Return the sequences of a matmul or a convolution, the main one first."""
     writer = Writer()
     loops = LoopEmitter(shape, opening(writer, "%contraction"), writer)
     loops.run()

@@ -1,4 +1,4 @@
-"""Register tiles of convolutions with few channels in a group, taken apart into single vectors."""
+"""Register tiles of convolutions with few channels in a group, split into single vectors."""
 
 from math import gcd, prod
 
@@ -17,10 +17,10 @@ of all of them out of the loops over tiles, and reads each back from the stack a
 
 
 class WindowTiles:
-    """Writes register tiles whose every tap of every vector becomes an op.
+    """Writes register tiles with an op for every tap of every vector.
 
-    An op multiplies one vector of the image with one of the filter. All loops of a tile are
-    unrolled, so sums are values that no loop carries, and LLVM loads what several ops read once.
+    An op multiplies a vector of the image with one of the filter. All loops of a tile are unrolled,
+    so that no loop carries sums, and LLVM loads shared operands once.
     """
 
     def __init__(self, form: Form, writer: Writer, regions: list[Region]) -> None:
@@ -51,20 +51,20 @@ class WindowTiles:
         w.include("cleanup")
 
     def cut_sizes(self, region: Region) -> list[int]:
-        """Return what the result's dims are cut into to leave single vectors: one at the least."""
+        """Return the sizes that split the result's dims into single vectors, at least one."""
         sizes = [self._vector(region, dim) for dim in self.form.result_dims]
         if not any(sizes):
             sizes[0] = 1
         return sizes
 
     def _vectors(self, region: Region) -> tuple[str, str, list[str]]:
-        """Return result and product of single vectors, and their loops: one at the least."""
+        """Return result and product of single vectors, and their loops."""
         result, loops = self.writer.tile_for(region.result, self.cut_sizes(region))
         product, _ = self.writer.fuse(region.product, loops[-1], "vector")
         return result, product, loops
 
     def _taps(self, product: str, loops: list[str]) -> tuple[str, list[str]]:
-        """Return the op of a single tap, and the loops over them; each vector has its own zeros."""
+        """Return the op of a single tap, and the loops over taps; each vector has its own zeros."""
         w = self.writer
         zeros, _ = w.fuse(w.sliced(product, 2), loops[-1], "zeros")
         w.generalize(zeros, "start")  # a named op would keep its dims of extent 1
@@ -83,7 +83,7 @@ class WindowTiles:
         return self.writer.tile_for(op, marks) if any(marks) else (op, [])
 
     def _fuse_tap(self, op: str, loop: str) -> None:
-        """Let an op see whether its tap is one of the filter, or a zero after its line."""
+        """Expose to an op whether its tap is one of the filter, or a zero after its line."""
         w = self.writer
         w.apply_patterns(loop, "tensor.bubble_up_extract_slice")
         w.merge_slices([loop])
@@ -91,7 +91,7 @@ class WindowTiles:
         w.fuse(w.sliced(seen, 0), loop, "tap")
 
     def vectorize(self) -> None:
-        """Write vectors for what is left of the register tiles, and for lines that are copied."""
+        """Write vectors for the register tiles, and for lines that are copied."""
         w = self.writer
         if self._skips_padding:
             self._skip_padding()
@@ -106,7 +106,7 @@ class WindowTiles:
         w.include("hoist_accumulators")
 
     def merge_slices(self) -> None:
-        """Merge slices that vectors read once unit dims are gone: none here."""
+        """Merge slices that vectors read after unit dims are dropped: none here."""
 
     @property
     def _skips_padding(self) -> bool:
@@ -114,7 +114,7 @@ class WindowTiles:
 
     @property
     def _skip(self) -> str:
-        """The sequence that takes the zeros out: lines that are split are copied with theirs."""
+        """The sequence that removes zeros; split lines are copied with theirs."""
         return "skip_taps" if self.form.pads_taps else "skip_products"
 
     def _skip_padding(self) -> None:
@@ -128,7 +128,7 @@ class WindowTiles:
         w.in_place(beside, "nothing")
 
     def matchers(self) -> list[str]:
-        """Return what finds the ops of vectors, and skips those of padding."""
+        """Return the sequences that match the ops of vectors, and skip those of padding."""
         return [
             contraction_matcher("contraction", None, self.form.body),
             *(elementwise_matcher(f"of_rank_{rank}", rank) for rank in self._ranks()),
@@ -136,7 +136,7 @@ class WindowTiles:
         ]
 
     def _ranks(self) -> list[int]:
-        """Return how many dims the ops of vectors have, in one region or another."""
+        """Return the numbers of dims that the ops of vectors have."""
         if self.form.spreads_channels:
             return [0, 1, 2, 3]
         ranks = {sum(size > 1 for size in self._sizes(region)) for region in self.regions}
@@ -148,7 +148,7 @@ class WindowTiles:
         return [self._vector(region, dim) or region.extents[dim] for dim in dims]
 
     def _vector(self, region: Region, dim: str) -> int:
-        """Return what a dim is cut into to leave single vectors; 0 where it stays whole."""
+        """Return the size that splits a dim into single vectors; 0 if it stays whole."""
         extent = region.extents[dim]
         if dim == self.form.nest.col:
             lanes = lanes_along(self.form, dim)
@@ -156,22 +156,22 @@ class WindowTiles:
         return int(extent > 1)
 
     def count(self, region: Region) -> int:
-        """Return how many vectors of the result a region has."""
+        """Return the number of vectors in a region of the result."""
         extents = [region.extents[dim] for dim in self.form.result_dims]
         return prod(extents) // prod(self._sizes(region))
 
     @property
     def products(self) -> int:
-        """How many vectors are multiplied by the code of all regions."""
+        """The number of vector multiplications in the code of all regions."""
         return sum(map(self.count, self.regions)) * prod(self.reductions.values())
 
 
 class TapTiles(WindowTiles):
     """Writes register tiles of several inputs: all vectors of a tap come before the next tap.
 
-    Long sums want it. Of one vector after the other, each addition waits for the last one, and what
-    other vectors read is held meanwhile. Where channels are spread over lanes, a tile spreads each
-    pixel once. Elsewhere the taps of a large tile stay loops (docs/experiments/0052).
+    That suits long sums: one vector after the other, each addition would wait for the previous one
+    while registers hold what other vectors read. If channels are spread over lanes, a tile spreads
+    each pixel once. Otherwise the taps of a large tile stay loops (docs/experiments/0052).
     """
 
     @classmethod
@@ -184,9 +184,9 @@ class TapTiles(WindowTiles):
     def take_apart(self) -> None:
         """Leave single taps of single vectors, all vectors of a tap before the next tap.
 
-        Sums are values that loops over the taps carry; some of those are unrolled as well. From the
-        last region to the first: pixels that are spread for one would else be taken for those that
-        follow.
+        Loops over taps carry the sums; some are unrolled as well. Regions are processed from last
+        to first, since pixels spread for one would otherwise be taken for those of the following
+        ones.
         """
         for region in reversed(self.regions):
             self._tap_by_tap(region)
@@ -217,9 +217,9 @@ class TapTiles(WindowTiles):
             w.unroll_full(loops)
 
     def _loops_apart(self, region: Region, trips: list[int]) -> int:
-        """Return how many of the loops over taps stay loops, outermost first.
+        """Return how many loops over taps stay loops, outermost first.
 
-        Pixels that are spread are known to LLVM as registers in code without loops alone.
+        LLVM keeps spread pixels in registers only in code without loops.
         """
         if self.form.spreads_channels:
             return 0
@@ -229,11 +229,11 @@ class TapTiles(WindowTiles):
         return apart
 
     def merge_slices(self) -> None:
-        """Put sums of all vectors in one tensor, of which loops over taps carry the parts."""
+        """Put sums of all vectors in one tensor, whose parts the loops over taps carry."""
         self.writer.merge_slices(["%func"])
 
     def vectorize(self) -> None:
-        """Write vectors, then taps one after the other, with sums that each hands to the next."""
+        """Write vectors, then the taps in order, each with the sums of the previous one."""
         super().vectorize()
         w = self.writer
         w.unroll_full([w.match_loops("taps", "taps")])
@@ -252,7 +252,7 @@ def fuse_spread(w: Writer, form: Form, product: str, loop: str) -> list[str]:
 
 
 def lanes_along(form: Form, dim: str) -> int:
-    """Return the extent of a dim that a vector has at the most."""
+    """Return the largest extent of a dim in a vector."""
     if dim != form.nest.col:
         return 1
     lanes = form.register_lanes
@@ -261,7 +261,7 @@ def lanes_along(form: Form, dim: str) -> int:
 
 
 def divides_groups(form: Form, size: int) -> bool:
-    """Return whether blocks of `size` channels have a number of groups that divides all."""
+    """Return whether the number of groups in blocks of `size` channels divides all groups."""
     channels = form.group_extents["f"]
     groups = form.nest.dim("co").extent // channels
     return channels == 1 or groups % (size // channels) == 0

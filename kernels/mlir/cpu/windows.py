@@ -1,10 +1,9 @@
-"""Scripts of convolutions with few channels in a group: interior and border apart.
+"""Scripts of convolutions with few channels in a group, with interior and border separate.
 
-Loops are made of the op that writes the result to C; the contraction is computed where that op
-reads it, and so are the zeros that its sums start from. What a region reads of a padded image is
-either the image itself, in place, or known tap by tap; then taps in the padding are left out.
-Where that would be too much code, and where vectors run along a line, a region copies its part of
-the image with the padding.
+Loops are made of the op that writes the result to C; the contraction and its zeros are fused where
+that op reads them. A region of a padded image reads either the image in place, or known taps, of
+which those in the padding are left out. Where that would be too much code, and where vectors run
+along a line, a region copies its part of the image with the padding.
 """
 
 from dataclasses import replace
@@ -32,14 +31,9 @@ MOST_BLOCKS = 4
 class WindowEmitter:
     """Writes the loops of a nest whose columns span the groups.
 
-    Args:
-        form: of the problem.
-        axes: where outputs find their taps, by the dim of the result.
-        copies_padding: whether padding is copied together with the image, not left out.
-
-    Attributes:
-        writer: what was written.
-        regions: what the loops so far made of the result.
+    `axes` say where outputs find their taps, by the dim of the result. With `copies_padding`
+    padding is copied with the image instead of left out. `regions` are the parts of the result so
+    far.
     """
 
     def __init__(self, form: Form, axes: dict[str, Axis], copies_padding: bool) -> None:
@@ -51,7 +45,7 @@ class WindowEmitter:
 
     @classmethod
     def of(cls, form: Form, axes: dict[str, Axis]) -> "WindowEmitter":
-        """Return one that has written its loops, without padding where that is possible."""
+        """Return an emitter that has written its loops, without padding if possible."""
         nest = form.nest
         most = max(nest.dim(nest.k).extent, *form.tap_extents.values())
         copies = nest.col == "ow" or form.spreads_channels or most == 1
@@ -73,12 +67,12 @@ class WindowEmitter:
 
     @property
     def tiles(self) -> WindowTiles:
-        """The register tiles that the loops leave."""
+        """The register tiles inside of the loops."""
         kind = TapTiles if TapTiles.serve(self.form, self.regions) else WindowTiles
         return kind(self.form, self.writer, self.regions)
 
     def _tile(self, loop: Loop) -> None:
-        """Tile all regions; one no larger than a block is cut into vectors by registers."""
+        """Tile all regions; the register tile's loops split smaller regions into vectors."""
         dim, of_registers = loop.dim, loop.kind is LoopKind.MICRO
         if of_registers and self.copies_padding and dim == "oh":
             self.regions = [self._copied(region) for region in reversed(self.regions)][::-1]
@@ -88,7 +82,7 @@ class WindowEmitter:
         self.regions = [self._loop(region, dim, size) for region in found]
 
     def _block_size(self, dim: str, size: int) -> int:
-        """Return the size of a block; less where blocks that `_foldable` splits are too many."""
+        """Return the size of a block; less if `_foldable` would write too many blocks."""
         form = self.form
         if not self._is_spread(dim) or divides_groups(form, size):
             return size
@@ -99,10 +93,10 @@ class WindowEmitter:
         return next((cols for cols in fewer if divides_groups(form, cols)), size)
 
     def _foldable(self, dim: str, part: Part, size: int) -> list[Part]:
-        """Split a part into blocks where upstream cannot fold a slice of a loop's block.
+        """Split a part into blocks if upstream cannot fold a slice of a loop's block.
 
-        `bubble_up_extract_slice` takes a slice of merged groups at an unknown place where their
-        number divides that of all groups, and any slice at a known one.
+        `bubble_up_extract_slice` takes a slice of merged groups at an unknown position only if
+        their number divides that of all groups, and any slice at a known one.
         """
         if part.extent <= size or not self._is_spread(dim) or divides_groups(self.form, size):
             return [part]
@@ -112,7 +106,7 @@ class WindowEmitter:
         return self.form.spreads_channels and dim == self.form.nest.col
 
     def _divided(self, region: Region, dim: str, size: int) -> list[Region]:
-        """Cut a region so that its blocks of `size` are alike, each part with its own product."""
+        """Split a region so that its blocks of `size` are alike, each part with its own product."""
         lanes, start = lanes_along(self.form, dim), region.starts.get(dim)
         found = parts(region.extents[dim], size, lanes, start, self.axes.get(dim))
         found = [block for part in found for block in self._foldable(dim, part, size)]
@@ -129,8 +123,7 @@ class WindowEmitter:
     def _apart(self, region: Region, handles: list[str], found: list[Region]) -> list[Region]:
         """Give each part of a region a product and an image of its own.
 
-        From the last one to the first: what is computed for one would else be taken for those
-        that follow.
+        Last to first: what is computed for one would otherwise be taken for the following ones.
         """
         w, boxes, out = self.writer, list[str](), list[tuple[Region, str]]()
         for index, handle in enumerate(handles):
@@ -214,10 +207,9 @@ class WindowEmitter:
 
 
 def padding_of_blocks(form: Form) -> Form:
-    """Return the form whose padded image is copied ahead where a loop goes over blocks of lines.
+    """Return the form whose padded image is copied ahead if a loop runs over blocks of lines.
 
-    Upstream cannot tell that a block at an unknown place is not of padding alone, and asks before
-    it copies one.
+    Upstream cannot tell that a block at an unknown position is not only padding.
     """
     nest = form.nest
     goes_over_lines = any(

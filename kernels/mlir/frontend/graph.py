@@ -8,23 +8,18 @@ from tilewise.kernels.mlir.frontend.nest import Nest
 from tilewise.kernels.problem import Accuracy, with_accuracy
 
 ARGUMENT = "hal.tensor.import"
-"""The op that gives an argument of the program, once IREE has taken a module in."""
+"""The op that stands for a program's argument once IREE has imported a module."""
 SAME_BYTES = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast", "tensor.reshape",
               "tensor.bitcast", "flow.tensor.reshape")  # fmt: skip
-"""Ops whose result has the bytes of what they read, so that IREE copies nothing."""
+"""Ops whose result has the bytes of their operand, so that IREE copies nothing."""
 
 
 @dataclass(frozen=True)
 class Arrangement:
     """How an operand of an op becomes that of a problem: `value.transpose(axes).reshape(shape)`.
 
-    The value is what the op reads or writes, without transposes that the problem takes in. Where
-    the problem takes in padding, the value is meant without it.
-
-    Attributes:
-        axes: of the value, in the order that the problem has.
-        shape: of the problem's operand.
-        moves: whether elements change their places in memory.
+    The value excludes transposes and padding that the problem includes. `moves` says whether
+    elements change their places in memory.
     """
 
     axes: tuple[int, ...]
@@ -38,12 +33,11 @@ class Occurrence:
 
     Attributes:
         where: function, location and op.
-        op: its name, such as `linalg.matmul`.
         a, b, c: how the operands become the problem's.
         is_swapped: whether the op's second input is the problem's A (or image).
-        fused: what around the op the problem takes in: `pad`, `broadcast_a`, `broadcast_b` (an
-            operand that is repeated for each batch), `transpose_a`, `transpose_b`, `transpose_c`,
-            `bias`, `addition` of a tensor, `relu` or `relu6`, in this order.
+        fused: what the problem includes besides the op, in this order: `pad`, `broadcast_a`,
+            `broadcast_b` (repeated for each batch), `transpose_a`, `transpose_b`, `transpose_c`,
+            `bias`, `addition` of a tensor, `relu` or `relu6`.
     """
 
     problem: str
@@ -57,17 +51,17 @@ class Occurrence:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the problem's operands lie in memory as the op's do."""
+        """Whether the problem's operands have the op's order in memory."""
         return not (self.a.moves or self.b.moves or self.c.moves)
 
     def with_accuracy(self, accuracy: Accuracy) -> "Occurrence":
-        """The same op, its problem of another accuracy: no module says which is wanted."""
+        """Return the op with a problem of another accuracy, which modules do not specify."""
         return replace(self, problem=with_accuracy(self.problem, accuracy))
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """An op that multiplies or convolves, and that is no problem."""
+    """An op that multiplies or convolves and is not a problem."""
 
     op: str
     reason: str
@@ -76,7 +70,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Found:
-    """A problem of a module."""
+    """A problem of a module, with its number of ops and their places."""
 
     problem: str
     count: int
@@ -85,30 +79,26 @@ class Found:
 
 @dataclass(frozen=True)
 class Imported:
-    """What a module holds, in its order."""
+    """The problems of a module and the ops that were skipped, in order."""
 
     occurrences: tuple[Occurrence, ...]
     skipped: tuple[Skipped, ...]
 
     @property
     def problems(self) -> tuple[Found, ...]:
-        """Each problem once, in the order of their first ops."""
+        """Each problem once, in the order of the first ops."""
         places: dict[str, list[str]] = {}
         for found in self.occurrences:
             places.setdefault(found.problem, []).append(found.where)
         return tuple(Found(name, len(where), tuple(where)) for name, where in places.items())
 
     def with_accuracy(self, accuracy: Accuracy) -> "Imported":
-        """The same with all problems of an accuracy."""
+        """Return the module with all problems at an accuracy."""
         found = tuple(one.with_accuracy(accuracy) for one in self.occurrences)
         return replace(self, occurrences=found)
 
     def with_problems(self, others: Sequence[tuple[str, str]]) -> "Imported":
-        """The same with some ops as other problems.
-
-        Args:
-            others: of each such op the problem here, and the one that takes its place.
-        """
+        """Return the module with some ops as other problems, given as pairs (old, new)."""
         left = list(others)
         found = []
         for one in self.occurrences:
@@ -119,7 +109,7 @@ class Imported:
         return replace(self, occurrences=tuple(found))
 
     def to_json(self) -> dict[str, Any]:
-        """The object that `tilewise import --json` prints."""
+        """Return the object that `tilewise import --json` prints."""
         return {
             "problems": [
                 {"problem": found.problem, "count": found.count, "where": list(found.where)}
@@ -132,7 +122,7 @@ class Imported:
 
 
 def why_none(skipped: Sequence[Skipped]) -> str:
-    """What is added to a message that a module has no problem: why its first op is none."""
+    """Return the end of a message that a module has no problem: why its first op is not one."""
     if not skipped:
         return ""
     place = skipped[0].where.rpartition(" ")[0]
@@ -142,17 +132,15 @@ def why_none(skipped: Sequence[Skipped]) -> str:
 
 NodeKind = Literal["contraction", "elementwise", "pool", "other"]
 Size = int | None
-"""Of an axis; None where it is dynamic."""
+"""Of an axis; None if dynamic."""
 
 
 @dataclass(frozen=True)
 class Use:
-    """A tensor as a node has it: an operand that is read, or a result that is made.
+    """A tensor as a node reads or makes it; views may change the `shape`.
 
-    Attributes:
-        shape: in which the node has it; views between may give it another than the tensor's.
-        role: `A`, `B`, `C` (what the sums start from, or what they make) of a contraction; empty
-            for what an elementwise op has axis by axis; `whole` for anything else.
+    `role` is `A`, `B` or `C` of a contraction, empty for what an elementwise op uses axis by axis,
+    and `whole` otherwise.
     """
 
     tensor: int
@@ -162,14 +150,12 @@ class Use:
 
 @dataclass(frozen=True)
 class Node:
-    """One op with what it takes in, or one that is left as it is.
+    """One op with everything that its problem includes.
 
     Attributes:
-        op: its name, such as `linalg.conv_2d_nhwc_hwcf`.
-        reads: tensors that are no constants, in the op's order; of a contraction A, B, C.
-        place: of a contraction, its number among the problems of the module, from 1, as
-            `read_op` takes it.
-        reason: why an op that multiplies, convolves or pools is no problem; else empty.
+        reads: tensors that are not constants, in the op's order; A, B, C for a contraction.
+        place: a contraction's number among the module's problems, from 1, as in `read_op`.
+        reason: why an op that multiplies, convolves or pools is not a problem; else empty.
     """
 
     kind: NodeKind
@@ -184,12 +170,9 @@ class Node:
 
 @dataclass(frozen=True)
 class Tensor:
-    """What lies in memory between nodes; views of it are the same tensor.
+    """A tensor in memory between nodes; its views are the same tensor.
 
-    Attributes:
-        dtype: of its elements, as MLIR writes it.
-        is_given: whether the caller has made it.
-        is_result: whether somebody besides the nodes has it in the end.
+    `is_given` means the caller makes it, `is_result` that the function returns it.
     """
 
     shape: tuple[Size, ...]
@@ -207,18 +190,18 @@ class Graph:
 
     @property
     def layers(self) -> tuple[Found, ...]:
-        """The distinct problems with their counts, in the order of their first nodes."""
+        """The distinct problems with their counts, in the order of the first nodes."""
         found = tuple(node.found for node in self.nodes if node.found is not None)
         return Imported(found, ()).problems
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:
-        """The nodes that multiply, convolve or pool, and that are no problem."""
+        """The nodes that multiply, convolve or pool and are not problems."""
         return self._without_problem(*self.nodes)
 
     @property
     def why_no_layer(self) -> str:
-        """Of a graph without layers what is added to a message that says so."""
+        """The end of a message that the graph has no layers."""
         return why_none(self._without_problem(*(one for one in self.nodes if one.kind != "pool")))
 
     @staticmethod
@@ -226,7 +209,7 @@ class Graph:
         return tuple(Skipped(node.op, node.reason, node.where) for node in nodes if node.reason)
 
     def with_accuracy(self, accuracy: Accuracy) -> "Graph":
-        """The same with all problems of an accuracy."""
+        """Return the graph with all problems at an accuracy."""
         nodes = tuple(
             node if node.found is None
             else replace(node, found=node.found.with_accuracy(accuracy))
@@ -235,14 +218,14 @@ class Graph:
         return replace(self, nodes=nodes)
 
     def maker_of(self, tensor: int) -> int | None:
-        """The node that makes a tensor; None where the caller does."""
+        """Return the node that makes a tensor; None if the caller does."""
         return next(
             (i for i, node in enumerate(self.nodes) if any(u.tensor == tensor for u in node.makes)),
             None,
         )
 
     def readers_of(self, tensor: int) -> tuple[int, ...]:
-        """The nodes that read a tensor, each once."""
+        """Return the nodes that read a tensor, each once."""
         return tuple(
             i for i, node in enumerate(self.nodes) if any(u.tensor == tensor for u in node.reads)
         )
@@ -250,17 +233,17 @@ class Graph:
 
 @dataclass(frozen=True)
 class LoneOp:
-    """A user's op in a function of its own, `@kernel`, with nothing of what is around it.
+    """A user's op alone in a function `@kernel`.
 
-    The function takes the op's inputs in their order, then the result's buffer, and returns the
-    result. The op is the module's: its name, maps, body, attributes and types.
+    The function takes the op's inputs in order, then the result's buffer, and returns the result.
+    The op keeps its name, maps, body, attributes and types.
 
     Attributes:
         nest: the op's loops and accesses.
-        found: the problem that the op is, by itself.
-        within: the problem that it is with what the module has around it.
-        starts_from_fill: whether the result starts from zeros, and not from what it holds.
-        first_factor: the input that its body multiplies first, 0 or 1.
+        found: the problem of the op alone.
+        within: the problem of the op with its surroundings in the module.
+        starts_from_fill: whether sums start from zeros instead of the result's content.
+        first_factor: the input that the body multiplies first, 0 or 1.
     """
 
     payload: str
@@ -271,6 +254,6 @@ class LoneOp:
     first_factor: int
 
     def with_accuracy(self, accuracy: Accuracy) -> "LoneOp":
-        """The same with both problems of an accuracy."""
+        """Return the op with both problems at an accuracy."""
         found, within = (one.with_accuracy(accuracy) for one in (self.found, self.within))
         return replace(self, found=found, within=within)

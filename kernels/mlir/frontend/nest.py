@@ -1,8 +1,7 @@
-"""Loop nests that multiply and add, and the problem that each is; no MLIR in here.
+"""Loop nests that multiply and add, and the problem that each is, without MLIR.
 
-`C[..] += A[..] * B[..]`: an operand's axis is read at a sum of loop dims times constants. The
-operands of a problem may lie in another order of axes; the order that moves the fewest elements is
-chosen.
+In `C[..] += A[..] * B[..]` each axis is indexed by a sum of loop dims times constants. A problem's
+operands may have another order of axes; the order that moves the fewest elements is chosen.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +17,7 @@ Dims = tuple[int, ...]
 
 
 class RefusedError(Exception):
-    """The nest is none of our problems; the message is for the author of the op."""
+    """The nest is not a problem; the message tells the author of the op why."""
 
 
 def dims_of(axes: Iterable[Axis]) -> frozenset[int]:
@@ -33,27 +32,23 @@ def slides(axis: Axis) -> bool:
 
 @dataclass(frozen=True)
 class Operand:
-    """How a nest reads or writes a tensor.
-
-    Attributes:
-        axes: for each axis where it is read; no term where that is 0.
-    """
+    """How a nest indexes a tensor; an axis that is read at 0 has no term."""
 
     axes: tuple[Axis, ...]
     shape: tuple[int, ...]
 
     @property
     def dims(self) -> frozenset[int]:
-        """The dims that move it."""
+        """The dims that index it."""
         return dims_of(self.axes)
 
     @property
     def has_windows(self) -> bool:
-        """Whether an axis is read at sums or multiples of dims, as by a convolution."""
+        """Whether an axis is indexed by sums or multiples of dims, as in a convolution."""
         return any(map(slides, self.axes))
 
     def transposed(self, axes: Sequence[int]) -> "Operand":
-        """The same with the axes in another order."""
+        """Return the operand with its axes in another order."""
         return Operand(tuple(self.axes[i] for i in axes), tuple(self.shape[i] for i in axes))
 
 
@@ -72,11 +67,11 @@ class Nest:
         return self.a.has_windows or self.b.has_windows
 
     def extent(self, dims: Iterable[int]) -> int:
-        """Product of extents."""
+        """Return the product of extents."""
         return prod(self.extents[dim] for dim in dims)
 
     def has_length(self, dim: int) -> bool:
-        """Whether the dim is a loop at all, and not one step."""
+        """Return whether a loop has more than one step."""
         return self.extents[dim] > 1
 
 
@@ -85,10 +80,10 @@ class Layout:
     """A problem that a nest is, and how the operands become those of the problem.
 
     Attributes:
-        sizes: the problem's keys that the nest tells.
-        axes: of the problem's A, B and C, in the order that the problem has.
+        sizes: the problem's keys that follow from the nest.
+        axes: of A, B and C, in the problem's order.
         is_swapped: whether the nest's B is the problem's A.
-        moved: what transpositions cost, in elements.
+        moved: cost of transpositions, in elements.
         columns: axes of C along which a bias varies.
         spatial: axes of the image along h and w; empty for a matmul.
     """
@@ -107,24 +102,21 @@ class Layout:
 
 
 def moves(axes: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether a transposition changes the place of an element in memory."""
+    """Return whether a transposition moves elements in memory."""
     long = [axis for axis in axes if shape[axis] > 1]
     return long != sorted(long)
 
 
 def effort(axes: Sequence[int], shape: Sequence[int], cost: int) -> int:
-    """What a transposition costs: elements that are copied, and 1 for being there at all.
+    """Return a transposition's cost: elements copied, plus 1.
 
-    Args:
-        axes: the order.
-        shape: of what is transposed.
-        cost: of an element; 0 for a constant, which is transposed ahead.
+    `cost` is that of one element, 0 for a constant, which is transposed ahead.
     """
     return cost * prod(shape) + 1 if moves(axes, shape) else 0
 
 
 def _orders(dims: frozenset[int], *operands: Operand) -> tuple[Dims, ...]:
-    """The different orders in which operands have some dims."""
+    """Return the distinct orders in which operands have some dims."""
     return tuple(dict.fromkeys(
         tuple(dim for axis in operand.axes for dim, _ in axis if dim in dims)
         for operand in operands
@@ -132,7 +124,7 @@ def _orders(dims: frozenset[int], *operands: Operand) -> tuple[Dims, ...]:
 
 
 def check_whole(nest: Nest, operand: Operand, name: str) -> None:
-    """Refuse diagonals, and operands of which a part alone is read."""
+    """Refuse diagonals, and operands that are only partly read."""
     seen = [dim for axis in operand.axes for dim, _ in axis]
     if len(seen) != len(set(seen)):
         raise RefusedError(f"reads {name} along a diagonal: one index runs over two axes")
@@ -144,7 +136,7 @@ def check_whole(nest: Nest, operand: Operand, name: str) -> None:
 
 @dataclass(frozen=True)
 class _ProductRoles:
-    """The dims of a contraction by what they do; a dim of one step has no role."""
+    """The dims of a contraction by role; a dim of one step has none."""
 
     batch: frozenset[int]
     m: frozenset[int]
@@ -153,10 +145,7 @@ class _ProductRoles:
 
 
 def is_contraction(nest: Nest) -> bool:
-    """Whether a nest multiplies matrices at all, and not element by element.
-
-    A sum over something that both inputs have, or an outer product.
-    """
+    """Return whether a nest is a product of matrices: a sum over a shared dim, or outer product."""
     in_a, in_b, in_c = nest.a.dims, nest.b.dims, nest.c.dims
     if in_a & in_b - in_c:
         return True
@@ -164,11 +153,7 @@ def is_contraction(nest: Nest) -> bool:
 
 
 def matmul_layout(nest: Nest, costs: tuple[int, int, int] = (1, 1, 1)) -> Layout:
-    """The matmul that a nest is, with as few elements moved as there may be.
-
-    Raises:
-        RefusedError: it is none.
-    """
+    """Return the matmul that a nest is, with the fewest elements moved, or raise RefusedError."""
     for name, operand in (("the first input", nest.a), ("the second input", nest.b),
                           ("the result", nest.c)):  # fmt: skip
         check_whole(nest, operand, name)
@@ -183,11 +168,7 @@ def matmul_layout(nest: Nest, costs: tuple[int, int, int] = (1, 1, 1)) -> Layout
 def contraction_roles(
     nest: Nest,
 ) -> tuple[frozenset[int], frozenset[int], frozenset[int], frozenset[int]]:
-    """The loops of a contraction that are batch, m, n and k; those of one step are none.
-
-    Raises:
-        RefusedError: it is none.
-    """
+    """Return the batch, m, n and k loops of a contraction, or raise RefusedError."""
     roles = _product_roles(nest)
     return roles.batch, roles.m, roles.n, roles.k
 
@@ -214,7 +195,7 @@ def _product_roles(nest: Nest) -> _ProductRoles:
 def _product_layouts(
     nest: Nest, roles: _ProductRoles, costs: tuple[int, int, int], *, is_swapped: bool
 ) -> Iterator[Layout]:
-    """Every way to name the dims and to order them."""
+    """Yield every way to name the dims and to order them."""
     a, b = (nest.b, nest.a) if is_swapped else (nest.a, nest.b)
     rows, columns = (roles.n, roles.m) if is_swapped else (roles.m, roles.n)
     cost_a, cost_b = (costs[1], costs[0]) if is_swapped else (costs[0], costs[1])
@@ -257,7 +238,7 @@ def _is_of(axis: Sequence[tuple[int, int]], dims: Dims) -> bool:
 
 
 def _product_axes(operand: Operand, groups: tuple[Dims, ...]) -> Dims:
-    """The operand's axes in the order of groups of dims; those of one element come first."""
+    """Return an operand's axes in the order of groups of dims; axes of one element come first."""
     of_dim = {axis[0][0]: i for i, axis in enumerate(operand.axes) if axis}
     order = tuple(of_dim[dim] for group in groups for dim in group)
     rest = tuple(i for i in range(len(operand.axes)) if i not in order)
@@ -272,10 +253,9 @@ class Window:
     """An axis of the image along which the filter moves.
 
     Attributes:
-        axis: of the image; None for one that the op does not have.
-        size: of the image along it.
-        out, tap: dims of the result and of the filter; None for one of length 1.
-        stride, dilation: steps; 0 where it does not matter.
+        axis: of the image; None if the op has no such axis.
+        out, tap: dims of the result and of the filter; None for length 1.
+        stride, dilation: 0 if irrelevant.
         outs, taps: lengths of the two dims.
     """
 
@@ -291,7 +271,7 @@ class Window:
 
 @dataclass(frozen=True)
 class ConvolutionRoles:
-    """The dims of a convolution by what they do."""
+    """The dims of a convolution by role."""
 
     images: frozenset[int]
     groups: frozenset[int]
@@ -300,12 +280,9 @@ class ConvolutionRoles:
 
 
 def convolution_layout(nest: Nest, costs: tuple[int, int, int] = (1, 1, 1)) -> Layout:
-    """The conv2d that a nest with windows is, with as few elements moved as there may be.
+    """Return the conv2d that a nest is, with the fewest elements moved, or raise RefusedError.
 
     The image's size is that of what the op reads, padded or not.
-
-    Raises:
-        RefusedError: it is none.
     """
     is_swapped = not nest.a.has_windows
     image, filters = (nest.b, nest.a) if is_swapped else (nest.a, nest.b)
@@ -322,17 +299,13 @@ def convolution_layout(nest: Nest, costs: tuple[int, int, int] = (1, 1, 1)) -> L
 
 
 def convolution_roles(nest: Nest) -> tuple[tuple[Window, Window], ConvolutionRoles]:
-    """The windows of a nest whose first input is the image, and what its other loops do.
-
-    Raises:
-        RefusedError: it is no convolution.
-    """
+    """Return the windows and other loops of a nest whose first input is the image."""
     windows = _windows(nest, nest.a, nest.b)
     return windows, _image_roles(nest, nest.a, nest.b, windows)
 
 
 def _windows(nest: Nest, image: Operand, filters: Operand) -> tuple[Window, Window]:
-    """The two windows in the order in which the result has them."""
+    """Return the two windows in the result's order."""
     found = [
         _window(nest, filters, axis, i, image.shape[i])
         for i, axis in enumerate(image.axes)
@@ -428,7 +401,7 @@ def _image_layouts(
 def _wanted(
     layout: str, windows: tuple[Window, Window], roles: tuple[Dims, ...]
 ) -> tuple[Dims, Dims, Dims]:
-    """Dims of the image, the filter and the result in a layout's order."""
+    """Return the dims of the image, the filter and the result in a layout's order."""
     n, g, c, f = roles
     outs = cast("Dims", tuple(w.out if w.out is not None else w.tap for w in windows
                               if w.axis is not None))  # fmt: skip
@@ -440,7 +413,7 @@ def _wanted(
 
 
 def _image_axes(operand: Operand, dims: Dims) -> Dims:
-    """The operand's axes in the order of dims; those of one element come first."""
+    """Return an operand's axes in the order of dims; axes of one element come first."""
     of_dim = {axis[0][0]: i for i, axis in enumerate(operand.axes) if axis}
     of_dim |= {dim: i for i, axis in enumerate(operand.axes) for dim, _ in axis}
     order = tuple(of_dim[dim] for dim in dims)
@@ -469,7 +442,7 @@ def _sizes(
 
 
 def _shared(name: str, values: list[int]) -> int:
-    """The one value of a key that both dimensions share."""
+    """Return the one value of a key that both dimensions share."""
     told = {value for value in values if value}
     if len(told) > 1:
         raise RefusedError(f"has {name} {values[0]} along h and {values[1]} along w")

@@ -1,8 +1,7 @@
 """A module as something to run: what each node does, its loops, and the values of its weights.
 
-Elementwise ops and reductions are loops around a list of instructions. Loops may be seen as rows of
-as many columns, whatever shapes the tensors have (`Split`). Of a reduction, the columns are what is
-reduced.
+Elementwise ops and reductions are loops around a list of instructions, seen as rows of columns
+(`Split`) whatever the tensors' shapes; a reduction reduces the columns.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,7 @@ from tilewise.kernels.mlir.frontend.graph import Graph
 from tilewise.kernels.problem import Accuracy
 
 Combine = Literal["", "sum", "max", "maxnum", "min", "minnum"]
-"""How the last loops reduce; empty where none does. `max` and `min` keep what is not a number."""
+"""How the last loops reduce; empty for none. `max` and `min` propagate NaNs."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +24,9 @@ class Access:
     """How an op reads a tensor.
 
     Attributes:
-        read: the place among what the node reads; None for a constant.
-        constant: the role under which a program has the constant's values; empty for an activation.
-        dtype: of its elements, f32 or bf16.
-        steps: elements from one index of each loop to the next, in the tensor as the node has it.
+        read: index among the node's reads; None for a constant.
+        constant: the role of the constant in the program; empty for an activation.
+        steps: elements from one index of each loop to the next, in the node's view.
     """
 
     read: int | None
@@ -39,13 +37,9 @@ class Access:
 
 @dataclass(frozen=True)
 class ScalarOp:
-    """One value of a body.
+    """One instruction of a body: `read`, `number`, or a value of `OPERATIONS`.
 
-    Attributes:
-        name: `read`, `number`, or an operation of
-            `tilewise.kernels.mlir.frontend.program.OPERATIONS`.
-        of: the earlier instructions that it is applied to.
-        number: of an access, of the module's constant, or the predicate of a comparison.
+    `of` are earlier instructions; `number` is an access, a constant, or a comparison's predicate.
     """
 
     name: str
@@ -59,10 +53,9 @@ class Loops:
 
     Attributes:
         reduced: how many of the last loops reduce.
-        body: instructions; the last of them is the result, or what is reduced.
-        dtype: of the result's elements.
-        start: the finite number that a maximum or a minimum starts from: of rows of infinities it
-            is the result. None where the start changes nothing.
+        body: the last instruction is the result, or the value to reduce.
+        start: the finite start of a maximum or minimum, which is the result for rows of infinities;
+            None if the start changes nothing.
     """
 
     extents: tuple[int, ...]
@@ -75,7 +68,7 @@ class Loops:
 
     @property
     def is_copy(self) -> bool:
-        """Whether it does no more than put elements elsewhere."""
+        """Whether it only moves elements."""
         return len(self.body) == 1 and not self.reduced and self.accesses[0].dtype == self.dtype
 
 
@@ -101,12 +94,12 @@ OPERATIONS: dict[str, str] = {
     "math.erf": "erf",
     "math.tanh": "tanh",
 }
-"""What a body may do, by the names of MLIR: of f32; `narrow` rounds to bf16."""
+"""The operations of a body on f32 by MLIR's names; `narrow` rounds to bf16."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """How memory is seen: rows of columns."""
+    """A view of memory as rows of columns."""
 
     rows: int
     columns: int
@@ -114,12 +107,9 @@ class Split:
 
 @dataclass(frozen=True)
 class Lines:
-    """How an access sees rows.
+    """How an access reads rows: an element per column if `is_wide`, else one per row.
 
-    Attributes:
-        is_wide: whether it reads an element for each column; else one for each row.
-        row: elements from row to row; None where `table` has the beginning of each.
-        table: elements before each row.
+    `row` is the distance of rows in elements; None if `table` holds the offset of each.
     """
 
     is_wide: bool
@@ -128,7 +118,7 @@ class Lines:
 
 
 def splits_of(loops: Loops) -> Iterator[Split]:
-    """The ways in which loops may be seen."""
+    """Yield the ways in which loops may be split."""
     extents = loops.extents
     if loops.reduced:
         yield Split(prod(extents[: -loops.reduced]), prod(extents[-loops.reduced :]))
@@ -138,7 +128,7 @@ def splits_of(loops: Loops) -> Iterator[Split]:
 
 
 def first_column(loops: Loops, split: Split) -> int | None:
-    """The first loop over columns; None where loops do not split so."""
+    """Return the first loop over columns; None if loops do not split so."""
     extents = loops.extents
     if loops.reduced:
         first = len(extents) - loops.reduced
@@ -150,19 +140,19 @@ def first_column(loops: Loops, split: Split) -> int | None:
 
 
 def makes_columns(loops: Loops, split: Split) -> bool:
-    """Whether the result has an element for each column; else it has one for each row."""
+    """Return whether the result has an element per column, not one per row."""
     size = split.rows * split.columns
     return not loops.reduced and split.columns > 1 and prod(loops.extents) == size
 
 
 def whole_lines(split: Split, *, is_wide: bool) -> Lines:
-    """How a tensor is read that lies row behind row."""
+    """Return how a contiguous tensor is read."""
     row = split.columns if is_wide else 1
     return Lines(is_wide, row if split.rows > 1 else 0)
 
 
 def lines_of(access: Access, extents: tuple[int, ...], first: int) -> Lines | None:
-    """How an access sees rows; None where columns are neither neighbours nor one element."""
+    """Return how an access reads rows; None if columns are neither contiguous nor one element."""
     columns = [(n, step) for n, step in zip(extents[first:], access.steps[first:], strict=True)
                if n > 1]  # fmt: skip
     rows = [(n, step) for n, step in zip(extents[:first], access.steps[:first], strict=True)
@@ -180,7 +170,7 @@ def lines_of(access: Access, extents: tuple[int, ...], first: int) -> Lines | No
 
 
 def _neighbours(counts: list[int], step: int) -> list[tuple[int, int]]:
-    """Loops and their steps, where elements follow each other by a step."""
+    """Return loops with the steps of elements that follow each other."""
     return [(count, step * prod(counts[i + 1 :])) for i, count in enumerate(counts)]
 
 
@@ -195,11 +185,7 @@ WEIGHT_TYPES: dict[str, type[Any]] = {
 
 @dataclass(frozen=True)
 class Pad:
-    """A tensor with more elements around it.
-
-    Attributes:
-        low, high: how many before and behind it, along each axis.
-    """
+    """A tensor with elements added before (`low`) and after (`high`) each axis."""
 
     low: tuple[int, ...]
     high: tuple[int, ...]
@@ -208,11 +194,7 @@ class Pad:
 
 @dataclass(frozen=True)
 class Window:
-    """The maximum or the sum of a window that moves over a tensor.
-
-    Attributes:
-        size, strides, dilations: along each axis; 1 where it does not move over more than one.
-    """
+    """The maximum or the sum of a window that moves over a tensor, with 1 for fixed axes."""
 
     kind: WindowKind
     size: tuple[int, ...]
@@ -229,12 +211,9 @@ class Sum:
 
 @dataclass(frozen=True)
 class Action:
-    """What a node that is no contraction does: one of these, or why it is none.
+    """What a node other than a contraction does: one of these, or why it is refused.
 
-    What is done to each element is `loops`. Sums are that as well, to be fused with neighbours.
-
-    Attributes:
-        refused: why nobody here runs it; empty for contractions, and where one of the others is.
+    Sums are also `loops`, to be fused with neighbours. `refused` is empty for contractions.
     """
 
     pad: Pad | None = None
@@ -246,14 +225,9 @@ class Action:
 
 @dataclass(frozen=True)
 class Constant:
-    """A value that a node reads and that the module holds.
+    """A constant that a node reads, in files `name`.0, `name`.1, ...
 
-    Attributes:
-        role: of a contraction A, B, bias, or C where its sums start from a constant, as the problem
-            has it; else as of the node's loops.
-        dtype, shape: of the problem's operand, or of what the loops read.
-        name: of its pieces.
-        pieces: how many there are.
+    `role` is A, B, C or bias of a contraction, in the problem's shape, or a role of the loops.
     """
 
     node: int
@@ -274,11 +248,7 @@ class Leaving:
 
 @dataclass(frozen=True)
 class Outline:
-    """A program without the values of its weights.
-
-    Attributes:
-        arguments: numbers of the tensors that the caller gives, in order.
-    """
+    """A program without the values of its weights; `arguments` are numbers of tensors."""
 
     graph: Graph
     actions: tuple[Action, ...]
@@ -287,7 +257,7 @@ class Outline:
     results: tuple[Leaving, ...]
 
     def with_accuracy(self, accuracy: Accuracy) -> "Outline":
-        """The same with all problems of an accuracy."""
+        """Return the outline with all problems at an accuracy."""
         return replace(self, graph=self.graph.with_accuracy(accuracy))
 
 
@@ -295,9 +265,7 @@ class Outline:
 class Program:
     """A module with one function, to run.
 
-    Attributes:
-        weights: constant operands, by node and role, in the shapes of the node's problem; bf16 as
-            its bits.
+    `weights` are constant operands by node and role, in the problem's shape; bf16 as its bits.
     """
 
     outline: Outline

@@ -1,7 +1,7 @@
-"""Reading a module, in a child process within limits: it may crash MLIR or exhaust the memory.
+"""Read modules in a limited child process, since they may crash MLIR or exhaust the memory.
 
-A model's text is weights for the most part, in hexadecimal. Where their values do not matter they
-are cut out before parsing; an attribute whose resource is missing is as good as one that has it.
+Most of a model's text is hexadecimal weights. Where their values do not matter they are removed
+before parsing; an attribute with a missing resource parses as well.
 """
 
 import re
@@ -38,17 +38,17 @@ _COMMA_BEFORE = re.compile(rb",\s*$")
 
 
 def is_onnx(module: bytes) -> bool:
-    """Whether a file is an ONNX model: a protocol buffer whose first field is the version."""
+    """Return whether a file is an ONNX model: a protocol buffer that begins with the version."""
     return module.startswith(b"\x08")
 
 
 def is_bytecode(module: bytes) -> bool:
-    """Whether a module is in MLIR's binary form."""
+    """Return whether a module is in MLIR's binary form."""
     return module.startswith(BYTECODE)
 
 
 def without_weights(module: bytes) -> bytes:
-    """A module's text with long values cut out; bytecode as it is."""
+    """Return a module's text without long values; bytecode unchanged."""
     if is_bytecode(module):
         return module
     module = _LONG.sub(_CUT, module).replace(_INLINE, _ELIDED)
@@ -59,7 +59,7 @@ def without_weights(module: bytes) -> bytes:
 
 
 def _without_entries(section: bytes) -> bytes:
-    """The resources without the entries whose values are cut, each with one comma beside it."""
+    """Return resources without the entries whose values were removed, each with one comma."""
     first, *others = section.split(_CUT)
     kept = bytearray(first)
     for following in others:
@@ -78,7 +78,7 @@ LONGEST = 300  # characters of an error
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one reading."""
+    """Limits of one child process."""
 
     seconds: float = 60.0
     memory_bytes: int = 4 << 30
@@ -86,36 +86,33 @@ class Limits:
 
 USUAL_LIMITS = Limits()
 WITH_WEIGHTS = Limits(600.0, 16 << 30)
-"""Of a reading that has the weights of a model in memory, several times."""
+"""For a child that holds the weights of a model several times."""
 
 
 def read_module(module: bytes, limits: Limits = USUAL_LIMITS) -> Imported:
-    """The problems of a module's text or bytecode: linalg, torch, StableHLO, TOSA or ONNX.
+    """Return the problems of a module: linalg, torch, StableHLO, TOSA or ONNX.
 
     Raises:
-        ModuleError: it is no MLIR that can be lowered, or it takes too long or too much memory.
+        ModuleError: it cannot be lowered, or exceeds the limits of time or memory.
         CompilerAbsentError: MLIR is not installed.
-        LimitError: a limit cannot be one.
+        LimitError: a limit is invalid.
     """
     return from_json(Imported, ask_of_module(module, limits))
 
 
 def read_graph(module: bytes, limits: Limits = USUAL_LIMITS) -> Graph:
-    """A module's problems, its other ops, and the tensors between; errors as of `read_module`."""
+    """Return a module's problems, other ops and tensors; raise as `read_module`."""
     return from_json(Graph, ask_of_module(module, limits, {"graph": ""}))
 
 
 def read_op(module: bytes, place: str | None = None, limits: Limits = USUAL_LIMITS) -> LoneOp:
-    """One op of a module in a function of its own; errors as of `read_module`.
+    """Return one op of a module in a function of its own; raise as `read_module`.
 
-    Args:
-        module: its text or bytecode.
-        place: the op's number among the module's problems, from 1, or its place as
-            `tilewise import` prints it; None for the only one.
-        limits: of the reading.
+    `place` is the op's number among the problems, from 1, or its place as `tilewise import` prints
+    it; None for the only one.
 
     Raises:
-        PlaceError: no op is at the place, several are, or it cannot stand alone.
+        PlaceError: no op or several are at the place, or the op cannot be separated.
     """
     reply = ask_of_module(module, limits, {"place": place or ""})
     if "refused" in reply:
@@ -127,14 +124,14 @@ def read_op(module: bytes, place: str | None = None, limits: Limits = USUAL_LIMI
 def ask_of_module(
     module: bytes, limits: Limits, more: dict[str, Any] | None = None, child: str = CHILD
 ) -> dict[str, Any]:
-    """What a child says of a module; errors as of `read_module`."""
+    """Return a child's reply on a module; raise as `read_module`."""
     with on_disk(module) as path:
         return ask_of_file(path, limits, more or {}, child)
 
 
 @contextmanager
 def on_disk(module: bytes) -> Iterator[Path]:
-    """The path of a module in a folder of its own, while it is there."""
+    """Yield the path of a module in a temporary folder."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "module.mlir"
         path.write_bytes(module)
@@ -144,7 +141,7 @@ def on_disk(module: bytes) -> Iterator[Path]:
 def ask_of_file(
     path: Path, limits: Limits, more: dict[str, Any], child: str = CHILD
 ) -> dict[str, Any]:
-    """What a child says of a module in a file; errors as of `read_module`."""
+    """Return a child's reply on a module in a file; raise as `read_module`."""
     if find_spec("iree") is None or find_spec("iree.compiler") is None:
         raise CompilerAbsentError("iree.compiler is not installed; install tilewise[kernels]")
     request = {"path": str(path), "seconds": limits.seconds,
@@ -159,7 +156,7 @@ def ask_of_file(
 
 
 def _without_traceback(message: str) -> str:
-    """What became of a child: the first line, and of a traceback the last one."""
+    """Return a child's message, or of a traceback the first and the last line."""
     lines = message.rstrip().splitlines()
     has_traceback = any(line.startswith('  File "') for line in lines)
     return f"{lines[0]} {lines[-1]}" if has_traceback else message
@@ -169,7 +166,7 @@ ONNX_CHILD = "tilewise.kernels.mlir.frontend.child.onnx"
 
 
 def as_module(source: bytes) -> bytes:
-    """An ONNX model as a module's bytecode, weights and all; what is a module stays as it is.
+    """Return an ONNX model as bytecode with weights, and a module unchanged.
 
     Raises:
         ModuleError: the model cannot be imported, or the package `onnx` is not installed.
@@ -183,10 +180,9 @@ def as_module(source: bytes) -> bytes:
 
 
 def read_program(module: bytes) -> "Program":
-    """A module with one function as something to run, weights and all; errors as `read_module`.
+    """Return a module with one function as a program with weights; raise as `read_module`.
 
-    Raises:
-        ModuleError: besides, its arguments, results or weights are none that can be run here.
+    Arguments, results or weights that cannot be run here raise ModuleError, too.
     """
     from tilewise.kernels.mlir.frontend.program import Outline, Program
 
@@ -200,12 +196,9 @@ def read_program(module: bytes) -> "Program":
 
 
 def read_outline(module: bytes, limits: Limits = USUAL_LIMITS) -> "Outline | None":
-    """What a module with one function does, without weights; None if it is none that runs here.
+    """Return what a module with one function does, without weights; None if it cannot be run here.
 
-    Constants of passes are there without pieces, those of contractions are not.
-
-    Raises:
-        ModuleError: as of `read_module`.
+    Constants of passes have no pieces, and those of contractions are left out.
     """
     from tilewise.kernels.mlir.frontend.program import Outline
 
@@ -214,7 +207,7 @@ def read_outline(module: bytes, limits: Limits = USUAL_LIMITS) -> "Outline | Non
 
 
 def _joined(constant: "Constant", folder: Path) -> "NDArray[Any]":
-    """A constant from its pieces, in memory of its own."""
+    """Return a constant from its pieces, in memory of its own."""
     import numpy as np
 
     from tilewise.kernels.mlir.frontend.program import WEIGHT_TYPES

@@ -1,1 +1,1 @@
-"""IREE as a compiler and a runtime: a module's text in, code out, run on this machine's buffers."""
+"""IREE as a compiler and a runtime: from a module's text to code that runs on arrays."""

@@ -3,8 +3,7 @@
     python -m tilewise.kernels.system.start PARENT tilewise.kernels.mlir.iree.compile_child \
         BYTES TOOL ARGUMENT...
 
-The tool ends with that parent, too. The limit is set here and not between fork and exec of a
-process that has threads.
+The limit is set here, not between fork and exec of a process that has threads.
 """
 
 import os

@@ -16,25 +16,25 @@ FLAGS = (
     f"{CPU}host",
     "--iree-input-demote-f64-to-f32=false",
 )
-"""How every module is compiled: for this processor, and with the types that it has."""
+"""How every module is compiled: for this processor, and with its own types."""
 
 _OLDER = ("f", "bw", "cd", "dq", "vl", "ifma", "vbmi", "vbmi2", "vnni", "bitalg", "vpopcntdq")
 OLDER_HAS = frozenset(f"avx512{name}" for name in _OLDER)
-"""What a processor has to have to run code for its older model."""
+"""Features of a processor that can run code for its older model."""
 
 DATA_TILING = "--iree-opt-data-tiling"
 SHORT_VALUES = (
     "--mlir-elide-elementsattrs-if-larger=16",
     "--mlir-elide-resource-strings-if-larger=16",
 )
-"""Weights are not printed, and need not be read again."""
+"""Prints no weights, which need not be read again."""
 
 CRASH = "LLVM ERROR:"
 ERRORS = ("error:", CRASH, "Assertion failed:")
-"""What precedes a message: of MLIR's diagnostics, and of LLVM before it aborts."""
+"""What precedes a message: MLIR's diagnostics, and LLVM's errors before it aborts."""
 
 COMPILE_LIMIT_S = 90.0
-COMPILE_MEMORY = 16 << 30  # of address space, which is far above what is touched
+COMPILE_MEMORY = 16 << 30  # of address space, far above what is touched
 
 
 def compile_module(
@@ -52,32 +52,19 @@ def compile_module(
 def compile_file(
     source: Path, code: Path, flags: tuple[str, ...] = (), seconds: float = COMPILE_LIMIT_S
 ) -> None:
-    """Write the code (a vmfb) of a file, which may be as large as a model's weights.
-
-    Raises:
-        CompilerAbsentError, CompilerError: as `compile_module`.
-    """
+    """Write the code (a vmfb) of a file of any size; raise as `compile_module`."""
     _run((*FLAGS, *flags), source, code, seconds)
 
 
 def compiled_text(
     text: str | bytes, phase: str, flags: tuple[str, ...] = (), seconds: float = COMPILE_LIMIT_S
 ) -> str:
-    """Return the module after one of IREE's phases, such as `abi` or `executable-configurations`.
-
-    Raises:
-        CompilerAbsentError: IREE's compiler is not installed.
-        CompilerError: it failed, or took longer than `seconds`.
-    """
+    """Return the module after a phase such as `executable-configurations`; raise likewise."""
     return _compiled(text, (*FLAGS, f"--compile-to={phase}", *flags), seconds).decode()
 
 
 def find_compiler() -> str:
-    """Return the path of `iree-compile`.
-
-    Raises:
-        CompilerAbsentError: it is not installed.
-    """
+    """Return the path of `iree-compile`, or raise CompilerAbsentError."""
     try:
         from iree.compiler.tools import binaries
     except ModuleNotFoundError as error:
@@ -106,10 +93,10 @@ def _run(flags: tuple[str, ...], source: Path, code: Path, seconds: float) -> No
 
 
 def older_model(here: Processor) -> str | None:
-    """Return a model of processor whose features this one all has; None where its own name does.
+    """Return a model of processor whose features this one all has; None if its own name works.
 
-    A virtual machine may hide features of its processor, such as bf16. IREE takes them from the
-    model's name, and makes vectors of them that LLVM, which knows better, cannot select.
+    A virtual machine may hide features such as bf16. IREE takes them from the model's name, and
+    makes vectors that LLVM cannot select.
     """
     core, _ = core_of(here.name)
     hides = "avx512bf16" not in here.features and OLDER_HAS.issubset(here.features)
@@ -138,7 +125,7 @@ def _tried(
 
 
 def _why(done: "subprocess.CompletedProcess[str]") -> str:
-    """Return the first error; of a compiler that crashed LLVM's or the signal, not its stack."""
+    """Return the first error; after a crash LLVM's or the signal, not the stack."""
     lines = done.stderr.splitlines()
     for sign in ERRORS:
         found = next((line for line in lines if sign in line), "")

@@ -1,8 +1,7 @@
 """A problem as the module that a user of IREE would compile: named ops on tensors.
 
-The last argument is where the result goes (`iree.abi.output`), so that no call has to
-allocate. Constant weights are a parameter of the module, as a model's are: IREE then
-packs them once, when the module is loaded.
+The last argument receives the result (`iree.abi.output`), so that calls do not allocate. Constant
+weights are a parameter of the module, which IREE packs once, when the module is loaded.
 """
 
 from functools import singledispatch
@@ -28,7 +27,7 @@ SCOPE = "model"
 
 
 def argument_names(problem: Problem) -> list[str]:
-    """Return the operands that the function reads, in order; where the result goes comes after."""
+    """Return the operands that the function reads, in order; the result's follows them."""
     names = ["A"] if problem.has_constant_weights else ["A", "B"]
     if problem.has_bias:
         names.append("bias")
@@ -36,11 +35,7 @@ def argument_names(problem: Problem) -> list[str]:
 
 
 def module_text(problem: Problem) -> str:
-    """Return the text of the module.
-
-    Raises:
-        UnsupportedError: the operation is not one of ours.
-    """
+    """Return the text of the module; raise UnsupportedError for an unknown operation."""
     result = operand_type(problem, "C")
     arguments = [f"%{name}: {operand_type(problem, name)}" for name in argument_names(problem)]
     arguments.append(f"%out: {result} {{iree.abi.output = 0 : index}}")
@@ -57,7 +52,7 @@ def module_text(problem: Problem) -> str:
 
 
 def _initial(problem: Problem) -> list[str]:
-    """Return the zeros, and %init: what the contraction adds to."""
+    """Return the zeros, and %init, which the contraction adds to."""
     element, result = problem.element.accumulator, operand_type(problem, "C")
     zeros = [
         f"%zero = arith.constant {zero_of(DTYPES[element])}",

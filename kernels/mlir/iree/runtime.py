@@ -1,8 +1,7 @@
 """IREE's runtime: a module loaded on a device of this process and bound to arrays.
 
-Calls are the best that the Python runtime offers: arrays imported without a copy, results written
-into arrays that are passed in, one `invoke` per run. The cost of that call (some 5 us) is part of
-what is measured.
+Calls are the fastest that the Python runtime offers: imported arrays, results in given arrays, one
+`invoke` per run. Its cost of some 5 us is part of what is measured.
 """
 
 import functools
@@ -24,12 +23,7 @@ ELEMENTS = {
 
 @dataclass(frozen=True)
 class Parameters:
-    """Values that are loaded together with a module, such as weights.
-
-    Attributes:
-        scope: the first part of their names.
-        arrays: by the second part.
-    """
+    """Values loaded together with a module, such as weights, as `scope` and names."""
 
     scope: str
     arrays: Mapping[str, Array]
@@ -55,13 +49,10 @@ class LoadedModule:
     def bind(
         self, entry: str, arguments: Sequence[tuple[Array, str]], results: int = 1
     ) -> Callable[[int], None]:
-        """Return what runs a function so many times on the caller's arrays, in place.
+        """Return a function that runs `entry` a number of times on the caller's arrays, in place.
 
-        Args:
-            entry: the function's name.
-            arguments: arrays in its order, each with its dtype or the runtime's name of it; where a
-                result goes (`iree.abi.output`) is one of them.
-            results: how many values the function returns.
+        `arguments` are arrays with their dtype or the runtime's name of it, also for the result
+        (`iree.abi.output`); `results` is how many values the function returns.
         """
         rt = runtime()
         function = self._module.lookup_function(entry)
@@ -79,26 +70,25 @@ class LoadedModule:
         return list(self._module.function_names)
 
     def declaration(self, entry: str) -> str | None:
-        """Return what a function takes and gives: `sync func @main(%input0: ...) -> (...)`.
+        """Return a declaration such as `sync func @main(%input0: ...) -> (...)`, if there is one.
 
-        None where the module does not say it, as for functions of torch's own tensors.
+        Functions of torch's own tensors have none.
         """
         reflection = self._module.lookup_function(entry).reflection
         found: str | None = reflection.get("iree.abi.declaration")
         return found
 
     def results(self, entry: str, arguments: Sequence[tuple[Array, str]]) -> list[Array]:
-        """Return what a function gives for arrays, each with its type as `bind` takes it.
+        """Return the results of a function on copies of arrays, each with its type as in `bind`.
 
-        bf16 comes as uint16. The function gets copies: the compiler's code may write a result into
-        the memory of an argument, such as one that sums start from.
+        bf16 is returned as uint16. Compiled code may write a result into an argument's memory.
         """
         return self.results_and_writes(entry, arguments)[0]
 
     def results_and_writes(
         self, entry: str, arguments: Sequence[tuple[Array, str]]
     ) -> tuple[list[Array], tuple[int, ...]]:
-        """Return the results as `results` does, and the positions of arguments written over."""
+        """Return the results as `results` does, and the positions of overwritten arguments."""
         rt = runtime()
         held = [(_copied(array), element) for array, element in arguments]
         given, taken = self._given(held), rt.VmVariantList(1)
@@ -128,11 +118,7 @@ def _copied(array: Array) -> Array:
 
 
 def runtime() -> Any:
-    """Return the package `iree.runtime`.
-
-    Raises:
-        CompilerAbsentError: it is not installed.
-    """
+    """Return the package `iree.runtime`, or raise CompilerAbsentError."""
     try:
         import iree.runtime
     except ModuleNotFoundError as error:
@@ -144,14 +130,10 @@ def runtime() -> Any:
 
 @functools.cache
 def open_device(threads: int, *allocators: str) -> Any:
-    """Return a device of this process.
+    """Return a device of this process, with `threads`; one thread is the caller's.
 
-    One thread runs in the caller's; more run on IREE's own, while the caller waits.
-
-    Args:
-        threads: that run.
-        allocators: of IREE, by its own names, between the device and `malloc`; `caching` keeps what
-            is freed. Without it memory comes zeroed, call by call.
+    `allocators` are IREE's names of those between the device and `malloc`; `caching` keeps freed
+    memory. Without it memory comes zeroed, call by call.
     """
     rt = runtime()
     from iree.runtime import _binding
@@ -160,7 +142,7 @@ def open_device(threads: int, *allocators: str) -> Any:
     if threads == 1:
         return rt.get_driver("local-sync").create_default_device(allocators=given)
     rt.flags.parse_flags(f"--task_topology_group_count={threads}")
-    # A driver keeps the workers that it started with, and `get_driver` hands out the first one.
+    # A driver keeps the workers that it started with, and `get_driver` returns the first one.
     return _binding.create_hal_driver("local-task").create_default_device(allocators=given)
 
 

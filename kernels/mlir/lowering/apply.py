@@ -1,4 +1,4 @@
-"""Apply a script with MLIR's own interpreter, and report its errors with the lines they name."""
+"""Apply a script with MLIR's own interpreter, and report errors with the lines they name."""
 
 import re
 from collections.abc import Iterator
@@ -12,18 +12,13 @@ from iree.compiler.passmanager import PassManager
 MAIN = "__transform_main"
 SCHEDULE_ATTRIBUTE = "transform.with_named_sequence"
 SCRIPT, PAYLOAD = "-", "payload"
-"""The files that MLIR's locations name: text that was parsed, and that of a payload of its own."""
+"""The files in MLIR's locations: parsed text, and that of a separate payload."""
 _PLAIN = re.compile(r'loc\("-":(\d+):(\d+)\)')
 _LOCATION = re.compile(r'"([^"]*)":(\d+):(\d+)')
 
 
 class StageError(Exception):
-    """A stage of proving a script failed.
-
-    Args:
-        failure: the class, one of `proof.FAILURES`.
-        message: of the stage.
-    """
+    """A stage of proving a script failed; `failure` is one of `proof.FAILURES`."""
 
     def __init__(self, failure: str, message: str) -> None:
         super().__init__(message)
@@ -44,7 +39,7 @@ class Diagnostics:
         return True
 
     def explain(self, error: Exception, text: str = "", payload: str = "") -> str:
-        """Return the errors seen, `error` itself, and the lines of both texts that they name."""
+        """Return the errors, `error` itself, and the lines of both texts that they name."""
         message = "\n".join([*self._errors, str(error)]).strip()
         sources = {
             SCRIPT: ("", text.splitlines()),
@@ -59,7 +54,7 @@ class Diagnostics:
 
     @contextmanager
     def stage(self, failure: str, *texts: str, what: str = "") -> Iterator[None]:
-        """Make a `StageError` of an error of MLIR; its message begins with `what`."""
+        """Turn an error of MLIR into a `StageError`, whose message begins with `what`."""
         try:
             yield
         except (ir.MLIRError, ValueError, RuntimeError) as error:
@@ -73,11 +68,7 @@ def run_passes(module: Any, *pipelines: str) -> None:
 
 
 def apply_script(text: str, diagnostics: Diagnostics) -> Any:
-    """Parse `text` (payload and script), run `@__transform_main`, verify, drop the script.
-
-    Raises:
-        StageError: `apply` or `verify`.
-    """
+    """Parse `text` (payload and script), run `@__transform_main`, verify, drop the script."""
     with diagnostics.stage("apply", text):
         module = ir.Module.parse(text)
     _interpret(module, module, diagnostics, text)
@@ -94,10 +85,8 @@ def apply_to(
 ) -> Any:
     """Run the script of one module on the payload of another; return the payload, verified.
 
-    With `has_own_locations`, those of the payload name it in place of the text that was parsed.
-
-    Raises:
-        StageError: `apply` or `verify`; it quotes the lines of both that MLIR names.
+    With `has_own_locations`, locations in the payload name it. Raise StageError `apply` or `verify`
+    with the lines of both that MLIR names.
     """
     with diagnostics.stage("apply", payload, what="payload: "):
         module = ir.Module.parse(payload)
@@ -110,7 +99,7 @@ def apply_to(
 
 
 def _located_in_payload(operation: Any) -> Any:
-    """Name the payload in an operation's location, which would else name no file."""
+    """Name the payload in an operation's location, which otherwise names no file."""
     if found := _PLAIN.fullmatch(str(operation.location)):
         operation.location = ir.Location.file(PAYLOAD, int(found[1]), int(found[2]))
     return ir.WalkResult.ADVANCE

@@ -1,4 +1,4 @@
-"""Functions of a module made callable: what is left of tensors bufferised, lowered, compiled."""
+"""Functions of a module made callable: remaining tensors bufferised, lowered, compiled."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,13 +32,7 @@ def is_float(element: str) -> bool:
 
 @dataclass(frozen=True)
 class Shaped:
-    """A static tensor or memref.
-
-    Attributes:
-        shape: its extents.
-        element: its element type by MLIR's name.
-        writable: whether the function may leave anything in it.
-    """
+    """A static tensor or memref, by MLIR's element type; a `writable` one may be overwritten."""
 
     shape: tuple[int, ...]
     element: str
@@ -52,13 +46,7 @@ class Shaped:
 
 @dataclass(frozen=True)
 class Signature:
-    """The function of a payload.
-
-    Attributes:
-        name: without the `@`.
-        arguments: what it takes.
-        results: what it returns; nothing where what it computes is in its arguments.
-    """
+    """A payload's function; without `results` it computes in its arguments."""
 
     name: str
     arguments: tuple[Shaped, ...]
@@ -66,12 +54,9 @@ class Signature:
 
 
 def entry_of(module: Any) -> Any:
-    """Return the only public function, or the only one.
+    """Return the only public function, or the only one; raise StageError if it is not unique.
 
-    Declarations do not count, and private functions are parts of what calls them.
-
-    Raises:
-        StageError: `lower`; there are several, or none.
+    Declarations do not count, and private functions are parts of their callers.
     """
     functions = definitions(module)
     public = [one for one in functions if not _is_private(one)]
@@ -81,17 +66,13 @@ def entry_of(module: Any) -> Any:
 
 
 def _is_private(function: Any) -> bool:
-    """Return whether nothing outside of its module can call a function."""
+    """Return whether a function can only be called from its module."""
     attributes, name = function.attributes, "sym_visibility"
     return name in attributes and ir.StringAttr(attributes[name]).value == "private"
 
 
 def signature_of(module: Any) -> Signature:
-    """Return the signature of `entry_of` a module.
-
-    Raises:
-        StageError: there is none, or it takes more than static tensors and memrefs.
-    """
+    """Return the signature of `entry_of`; raise StageError for other than static shapes."""
     function = entry_of(module)
     kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
     name = ir.StringAttr(function.attributes["sym_name"]).value
@@ -104,11 +85,7 @@ def signature_of(module: Any) -> Signature:
 
 
 def require_same(payload: Signature, scripted: Signature) -> None:
-    """Refuse a script that changes what the function takes: its memory would be read as that.
-
-    Raises:
-        StageError: `verify`.
-    """
+    """Raise StageError if a script changes the signature, by which memory would be read."""
     told = [
         " ".join(f"{a.element}{list(a.shape)}" for a in (*one.arguments, *one.results))
         for one in (payload, scripted)
@@ -122,7 +99,7 @@ def require_same(payload: Signature, scripted: Signature) -> None:
 
 
 def _writable(function: Any) -> list[bool]:
-    """Return which arguments the function may overwrite: tensors, unless they say otherwise."""
+    """Return which arguments the function may overwrite: tensors, unless marked otherwise."""
     arguments = function.regions[0].blocks[0].arguments
     given: list[Any] = [{}] * len(arguments)
     if "arg_attrs" in function.attributes:
@@ -147,11 +124,7 @@ def _shaped(function: str, kind: Any, writable: bool = False) -> Shaped:
 
 
 def poisoned(scratch: tuple[Scratch, ...]) -> list[Array]:
-    """Return buffers for what a function allocates; what it does not write shows in its results.
-
-    Raises:
-        StageError: `lower`; a buffer has elements that NumPy has no type for.
-    """
+    """Return poisoned buffers for a function's allocations, so that unwritten elements show."""
     buffers = []
     for buffer in scratch:
         if buffer.element not in _SCRATCH_TYPES:
@@ -163,14 +136,14 @@ def poisoned(scratch: tuple[Scratch, ...]) -> list[Array]:
 
 @dataclass(frozen=True)
 class Function:
-    """Machine code of a function, with the memory that it wants besides its arguments."""
+    """Machine code of a function, with the scratch memory that it needs."""
 
     signature: Signature
     compiled: Compiled
     scratch: tuple[Scratch, ...]
 
     def bind(self, inputs: list[Array], *more: Array) -> "Bound":
-        """Return the function on copies of `inputs`, poisoned scratch, and `more` between them."""
+        """Return the function on copies of `inputs`, `more`, and poisoned scratch."""
         arrays = [_aligned(array) for array in inputs]
         likes = [np.empty(result.shape, result.dtype) for result in self.signature.results]
         call = Call(self.compiled, [*arrays, *more, *poisoned(self.scratch)], *likes)
@@ -179,22 +152,16 @@ class Function:
 
 @dataclass(frozen=True)
 class Bound:
-    """A function with its arguments.
-
-    Attributes:
-        signature: of the function.
-        call: runs it, as often as is asked for.
-        arguments: where it reads and writes.
-    """
+    """A function with its arguments."""
 
     signature: Signature
     call: Call
     arguments: list[Array]
 
     def results(self) -> "list[Result]":
-        """Return what the last run left: values returned and every argument but writable ones.
+        """Return what the last run left: returned values and every argument but writable ones.
 
-        Where nothing is returned the arguments are the result, writable or not.
+        If nothing is returned, the arguments are the result, writable or not.
         """
         returned = self.signature.results
         found = [
@@ -215,13 +182,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Result:
-    """An array that a function has written, or should have left alone.
-
-    Attributes:
-        name: what it is to the function.
-        element: MLIR's name of its element type.
-        array: its values.
-    """
+    """An array that a function has written, or should have left alone."""
 
     name: str
     element: str
@@ -237,15 +198,8 @@ def compile_function(
 ) -> Function:
     """Compile the function of a module with those that it calls; the module is changed.
 
-    Args:
-        module: on tensors or buffers.
-        signature: of the payload's function.
-        diagnostics: of the context.
-        changes: what is done to the module on buffers before it is lowered.
-        effort: of LLVM, as `compile_ir` takes it.
-
-    Raises:
-        StageError: `lower` or `compile`; `verify` where its arguments are not the payload's.
+    `changes` are applied to the module on buffers before it is lowered. Raise StageError `lower`,
+    `compile`, or `verify` if `signature`, the payload's, differs.
     """
     _inline(module, diagnostics)
     bufferize(module, diagnostics)
@@ -258,11 +212,7 @@ def compile_function(
 
 
 def _inline(module: Any, diagnostics: Diagnostics) -> None:
-    """Leave one function in a module: what it calls becomes part of it.
-
-    Raises:
-        StageError: `lower`; a call is recursive, or of a function that is only declared.
-    """
+    """Inline all calls into one function; raise StageError if one cannot be inlined."""
     if sum(op.operation.name == "func.func" for op in module.body.operations) < 2:
         return
     entry_of(module).attributes["sym_visibility"] = ir.StringAttr.get("public")
@@ -274,11 +224,7 @@ def _inline(module: Any, diagnostics: Diagnostics) -> None:
 
 
 def bufferize(module: Any, diagnostics: Diagnostics) -> None:
-    """Turn the tensors that a script has left into buffers.
-
-    Raises:
-        StageError: `lower`.
-    """
+    """Turn the tensors that a script has left into buffers, or raise StageError `lower`."""
     if "tensor<" in str(module):
         with diagnostics.stage("lower"):
             run_passes(module, BUFFERIZE)

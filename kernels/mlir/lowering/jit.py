@@ -32,18 +32,13 @@ class Compiled:
 
 
 def compile_ir(text: str, entry: str, effort: int = 3) -> Compiled:
-    """Compile `text` for this machine and find `entry`.
+    """Compile `text` for this machine and find `entry`; raise StageError `compile`.
 
-    Operands and scratch are taken to be apart in memory, as `Call` is given them: then what
-    is written to C is not read from A again, and a store that another follows can go.
-    The vectors are already there, so only plain loops (fills, epilogues) are left to
-    LLVM's vectoriser, and 512-bit registers are allowed where the machine has them.
-    With an `effort` below 3 it stays off, for code that is checked and not timed.
-    Instructions on bf16 are not: LLVM 22 ends the process over a bf16 that is loaded and put
-    into a vector. So bf16 are words that shifts widen (`words`).
-
-    Raises:
-        StageError: `compile`; the module has no function `entry`, too.
+    Operands and scratch are assumed not to alias, so stores to C invalidate no loads of A. Scripts
+    leave only plain loops (fills, epilogues) to LLVM's vectoriser, which may use 512-bit registers
+    and is off for `effort` below 3, for code that is checked and not timed. Instructions on bf16
+    are disabled, since LLVM 22 aborts on a bf16 that is loaded into a vector; bf16 are words that
+    shifts widen.
     """
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -69,8 +64,8 @@ def compile_ir(text: str, entry: str, effort: int = 3) -> Compiled:
 def _with_repeats(text: str, entry: str) -> Any:
     """Return the module with a function that calls `entry` many times on words in memory.
 
-    It takes the addresses of the words and of the room for what `entry` returns, and the
-    number of calls. Entered once, a short kernel is not timed with what entering costs.
+    It takes the addresses of the words and of the returned value, and the number of calls. The
+    timing of short kernels then does not include the cost of entering native code.
     """
     words = bf16_as_words(readable_constants(text))
     if llvm.get_host_cpu_features().get("avx512f"):
@@ -112,19 +107,16 @@ def _with_repeats(text: str, entry: str) -> Any:
 
 
 def _apart(text: str, entry: str) -> str:
-    """Return the module with pointers that `entry` takes marked as the only way to memory."""
+    """Return the module with `noalias` on the pointers that `entry` takes."""
     start = text.find("define ", max(0, text.rfind("\n", 0, text.find(f" @{entry}("))))
     end = text.find("\n", start)
     return text[:start] + _POINTER.sub(r"ptr noalias \1", text[start:end]) + text[end:]
 
 
 class Call:
-    """Calls of a compiled function on given arrays, ready to be repeated.
+    """Repeatable calls of a compiled function on C-contiguous arrays, as memref descriptors.
 
-    Args:
-        compiled: the function; it takes and returns memref descriptors.
-        arrays: the arguments, C-contiguous.
-        likes: arrays of the rank and element type of each memref that it returns.
+    `likes` have the rank and element type of each memref that it returns.
     """
 
     def __init__(self, compiled: Compiled, arrays: list[Array], *likes: Array) -> None:
@@ -142,11 +134,7 @@ class Call:
         self._function(*self._addresses, repeat)
 
     def returned(self, number: int = 0) -> Array:
-        """Return a copy of what one of the descriptors that the last run returned points at.
-
-        Raises:
-            ValueError: the function returns nothing.
-        """
+        """Return a copy of a returned memref; raise ValueError if the function returns nothing."""
         if not self._likes:
             raise ValueError("the function returns nothing to copy")
         kind, rank = self._likes[number].dtype, self._likes[number].ndim
@@ -160,6 +148,6 @@ class Call:
 
 
 def descriptor_words(array: Array) -> list[int]:
-    """Return a memref descriptor of an array, as the words that a compiled function takes."""
+    """Return a memref descriptor of an array as the words that a compiled function takes."""
     data = array.ctypes.data
     return [data, data, 0, *array.shape, *(s // array.itemsize for s in array.strides)]

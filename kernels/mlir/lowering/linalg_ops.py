@@ -1,15 +1,13 @@
-"""Ops of linalg rewritten so that a processor executes them well, or at all.
+"""Rewrites of linalg ops so that a processor executes them well, or at all.
 
-A payload runs many times to be compared with. Its plain loops end with the reduction. With the
-last parallel dim innermost, LLVM computes neighbours together. The reductions keep their
-order, and so each element is the same sum of the same terms in the same order, bit for bit.
+Plain loops of a payload end with the reduction. With the last parallel dim innermost, LLVM
+vectorises it, and each element is still the same sum in the same order, bit for bit.
 
-MLIR lowers packs and unpacks on tensors only, and what a script makes is on buffers. Executing that
-very IR proves more than executing a variant of the script. So each op becomes the
-`linalg.generic` that says what its documentation says: with outer permutation p and inner
-tiles t at positions q, element x of the plain buffer is packed[(x // t)_p..., x_q % t...].
-The loops run over the plain buffer. Where the tiles do not divide it, what is left of the last
-tile has no element of the plain buffer: a pack fills it with its padding, an unpack drops it.
+MLIR lowers packs and unpacks on tensors only, but scripts make buffers, and executing their own IR
+proves more than executing a variant. Each op becomes the `linalg.generic` of its documentation:
+with outer permutation p and inner tiles t at positions q, element x of the plain buffer is
+packed[(x // t)_p..., x_q % t...]. The loops run over the plain buffer. Where tiles do not divide
+it, a pack fills the rest of the last tile with its padding, and an unpack drops it.
 """
 
 from typing import Any
@@ -60,11 +58,7 @@ _PADDING = 2  # the operand segment after source and target
 
 
 def lower_packs(module: Any) -> None:
-    """Replace every linalg.pack and linalg.unpack on memrefs, in place.
-
-    Raises:
-        StageError: `lower`; a tile's size is not known.
-    """
+    """Replace linalg.pack and linalg.unpack on memrefs; raise StageError for dynamic tiles."""
     for operation in [op for op, _ in walk(module.operation)]:
         if operation.name in ("linalg.pack", "linalg.unpack"):
             with ir.InsertionPoint(operation), operation.location:
@@ -85,12 +79,12 @@ def _lower(operation: Any) -> None:
 
 
 def _segments(operation: Any) -> list[int]:
-    """Return how many operands each of the op's operand groups has."""
+    """Return the sizes of the op's operand groups."""
     return list(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"]))
 
 
 def _copy(source: Any, target: Any, maps: list[Any]) -> None:
-    """Write `source`, a scalar or a buffer, to `target`, each seen through its map."""
+    """Write `source`, a scalar or a buffer, to `target`, each indexed by its map."""
     parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
     generic = ir.Operation.create(
         "linalg.generic",
@@ -109,7 +103,7 @@ def _copy(source: Any, target: Any, maps: list[Any]) -> None:
 
 
 def _packed_map(operation: Any, rank: int) -> Any:
-    """Return where in the packed buffer an element of the plain one is."""
+    """Return the map from the plain buffer to the packed one."""
     attributes = operation.attributes
     order = list(range(rank))
     if "outer_dims_perm" in attributes:

@@ -1,20 +1,17 @@
 """LLVM IR text for the LLVM that compiles, which is older than MLIR's.
 
 MLIR's LLVM writes infinities and NaNs by name (`-inf`, `+nan(0x1)`), other values as bits
-(`f0x3EAAAAAB`), and as decimals whatever six digits tell apart in the constant's own type. An older
-parser takes decimals that a double holds exactly, and hexadecimals: 64 bits for `float` and
-`double`, 16 bits for the two halves.
+(`f0x3EAAAAAB`), or as decimals if six digits identify them in the constant's type. An older parser
+takes decimals that a double holds exactly, and hexadecimals: 64 bits for `float` and `double`, 16
+bits for the two halves.
 
-bf16 become words of 16 bits, widened to f32 by a shift and rounded from it by an addition. A bf16
-is the upper half of an f32. LLVM knows that, but without instructions on bf16 it takes vectors of
-them apart, element by element, even to copy them: a copy of 32 became 64 moves, and a script with
-many of them took 12 seconds to compile. Words are copied whole. To round, it calls a function of a
-library that code in memory does not have.
+bf16 become words of 16 bits, widened to f32 by a shift and rounded by an addition. Without bf16
+instructions LLVM takes vectors of them apart element by element, even to copy them (a script with
+many copies took 12 seconds to compile), and rounds by a library function that code in memory lacks.
 
-Vectors that leave lanes of a register free become whole registers and masks. LLVM takes a vector of
-14 floats apart to load and to store it: 8, 4 and 2, and puts the parts together. A register of 16
-lanes loads it at once, where a mask says which lanes exist. Lanes beyond them hold zeros, and are
-not written.
+Vectors that leave lanes of a register free become whole registers with masks. LLVM would load a
+vector of 14 floats as 8, 4 and 2; a masked register of 16 lanes loads it at once. The other lanes
+hold zeros and are not written.
 """
 
 import re
@@ -28,10 +25,7 @@ from tilewise.kernels.mlir.lowering.apply import StageError
 class Format:
     """A binary floating-point format of IEEE's kind.
 
-    Attributes:
-        bits: of the whole.
-        mantissa: bits of the fraction.
-        prefix: of a hexadecimal constant of 16 bits; empty where it is written as a double.
+    `prefix` is that of 16-bit hexadecimal constants; empty if constants are written as doubles.
     """
 
     bits: int
@@ -151,12 +145,9 @@ _MOVES = re.compile(r"(@llvm\.(?:masked|vector|experimental)\.[a-z.]+\.)([\w.]*b
 
 
 def bf16_as_words(text: str) -> str:
-    """Return the module with every bf16 as an i16.
+    """Return the module, with hexadecimal constants, with every bf16 as an i16.
 
-    Its constants are in hexadecimal (`readable_constants`).
-
-    Raises:
-        StageError: `lower`; the module computes in bf16, which no library is there for.
+    Raise StageError `lower` if it computes in bf16, which needs a library.
     """
     if "bfloat" not in text:
         return text
@@ -176,7 +167,7 @@ def _computes(line: str) -> bool:
 
 
 def _by_f32(found: re.Match[str]) -> str:
-    """Convert an integer to f32, and from there to bf16, which `_rounded` spells out."""
+    """Convert an integer to f32, and from there to bf16, which `_rounded` implements."""
     indent, name, converted, lanes = found.groups()
     kinds = "bfloat", "float"
     narrow, wide = (one if lanes is None else f"<{lanes} x {one}>" for one in kinds)
@@ -187,7 +178,7 @@ def _by_f32(found: re.Match[str]) -> str:
 
 
 def _widened(found: re.Match[str]) -> str:
-    """Widen by a shift; named values between keep the numbers of the others."""
+    """Widen by a shift; named values keep the numbering of the others."""
     indent, name, narrow, lanes, value = found.groups()
     if lanes is None:
         word, wide, sixteen = "i32", "float", "16"
@@ -201,7 +192,7 @@ def _widened(found: re.Match[str]) -> str:
 
 
 def _rounded(found: re.Match[str]) -> str:
-    """Round to the nearest, of two to the even one; a NaN stays one, and quiet."""
+    """Round to nearest, ties to even; a NaN becomes a quiet NaN."""
     indent, name, kind, lanes, value = found.groups()
     word, flag, narrow = "i32", "i1", "i16"
 
@@ -242,8 +233,7 @@ _INTRINSIC = {"float": "f32", "double": "f64"}
 def in_whole_registers(text: str) -> str:
     """Return the module with vectors of more than half a register as whole ones.
 
-    A kind of vector stays as it is where anything but loads, stores, sums, products and splats is
-    done to it.
+    A vector type is only changed if all its uses are loads, stores, sums, products and splats.
     """
     kinds = {found[0]: (int(found[1]), found[2]) for found in _VECTOR.finditer(text)}
     declared = set[str]()

@@ -1,7 +1,4 @@
-"""What a module has in it: functions, loops, vectors, and its outline as text.
-
-It is read from the IR itself, and so says what a script did and not what it was meant to do.
-"""
+"""What a module's IR contains: functions, loops, vectors, and its outline as text."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -46,7 +43,7 @@ def definitions(module: Any) -> list[Any]:
 
 
 def function_of(module: Any) -> Any:
-    """Return the first function of a module; ValueError where it has none."""
+    """Return the first function of a module; raise ValueError if there is none."""
     for function in definitions(module):
         return function
     raise ValueError("the module has no func.func")
@@ -71,23 +68,20 @@ def element_of(kind: Any) -> str:
 
 
 def constant_of(value: Any) -> int | None:
-    """Return the integer that a value is; None where it is no constant."""
+    """Return the integer that a value is; None if it is not a constant."""
     if isinstance(value.owner, ir.Block) or value.owner.name != "arith.constant":
         return None
     return int(ir.IntegerAttr(value.owner.attributes["value"]).value)
 
 
 def check_structure(module: Any, columns: int, lanes: int = 0) -> bool:
-    """Check that the code is fast by construction: vectors inside, nothing dynamic.
+    """Check that the code is fast by construction; return whether it multiplies vectors.
 
     Args:
         module: the transformed module.
-        columns: that vectors can run along; with one there need not be any vector.
-        lanes: what the schedule makes of them; a vector along another dim is as a rule
-            shorter, and a shorter one will not do; 0 for code that need not multiply.
-
-    Returns:
-        Whether vectors are multiplied.
+        columns: extent along which vectors can run; with one there need not be any.
+        lanes: the schedule's vector length; shorter ones are usually along another dim. 0 if the
+            code need not multiply.
 
     Raises:
         StageError: `structure`, with the operation that does not pass.
@@ -129,13 +123,7 @@ def _reduces(operation: Any) -> bool:
 
 @dataclass
 class _Body:
-    """The body of a loop or of a function.
-
-    Attributes:
-        what: such as `for 8 trips` or `forall 4x2 trips on block y, x`.
-        holds: what is directly inside, with how often it is written there.
-        loops: the loops directly inside.
-    """
+    """The body of a loop or function (`what`), with its operations, counted, and its loops."""
 
     what: str
     holds: Counter[str] = field(default_factory=Counter)
@@ -154,7 +142,7 @@ class _Body:
         return out + [line for lines in shown for line in lines]
 
     def fill(self, operation: Any) -> None:
-        """Take in what is below an operation."""
+        """Add what is below an operation."""
         for inner in children(operation):
             if inner.name in (*LOOPS, "scf.while"):
                 self.loops.append(_Body(_loop_text(inner)))
@@ -197,7 +185,7 @@ def _loop_text(operation: Any) -> str:
 
 
 def _text(operation: Any) -> str:
-    """Return what is worth a line: buffers, copies, and what is computed, on which types."""
+    """Return a line for buffers, copies and computations with their types; else empty."""
     name, operands = operation.name, operation.operands
     if name in ALLOCATIONS:
         return f"{name} {operation.results[0].type}"

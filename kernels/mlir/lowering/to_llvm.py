@@ -59,7 +59,7 @@ _AS_BITS = {"arith.constant", "arith.bitcast", "arith.select"}
 _CASTS = {"arith.extf", "arith.truncf"}
 VECTOR_BYTES = 64
 MOST_ON_STACK = 1 << 14
-"""Elements of a buffer of a register tile, which LLVM makes registers of as far as they go."""
+"""Elements of a register tile's buffer, which LLVM promotes to registers as far as possible."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,7 @@ class Scratch:
 
 
 def lower(module: Any, diagnostics: Diagnostics) -> tuple[str, tuple[Scratch, ...]]:
-    """Return LLVM IR text, and the scratch buffers that follow the operands as arguments.
-
-    Raises:
-        StageError: `lower`.
-    """
+    """Return LLVM IR text, and the scratch buffers that follow the operands as arguments."""
     with diagnostics.stage("lower"):
         run_passes(module, *_BEFORE_SCRATCH)
         scratch = _scratch_to_arguments(function_of(module))
@@ -90,11 +86,7 @@ def lower(module: Any, diagnostics: Diagnostics) -> tuple[str, tuple[Scratch, ..
 
 
 def _lower_vectors(module: Any) -> None:
-    """Make operations on vectors of several dims ones on vectors of one.
-
-    Raises:
-        StageError: `lower`; one is left.
-    """
+    """Lower operations on vectors of several dims to one dim; raise StageError if one is left."""
     if not _high_vectors(module):
         return
     masks = ir.Module.parse(_MASKS)
@@ -106,7 +98,7 @@ def _lower_vectors(module: Any) -> None:
 
 
 def _high_vectors(module: Any) -> list[Any]:
-    """Return the operations on vectors that the conversion to LLVM crashes at."""
+    """Return the operations on vectors that crash the conversion to LLVM."""
     return [
         op
         for op, _ in walk(module.operation)
@@ -123,9 +115,9 @@ def _most_dims(operation: Any) -> int:
 def _scratch_to_arguments(function: Any) -> tuple[Scratch, ...]:
     """Replace allocations by arguments: the conversion to LLVM refuses functions that allocate.
 
-    A buffer allocated in a loop becomes one buffer for all iterations, which is sound
-    since none outlives its iteration. One that vectors fill is on the stack, where LLVM makes
-    registers of it; nothing reads it before. One that is returned outlives the stack.
+    A buffer in a loop becomes one for all iterations, since none outlives its iteration. One that
+    vectors fill first is on the stack, where LLVM promotes it to registers. A returned buffer
+    outlives the stack.
     """
     for op in [op for op, _ in walk(function) if op.name == "memref.dealloc"]:
         op.erase()
@@ -149,7 +141,7 @@ def _scratch_to_arguments(function: Any) -> tuple[Scratch, ...]:
 
 
 def _is_a_vector(allocation: Any, kind: ir.MemRefType) -> bool:
-    """Return whether vectors fill a small buffer before anything else happens to it."""
+    """Return whether vectors fill a small buffer before any other use."""
     if prod(kind.shape) > MOST_ON_STACK or _is_returned(allocation.results[0]):
         return False
     used_by = {_around(user, allocation.block) for user in _users(allocation.results[0])}
@@ -167,7 +159,7 @@ def _is_a_vector(allocation: Any, kind: ir.MemRefType) -> bool:
 
 
 def _users(buffer: Any) -> list[Any]:
-    """Return the operations that use a buffer, or a view of it that has all of it."""
+    """Return the operations that use a buffer, or a reshaped view of all of it."""
     found = []
     for use in buffer.uses:
         user = use.owner.operation
@@ -186,26 +178,23 @@ def _is_returned(buffer: Any) -> bool:
 
 
 def _around(operation: Any, block: Any) -> Any:
-    """Return the operation of a block that is, or has in it, `operation`."""
+    """Return the operation of a block that is or contains `operation`."""
     while operation.block != block:
         operation = operation.parent
     return operation.operation
 
 
 def _on_stack(kind: ir.MemRefType, block: Any) -> Any:
-    """Return a buffer that is made once, where the function begins."""
+    """Return a buffer that is allocated once, at the beginning of the function."""
     with ir.InsertionPoint.at_block_begin(block):
         return memref.alloca(kind, [], [], alignment=VECTOR_BYTES)
 
 
 def _compute_all_in_f32(operations: list[Any]) -> None:
-    """Make those operations on bf16 ones on f32, with operands widened and results rounded.
+    """Replace operations on bf16 by ones on f32, with widened operands and rounded results.
 
-    Each result is rounded to bf16 at once, as the operation's definition says. Conversions between
-    f64 and a 16-bit float go through f32: processors and LLVM lack them.
-
-    Raises:
-        StageError: `lower`; one is inside `vector.mask`, which holds a single operation.
+    Conversions between f64 and a 16-bit float go through f32: processors and LLVM lack them. Raise
+    StageError `lower` inside of `vector.mask`, which holds a single operation.
     """
     for operation in operations:
         name = operation.name
@@ -259,7 +248,7 @@ def _cast(name: str, value: Any, element: str) -> Any:
 
 
 def _of_element(kind: Any, element: str) -> Any:
-    """A type like `kind`, of another element type."""
+    """Return a type like `kind`, of another element type."""
     wanted = ir.Type.parse(element)
     if isinstance(kind, ir.VectorType):
         return ir.VectorType.get(kind.shape, wanted, scalable=kind.scalable_dims)

@@ -1,10 +1,10 @@
 """The compute stage of a layer: tiles of pixels by a block's columns, sums in registers.
 
-The last op of a layer is tiled to one tile of rows by one block of columns, the others are
-computed inside. Of the sums, blocks and taps are loops; the depth of a block is stepped through one
-element at a time. Rows that are not neighbours in the image are multiplied one by one. Windows of
-single channels, as of pools and depthwise filters, are taken apart: each tap of each row becomes an
-op on a vector of channels. Without loops around the taps LLVM loads once what windows share.
+The last op of a layer is tiled to rows by a block of columns, and the other ops are fused into the
+tile. Blocks and taps are loops, and the depth of a block takes one step per element. Rows that are
+not contiguous in the image are multiplied separately. Windows of single channels, as in pools and
+depthwise filters, become an op on a vector of channels for each tap of each row; without loops over
+taps LLVM loads shared pixels once.
 """
 
 import textwrap
@@ -28,20 +28,14 @@ from tilewise.kernels.target import Target
 
 SPARE_REGISTERS = 4
 SETS_BYTES = 4096
-"""Of one way of a first cache: lines so far apart are of one set."""
+"""A way of a first-level cache: lines at this distance share a set."""
 IN_FLIGHT = 8
-"""Sums that multiply-adds have to have under way: of two a cycle each takes four cycles."""
+"""Multiply-adds that have to be in flight: two per cycle with a latency of four."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """What is summed up at once.
-
-    Attributes:
-        rows: neighbours along the layer's row.
-        lines: of such rows, one below the other.
-        blocks: of columns.
-    """
+    """The sums of one tile: neighbours along the row, lines of such rows, and blocks of columns."""
 
     rows: int = 1
     lines: int = 1
@@ -54,11 +48,10 @@ class Tile:
 
 
 def tile_of(shape: LayerShape, target: Target) -> Tile:
-    """The tile that multiplies most for what it loads, among those that registers hold.
+    """Return the tile that registers hold with the most products per load.
 
-    Each step loads a number of every row and a vector of every block, two in the time of two
-    multiply-adds. The first cache holds a line of each row at once, which are as many of one set
-    as it has ways.
+    Each step loads a number per row and a vector per block, two in the time of two multiply-adds.
+    The first-level cache holds a line of each row; lines of one set are limited by its ways.
     """
     if shape.is_by_channel:
         return _of_windows(shape)
@@ -71,7 +64,7 @@ def _of_windows(shape: LayerShape) -> Tile:
 
 
 def _held(shape: LayerShape, target: Target) -> Iterator[Tile]:
-    """The tiles of which registers hold the sums."""
+    """Yield the tiles whose sums registers hold."""
     vectors = -(-shape.columns // target.lanes("f32"))
     sums = max((target.vector_registers - SPARE_REGISTERS) // vectors, 1)
     sets = SETS_BYTES // gcd(SETS_BYTES, shape.distance)
@@ -83,7 +76,7 @@ def _held(shape: LayerShape, target: Target) -> Iterator[Tile]:
 
 
 def _cost(tile: Tile) -> tuple[float, float, int]:
-    """What a product takes, in halves of a cycle; then what it loads; then fewer lines."""
+    """Return the cost of a product in half cycles, then its loads; fewer lines break ties."""
     loads = tile.rows * tile.lines + tile.blocks
     return max(tile.size, loads, IN_FLIGHT) / tile.size, loads / tile.size, tile.lines
 
@@ -93,18 +86,18 @@ def _divisors(extent: int, most: int) -> Iterator[int]:
 
 
 MOST_PRODUCTS = 128
-"""Of a tile: ops that its code has."""
+"""Of a tile, each an op in its code."""
 
 
 def iterators(shape: LayerShape) -> str:
-    """What the loops of a layer do, as the attribute of its op says."""
+    """Return the iterator types of a layer's op."""
     dims = range(len(shape.extents))
     kinds = ["parallel" if dim in shape.result else "reduction" for dim in dims]
     return f"[{', '.join(f'#linalg.iterator_type<{kind}>' for kind in kinds)}]"
 
 
 def take_apart(w: Writer, shape: LayerShape, tiled: str, rows: int) -> None:
-    """Leave single taps of single rows; the first axes of large windows stay loops."""
+    """Split a tile into single taps of single rows; outer axes of large windows stay loops."""
     around, taps = [dim for dim in shape.reductions if shape.extents[dim] > 1], list[int]()
     products = rows
     while around and (more := products * shape.extents[around[-1]]) <= MOST_PRODUCTS:
@@ -128,11 +121,11 @@ def _ones(shape: LayerShape, dims: list[int]) -> list[int]:
 
 BODY = ("arith.mulf", "arith.addf")
 MOST_RANK = 4
-"""Of what is left of an op inside a tile: blocks, lines, rows and columns."""
+"""Of an op inside a tile: blocks, lines, rows and columns."""
 
 
 def emit_layer(layer: Layer, tile: Tile) -> str:
-    """The transform module that computes a layer in tiles."""
+    """Return the transform module that computes a layer in tiles."""
     shape, w = layer.shape, Writer()
     w.line(f"%contraction = {_found(shape)} in %func : ({ANY}) -> {ANY}")
     tiled, apart = _tiles(w, layer, tile), _is_apart(shape, tile)
@@ -149,7 +142,7 @@ def emit_layer(layer: Layer, tile: Tile) -> str:
 
 
 def _found(shape: LayerShape) -> str:
-    """What finds the layer's op: by what it adds up, or by its loops where it may be a pool."""
+    """Return what matches the layer's op: its sums, or its loops if it may be a pool."""
     if not shape.is_by_channel:
         return "transform.collect_matching @contraction"
     return (
@@ -159,14 +152,14 @@ def _found(shape: LayerShape) -> str:
 
 
 def _is_apart(shape: LayerShape, tile: Tile) -> bool:
-    """Whether rows are multiplied one by one."""
+    """Return whether rows are multiplied separately."""
     if shape.is_by_channel or tile.lines * tile.blocks > 1:
         return True
     return shape.is_apart and tile.rows > 1
 
 
 def _multiply(w: Writer, shape: LayerShape, tiled: str, tile: Tile, *, is_apart: bool) -> None:
-    """A tile's products, a depth at a time."""
+    """Write a tile's products, one depth at a time."""
     _loops(w, shape, tiled, tile, is_apart=is_apart)
     w.include("cleanup")
     w.include("drop_unit_dims")
@@ -179,7 +172,7 @@ def _multiply(w: Writer, shape: LayerShape, tiled: str, tile: Tile, *, is_apart:
 
 
 def _tiles(w: Writer, layer: Layer, tile: Tile) -> str:
-    """Tiles of the last op with the others inside; the contraction in them."""
+    """Tile the last op with the others fused; return the contraction in the tile."""
     shape, ends = layer.shape, layer.ends
     rows, columns = tile.rows * tile.lines, tile.blocks * shape.columns
     w.line(f"// tiles of {rows} rows by {columns} columns")
@@ -212,7 +205,7 @@ def _size(shape: LayerShape, dim: int, tile: Tile) -> int:
 
 
 def _loops(w: Writer, shape: LayerShape, tiled: str, tile: Tile, *, is_apart: bool) -> None:
-    """Loops over blocks and taps, and over rows and depth as well where rows are apart."""
+    """Write loops over blocks and taps, also over rows and depth if rows are separate."""
     last = shape.reductions[-1]
     outer = [int(dim in shape.reductions and dim != last) for dim in range(len(shape.extents))]
     if is_apart:
@@ -232,7 +225,7 @@ def _loops(w: Writer, shape: LayerShape, tiled: str, tile: Tile, *, is_apart: bo
 
 
 def _vectors(w: Writer, *, has_more: bool) -> None:
-    """Vectors of everything in a tile, sums in registers."""
+    """Vectorise everything in a tile, with sums in registers."""
     w.line("// vectors, and sums that stay in registers")
     w.vectorize_fills()
     w.line(f"transform.structured.vectorize {w.collect('contraction')} : {ANY}")

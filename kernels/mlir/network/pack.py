@@ -1,4 +1,4 @@
-"""Packing a module as a whole, and the proofs of its script and of its layers' scripts."""
+"""Pack a whole module, and prove its script and the scripts of its layers."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -22,14 +22,13 @@ PACK, PROVE = (f"tilewise.kernels.mlir.network.child.{name}" for name in ("pack"
 def pack_module(
     module: bytes, blocks: Blocks = USUAL_BLOCKS, limits: Limits = USUAL_LIMITS
 ) -> PackPlan:
-    """The script that packs the ops of a module and cancels packs along its edges, applied.
+    """Return the applied script that packs the ops of a module and cancels adjacent packs.
 
     Raises:
-        ModuleError: it is no MLIR that can be lowered to one function, or it takes too long.
-        PlaceError: blocks that are wished for an op do not fit it, or there is no such op.
+        ModuleError: the module cannot be lowered to one function, or takes too long.
+        PlaceError: requested blocks do not fit their op, or there is no such op.
         ProofError: the script does not apply; the message is MLIR's.
         CompilerAbsentError: MLIR is not installed.
-        LimitError: a limit cannot be one.
     """
     reply = ask_of_module(module, limits, wishes(blocks), PACK)
     if "refused" in reply:
@@ -40,19 +39,16 @@ def pack_module(
 
 
 def wishes(blocks: Blocks) -> dict[str, Any]:
-    """Blocks as a request has them."""
+    """Return blocks as JSON for a request."""
     of_ops = {str(i): [one.rows, one.columns, one.depth] for i, one in blocks.of_ops.items()}
     return {"channels": blocks.channels, "rows": blocks.rows, "of_ops": of_ops}
 
 
 def prove_packs(plan: PackPlan, *, limits: Limits = USUAL_LIMITS) -> Proof:
-    """Run a packed module beside the module as it was, on random inputs and random weights.
+    """Run a packed module and the original on random inputs and weights.
 
-    What a float may differ by follows from perturbing each rounding of the module, as for any
-    payload. The proof's script has its header filled in.
-
-    Raises:
-        LimitError: a limit cannot be one.
+    The tolerance of floats follows from perturbing each rounding of the module, as for any payload.
+    The proof's script has its header filled in.
     """
     request = {**run_request(plan), **vars(limits)}
     proof = Proof.of(run_child(request, PROVE), mlir=mlir_version(), script=plan.script)
@@ -60,7 +56,7 @@ def prove_packs(plan: PackPlan, *, limits: Limits = USUAL_LIMITS) -> Proof:
 
 
 def run_request(plan: PackPlan) -> dict[str, Any]:
-    """What the child of a proof needs to know of a plan."""
+    """Return a plan's request to the proving child."""
     return {
         "payload": plan.payload,
         "script": plan.script,
@@ -72,14 +68,14 @@ def run_request(plan: PackPlan) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ProvenLayer:
-    """A layer whose script was put to the proof."""
+    """A layer with the proof of its script."""
 
     layer: Layer
     tile: Tile
     proof: Proof
 
     def to_json(self) -> dict[str, Any]:
-        """What can be told without the texts."""
+        """Return everything but the texts."""
         return {
             "where": list(self.layer.where),
             "loops": list(self.layer.shape.extents),
@@ -98,11 +94,7 @@ class ProvenLayer:
 def prove_layers(
     layers: Iterable[Layer], target: Target, *, limits: Limits = USUAL_LIMITS
 ) -> Iterator[ProvenLayer]:
-    """Emit and prove the script of each layer; a proof's script has its header filled in.
-
-    Raises:
-        LimitError: a limit cannot be one.
-    """
+    """Emit and prove the script of each layer; a proof's script has its header filled in."""
     for layer in layers:
         tile = tile_of(layer.shape, target)
         script = _headed(emit_layer(layer, tile), layer, tile)

@@ -1,9 +1,9 @@
-"""How each op of a module is packed: a block for each of its loops, the order of each operand.
+"""How each op of a module is packed: a block for each of its loops, an order for each operand.
 
-Images become [image, channels, pixels, block], whatever order they had. Weights lie as a panel
-kernel reads them: [columns, depth, taps, depth of a block, columns of a block]. Each channel of a
-pool is by itself, as in a depthwise convolution. A block's length depends on the axis alone, not on
-the op: the producer of a tensor and its consumers pack it alike, and their packs cancel.
+Images become [image, channels, pixels, block]. Weights become [columns, depth, taps, depth of a
+block, columns of a block], as a panel kernel reads them. Channels of a pool are independent, as in
+a depthwise convolution. A block's size depends on the axis alone, so that producers and consumers
+pack a tensor alike and their packs cancel.
 """
 
 from collections.abc import Mapping
@@ -12,17 +12,14 @@ from dataclasses import dataclass, field
 from tilewise.kernels.mlir.frontend.nest import Dims, Operand, RefusedError, slides
 
 LEAST = 4
-"""Blocks are multiples of it: what else divides an axis makes vectors that are taken apart."""
+"""Blocks are multiples of it: vectors of other lengths are split up."""
 
 
 @dataclass(frozen=True)
 class OpBlocks:
-    """Blocks that are wished for one op, in elements; 0 leaves the axis whole.
+    """Blocks requested for one op, in elements; 0 leaves the axis whole.
 
-    Attributes:
-        rows: of a product's rows; no matter to convolutions and pools.
-        columns: of the result's channels, or a product's columns.
-        depth: of what is summed over: the image's channels.
+    `rows` matter to matmuls alone; `columns` are the result's channels, `depth` the image's.
     """
 
     rows: int = 0
@@ -35,9 +32,9 @@ class Blocks:
     """The most elements of a block.
 
     Attributes:
-        channels: of channels, columns and depths: a vector's lanes.
-        rows: of a product's rows. Whole rows of 0 make packs of activations that move nothing.
-        of_ops: blocks of single ops, by their numbers among the module's packable ops, from 1.
+        channels: of channels, columns and depths; a vector's lanes.
+        rows: of a matmul; 0 leaves rows whole, and packs of activations move nothing.
+        of_ops: blocks of single ops by their number among packable ops, from 1.
     """
 
     channels: int = 16
@@ -46,9 +43,9 @@ class Blocks:
 
 
 def block_of(extent: int, most: int) -> int:
-    """The largest divisor of an axis that is a multiple of `LEAST` and at most `most`; else 0.
+    """Return the largest multiple of `LEAST` up to `most` that divides an axis, else 0.
 
-    Blocks that do not divide an axis are padded, and padded packs never cancel.
+    Other blocks would be padded, and padded packs never cancel.
     """
     sizes = range(LEAST, most + 1, LEAST)
     return max((size for size in sizes if extent % size == 0), default=0)
@@ -56,16 +53,13 @@ def block_of(extent: int, most: int) -> int:
 
 @dataclass(frozen=True)
 class OpShape:
-    """An op that may be packed, as far as packing asks.
+    """A packable op.
 
     Attributes:
-        name: such as `linalg.matmul`.
         number: among all ops of its name in the module, from 0.
-        extents: of its loops.
         inputs: the first two operands.
-        result: what it makes.
         has_weights: whether the second operand is known when the model is loaded.
-        is_pool: whether the second operand is a window of which the size alone counts.
+        is_pool: whether only the size of the second operand, a window, matters.
     """
 
     name: str
@@ -86,11 +80,9 @@ class OpShape:
 
 @dataclass(frozen=True)
 class Order:
-    """The order of an operand's packed axes; both empty where packing leaves the wanted one.
+    """The order of an operand's packed axes; both parts are empty if packing leaves it.
 
-    Attributes:
-        outer: for each axis outside of blocks the plain axis that it counts.
-        inner: for each axis within blocks which of the blocks it was.
+    `outer` is the plain axis of each axis outside of blocks, `inner` the block of each axis inside.
     """
 
     outer: Dims = ()
@@ -104,12 +96,7 @@ class Order:
 
 @dataclass(frozen=True)
 class PackedOp:
-    """How an op is packed.
-
-    Attributes:
-        sizes: for each of its loops the elements of a block, 0 for none.
-        orders: of its two inputs and its result.
-    """
+    """An op with a block size for each loop, 0 for none, and the orders of inputs and result."""
 
     op: OpShape
     sizes: Dims
@@ -117,17 +104,16 @@ class PackedOp:
 
 
 def packed(op: OpShape, blocks: Blocks, wished: OpBlocks | None = None) -> PackedOp:
-    """How an op is packed by a rule, or as is wished for it.
+    """Return how an op is packed by the rule, or as requested.
 
-    Raises:
-        RefusedError: it cannot be packed, or what is wished does not fit; the message says why.
+    Raise RefusedError if it cannot be packed, or the request does not fit.
     """
     if wished is None and not (op.has_weights or op.sliding):
         raise RefusedError("multiplies two tensors that every run computes: packs would not pay")
     roles = _roles(op)
     sizes = [0] * len(op.extents)
     for name, dims in roles.items():
-        # Of several loops that play one part the innermost is blocked.
+        # Of several loops with one role the innermost is blocked.
         for dim in dims[-1:]:
             sizes[dim] = _block(op, dim, name, blocks, wished)
     if any(sizes[dim] for name in ("columns", "depth") for dim in roles.get(name, ())):
@@ -152,7 +138,7 @@ def _block(op: OpShape, dim: int, part: str, blocks: Blocks, wished: OpBlocks | 
 
 
 def _roles(op: OpShape) -> dict[str, Dims]:
-    """The loops that may be blocked, by what they do."""
+    """Return the loops that may be blocked, by role."""
     first, second, result = (_plain(one) for one in (*op.inputs, op.result))
     if op.is_pool:
         return {"channels": tuple(dim for dim in first if dim in result)[1:]}
@@ -168,7 +154,7 @@ def _roles(op: OpShape) -> dict[str, Dims]:
 
 
 def _plain(operand: Operand) -> Dims:
-    """The loops at which an operand is read, each at an axis of its own, in the axes' order."""
+    """Return the loops that index an axis of an operand alone, in the axes' order."""
     return tuple(axis[0][0] for axis in operand.axes if len(axis) == 1 and axis[0][1] == 1)
 
 
@@ -192,7 +178,7 @@ def _orders(op: OpShape, sizes: Dims) -> tuple[Order, Order, Order]:
 
 
 def _order(operand: Operand, outer: Dims, inner: Dims) -> Order:
-    """What makes a wanted order of the one that packing leaves: axes as before, blocks by loop."""
+    """Return the change from packing's order (axes as before, blocks by loop) to the wanted one."""
     left = sorted(inner)
     if not left:
         return Order()
@@ -203,12 +189,12 @@ def _order(operand: Operand, outer: Dims, inner: Dims) -> Order:
 
 
 def _as_axes(operand: Operand, sizes: Dims) -> Dims:
-    """The blocked loops of an operand in the order of its axes."""
+    """Return the blocked loops of an operand in the order of its axes."""
     return tuple(dim for dim in _plain(operand) if sizes[dim])
 
 
 def _channels_first(op: OpShape, operand: Operand) -> Dims:
-    """The axes with those along which windows move behind the others."""
+    """Return the axes with those along which windows move last."""
     return tuple(
         sorted(
             range(len(operand.axes)),
@@ -218,7 +204,7 @@ def _channels_first(op: OpShape, operand: Operand) -> Dims:
 
 
 def _panel_axes(op: OpShape, sizes: Dims) -> Dims:
-    """The axes of weights: those of the result first, then blocked ones, then taps."""
+    """Return the axes of weights: those of the result first, then blocked ones, then taps."""
     second, result = op.inputs[1], _plain(op.result)
     axes = range(len(second.axes))
 
@@ -231,6 +217,6 @@ def _panel_axes(op: OpShape, sizes: Dims) -> Dims:
 
 
 def _panel_blocks(op: OpShape, sizes: Dims) -> Dims:
-    """The blocked loops of weights: the depth in front, so that columns are neighbours."""
+    """Return the blocked loops of weights: the depth first, so that columns are contiguous."""
     result = _plain(op.result)
     return tuple(sorted(_as_axes(op.inputs[1], sizes), key=lambda dim: dim in result))

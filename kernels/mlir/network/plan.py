@@ -1,4 +1,4 @@
-"""What becomes of a module that is packed as a whole: its script, its layers, the moves left."""
+"""A module packed as a whole: its script, its layers, and the remaining moves."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ class LayerShape:
 
     Attributes:
         result: the loops of the result's axes, in order; the last is the columns of a block.
-        row: the loop of which neighbours share a block of weights; None where there is none.
-        line: another one, around it.
-        block: the loop over the result's blocks of columns; None where there is one block.
-        is_apart: whether neighbours along it have others between them, in memory.
-        distance: bytes between neighbours along it, in the image.
-        reductions: the loops that are summed over, in order; the last is the depth of a block.
-        widens: whether what is multiplied is narrower than the sums.
-        is_by_channel: whether each channel of the result is made of the same one of the image, as
-            by a pool or a depthwise filter. Its neighbours in a block then make a vector.
+        row: the loop whose neighbours share a block of weights; None if there is none.
+        line: the loop around it.
+        block: the loop over the result's blocks of columns; None for one block.
+        is_apart: whether neighbours along `row` are not contiguous in memory.
+        distance: bytes between neighbours along `row` in the image.
+        reductions: the loops summed over, in order; the last is the depth of a block.
+        widens: whether factors are narrower than the sums.
+        is_by_channel: whether each channel of the result depends on that of the image alone, as in
+            a pool or a depthwise filter; a vector then holds channels.
         is_pool: whether nothing is multiplied.
     """
 
@@ -42,7 +42,7 @@ class LayerShape:
     def of(
         cls, extents: Dims, operands: tuple[Operand, Operand, Operand], *, widens: bool
     ) -> "LayerShape | None":
-        """The shape of a contraction, by its image, weights and result; None without columns."""
+        """Return the shape for image, weights and result; None without columns."""
         image, weights, made = operands
         result = tuple(axis[0][0] for axis in made.axes if len(axis) == 1)
         whole = len(result) == len(made.axes) and bool(result)
@@ -72,7 +72,7 @@ class LayerShape:
         *,
         widens: bool,
     ) -> "LayerShape | None":
-        """The shape of windows; None where neighbours in memory are no neighbouring channels."""
+        """Return the shape of windows; None if channels are not contiguous in memory."""
         image, weights, made = operands
         lanes = made.axes[-1]
         reductions = tuple(dim for dim in range(len(extents)) if dim not in result)
@@ -90,22 +90,22 @@ class LayerShape:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of the layer: a product and a sum, or one of a pool."""
+        """The floating-point operations: a product and a sum, or one operation of a pool."""
         return prod(self.extents) * (1 if self.is_pool else 2)
 
     def length(self, part: Literal["row", "line", "block"]) -> int:
-        """Steps of one of the loops of which a tile has a part; 1 where there is none."""
+        """Return the steps of a loop that a tile splits; 1 if there is none."""
         dim = {"row": self.row, "line": self.line, "block": self.block}[part]
         return 1 if dim is None else self.extents[dim]
 
     @property
     def columns(self) -> int:
-        """Columns of a block."""
+        """The columns of a block."""
         return self.extents[self.result[-1]]
 
 
 def _distance(operand: Operand, dim: int) -> int:
-    """Elements between neighbours along a loop."""
+    """Return the elements between neighbours along a loop."""
     steps = 0
     for i, axis in enumerate(operand.axes):
         steps += sum(step for one, step in axis if one == dim) * prod(operand.shape[i + 1 :])
@@ -114,11 +114,9 @@ def _distance(operand: Operand, dim: int) -> int:
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer that occurs in a packed network.
+    """A layer of a packed network, which includes `ends` ops on the contraction's result.
 
-    Attributes:
-        has_start: whether it makes itself what its sums start from.
-        ends: ops on the contraction's result that it takes in.
+    `has_start` means that it also makes the start of its sums.
     """
 
     payload: str
@@ -140,11 +138,7 @@ class Packed:
 
 @dataclass(frozen=True)
 class Left:
-    """An op that stays as it is.
-
-    Attributes:
-        number: among the module's ops that may be packed, from 1; 0 where it may not.
-    """
+    """An op that stays plain; `number` among packable ops is 0 if it is not packable."""
 
     op: str
     where: str
@@ -154,13 +148,9 @@ class Left:
 
 @dataclass(frozen=True)
 class Remaining:
-    """A pack or an unpack that the script leaves.
+    """A pack or unpack that remains after the script.
 
-    Attributes:
-        op: `pack` or `unpack`.
-        types: from what to what.
-        of_weights: whether it is done once, when the model is loaded.
-        is_reshape: whether every element stays where it lies.
+    `of_weights` means once per load of the model, `is_reshape` that no element moves.
     """
 
     op: str
@@ -174,16 +164,12 @@ class PackPlan:
     """A module packed as a whole.
 
     Attributes:
-        script: the transform module, with what follows in its header.
-        payload: the module's function on linalg by itself, its weights as arguments.
-        depths: for each argument of the payload how many products are summed with it where it is a
-            weight, else 0.
-        packed: the ops that the script packs.
-        left: the ops that it leaves.
-        remaining: the packs and unpacks that are left once it was applied.
-        apply_s: seconds to apply it.
-        layers: what multiplies, each distinct one once, as it is computed on packed tensors.
-        work: steps of the loops of the ops that may be packed, all together.
+        script: the transform module, with the results in its header.
+        payload: the module's function on linalg, its weights as arguments.
+        depths: products per sum for each argument that is a weight, else 0.
+        apply_s: seconds to apply the script.
+        layers: the distinct ops that multiply, on packed tensors.
+        work: steps of the loops of all packable ops.
     """
 
     script: str
@@ -198,11 +184,11 @@ class PackPlan:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Packs and unpacks of activations, those of them that move nothing, packs of weights."""
+        """Packs and unpacks of activations, those that move nothing, packs of weights."""
         return counts(self.remaining)
 
     def to_json(self) -> dict[str, Any]:
-        """What can be told without the texts."""
+        """Return everything but the texts."""
         return {
             **self.counts,
             "apply_s": self.apply_s,
@@ -224,7 +210,7 @@ class PackPlan:
 
 
 def counts(remaining: Iterable[Remaining]) -> dict[str, int]:
-    """How many packs and unpacks are left, by what they are."""
+    """Return the number of remaining packs and unpacks by kind."""
     every = list(remaining)
     runs = [one for one in every if not one.of_weights]
     return {
@@ -236,7 +222,7 @@ def counts(remaining: Iterable[Remaining]) -> dict[str, int]:
 
 
 def told(found: dict[str, int], left: Iterable[Left]) -> list[str]:
-    """Lines on what is left, for the header of a script."""
+    """Return the lines of a script's header on what remains."""
     moves = found["packs"] + found["unpacks"] - found["reshapes"]
     lines = [
         f"left:     packs {found['packs']}, unpacks {found['unpacks']} of activations; "

@@ -1,4 +1,4 @@
-"""The script of a module: each op packed, and packs cancelled along the edges."""
+"""The script of a module: each op packed, and adjacent packs cancelled."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -14,22 +14,21 @@ NAMED_SEQUENCES = Path(__file__).with_name("named_sequences")
 
 
 def network_sequence(template: str, **values: object) -> str:
-    """The text of a named sequence, or of a part of one."""
+    """Return the text of a named sequence, or of a part of one."""
     return filled(NAMED_SEQUENCES / f"{template}.mlir", **values)
 
 
 SPREAD = ("linalg.broadcast", "linalg.transpose", "linalg.map", "linalg.elementwise")
-"""Ops that packs move through once they have no name of their own."""
+"""Ops that packs move through once they are generic."""
 
 How = tuple[Dims, tuple[Order, Order, Order]]
-"""The sizes and orders that ops packed alike share."""
+"""The sizes and orders of ops that are packed alike."""
 
 
 def emit_packs(ops: Sequence[PackedOp], counts: Mapping[str, int]) -> str:
-    """The transform module that packs a module's ops and cancels what it can.
+    """Return the transform module that packs a module's ops and cancels packs where possible.
 
-    An op is found by its place among all ops of its name. In a module that has another number of
-    them the script fails.
+    An op is found by its position among all ops of its name; the script fails for another count.
     """
     w = Writer()
     names = {how: f"pack_{i}" for i, how in enumerate(dict.fromkeys(map(_how, ops)))}
@@ -58,7 +57,7 @@ def _how(op: PackedOp) -> How:
 
 
 def _split(w: Writer, op: str, count: int) -> list[str]:
-    """A handle on each op of a name."""
+    """Return a handle on each op of a name."""
     found = w.match(op, op.partition(".")[2])
     if count == 1:
         return [found]
@@ -70,7 +69,7 @@ def _split(w: Writer, op: str, count: int) -> list[str]:
 
 
 def _sequence(name: str, sizes: Dims, orders: tuple[Order, Order, Order]) -> str:
-    """The sequence that packs one op."""
+    """Return the sequence that packs one op."""
     lines, op = "", "%packed"
     for index, order in enumerate(orders[:2]):
         if not order.is_there:

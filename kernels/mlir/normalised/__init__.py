@@ -1,4 +1,1 @@
-"""Scripts of ops as a module has them: put in order inside the script, proven on the op itself.
-
-Face: `prove_lone`, `with_op`, `schedulable`.
-"""
+"""Scripts for ops of a user's module: normalised by the script, and proven on the op itself."""

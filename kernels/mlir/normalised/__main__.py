@@ -1,7 +1,7 @@
-"""Print the proven script of an op: `python -m tilewise.kernels.mlir.normalised` reads it on stdin.
+"""Print the proven script of an op: `python -m tilewise.kernels.mlir.normalised` reads stdin.
 
-One JSON object comes in: the op (`LoneOp`) and the steps of some schedules, fastest first. One goes
-out: what is told of the script, and `with_payload`, the same behind the op's function; or `reason`.
+Input is a JSON object with the op (`LoneOp`) and the steps of schedules, fastest first. Output is
+one with the script, its data, and `with_payload`, the script with the op's function; or `reason`.
 """
 
 import json
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _readable(found: list[Any]) -> Iterator[Schedule]:
-    """Schedules, without those that have steps of another version."""
+    """Yield schedules, without those that have steps of another version."""
     for steps in found:
         with suppress(ScheduleError):
             yield Schedule.from_json(steps)

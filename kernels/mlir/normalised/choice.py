@@ -1,4 +1,4 @@
-"""Of stored schedules the first whose script proves on an op of a module."""
+"""Find the first stored schedule whose script proves on an op of a module."""
 
 import time
 from collections.abc import Iterable
@@ -18,12 +18,12 @@ from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.steps import Place, visited_alone
 
 MOST_PROOFS = 8
-"""Schedules that are tried before a script is said not to prove."""
+"""Schedules to try before giving up."""
 
 
 @dataclass(frozen=True)
 class ProvenOp:
-    """The script of an op."""
+    """The proven script of an op."""
 
     problem: str
     place: str
@@ -31,7 +31,7 @@ class ProvenOp:
     proof: Proof
 
     def to_json(self, script: str) -> dict[str, Any]:
-        """What is told of the script, which may have the op in front of it."""
+        """Return the data of `script`, which may have the op in front of it."""
         return {
             "problem": self.problem,
             "place": self.place,
@@ -48,14 +48,13 @@ class ProvenOp:
 
 
 def problems_of(lone: LoneOp) -> tuple[Problem, ...]:
-    """The problems whose schedules may be an op's: as its module has it, and by itself.
+    """Return the problems whose schedules may fit an op: with its surroundings, and alone.
 
-    Weights that are constants, a bias, relu and padding are no matter of loops, so that a schedule
-    of the first speaks of the op's loops unless there are others, as in another layout. Then its
-    schedules come second, as far as `fitting` can use them.
+    Constant weights, bias, relu and padding do not change loops, so schedules of the first come
+    first, unless its loops differ, as for another layout; then `fitting` reduces them.
 
     Raises:
-        UnsupportedError: no script can be of the op.
+        UnsupportedError: the op has no scripts.
     """
     problem, around = schedulable(lone), parse_problem(lone.within.problem)
     if around.op != problem.op:
@@ -65,9 +64,9 @@ def problems_of(lone: LoneOp) -> tuple[Problem, ...]:
 
 
 def fitting(lone: LoneOp, problem: Problem, schedule: Schedule) -> Schedule:
-    """Return what an op can use of a schedule: all of it, or the register tile if loops differ.
+    """Return a schedule for an op: unchanged, or its register tile if the loops differ.
 
-    Loops that are visited one step at a time, as those over groups, are around it.
+    Loops that are visited one step at a time, such as groups, are added around it.
     """
     own = schedulable(lone)
     if _has_loops(problem, own):
@@ -77,7 +76,7 @@ def fitting(lone: LoneOp, problem: Problem, schedule: Schedule) -> Schedule:
 
 
 def _has_loops(one: Problem, other: Problem) -> bool:
-    """Whether schedules of two problems speak of the same loops."""
+    """Return whether schedules of two problems have the same loops."""
     first, second = nest_of(one), nest_of(other)
     return [first.dim(d) for d in first.scheduled] == [second.dim(d) for d in second.scheduled]
 
@@ -89,11 +88,7 @@ def first_proven(
     seconds: float = inf,
     limits: Limits = USUAL_LIMITS,
 ) -> ProvenOp:
-    """The first of some schedules whose script proves.
-
-    Raises:
-        ProofError: none does; the message has what became of the last one.
-    """
+    """Return the first schedule whose script proves; raise ProofError with the last failure."""
     why, until = "no schedule was given", time.monotonic() + seconds
     for count, schedule in enumerate(schedules):
         if count == MOST_PROOFS or time.monotonic() >= until:

@@ -1,13 +1,12 @@
-"""The form that a script gives an op of a module: the loops that a schedule speaks of, in order.
+"""The form that a script gives an op of a module: the loops of a schedule, in order.
 
-Loops of one step are dropped. Of several loops that play one part, such as two rows, one is the
-schedule's, and the others run around it: rows and columns outside of its tiles, reductions inside
-of the register tile. An operand stays as it lies where its innermost axis is a row or the reduction
-(A), a column (B, C); a B whose innermost axis is the reduction is packed to panels of columns, as a
-step of a schedule would. Others are packed to one form: whole operands, by
-`transform.structured.pack` with the extents as sizes, where upstream's `pack_greedily` has tiles. A
-convolution's pixels and taps cannot be packed, but its channels are, so that every order becomes
-[pixels, channels]; its schedule is that of the problem in this layout.
+Loops of one step are dropped. Of several loops with one role, such as two rows, one is the
+schedule's and the others run around it: rows and columns outside of its tiles, reductions inside of
+the register tile. An operand stays unpacked if its innermost axis is a row or the reduction (A) or
+a column (B, C); a B whose innermost axis is the reduction is packed to panels, as by a schedule's
+step. Others are packed as a whole by `transform.structured.pack` with the extents as sizes, where
+upstream's `pack_greedily` has tiles. A convolution's pixels and taps cannot be packed, but its
+channels can, so every order becomes [pixels, channels], with schedules of that layout.
 """
 
 from collections.abc import Iterable
@@ -48,12 +47,11 @@ from tilewise.kernels.steps import Phase, Step
 def op_nest(
     problem: Problem, schedule: Schedule, extents: Dims, parts: Parts, packed: Packing
 ) -> Nest:
-    """Return the nest of a schedule over an op's dims, with a loop for each that is visited alone.
+    """Return the nest of a schedule over an op's dims, with a loop per dim that is visited alone.
 
-    Partial sums are of one loop over the reduction; the others run around its tiles. Without a
-    loop over the reduction there is nothing to split, and nothing is read often enough to be
-    packed; without columns B has no panels. A B without neighbouring columns has panels in any
-    case, made before the first loop over rows.
+    Partial sums are of one reduction loop; the others run around its tiles. Without a reduction
+    loop nothing is split or packed, and without columns B has no panels. A B whose columns are not
+    contiguous always has panels, made before the first loop over rows.
     """
     nest, dims = _before_steps(problem, extents, parts), parts.names_of(packed.order)
     steps = [step for step in schedule.steps if getattr(step, "dim", nest.k) in nest.extents]
@@ -73,7 +71,7 @@ def op_nest(
 
 
 def _before_steps(problem: Problem, extents: Dims, parts: Parts) -> Nest:
-    """The nest of the problem over an op's dims: one of its rows and reductions, and others."""
+    """Return the problem's nest over an op's dims."""
     nest = nest_of(problem)
     found = {parts.names[dim]: extents[dim] for dim in parts.order}
     around = (name for name in parts.names_of(parts.rows) if name not in nest.rows)
@@ -88,17 +86,16 @@ def _before_steps(problem: Problem, extents: Dims, parts: Parts) -> Nest:
 
 
 def _applied(nest: Nest, steps: Iterable[Step]) -> Nest:
-    """The nest after steps, which the problem's own nest has checked."""
+    """Return the nest after steps that the problem's own nest has checked."""
     for step in steps:
         nest = step.apply(nest)
     return nest
 
 
 def _in_order(nest: Nest, nodes: tuple[Node, ...], needs_panels: bool) -> list[Node]:
-    """The nodes outside of the macro-kernel, with those that an op adds.
+    """Return the nodes outside of the macro-kernel, with those that an op adds.
 
-    Threads come first, then what is visited alone, and reductions around one that is split or
-    packed for a whole tile.
+    Threads come first, then loops visited alone, and reductions around a split or packed one.
     """
     parallel = [node for node in nodes if _kind(node) is LoopKind.PARALLEL]
     rest = [node for node in nodes if _kind(node) is not LoopKind.PARALLEL]
@@ -127,14 +124,13 @@ class NormalForm:
     """An op of a module as a schedule sees it.
 
     Attributes:
-        problem: whose schedules it takes.
-        form: the op once the script has put it in order.
+        problem: whose schedules apply.
+        form: the normalised op.
         numbers: of the op's inputs that play A and B.
-        interchange: for each loop of `Parts.order` the op's loop, those of one step left out.
-        has_units: whether the op has loops or axes of one step, which go first.
-        names: of the dims of A, B and C, as the schedule's steps find them.
-        has_own_loops: whether its loops are those of the problem, and no others run around them.
-        packing: how the operands are packed.
+        interchange: the op's loop for each of `Parts.order`, without loops of one step.
+        has_units: whether the op has loops or axes of one step, which are dropped first.
+        names: dims of A, B and C before the schedule's steps.
+        has_own_loops: whether its loops are exactly the problem's.
     """
 
     problem: Problem
@@ -148,10 +144,9 @@ class NormalForm:
 
 
 def schedulable(lone: LoneOp) -> Problem:
-    """The problem whose schedules an op takes: its own, with pixels before channels.
+    """Return the problem whose schedules fit an op: its own, with pixels before channels.
 
-    Raises:
-        UnsupportedError: there is none; the message says why.
+    Raise UnsupportedError if there is none.
     """
     problem = parse_problem(lone.found.problem)
     pixels_first = problem.stored_as(channels_first=False, pad=problem.pad)
@@ -169,10 +164,9 @@ def schedulable(lone: LoneOp) -> Problem:
 
 
 def is_of_problem(lone: LoneOp) -> bool:
-    """Whether a convolution with few channels in a group is the op that Tilewise writes for it.
+    """Return whether a convolution with few channels per group is the op of Tilewise's payload.
 
-    Its script is that of the problem: it tiles what stores the op's result, and the op inside. An
-    op with a name says by it how its operands are indexed.
+    The problem's script then applies: it tiles the op that stores the result, with this op inside.
     """
     problem = parse_problem(lone.found.problem)
     if not nest_of(problem).group:
@@ -181,11 +175,11 @@ def is_of_problem(lone: LoneOp) -> bool:
 
 
 def normal_form(lone: LoneOp, schedule: Schedule) -> NormalForm:
-    """The form that an op takes for a schedule of `schedulable(lone)`.
+    """Return the form of an op for a schedule of `schedulable(lone)`.
 
     Raises:
         ScheduleError: the schedule cannot be applied to the problem.
-        UnsupportedError: no script can give it one; the message says why.
+        UnsupportedError: no script can normalise the op.
     """
     problem = schedulable(lone)
     numbers = (1, 0) if lone.found.is_swapped else (0, 1)
@@ -216,7 +210,7 @@ def normal_form(lone: LoneOp, schedule: Schedule) -> NormalForm:
 
 
 def _reading(planned: Nest, parts: Parts) -> Reading:
-    """How a nest reads operands: a split reduction goes along rows and columns."""
+    """Return how a nest reads operands: a split reduction runs along rows and columns."""
     problem, is_split = planned.problem, planned.compute.lanes > 1
     turns = (
         not is_split and problem.transpose_a and bool(parts.rows),
@@ -257,12 +251,12 @@ def _form(
 
 
 def _has_gaps(problem: Problem, operands: tuple[tuple[str, ...], ...], loops: Nest) -> bool:
-    """Whether others lie between neighbouring rows in A or the result, or between A's depth."""
+    """Return whether neighbouring rows in A or the result, or A's depth, are not contiguous."""
     of_tile = {loops.row, loops.k}
     return problem.stride > 1 or any(of_tile & set(names[:-2]) for names in operands)
 
 
 def _panels_first(b: tuple[str, ...], loops: Nest, taps: tuple[str, ...]) -> tuple[int, ...]:
-    """Where packed B's dims come from: those visited one at a time, panels, taps, depth."""
+    """Return the origin of packed B's dims: those visited alone, panels, taps, depth."""
     wanted = (*loops.named(Role.LEAD), loops.col, *taps, loops.k)
     return tuple(b.index(dim) for dim in wanted if dim in b)

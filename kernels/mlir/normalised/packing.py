@@ -1,4 +1,4 @@
-"""The loops of an op by what they do, and how its operands lie for a schedule: as is, or packed."""
+"""The loops of an op by role, and which operands are packed for a schedule."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,20 +20,19 @@ MAINS = ("m", "n", "k", "ow", "co", "ci")
 
 
 LONG = 16
-"""Steps of a loop that a schedule may tile where a longer one would have an operand packed."""
+"""Steps of a loop that may be tiled although a longer one exists, whose use would pack A."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The loops of an op that are more than one step, outermost first.
+    """The loops of an op that have more than one step, outermost first.
 
     Attributes:
-        lead: what both B and C have: batches, groups.
-        rows: what A and C have: images and pixels of a convolution.
-        cols: what B and C have.
-        sums: what A and B have: channels and taps of a convolution.
-        fixed: the loops that stay where they are when operands are packed: images, and those that
-            an image is read at sums of.
+        lead: batches or groups, in both B and C.
+        rows: in A and C: images and pixels of a convolution.
+        cols: in B and C.
+        sums: in A and B: channels and taps of a convolution.
+        fixed: loops that are never packed: images, and those in sums that index an image.
     """
 
     lead: Dims
@@ -45,7 +44,7 @@ class Parts:
 
     @property
     def alone(self) -> Dims:
-        """The loops that both B and C have, and that are visited one step at a time."""
+        """The loops in both B and C that are visited one step at a time."""
         return (*self.lead, *(dim for dim in self.cols if dim not in self.mains))
 
     @property
@@ -56,22 +55,22 @@ class Parts:
 
     @property
     def around(self) -> Dims:
-        """The others."""
+        """The other loops."""
         outer = (dim for dim in (*self.rows, *self.sums) if dim not in self.mains)
         return (*self.alone, *outer)
 
     @property
     def taps(self) -> Dims:
-        """The loops over the reduction that are not streamed."""
+        """The reduction loops that are not streamed."""
         return tuple(dim for dim in self.sums if dim not in self.mains)
 
     @property
     def order(self) -> Dims:
-        """All of them, those of the schedule innermost."""
+        """All loops, those of the schedule innermost."""
         return (*self.around, *self.mains)
 
     def within(self, own: Dims, *, reduction_first: bool = False) -> Dims:
-        """The loops of an input with these rows or columns, in the order in which it is packed."""
+        """Return the loops of an input with `own` rows or columns, in packed order."""
         found = [dim for dim in self.order if dim in (*self.lead, *own, *self.sums)]
         if reduction_first:  # of the two that the schedule tiles
             found.sort(key=lambda dim: (dim in self.mains) + (dim in self.mains and dim in own))
@@ -79,16 +78,16 @@ class Parts:
 
     @property
     def result(self) -> Dims:
-        """The loops of the result in the order in which it is packed."""
+        """The loops of the result in packed order."""
         return tuple(dim for dim in self.order if dim not in self.sums)
 
     def names_of(self, dims: Iterable[int]) -> tuple[str, ...]:
-        """Their names."""
+        """Return the names of dims."""
         return tuple(self.names[dim] for dim in dims)
 
 
 def product_parts(nest: Nest, found: Occurrence) -> Parts:
-    """The parts of a product of matrices, in the order of the problem's operands."""
+    """Return the loops of a matmul by role, in the order of the problem's operands."""
     lead, rows, cols, sums = contraction_roles(nest)
     in_a, in_c = _arranged(nest.a, found.a), _arranged(nest.c, found.c)
     parts = (
@@ -107,7 +106,7 @@ def product_parts(nest: Nest, found: Occurrence) -> Parts:
 
 
 def convolution_parts(nest: Nest, found: Occurrence) -> Parts:
-    """The parts of a convolution, as those of a product of pixels and filters."""
+    """Return the loops of a convolution by role, as a product of pixels and filters."""
     windows, roles = convolution_roles(nest)
     place = {axis: i for i, axis in enumerate(found.a.axes)}
     down, across = sorted(windows, key=lambda one: -1 if one.axis is None else place[one.axis])
@@ -137,9 +136,9 @@ def convolution_parts(nest: Nest, found: Occurrence) -> Parts:
 
 
 def axes_of(nest: Nest, operand: Operand) -> Dims:
-    """The dims of an operand's axes in order, without those of one step.
+    """Return the dims of an operand's axes in order, without those of one step.
 
-    An axis that is read at sums has the dim of the result, if that is a loop.
+    For an axis indexed by a sum it is the result's dim, if that is a loop.
     """
     return tuple(dim for axis in operand.axes if (dim := _dim(nest, axis)) is not None)
 
@@ -151,7 +150,7 @@ def _dim(nest: Nest, axis: Axis) -> int | None:
 
 
 def _arranged(operand: Operand, how: Arrangement) -> Dims:
-    """The dims of an operand in the order in which the problem has them."""
+    """Return the dims of an operand in the problem's order."""
     return tuple(dim for i in how.axes for dim, _ in operand.axes[i])
 
 
@@ -160,7 +159,7 @@ def _in_order(dims: frozenset[int], order: Dims) -> Dims:
 
 
 def _largest_last(nest: Nest, dims: Dims) -> Dims:
-    """The dims with the longest one at the end; of equals the last."""
+    """Return the dims with the longest one last; the last of equals."""
     if not dims:
         return dims
     main = max(dims, key=lambda dim: (nest.extents[dim], dims.index(dim)))
@@ -168,9 +167,9 @@ def _largest_last(nest: Nest, dims: Dims) -> Dims:
 
 
 def _inner_last(nest: Nest, dims: Dims, lead: frozenset[int]) -> Dims:
-    """The dims with that at the end which is innermost in A, if it is long; else the longest.
+    """Return the dims with A's innermost one last if it is long, else the longest.
 
-    Where A's innermost axis is short or one of `lead`, A is packed, and the longest serves best.
+    If A's innermost axis is short or in `lead`, A is packed, and the longest is best.
     """
     inner = axes_of(nest, nest.a)
     if not inner or inner[-1] in lead or nest.extents[inner[-1]] < LONG:
@@ -182,7 +181,7 @@ def _inner_last(nest: Nest, dims: Dims, lead: frozenset[int]) -> Dims:
 
 
 def _named(name: str, dims: Dims, *, has_main: bool = True) -> dict[int, str]:
-    """Names of the dims of a part: the last one has that of the problem, if it is to."""
+    """Return names of a role's dims: the last one has the problem's name if `has_main`."""
     outer = dims[:-1] if has_main else dims
     names = {dim: f"{name}{i}" for i, dim in enumerate(outer)}
     return names | ({dims[-1]: name} if has_main and dims else {})
@@ -194,10 +193,10 @@ Triple = tuple[Dims, Dims, Dims]
 
 LONGEST_VECTOR = 256
 BLOCK = 8
-"""Elements of a vector that is copied, and of both sides of a block that is turned, at most."""
+"""Most elements of a copied vector, and of both sides of a transposed block."""
 
 WAY_BYTES, MOST_WAYS = 4096, 7
-"""Of a first cache: bytes of a way, and how many of its 8 to 12 ways A may take."""
+"""Bytes of a way of the first-level cache, and the ways of its 8 to 12 that A may take."""
 
 
 @dataclass(frozen=True)
@@ -205,11 +204,10 @@ class Reading:
     """How the register tile of a schedule reads operands.
 
     Attributes:
-        turns: whether A and B have the reduction before their rows and columns, where they are
-            packed.
-        is_split: whether the reduction is, so that several rows of A are read as one vector.
+        turns: whether packed A and B have the reduction before rows and columns.
+        is_split: whether the reduction is split, and several rows of A are read as one vector.
         rows: of the register tile.
-        element_bytes: of an element of A.
+        element_bytes: of A.
     """
 
     turns: tuple[bool, bool]
@@ -222,10 +220,8 @@ class Reading:
 class Move:
     """The copy that packs an operand, or unpacks the result.
 
-    Attributes:
-        extents: of what is written, without axes of one element.
-        tile: of the copies that become vectors: neighbours that stay neighbours, or a block of
-            what is read and of what is written along.
+    `extents` are of what is written, without axes of one element. `tile` is that of the copies that
+    become vectors: contiguous in both, or a block along both innermost axes.
     """
 
     extents: Dims
@@ -234,17 +230,15 @@ class Move:
 
 @dataclass(frozen=True)
 class Packing:
-    """The operands as a schedule's steps find them.
+    """The operands before a schedule's steps.
 
     Attributes:
         operands: dims of A, B and C.
-        order: the loops; those that are packed come behind the others.
-        sizes: for each loop of `Parts.order` its extent where it is packed, else 0; empty where
-            nothing is packed.
-        turned: for each operand whose packed dims are not in the loops' order, their order, by
-            that of the loops; None for the others.
-        moves: of A, B and C, as far as packing changes their order.
-        needs_panels: whether B has no neighbouring columns, so that it is read from panels alone.
+        order: of the loops; packed ones come last.
+        sizes: the extent of each packed loop of `Parts.order`, else 0; empty if nothing is packed.
+        turned: order of an operand's packed dims if it is not the loops'.
+        moves: copies of A, B and C if packing changes their order.
+        needs_panels: whether B can only be read from panels, as its columns are not contiguous.
     """
 
     operands: Triple
@@ -256,7 +250,7 @@ class Packing:
 
 
 def packing(nest: Nest, parts: Parts, reading: Reading) -> Packing:
-    """How operands are packed, if they are."""
+    """Return how operands are packed, if they are."""
     operands = nest.a, nest.b, nest.c
     lies = [axes_of(nest, operand) for operand in operands]
     wanted = [
@@ -291,11 +285,10 @@ def packing(nest: Nest, parts: Parts, reading: Reading) -> Packing:
 def _stay(
     nest: Nest, parts: Parts, reading: Reading, orders: list[tuple[Dims, Dims]]
 ) -> list[bool]:
-    """Whether A, B and C are read and written as they lie, each given with the order wanted.
+    """Return whether A, B and C stay unpacked, given their orders and the wanted ones.
 
-    A convolution, and a split reduction, want the loops of the schedule innermost. Otherwise
-    others may lie between them, since rows come one by one then, and elements of A may be read in
-    any order of its rows and depth.
+    Convolutions and split reductions want the schedule's loops innermost. Otherwise other loops may
+    be between them: rows are read one by one, and elements of A in any order of rows and depth.
     """
     if parts.fixed or reading.is_split:
         return [_ends_so(*both, parts) for both in orders]
@@ -309,9 +302,9 @@ def _stay(
 
 
 def _ends_so(lies: Dims, wanted: Dims, parts: Parts) -> bool:
-    """Whether the loops of the schedule are innermost of an operand, and in the order wanted.
+    """Return whether the schedule's loops are innermost, in the wanted order.
 
-    A convolution's pixels need not be neighbours: they come one by one then.
+    A convolution's pixels need not be contiguous, since they are read one by one.
     """
     count = sum(dim in parts.mains for dim in wanted)
     if parts.fixed and any(dim in parts.mains and dim in parts.rows for dim in wanted):
@@ -320,15 +313,14 @@ def _ends_so(lies: Dims, wanted: Dims, parts: Parts) -> bool:
 
 
 def _ends_in_tile(lies: Dims, parts: Parts) -> bool:
-    """Whether neighbours in an input are neighbours in a tile of it."""
+    """Return whether contiguous elements of an input are contiguous in its tile."""
     return bool(lies) and lies[-1] in parts.mains
 
 
 def _fits_ways(nest: Nest, parts: Parts, lies: Dims, reading: Reading) -> bool:
-    """Whether the rows of A that a register tile reads stay in the first cache side by side.
+    """Return whether the rows of A in a register tile fit into the first-level cache together.
 
-    Rows whose distance is a multiple of the bytes of a way fall into the same lines, and drive each
-    other out. One row reads its depth as neighbours.
+    Rows at a multiple of a way's bytes share its lines and evict each other.
     """
     row = next((dim for dim in lies if dim in parts.rows and dim in parts.mains), None)
     if row is None or lies[-1] == row:
@@ -339,19 +331,19 @@ def _fits_ways(nest: Nest, parts: Parts, lies: Dims, reading: Reading) -> bool:
 
 
 def _packed(lies: Dims, wanted: Dims, fixed: frozenset[int]) -> Dims:
-    """The dims of an operand once it is packed: those that stay are in front, as they lie."""
+    """Return the dims of a packed operand: fixed ones first, in their order."""
     return (*(dim for dim in lies if dim in fixed), *(dim for dim in wanted if dim not in fixed))
 
 
 def _turned(parts: Parts, dims: Dims) -> Dims | None:
-    """The order of an operand's packed dims, where it is not that of the loops."""
+    """Return the order of an operand's packed dims if it is not that of the loops."""
     wanted = [dim for dim in dims if dim not in parts.fixed]
     ordered = [dim for dim in parts.order if dim in wanted]
     return tuple(map(ordered.index, wanted)) if ordered != wanted else None
 
 
 def _move(nest: Nest, operand: Operand, read: Dims, written: Dims) -> Move | None:
-    """The copy of an operand from one order of its axes to another; None where none changes."""
+    """Return the copy of an operand between two orders of its axes; None if they are equal."""
     if read == written:
         return None
     sizes = dict(zip(axes_of(nest, operand), _long_sizes(nest, operand), strict=True))
@@ -365,7 +357,7 @@ def _move(nest: Nest, operand: Operand, read: Dims, written: Dims) -> Move | Non
 
 
 def _long_sizes(nest: Nest, operand: Operand) -> Dims:
-    """The sizes of the axes that `axes_of` has the dims of."""
+    """Return the sizes of the axes in `axes_of`."""
     return tuple(
         size
         for axis, size in zip(operand.axes, operand.shape, strict=True)

@@ -1,4 +1,4 @@
-"""The script of a user's op, and its proof on the op as its author wrote it."""
+"""The script of a user's op, and its proof on the op as written."""
 
 from dataclasses import replace
 from typing import Any
@@ -28,11 +28,11 @@ from tilewise.kernels.system.typed_json import to_json
 
 
 def emit_normalised(normal: NormalForm, schedule: Schedule) -> str:
-    """The transform module that makes a schedule's loops of an op as its author wrote it.
+    """Return the transform module that makes a schedule's loops of an op as written.
 
     Raises:
         ScheduleError: the schedule cannot be applied to the problem.
-        LoweringError: it can, but not to this op.
+        LoweringError: it cannot be applied to this op.
     """
     loop_lines = tuple(printed(loop_nest(normal.problem, schedule))) if normal.has_own_loops else ()
 
@@ -43,7 +43,7 @@ def emit_normalised(normal: NormalForm, schedule: Schedule) -> str:
 
 
 def _shared(normal: NormalForm) -> list[str]:
-    """The named sequences that make the normal form."""
+    """Return the named sequences that normalise the op."""
     packed = normal.packing
     units = [named_sequence("drop_unit_axes")] if normal.has_units or packed.sizes else []
     packs = [lower_packs(result_moves=packed.moves[-1] is not None)] if packed.sizes else []
@@ -55,7 +55,7 @@ def _shared(normal: NormalForm) -> list[str]:
 
 
 def _normalised(normal: NormalForm, writer: Writer, handle: str) -> str:
-    """Lines that make the normal form of the op behind a handle; a handle on that."""
+    """Write lines that normalise the op of a handle; return the new handle."""
     w = writer
     w.line("// the normal form: loops by what they do, and none of one step")
     if normal.form.op != "linalg.generic":
@@ -69,7 +69,7 @@ def _normalised(normal: NormalForm, writer: Writer, handle: str) -> str:
 
 
 def _packed_lines(normal: NormalForm, writer: Writer, handle: str) -> str:
-    """Lines that pack whole operands; a handle on the op over what is packed."""
+    """Write lines that pack whole operands; return a handle on the op over them."""
     w = writer
     named = zip("ABC", normal.names, strict=True)
     forms = "; ".join(f"{name}[{', '.join(of)}]" for name, of in named)
@@ -91,7 +91,7 @@ def _packed_lines(normal: NormalForm, writer: Writer, handle: str) -> str:
 
 
 def _turned_lines(writer: Writer, packed: str, operand: int | None, order: Dims) -> str:
-    """Lines that put a packed operand's dims in another order; a handle on the op."""
+    """Write lines that reorder a packed operand's dims; return a handle on the op."""
     w = writer
     pack, turned, again, none = (w.name(n) for n in ("pack", "turned", "turned_pack", "turned_out"))
     if operand is None:
@@ -108,9 +108,9 @@ def _turned_lines(writer: Writer, packed: str, operand: int | None, order: Dims)
 
 
 def _vector_moves(normal: NormalForm) -> dict[str, Move]:
-    """The copies that become vectors, by the name of what matches them; the others stay scalar.
+    """Return the copies that become vectors, by the names of their matchers.
 
-    They are told apart by their extents. A contraction without a reduction would be found as one.
+    Extents distinguish them. Without a reduction the contraction would match as well.
     """
     if normal.form.nest.k not in normal.form.dims:
         return {}
@@ -129,22 +129,14 @@ def prove_lone(
 ) -> Proof:
     """Emit the script of an op and prove it; the proof's script has its header filled in.
 
-    Whatever the script does becomes a `Proof` with that failure.
-
-    Args:
-        lone: the op; the script is applied to its payload, and the result compared with the
-            reference of the problem, on operands that lie as the op's do. A convolution with few
-            channels in a group is proven in the problem's payload, where another op stores what
-            it gives.
-        schedule: of the problem that the op is by itself.
-        seed: of the random operands.
-        limits: of the child.
+    The script is applied to the op's payload, and the result compared with the problem's reference.
+    A convolution with few channels per group is proven in the problem's payload, where another op
+    stores its result. A failure of the script becomes part of the `Proof`.
 
     Raises:
-        LimitError: a limit is not above 0, or not finite.
-        UnsupportedError: no script can give the op a form that schedules speak of.
+        UnsupportedError: no script can normalise the op.
         ScheduleError: the schedule cannot be applied to the problem.
-        LoweringError: it can, but not to this op.
+        LoweringError: it cannot be applied to this op.
     """
     if is_of_problem(lone):
         return prove(
@@ -162,17 +154,13 @@ def prove_lone(
 
 
 def with_op(lone: LoneOp, script: str) -> str:
-    """A script's module with the op's function in front of it, for `--transform-interpreter`."""
+    """Return a script's module with the op's function, for `--transform-interpreter`."""
     function = payload(schedulable(lone)) if is_of_problem(lone) else lone.payload
     return with_function(function, script)
 
 
 def transform_lone(lone: LoneOp, schedule: Schedule) -> str:
-    """The module that an op's script makes of its payload; errors as of `prove_lone`.
-
-    Raises:
-        ProofError: it does not apply; the message is MLIR's.
-    """
+    """Return the module that an op's script makes of its payload; raise ProofError if it fails."""
     normal = normal_form(lone, schedule)
     script = emit_normalised(normal, schedule)
     found = _asked(lone, normal, script, USUAL_LIMITS, seed=0, apply_only=True)

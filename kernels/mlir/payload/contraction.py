@@ -1,7 +1,7 @@
-"""The contraction of a payload: the op, and what it indexes by which dims.
+"""The contraction of a payload: the op, and the dims that index its operands.
 
-Named ops where MLIR has them. Other grouped convolutions and those of nchw are a linalg.generic
-over views of the operands in which every dim of the schedule is a dim.
+Named ops where MLIR has them; other grouped convolutions and those of nchw are a linalg.generic
+over views of the operands, with a dim for every dim of the schedule.
 """
 
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ class Contraction:
     """The op of a problem.
 
     Attributes:
-        op: `linalg.generic` or the name of the op, which says how operands are indexed.
+        op: `linalg.generic`, or the name of an op that implies the indexing.
         extents: of the iteration dims, in MLIR's order.
-        maps: how the dims index the roles A and B, and C: an affine term for each axis.
+        maps: affine terms that index each axis of A, B and C.
         options: the attributes of a named op.
     """
 
@@ -44,7 +44,7 @@ class Contraction:
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        """The operands as the op sees them, roles A and B, then C."""
+        """The shapes of A, B and C as the op sees them."""
         return tuple(tuple(self._reach(term) for term in terms) for terms in self.maps)
 
     @property
@@ -53,7 +53,7 @@ class Contraction:
         return self.op == "linalg.generic"
 
     def _reach(self, term: str) -> int:
-        """Return the extent of an axis of which an affine term reads all."""
+        """Return the extent of an axis that an affine term indexes completely."""
         reach = 1
         for part in term.split(" + "):
             dim, _, scale = part.partition(" * ")
@@ -68,7 +68,7 @@ def contraction(problem: Problem) -> Contraction:
 
 
 def gathers_patches(problem: Problem) -> bool:
-    """Return whether pixels are gathered first, of patches or lines: vectors want neighbours."""
+    """Return whether pixels of patches or lines are gathered first, to be contiguous."""
     nest = nest_of(problem)
     if not nest.group:
         return nest.operand("B").is_gathered
@@ -89,10 +89,10 @@ def read_image(problem: Conv2d) -> Shape:
 
 @contraction.register
 def _matmul(problem: Matmul) -> Contraction:
-    """A single row of a transposed A is in memory as it would be otherwise, and is seen that way.
+    """Return a matmul; a single row of A or column of B gets the order that vectorises.
 
-    Else vectorisation takes the columns one by one. A single column of B is seen as transposed:
-    its neighbours are elements of the reduction.
+    A single row of a transposed A is treated as plain, and a single column of B as transposed,
+    since its elements are contiguous along the reduction.
     """
     lead = ("batch",) if problem.batch > 1 else ()
     extents = nest_of(problem).extents
@@ -149,9 +149,9 @@ def _convolution(problem: Conv2d) -> Contraction:
 
 
 def _planes(problem: Conv2d) -> Contraction:
-    """Return the op of groups of few channels in planes.
+    """Return the op for groups of few channels in planes.
 
-    `co` counts groups, and `f` the channels of the result in one.
+    `co` counts groups, and `f` the result's channels in one.
     """
     inputs, outputs = problem.ci // problem.groups, problem.co // problem.groups
     f = {"f": outputs} if outputs > 1 else {}
@@ -178,7 +178,7 @@ def _planes(problem: Conv2d) -> Contraction:
 
 
 def _nchw(problem: Conv2d) -> Contraction:
-    """The filter [g, co, k] by the pixels [n, g, k, p]; g and n only where there are several."""
+    """Return the filter [g, co, k] times the pixels [n, g, k, p]; g and n only if above 1."""
     nest = nest_of(problem)
     lead, extents = nest.named(Role.LEAD), nest.extents
     images, groups = (tuple(d for d in lead if d == name) for name in ("n", "g"))
@@ -201,7 +201,7 @@ def _windows(problem: Conv2d) -> str:
 
 
 def pixels(problem: Conv2d) -> tuple[str, str]:
-    """Return the line and column of the pixel that a tap of an output reads, in affine terms."""
+    """Return the line and column of the pixel that a tap of an output reads, as affine terms."""
     line, column = (
         f"o{axis} * {problem.stride} + k{axis} * {problem.dilation}" for axis in ("h", "w")
     )

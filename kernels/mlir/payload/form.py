@@ -1,4 +1,4 @@
-"""How MLIR's ops arrange the dims that schedules speak of."""
+"""How MLIR's ops arrange the dims of schedules."""
 
 from dataclasses import dataclass, replace
 
@@ -19,36 +19,31 @@ REGISTER_BYTES = 64  # of the widest vector registers; narrower ones halve such 
 
 @dataclass(frozen=True)
 class Form:
-    """The linalg op that a loop nest is made of, and where each dim is in its iteration domain.
+    """The linalg op of a loop nest, and the place of each dim in its iteration domain.
 
     Attributes:
-        nest: the loops that a script makes, over the op's dims.
+        nest: the script's loops, over the op's dims.
         op: the op in the payload.
         dims: its iteration dims in MLIR's order; after B is packed, `lane` follows them.
-        result_dims: those of its result, and of the epilogue.
-        bias_dims: those of the bias; none without one.
-        has_epilogue: whether an elementwise op follows the contraction.
-        tap_extents: the reduction dims that are not streamed (kh, kw), with their extents.
+        result_dims, bias_dims: those of its result and epilogue, and of a bias.
+        has_epilogue: whether an elementwise op follows.
+        tap_extents: extents of the reduction dims that are not streamed (kh, kw).
         panels_first: the outer permutation that puts the panels of packed B first.
         copied_dims: dims of A before its last one.
-        contiguous, contiguous_b: the dims whose neighbours are neighbours in A and in B.
-        rows_apart: whether rows of the register tile are not neighbours in A: a stride leaves
-            pixels out, or channels of other groups are between.
+        contiguous, contiguous_b: the innermost dims of A and B.
+        rows_apart: whether rows of the register tile are not contiguous in A.
         image_operand: the op's operand that is the image; 0 for a matmul.
         group_extents: the dim `f` of the channels of a group's result, which no step can name.
-        starts_from_fill: whether C starts from zeros that a linalg.fill writes.
-        pads_image: whether the op reads an image that is padded with zeros first.
-        gathers_lines: whether the op reads an image whose lines are gathered first, for each column
-            of taps the pixels that its outputs read.
-        pads_lines: whether those lines, or pixels that are spread, are of an image that is padded
-            first.
-        splits_lines: whether the op reads an image whose lines are split first.
-        pads_parts: whether there are zeros around the parts of split lines.
-        pads_taps: whether there are zeros around the taps of a line of the filter.
+        starts_from_fill: whether C starts from zeros of a linalg.fill.
+        pads_image: whether the op reads an image that is padded first.
+        gathers_lines: whether lines are gathered first, with the pixels for each column of taps.
+        pads_lines: whether those lines, or spread pixels, are of an image that is padded first.
+        splits_lines: whether lines of the image are split first.
+        pads_parts, pads_taps: whether zeros surround the parts of split lines, or the taps of a
+            line of the filter.
         operands: the op's operands that play A and B.
         multiplies_columns_first: whether the first factor in the op's body is B's.
-        spreads_channels: whether the op reads what an op of its own spreads over the channels of
-            groups.
+        spreads_channels: whether an op spreads the image's channels over those of groups first.
     """
 
     nest: Nest
@@ -110,12 +105,12 @@ class Form:
 
     @property
     def transposes_rows(self) -> bool:
-        """Whether neighbours in A are rows of the result, not elements of the reduction."""
+        """Whether A is contiguous along rows of the result, not along the reduction."""
         return self.contiguous == self.nest.row
 
     @property
     def transposes_columns(self) -> bool:
-        """Whether neighbours in B are elements of the reduction, not columns of the result."""
+        """Whether B is contiguous along the reduction, not along columns of the result."""
         return self.contiguous_b == self.nest.k
 
     @property
@@ -125,7 +120,7 @@ class Form:
 
 
 def form(nest: Nest) -> Form:
-    """Return the form that the payload of a nest's problem has."""
+    """Return the form of the payload of a nest's problem."""
     problem = nest.problem
     op = contraction(problem)
     splits, spreads = splits_lines(problem), spreads_channels(problem)
@@ -159,10 +154,7 @@ def form(nest: Nest) -> Form:
 
 
 def _in_groups(nest: Nest) -> Nest:
-    """Return the nest over the op's dims: those of the problem, but `co` counts groups.
-
-    Where channels are spread over lanes, it counts them, as the problem does.
-    """
+    """Return the nest over the op's dims: `co` counts groups, unless channels are spread."""
     if nest.group <= 1 or spreads_channels(nest.problem):
         return nest
     dims = tuple(
@@ -179,7 +171,7 @@ def _in_groups(nest: Nest) -> Nest:
 
 
 def _pads_image(nest: Nest) -> bool:
-    """Return whether there is padding, and nothing but a slice between it and the op."""
+    """Return whether there is padding, and only a slice between it and the op."""
     problem = nest.problem
     if not problem.pad:
         return False
@@ -190,14 +182,14 @@ def _pads_image(nest: Nest) -> bool:
 
 
 def _may_copy_nothing(problem: Problem) -> bool:
-    """Return whether a script would copy pixels of a tile that may have nothing but padding."""
+    """Return whether a script would copy pixels of a tile that may be only padding."""
     copies = problem.has_channels_first or spreads_channels(problem)
     reach = problem.dilation * (min(problem.window) - 1) + 1
     return (copies or problem.window == (1, 1)) and reach <= problem.pad
 
 
 def _panels_first(nest: Nest, order: tuple[str, ...]) -> tuple[int, ...]:
-    """Return where packed B's dims come from: those visited one at a time, panels, taps, depth."""
+    """Return the origin of packed B's dims: those visited alone, panels, taps, depth."""
     if nest.group:
         return ()  # nothing is packed
     lead = [dim for dim in order if dim in nest.named(Role.LEAD)]

@@ -1,15 +1,13 @@
-"""The linalg-on-tensors function of a problem: what a transform script is applied to.
+"""The linalg-on-tensors function of a problem, to which a transform script is applied.
 
-The function takes the operands in the order A, B, bias (where there is one), C and
-returns C. Arguments that are only read say so, and C is the buffer that the result
-is written to, so that bufferisation copies neither. Narrow operands are widened to the
-type of C by the contraction itself, element by element.
+It takes the operands A, B, bias (if any) and C, and returns C. Read-only arguments are marked, and
+C is the result's buffer, so that bufferisation copies neither. The contraction itself widens narrow
+operands to the type of C.
 
-One elementwise op adds the bias and applies relu. It works in place on the contraction's view of C,
-so that a script can tile it and compute the contraction tile by tile inside of its loops. Where
-columns span the groups of a convolution, the contraction has a tensor of its own, and the last op,
-a copy if there is nothing to add, writes to C: a script tiles that op, and each tile reads its part
-of the sums.
+One elementwise op adds the bias and applies relu, in place on the contraction's view of C, so that
+a script can tile it and fuse the contraction. Where columns span the groups of a convolution, the
+contraction has a tensor of its own, and the last op, a copy if there is nothing to add, writes to
+C: a script tiles that op, and each tile reads its part of the sums.
 """
 
 from functools import singledispatch
@@ -86,7 +84,7 @@ def _argument(problem: Problem, name: str) -> str:
 
 
 def _initial(problem: Problem, seen: Shape) -> tuple[str, list[str]]:
-    """Return the value that holds zero, or what C holds, in the shape `seen`; its lines."""
+    """Return a value of zeros, or of C's content, in the shape `seen`, and its lines."""
     element, stored = problem.element.accumulator, problem.operand_shapes["C"]
     kind = tensor(seen, element)
     if writes_apart(problem):
@@ -101,7 +99,7 @@ def _initial(problem: Problem, seen: Shape) -> tuple[str, list[str]]:
 
 
 def _inputs(problem: Problem, op: Contraction) -> tuple[tuple[str, str], list[str]]:
-    """Return the values of the roles A and B in the shapes that the op sees, and their lines."""
+    """Return the values of A and B in the shapes that the op sees, and their lines."""
     nest, lines, values = nest_of(problem), list[str](), list[str]()
     for role, seen in zip(("A", "B"), op.shapes[:2], strict=True):
         operand = nest.operand(role).name
@@ -114,7 +112,7 @@ def _inputs(problem: Problem, op: Contraction) -> tuple[tuple[str, str], list[st
 
 @singledispatch
 def _prepared(problem: Problem, operand: str, seen: Shape) -> tuple[list[str], str, Shape]:
-    """Return lines that prepare an operand for a view as `seen`; the value and its shape."""
+    """Return lines that prepare an operand for a view as `seen`, the value and its shape."""
     return [], f"%{operand}", problem.operand_shapes[operand]
 
 
@@ -133,7 +131,7 @@ def _of_convolution(problem: Conv2d, operand: str, seen: Shape) -> tuple[list[st
 
 
 def _image(problem: Conv2d) -> tuple[list[str], str, Shape]:
-    """Return lines that pad, crop and gather the image; the value and its shape."""
+    """Return lines that pad, crop and gather the image, the value and its shape."""
     lines, value, shape = list[str](), "%A", problem.operand_shapes["A"]
     if problem.pad:
         lines += _padded(problem)
@@ -160,7 +158,7 @@ def _padded(problem: Conv2d) -> list[str]:
 
 
 def _patches(problem: Conv2d, image: str, shape: Shape) -> tuple[list[str], Shape]:
-    """Return what taps see of every channel of the nchw `image`, as %patches; its shape."""
+    """Return lines for what taps see of every channel of an nchw image, %patches, and its shape."""
     groups, ci = problem.groups, problem.ci // problem.groups
     seen = (problem.n, groups, ci, *shape[2:])
     line, column = pixels(problem)
@@ -230,7 +228,7 @@ def writes_apart(problem: Problem) -> bool:
 
 
 def _epilogue(problem: Problem, op: Contraction) -> tuple[str, list[str]]:
-    """Return the value that %product becomes, and the lines that make it."""
+    """Return the value that %product becomes, and its lines."""
     apart, element = writes_apart(problem), problem.element.accumulator
     lines, target = list[str](), "%product"
     if apart:
@@ -246,7 +244,7 @@ def _epilogue(problem: Problem, op: Contraction) -> tuple[str, list[str]]:
 
 
 def _elementwise(problem: Problem, op: Contraction, target: str) -> list[str]:
-    """Return the op with the bias and relu; %product is an input, unless it is the target."""
+    """Return the op with bias and relu; %product is an input, unless it is the target."""
     element, dims, seen = problem.element.accumulator, ", ".join(op.result_dims), op.shapes[2]
     lines, apart = list[str](), target != "%product"
     inputs = [Argument("%product", seen, element, dims, "%p")] if apart else []

@@ -1,16 +1,16 @@
 """Images and filters in the order in which vectors of convolutions of few channels read them.
 
-A strided convolution of planes reads lines split by what the stride leaves of an index: pixels that
-neighbouring outputs read are neighbours then. With x the index of a pixel, s the stride and p the
-padding, tap k of output o reads x = s o + k - p. The image is seen as [x mod s, x div s], and the
-filter begins with as many zeros as make p whole strides: after them tap k = s turn + tap finds its
-pixel in plane `tap`, `turn` pixels after that of the first tap.
+A strided convolution of planes reads lines split by the index modulo the stride, so that pixels of
+neighbouring outputs are contiguous. With x the index of a pixel, s the stride and p the padding,
+tap k of output o reads x = s o + k - p. The image is seen as [x mod s, x div s], and the filter
+begins with as many zeros as make p whole strides: tap k = s turn + tap then finds its pixel in
+plane `tap`, `turn` pixels after that of the first tap.
 
-With channels last, a vector of the result holds the channels of several groups, and each of its
-lanes multiplies the j-th channel of its own group. No transform makes such a vector of the image,
-so an op of the payload spreads the channels: the image is seen as [groups, channels of a group],
-and the op has, for each j, a factor for every channel of the result. Scripts compute that op where
-a register tile reads it.
+With channels last, a vector of the result holds the channels of several groups, and each lane
+multiplies the j-th channel of its own group. No transform makes such a vector, so an op of the
+payload spreads the channels: the image is seen as [groups, channels of a group], and the op has,
+for each j, a factor for every channel of the result. Scripts compute it where a register tile reads
+it.
 """
 
 from dataclasses import dataclass
@@ -35,12 +35,11 @@ class SplitLines:
     """How the lines of an image and of a filter are split.
 
     Attributes:
-        stride: of the convolution, the number of parts of a line.
+        stride: the number of parts of a line.
         lead: zeros before the taps of a line of the filter.
         turns: strides that the taps of a line take with those zeros.
         low: pixels of padding before each part.
-        padded: the image's shape with padding, [n, ci, h, stride, pixels].
-        read: what of that is read.
+        padded, read: the padded shape [n, ci, h, stride, pixels], and what of it is read.
     """
 
     stride: int
@@ -72,15 +71,15 @@ class SplitLines:
 
     @property
     def reach(self) -> int:
-        """Pixels from the one that the first tap reads to the last one that whole turns read."""
+        """The pixels from the first tap's to the last one that whole turns read."""
         return self.turns * self.stride - 1 - self.lead
 
 
 def splits_lines(problem: Problem) -> bool:
-    """Return whether lines are split: those whose vectors would read pixels that are apart.
+    """Return whether lines are split, because vectors would read pixels at a distance.
 
-    That takes whole strides, taps in a row, groups of one channel of the image, and outputs that
-    find a pixel each.
+    That takes whole strides, contiguous taps, groups of one channel of the image, and outputs that
+    each find a pixel.
     """
     nest = nest_of(problem)
     strides = nest.group > 0 and problem.has_channels_first and problem.stride > 1
@@ -91,12 +90,12 @@ def splits_lines(problem: Problem) -> bool:
 
 
 def pads_split_lines(problem: Problem) -> bool:
-    """Return whether there are zeros around the parts."""
+    """Return whether zeros surround the parts."""
     return SplitLines.of(problem).padded != _parts(problem)
 
 
 def pads_taps(problem: Problem) -> bool:
-    """Return whether there are zeros around the taps of a line of the filter."""
+    """Return whether zeros surround the taps of a line of the filter."""
     split = SplitLines.of(problem)
     return split.turns * split.stride != problem.window[1]
 
@@ -107,7 +106,7 @@ def _parts(problem: Problem) -> Shape:
 
 
 def split_image(problem: Problem) -> tuple[list[str], str, Shape]:
-    """Return lines that split those of %A and pad the parts; the value and its shape."""
+    """Return lines that split those of %A and pad the parts, the value and its shape."""
     split, parts, dtype = SplitLines.of(problem), _parts(problem), problem.element.name
     pairs = (*parts[:3], parts[4], parts[3])
     kinds = [tensor(shape, dtype) for shape in (pairs, parts)]
@@ -129,7 +128,7 @@ def split_image(problem: Problem) -> tuple[list[str], str, Shape]:
 
 
 def split_filter(problem: Problem, seen: Shape) -> tuple[list[str], str, Shape]:
-    """Return lines that pad the taps of %B's lines; the value and its shape, to view as `seen`."""
+    """Return lines that pad the taps of %B's lines, the value and its shape to view as `seen`."""
     split, dtype = SplitLines.of(problem), problem.element.name
     stored = (*seen[:-2], problem.window[1])
     whole = (*seen[:-2], split.turns * split.stride)
@@ -143,7 +142,7 @@ def split_filter(problem: Problem, seen: Shape) -> tuple[list[str], str, Shape]:
 
 
 def spreads_channels(problem: Problem) -> bool:
-    """Return whether lanes want channels in an order in which the image does not have them."""
+    """Return whether lanes need channels in another order than the image's."""
     nest = nest_of(problem)
     several = max(nest.group, nest.dim(nest.k).extent) > 1
     return nest.group > 0 and not problem.has_channels_first and several
@@ -157,14 +156,9 @@ def has_grouped_planes(problem: Problem) -> bool:
 
 
 def grouped_image(problem: Conv2d, shape: Shape, read: Shape) -> tuple[list[str], str]:
-    """Return lines that see %A in a shape with its groups, pad and crop it; the value.
+    """Return lines that view %A as `shape`, with its groups, pad and crop it to `read`; the value.
 
-    With nothing between the padding and what reads it, a script can copy one with the other.
-
-    Args:
-        problem: of few channels in a group.
-        shape: of the image, its channels taken apart.
-        read: what of that, padded, is read.
+    With nothing between the padding and its reader, a script can copy both together.
     """
     dtype, pad = problem.dtype, problem.pad
     lines = reshape("%A", "%groups", problem.operand_shapes["A"], shape, dtype)
@@ -182,12 +176,10 @@ def grouped_image(problem: Conv2d, shape: Shape, read: Shape) -> tuple[list[str]
 
 
 def spread_image(problem: Conv2d, read: Shape, seen: Shape) -> tuple[list[str], str, Shape]:
-    """Return lines that pad, crop and spread %A; the value and its shape.
+    """Return lines that pad, crop and spread %A, the value and its shape.
 
-    Args:
-        problem: one that `spreads_channels`.
-        read: what is read of the padded image, [n, h, w, ci].
-        seen: the shape of what is spread, [n, h, w, ci of a group, co]; no ci where it is 1.
+    `read` is what is read of the padded image, [n, h, w, ci]; `seen` is the shape of the spread
+    one, [n, h, w, ci of a group, co], without ci if that is 1.
     """
     dtype, groups = problem.dtype, problem.groups
     inputs, outputs = problem.ci // groups, problem.co // groups

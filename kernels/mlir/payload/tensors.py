@@ -28,12 +28,7 @@ def zero_of(element: DType) -> str:
 class Argument:
     """An operand of a `linalg.generic`.
 
-    Attributes:
-        value: the tensor.
-        shape: its extents.
-        element: its element type.
-        indices: the results of its map.
-        name: of its element in the body.
+    `indices` are the results of its map, and `name` is its element in the body.
     """
 
     value: str
@@ -56,16 +51,7 @@ def generic(
     body: Sequence[str],
     reductions: Collection[str] = (),
 ) -> list[str]:
-    """Return the lines of a `linalg.generic`.
-
-    Args:
-        name: of its result.
-        dims: of its iteration domain.
-        inputs: what it reads.
-        output: what it writes.
-        body: lines, with the yield.
-        reductions: those of the dims that are reduced.
-    """
+    """Return the lines of a `linalg.generic` with the iteration dims `dims`."""
     arguments = (*inputs, output)
     maps = ", ".join(affine_map(dims, one.indices) for one in arguments)
     kinds = ", ".join('"reduction"' if dim in reductions else '"parallel"' for dim in dims)
@@ -84,17 +70,7 @@ def generic(
 def gathered(
     name: str, source: str, seen: Shape, indices: str, dims: Sequence[str], shape: Shape, dtype: str
 ) -> list[str]:
-    """Return lines that copy the elements of `source` that a map finds.
-
-    Args:
-        name: of the copy.
-        source: the tensor that is read.
-        seen: its shape.
-        indices: where in it each element is found.
-        dims: of the copy.
-        shape: of the copy.
-        dtype: of both.
-    """
+    """Return lines that make `name`, with elements at `indices` of `source`, of shape `seen`."""
     output = Argument("%unset", shape, dtype, ", ".join(dims), "%o")
     return [
         f"%unset = tensor.empty() : {output.kind}",
@@ -109,7 +85,7 @@ def gathered(
 
 
 def padded(value: str, name: str, shape: Shape, whole: Shape, low: Shape, zero: str) -> list[str]:
-    """Return lines that put zeros around a value: `low` before, the rest of `whole` after."""
+    """Return lines that surround a value by zeros: `low` before, the rest of `whole` after."""
     high = [all_ - own - first for all_, own, first in zip(whole, shape, low, strict=True)]
     indices = ", ".join(f"%i{dim}: index" for dim in range(len(shape)))
     dtype = zero.rpartition(" ")[2]
@@ -123,7 +99,7 @@ def padded(value: str, name: str, shape: Shape, whole: Shape, low: Shape, zero: 
 
 
 def cropped(value: str, shape: Shape, read: Shape, dtype: str) -> list[str]:
-    """Return lines that leave out the end of a value, as %cropped."""
+    """Return lines that drop the end of a value, as %cropped."""
     rank = len(shape)
     return [
         f"%cropped = tensor.extract_slice {value}{[0] * rank} {list(read)} {[1] * rank} : "
@@ -134,8 +110,8 @@ def cropped(value: str, shape: Shape, read: Shape, dtype: str) -> list[str]:
 def reshape(value: str, name: str, shape: Shape, wanted: Shape, element: str) -> list[str]:
     """Return lines that view `value` of `shape` as `name` of the shape `wanted`, row by row.
 
-    MLIR has views merge dims first, then take them apart. There is no line where the shapes are
-    equal; `value` is to be used then.
+    MLIR's views merge dims first, then split them. For equal shapes there is no line, and `value`
+    is to be used.
     """
     merged, whole, apart = _common(shape, wanted)
     lines = []
@@ -155,7 +131,7 @@ def reshape(value: str, name: str, shape: Shape, wanted: Shape, element: str) ->
 
 
 def _common(shape: Shape, wanted: Shape) -> tuple[list[list[int]], Shape, list[list[int]]]:
-    """Return the finest shape that both merge to, and the dims that each merges."""
+    """Return the finest shape to which both merge, and the dims that each merges."""
     merged: list[list[int]] = []
     apart: list[list[int]] = []
     at = to = 0

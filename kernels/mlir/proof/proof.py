@@ -1,4 +1,4 @@
-"""What became of a script that was applied, compiled, run, checked and timed in a child process."""
+"""The outcome of a script that was applied, compiled, run, checked and timed in a child process."""
 
 import re
 from collections.abc import Sequence
@@ -25,18 +25,13 @@ class Outcome:
 
     Attributes:
         applied: the interpreter ran the script to its end and the module verifies.
-        executed: the compiled code ran to its end.
-        max_error: largest deviation from the reference (wrong elements, for integers); None
-            also where the result is no finite number.
+        max_error: largest deviation from the reference (wrong elements, for integers); None also
+            for a result that is not finite.
         tolerance: the deviation allowed at that element.
-        gflops: from the median time, with the operations counted as the problem does.
-        interval: 95% confidence interval of `gflops`.
-        time_us: median time of one call in microseconds.
-        vectorised: the innermost loops compute on vectors, and nothing is left scalar.
-        apply_s: seconds to parse, apply and verify.
-        lower_s: seconds from the transformed module to LLVM IR.
-        compile_s: seconds from LLVM IR to machine code.
-        processor_s: processor time of these three, independent of the machine's load.
+        gflops, interval: from the median time, with its 95% confidence interval.
+        vectorised: the innermost loops compute on vectors alone.
+        lower_s, compile_s: seconds to LLVM IR, and from there to machine code.
+        processor_s: processor time of applying, lowering and compiling.
         failure: one of `FAILURES`, or None.
         message: what went wrong, with MLIR's diagnostic and the line of the script.
     """
@@ -59,14 +54,13 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Found(Outcome):
-    """The reply of a child that proves something, with what `transform` and `verify` return.
+    """The reply of a child that proves something.
 
     Attributes:
         outline: loops, copies, buffers and vectors of the transformed module.
-        transformed: the module itself.
         unscripted_us: time of the payload lowered without the script.
-        inputs: the kind of inputs on which the error is the largest share of the tolerance.
-        warnings: those of MLIR, each with its location.
+        inputs: the kind of inputs whose error is the largest share of the tolerance.
+        warnings: those of MLIR, with locations.
     """
 
     outline: tuple[str, ...] = ()
@@ -80,10 +74,7 @@ class Found(Outcome):
 class Proof(Outcome):
     """The outcome for one script, on the machine that ran it.
 
-    Attributes:
-        mlir: distribution and version of the MLIR used.
-        script: the text that was proven.
-        notes: what scripts of the problem cannot do, or do otherwise than native kernels.
+    `notes` say what scripts of the problem cannot do, or do otherwise than native kernels.
     """
 
     mlir: str
@@ -113,7 +104,7 @@ class Proof(Outcome):
 
     @classmethod
     def of(cls, found: Found, *, mlir: str, script: str, notes: tuple[str, ...] = ()) -> "Proof":
-        """Return the proof that a child's reply amounts to."""
+        """Return the proof from a child's reply."""
         outcome = {field.name: getattr(found, field.name) for field in fields(Outcome)}
         return cls(mlir=mlir, script=script, notes=notes, **outcome)
 
@@ -131,11 +122,7 @@ class Proof(Outcome):
 
 
 def run_child(request: dict[str, Any], module: str = CHILD) -> Found:
-    """Send `request` to a fresh child that runs `module`; return its reply, or how it failed.
-
-    Raises:
-        LimitError: the request's `seconds` or `memory_bytes` cannot be a limit.
-    """
+    """Send `request` to a fresh child that runs `module`; return its reply or failure."""
     ended = run_limited(request, module)
     if ended.reply is None:
         return Found(failure=ended.failure, message=ended.message)
@@ -147,14 +134,7 @@ def run_child(request: dict[str, Any], module: str = CHILD) -> Found:
 
 
 def annotated(script: str, proof: Proof, target: str | None = None, by: str | None = None) -> str:
-    """Return `script` with what its proof found in its header.
-
-    Args:
-        script: without such lines.
-        proof: of it.
-        target: where it was proven; None is this machine.
-        by: the machine that reports the proof; None is this one.
-    """
+    """Return `script` with its proof in the header; `by` names another machine that reports it."""
     found = found_lines(proof)
     found += [f"target:   {target or detect().canonical}", f"mlir:     {proof.mlir}"]
     found += by_lines(by)
@@ -169,10 +149,7 @@ def by_lines(by: str | None) -> list[str]:
 
 
 def prover_of(script: str) -> str | None:
-    """Return the machine that reported the proof of a script, from the script's header.
-
-    None if the process that stored the proof made it.
-    """
+    """Return the machine that reported a script's proof, by its header; None for this machine."""
     for line in script.partition(HEADER_END)[0].splitlines():
         if line.startswith(f"// {PROVER}"):
             return line.removeprefix(f"// {PROVER}")
@@ -180,12 +157,7 @@ def prover_of(script: str) -> str | None:
 
 
 def found_lines(proof: Proof, peers: Sequence[str] = ()) -> list[str]:
-    """Return lines on the speed and error of a proof, or why it failed.
-
-    Args:
-        proof: of a script.
-        peers: lines on the speed of what was timed in turns with it.
-    """
+    """Return lines on a proof's speed and error, with those of `peers`, or why it failed."""
     if not proof.ok:
         reason = proof.message.splitlines()[0] if proof.message else ""
         return [f"unproven: {proof.failure}: {reason}".rstrip(": ")]

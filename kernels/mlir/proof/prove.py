@@ -1,8 +1,7 @@
 """Prove scripts in a killable child process: apply, compile, run, compare, time.
 
-A script is applied to the payload of a problem, whose result the reference knows, or to any
-function of static tensors or memrefs. Then the same function lowered without the script is the
-reference.
+A script is applied to a problem's payload, whose result the reference knows, or to any function of
+static tensors or memrefs, which is then also lowered without the script for comparison.
 """
 
 from dataclasses import dataclass, replace
@@ -33,15 +32,8 @@ def prove(
 ) -> Proof:
     """Emit the script of a schedule and prove it; the proof's script has its header filled in.
 
-    Args:
-        problem: what is computed.
-        schedule: how; it must be legal for the problem.
-        seed: of the random operands.
-        seconds: the child is killed after this long.
-        memory_bytes: the child is killed beyond this much memory.
-
     Raises:
-        LimitError: a limit is not above 0, or not finite.
+        LimitError: a limit is invalid.
         UnsupportedError: no script covers a step of the schedule.
         ScheduleError: the schedule cannot be applied to the problem.
         LoweringError: its blocks cannot be made static.
@@ -67,14 +59,10 @@ def prove_script(
     memory_bytes: int = MEMORY_BYTES,
     lanes: int = 0,
 ) -> Proof:
-    """Prove any script against the payload of `problem`; the limits are those of `prove`.
+    """Prove any script against the payload of `problem`.
 
-    The innermost loops have to multiply vectors of at least `lanes` columns, if not 0.
-    Whatever the script does (fail, hang, exhaust memory, crash the compiler or the
-    process, print without end, compute something else) becomes a `Proof` with that failure.
-
-    Raises:
-        LimitError: a limit is not above 0, or not finite.
+    The innermost loops have to multiply vectors of at least `lanes` columns, if not 0. Any failure,
+    hang or crash of the script becomes part of the `Proof`.
     """
     request = {
         "problem": problem.canonical,
@@ -92,12 +80,7 @@ def prove_script(
 def transform(
     problem: Problem, script: str, *, seconds: float = SECONDS, memory_bytes: int = MEMORY_BYTES
 ) -> str:
-    """Return the module that `script` makes of the payload of `problem`, as text.
-
-    Raises:
-        LimitError: a limit is not above 0, or not finite.
-        ProofError: it does not apply; the message is MLIR's.
-    """
+    """Return the module that `script` makes of the payload; raise ProofError with MLIR's text."""
     request = {
         "problem": problem.canonical,
         "module": with_payload(problem, script),
@@ -113,20 +96,17 @@ def transform(
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a script.
+    """The outcome of a script.
 
-    Attributes:
-        proof: the stages that it passed, as for a script that is served; `gflops` is known
-            for a problem's payload alone.
-        found: what else was found; `transformed` is empty where the script did not apply, and
-            `inputs` where a problem's reference decided.
+    `proof` has `gflops` for a problem's payload alone. In `found`, `transformed` is empty if the
+    script did not apply, and `inputs` if a problem's reference decided.
     """
 
     proof: Proof
     found: Found
 
     def to_json(self) -> dict[str, Any]:
-        """Return the proof without the script, and what else was found."""
+        """Return the proof without the script, and everything else that was found."""
         outcome = self.proof.to_json()
         del outcome["script"]
         return outcome | {
@@ -146,22 +126,10 @@ def verify(
     seconds: float = SECONDS,
     memory_bytes: int = MEMORY_BYTES,
 ) -> Verdict:
-    """Prove any script on any payload; the limits are those of `prove`.
+    """Prove any script on any payload, which runs as native code with this user's rights.
 
-    A payload is native code in the end: it runs in a child process, with this user's rights.
-
-    Args:
-        script: a module with `@__transform_main`; with neither a problem nor a payload it
-            also holds the function that it transforms.
-        problem: whose payload is transformed.
-        payload: a module with one function.
-        seed: of the random operands.
-        seconds: the child is killed after this long.
-        memory_bytes: the child is killed beyond this much memory.
-
-    Raises:
-        LimitError: a limit is not above 0, or not finite.
-        UnsupportedError: the problem has no payload.
+    The payload is that of `problem`, or `payload`, a module with one function, or a function in the
+    script's own module. Raise UnsupportedError if the problem has no payload.
     """
     request = {
         "script": script,

@@ -20,13 +20,7 @@ def mlir_version() -> str:
 
 
 def module_of(facts: Iterable[str], notes: Iterable[str], sequences: Iterable[str]) -> str:
-    """Return a script.
-
-    Args:
-        facts: lines of its header.
-        notes: comments between the header and the module.
-        sequences: named sequences.
-    """
+    """Return a script: `facts` in its header, `notes` as comments, then the named sequences."""
     header = "".join(f"// {line}\n" for line in facts) + HEADER_END
     comments = "".join(f"// {line}".rstrip() + "\n" for line in (*notes, ""))
     body = textwrap.indent("\n".join(sequences), "  ")
@@ -34,11 +28,11 @@ def module_of(facts: Iterable[str], notes: Iterable[str], sequences: Iterable[st
 
 
 def with_payload(problem: Problem, script: str) -> str:
-    """Return the module with the payload of `problem` in front of the script."""
+    """Return the module with the payload of `problem` before the script."""
     return with_function(payload(problem), script)
 
 
 def with_function(function: str, script: str) -> str:
-    """Return the module with a function in front of the script."""
+    """Return the module with a function before the script."""
     head, brace, tail = script.partition(MODULE)
     return f"{head}{brace}\n{textwrap.indent(function, '  ')}{tail}"

@@ -1,9 +1,9 @@
-"""Named sequences that scripts share, and matchers that find ops where handles are lost.
+"""Named sequences that scripts share, and matchers that find ops whose handles were lost.
 
-Each is a template of MLIR in `named_sequences/`; none depends on a problem. Their order matters.
-Accumulators stay in registers only if the kernel is vectorised on tensors, its accesses are folded
-into transfers, and the accumulator's are hoisted out of the reduction before bufferisation.
-Contractions become outer products last.
+Each is a template of MLIR in `named_sequences/`, and none depends on a problem. Their order
+matters: accumulators stay in registers only if the kernel is vectorised on tensors, its accesses
+are folded into transfers, and the accumulator's are hoisted out of the reduction before
+bufferisation. Contractions become outer products last.
 """
 
 import functools
@@ -21,17 +21,9 @@ def named_sequence(template: str, **values: object) -> str:
 
 
 def filled(path: Path, **values: object) -> str:
-    """Return the text of a template with a value in place of every `$placeholder`.
+    """Return the text of a template with a value for every `$placeholder`.
 
-    A placeholder alone on its line stands for whole lines: each gets the blanks in front of the
-    placeholder, and no lines at all leave none.
-
-    Args:
-        path: of the template.
-        values: by placeholder; text, or what prints as MLIR, such as a list of integers.
-
-    Raises:
-        KeyError: a placeholder has no value.
+    A placeholder alone on its line stands for whole lines with its indentation, or for none.
     """
     return "".join(_filled_line(line, values) for line in _lines(path))
 
@@ -50,28 +42,25 @@ def _filled_line(line: str, values: dict[str, object]) -> str:
 
 
 def lower_packs(*, result_moves: bool) -> str:
-    """Return the sequence that makes transposes of packs and unpacks of whole operands.
+    """Return the sequence that lowers packs of whole operands to transposes.
 
-    Args:
-        result_moves: whether the result is one of those that change their order.
+    `result_moves` says whether the result is transposed as well.
     """
     result = named_sequence(f"fragments/result_{'moves' if result_moves else 'stays'}")
     return named_sequence("lower_packs", result=result)
 
 
 def bufferize(what: str, folds_aliases: bool = False) -> str:
-    """Return the sequence from tensors to buffers.
+    """Return the sequence from tensors to buffers, with the comment `what`.
 
-    Args:
-        what: its comment.
-        folds_aliases: whether accesses to views become accesses to the buffers themselves.
+    With `folds_aliases` accesses to views become accesses to their buffers.
     """
     fold_aliases = named_sequence("fragments/fold_aliases") if folds_aliases else ""
     return named_sequence("bufferize", what=what, fold_aliases=fold_aliases)
 
 
 def hoist_accumulators(widens: bool) -> str:
-    """Return the sequence that keeps accumulators in registers; `widens` where the body does."""
+    """Return the sequence that keeps accumulators in registers; `widens` if the body does."""
     sink_casts = named_sequence("fragments/sink_casts") if widens else ""
     return named_sequence("hoist_accumulators", sink_casts=sink_casts)
 
@@ -79,13 +68,10 @@ def hoist_accumulators(widens: bool) -> str:
 def pack_panels(
     lanes: int, sizes: list[int], panels_first: tuple[int, ...], operand: int = 1
 ) -> str:
-    """Return the sequence that packs B to panels.
+    """Return the sequence that packs B, the op's operand `operand`, to panels of `lanes` columns.
 
-    Args:
-        lanes: columns of a panel.
-        sizes: packed size of each iteration dim of the contraction, 0 for none.
-        panels_first: the outer permutation that puts the panels first.
-        operand: the op's operand that is B.
+    `sizes` are packed sizes of the iteration dims, 0 for none; `panels_first` is the outer
+    permutation.
     """
     return named_sequence(
         "pack_panels",
@@ -99,11 +85,7 @@ def pack_panels(
 def pack_epilogue(lanes: int, sizes: list[int], packed: dict[str, int]) -> str:
     """Return the sequence that gives the epilogue's C the shape that packing B gives it.
 
-    Args:
-        lanes: columns of a panel.
-        sizes: packed size of each iteration dim of the epilogue, 0 for none.
-        packed: which of its operands change their shape, by name: C, and a bias along the
-            columns.
+    `packed` holds the epilogue's operands that change their shape: C, and a bias along the columns.
     """
     reshaped = "".join(
         named_sequence("fragments/reshaped_operand", name=name, index=index)
@@ -115,7 +97,7 @@ def pack_epilogue(lanes: int, sizes: list[int], packed: dict[str, int]) -> str:
 
 
 def epilogue_matcher(name: str, sizes: tuple[int, ...], inputs: int) -> str:
-    """Return a matcher for the epilogue: elementwise on a tile of `sizes`, with some inputs."""
+    """Return a matcher for elementwise ops on a tile of `sizes`, with some inputs."""
     dims = "".join(
         named_sequence("fragments/dim_has_size", index=index, size=size)
         for index, size in enumerate(sizes)
@@ -131,7 +113,7 @@ def epilogue_matcher(name: str, sizes: tuple[int, ...], inputs: int) -> str:
 
 
 def elementwise_matcher(name: str, rank: int) -> str:
-    """Return a matcher for elementwise ops with so many dims."""
+    """Return a matcher for elementwise ops with `rank` dims."""
     return named_sequence(
         "match_elementwise",
         name=name,
@@ -141,12 +123,9 @@ def elementwise_matcher(name: str, rank: int) -> str:
 
 
 def contraction_matcher(name: str, kinds: str | None, body: tuple[str, str]) -> str:
-    """Return a matcher for linalg ops that multiply and accumulate.
+    """Return a matcher for linalg ops whose body multiplies and adds.
 
-    Args:
-        name: of the sequence.
-        kinds: for each iteration dim `x` (parallel) or `k` (reduction); None for any.
-        body: the multiplication and the addition.
+    `kinds` has `x` (parallel) or `k` (reduction) for each iteration dim; None matches any.
     """
     dims = [_has_count("rank", "wanted", len(kinds))] if kinds else []
     for index, kind in enumerate(kinds or ""):
@@ -162,5 +141,5 @@ def contraction_matcher(name: str, kinds: str | None, body: tuple[str, str]) -> 
 
 
 def _has_count(what: str, wanted: str, count: int) -> str:
-    """Return lines that hold for ops with so many of `what`; `wanted` names the constant."""
+    """Return lines that check the count of `what`; `wanted` names the constant."""
     return named_sequence("fragments/has_count", what=what, wanted=wanted, count=count)

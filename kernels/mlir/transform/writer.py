@@ -8,7 +8,7 @@ MERGE_SLICES = "tensor.merge_consecutive_insert_extract_slice"
 
 
 def types(count: int) -> str:
-    """Return the types of so many handles."""
+    """Return the types of `count` handles."""
     return ", ".join([ANY] * count)
 
 
@@ -24,7 +24,7 @@ class Writer:
         self.lines.append(text)
 
     def main(self) -> str:
-        """Return the named sequence that a script begins with."""
+        """Return the main named sequence of a script."""
         head = f"transform.named_sequence @__transform_main(%root: {ANY} {{transform.consumed}})"
         body = (*self.lines, "transform.yield")
         return "\n".join([f"{head} {{", *(f"  {line}" for line in body), "}", ""])
@@ -36,13 +36,13 @@ class Writer:
         return f"%{hint}_{index}" if index else f"%{hint}"
 
     def handle(self, hint: str, op: str) -> str:
-        """Write an operation on one handle; return the handle that it gives, named by `hint`."""
+        """Write an operation on one handle; return its result, named by `hint`."""
         found = self.name(hint)
         self.line(f"{found} = transform.{op} : ({ANY}) -> {ANY}")
         return found
 
     def handles(self, hints: Sequence[str], op: str, operands: int = 1) -> list[str]:
-        """Write an operation on `operands` handles; return the handles that it gives."""
+        """Write an operation on `operands` handles; return its results."""
         found = [self.name(hint) for hint in hints]
         self.line(
             f"{', '.join(found)} = transform.{op} : ({types(operands)}) -> ({types(len(found))})"
@@ -50,7 +50,7 @@ class Writer:
         return found
 
     def include(self, sequence: str, function: str = "%func") -> None:
-        """Run a named sequence on the function, unless nothing has changed since it last ran."""
+        """Run a named sequence on the function, unless nothing has changed since its last run."""
         text = f"transform.include @{sequence} failures(propagate) ({function}) : ({ANY}) -> ()"
         done = next((line for line in reversed(self.lines) if not line.startswith("//")), None)
         if text != done:
@@ -64,7 +64,7 @@ class Writer:
         yields: Sequence[str] = (),
         op: str = "%op",
     ) -> list[str]:
-        """Write `lines` on each op of a handle; return handles on what they yield."""
+        """Write `lines` for each op of a handle; return handles on what they yield."""
         found = [self.name(hint) for hint in hints]
         results = f"{', '.join(found)} = " if found else ""
         given = f" -> {types(len(found))}" if found else ""
@@ -91,15 +91,15 @@ class Writer:
         )
 
     def producer(self, user: str, operand: int, hint: str) -> str:
-        """Return a handle on what makes an operand of an op."""
+        """Return a handle on the producer of an op's operand."""
         return self.handle(hint, f"get_producer_of_operand {user}[{operand}]")
 
     def sliced(self, user: str, operand: int) -> str:
-        """Return a handle on what makes the tensor of which an op reads a slice."""
+        """Return a handle on the producer of the tensor of which an op reads a slice."""
         return self.producer(self.producer(user, operand, "slice"), 0, "whole")
 
     def annotate(self, loop: str, *names: str) -> None:
-        """Give a loop attributes by which it is found again."""
+        """Mark a loop with attributes, to match it later."""
         for name in names:
             self.line(f'transform.annotate {loop} "{name}" : {ANY}')
 
@@ -108,7 +108,7 @@ class Writer:
         return self.handle(hint, f"structured.generalize {handle}")
 
     def interchange(self, handle: str, order: Sequence[int]) -> str:
-        """Put the loops of an op in another order: for each of them which it was."""
+        """Reorder the loops of an op; `order` has the old position of each."""
         return self.handle(
             "ordered", f"structured.interchange {handle} iterator_interchange = {list(order)}"
         )
@@ -118,7 +118,7 @@ class Writer:
         return self.handle(hint, f"structured.rewrite_in_destination_passing_style {handle}")
 
     def apply_patterns(self, handle: str, patterns: str) -> None:
-        """Apply rewrite patterns to what is in some ops."""
+        """Apply rewrite patterns inside of some ops."""
         self.line(f"transform.apply_patterns to {handle} {{")
         self.line(f"  transform.apply_patterns.{patterns}")
         self.line(f"}} : {ANY}")
@@ -132,27 +132,27 @@ class Writer:
         return found
 
     def merge_slices(self, loops: Sequence[str]) -> None:
-        """Let ops in some loops read slices of tensors, not slices of slices.
+        """Merge slices of slices inside of some loops.
 
-        Outside of the loops slices stay, and with them what is written to C in place.
+        Slices outside of the loops stay, so that C is written in place.
         """
         self.apply_patterns(self.merged(loops, "regions"), MERGE_SLICES)
 
     def vectorize(self, handle: str) -> None:
-        """Make ops on vectors of linalg ops."""
+        """Vectorise linalg ops."""
         self.line(f"transform.structured.vectorize {handle} : {ANY}")
 
     def vectorize_fills(self) -> None:
-        """Make vectors of the zeros that sums start from."""
+        """Vectorise the zeros that sums start from."""
         self.vectorize(self.match("linalg.fill", "zeros"))
 
     def unroll_full(self, loops: Sequence[str]) -> None:
-        """Unroll loops, the last one first, and leave nothing of them."""
+        """Unroll loops completely, the last one first."""
         for loop in reversed(loops):
             self.line(f"transform.loop.unroll_full {loop} : {ANY}")
 
     def split(self, handle: str, after: int, axis: int, dim: str) -> list[str]:
-        """Split an op's dim, the `axis`-th of them, after some iterations; return both parts."""
+        """Split an op's `axis`-th dim after some iterations; return both parts."""
         both = self.name("split")
         self.line(_split(both, handle, after, axis))
         return self.handles((f"{dim}_head", f"{dim}_rest"), f"split_handle {both}")
@@ -166,7 +166,7 @@ class Writer:
         return self.foreach(handle, lines, (f"{dim}_head", f"{dim}_rest"), ("%h", "%r"))
 
     def tile(self, handle: str, axis: int, size: int, dim: str, kind: str = "forall") -> list[str]:
-        """Tile an op's dim, the `axis`-th of them, by one loop; return the tile and the loop."""
+        """Tile an op's `axis`-th dim by one loop; return the tile and the loop."""
         sizes = [*([0] * axis), size]
         op = f"structured.tile_using_{kind} {handle} tile_sizes {sizes}"
         return self.handles((f"{dim}_block", f"{dim}_loop"), op)
@@ -176,10 +176,7 @@ class Writer:
     ) -> tuple[str, list[str]]:
         """Tile by sequential loops; return the tile, and a loop for each size that is not 0.
 
-        Args:
-            handle: on the op.
-            sizes: for each dim of the op; 0 for one without a loop.
-            order: of the loops, by dims, outermost first; that of the dims where none is given.
+        `order` has the dims of the loops, outermost first; by default they are in order.
         """
         ordered = f" interchange = {list(order)}" if list(order) != sorted(order) else ""
         tiled, *loops = self.handles(
@@ -208,9 +205,9 @@ class Writer:
         Args:
             handle: on the op.
             hints: names of the op, the pads and the copies back.
-            values: for each operand the padding, an attribute.
-            dims: of the op along which operands are padded.
-            nofold: for each operand whether it is copied even where nothing is padded.
+            values: the padding of each operand, an attribute.
+            dims: of the op, along which operands are padded.
+            nofold: for each operand whether it is copied even without padding.
             copy_back: the op that copies the result back.
             options: before the attributes.
         """
@@ -222,12 +219,12 @@ class Writer:
         )[0]
 
     def copied(self, user: str, operand: int) -> str:
-        """Copy what an op reads of a padded tensor to where the zeros are already."""
+        """Copy what an op reads of a padded tensor to where its zeros are."""
         pixels = self.in_place(self.producer(user, operand, "pad"), "pixels")
         return self.handle("lines", f"structured.insert_slice_to_copy {pixels}")
 
     def fuse(self, producer: str, loop: str, hint: str) -> list[str]:
-        """Compute what an op does inside of the loop that uses it; return the op and the loop."""
+        """Fuse an op into the loop that uses it; return the op and the loop."""
         op = f"structured.fuse_into_containing_op {producer} into {loop}"
         return self.handles((hint, "around"), op, operands=2)
 

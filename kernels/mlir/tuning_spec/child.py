@@ -1,8 +1,4 @@
-"""The process in which a spec's code is run: `python -m tilewise.kernels.mlir.tuning_spec.child`.
-
-It reads one JSON request on standard input, writes one JSON reply on standard output, and may die
-at any moment: the parent (`tilewise.kernels.mlir.tuning_spec.prove`) turns that into a failure.
-"""
+"""The process that runs a spec's code: `python -m tilewise.kernels.mlir.tuning_spec.child`."""
 
 import statistics
 from collections.abc import Callable
@@ -18,7 +14,7 @@ SPEC = "spec"
 
 
 def run_here(request: dict[str, Any]) -> Found:
-    """Run the spec's module, compare, and time it in turns with the others."""
+    """Run the spec's module, compare the result, and time it in turns with IREE's own modes."""
     from tilewise.kernels.mlir.proof.child.timing import sample_in_turns, summarise
     from tilewise.kernels.oracle.operands import make_operands, poison
     from tilewise.kernels.oracle.reference import reference

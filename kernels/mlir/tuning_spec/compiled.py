@@ -1,7 +1,7 @@
-"""Problems compiled by IREE with specs, which have to have matched.
+"""Compile problems by IREE with specs, and check that the specs matched.
 
-A spec that matches nothing is no error to IREE, and what runs then is its default. So the ops are
-looked at after the spec was applied, in the same compilation: without the mark there is no code.
+IREE silently uses its defaults when no spec matches. The ops are therefore inspected after the spec
+was applied, in the same compilation; without the mark there is no code.
 """
 
 import hashlib
@@ -31,8 +31,8 @@ def spec_code(problem: Problem, config: Configuration, target: Target) -> bytes:
 
     Raises:
         UnsupportedError: no spec covers the problem.
-        ScheduleError: the configuration is not of the problem's loops.
-        LoweringError: it does not compile, or IREE did not take the sizes.
+        ScheduleError: the configuration does not fit the problem's loops.
+        LoweringError: it does not compile, or IREE ignored the sizes.
         CompilerAbsentError: IREE's compiler is not installed.
     """
     text = spec_text([Entry(problem, config)])
@@ -49,12 +49,7 @@ def spec_code(problem: Problem, config: Configuration, target: Target) -> bytes:
 
 
 def compile_with(text: str, problem: Problem, seconds: float = COMPILE_LIMIT_S) -> bytes:
-    """Return IREE's code of a problem with a spec, which has to have matched it.
-
-    Raises:
-        LoweringError: it does not compile within `seconds`, or IREE did not take the sizes.
-        CompilerAbsentError: IREE's compiler is not installed.
-    """
+    """Return IREE's code of a problem with a spec; raise LoweringError if no op matched."""
     with _spec_file(text) as spec:
         flags = (f"{FLAG}{spec}", f"{DUMP}{spec.parent}/configured")
         try:
@@ -68,12 +63,7 @@ def compile_with(text: str, problem: Problem, seconds: float = COMPILE_LIMIT_S) 
 
 
 def check_matched(spec: str, problems: Sequence[Problem]) -> None:
-    """Raise unless each problem's op gets its sizes from its own entry.
-
-    Raises:
-        LoweringError: one does not; the message names it.
-        CompilerAbsentError, CompilerError: IREE's compiler is not installed, or refused the spec.
-    """
+    """Raise LoweringError unless each problem's op gets its sizes from its own entry."""
     with _spec_file(spec) as path:
         for problem in problems:
             flags = (f"{FLAG}{path}",)
@@ -85,7 +75,7 @@ def check_matched(spec: str, problems: Sequence[Problem]) -> None:
 
 @contextmanager
 def _spec_file(text: str) -> Iterator[Path]:
-    """Write a spec to a folder of its own, for a while."""
+    """Yield the path of a spec in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "spec.mlir"
         path.write_text(text)

@@ -24,7 +24,7 @@ LEVEL, PIPELINE = "level", "pipeline"
 
 @dataclass(frozen=True)
 class TileSize:
-    """The size of a loop's tiles at one of the levels of IREE's code generation for processors."""
+    """The size of a loop's tiles at one level of IREE's code generation for CPUs."""
 
     at: LevelName
     dim: str
@@ -36,17 +36,15 @@ class TileSize:
 
 @dataclass(frozen=True)
 class Configuration:
-    """What IREE's code generation takes for an op: `#iree_codegen.compilation_info`.
+    """IREE's configuration of an op, `#iree_codegen.compilation_info`.
 
-    It is stored as schedules are: as an array of steps, a `level` for each tile size and the
-    `pipeline` at the end.
+    It is stored like a schedule: an array of steps, a `level` per tile size and a final `pipeline`.
 
     Attributes:
-        tiles: the lists of `#iree_cpu.lowering_config`, outermost first. The tiles of a level are
-            in the order of its loops, which is the level's interchange.
-        passes: that lower the loops, `#iree_cpu.pipeline`.
-        remainders: what becomes of what tiles do not divide; `peeled` is the pipeline's option
-            `enable_loop_peeling`.
+        tiles: the lists of `#iree_cpu.lowering_config`, outermost first; the order of a level's
+            tiles is its interchange.
+        passes: the pipeline, `#iree_cpu.pipeline`.
+        remainders: masked, or peeled by the pipeline's `enable_loop_peeling`.
     """
 
     tiles: tuple[TileSize, ...]
@@ -66,7 +64,7 @@ class Configuration:
 
     @classmethod
     def from_json(cls, source: Any) -> "Configuration":
-        """Read an array of steps; ScheduleError when it is none of a configuration."""
+        """Read an array of steps; raise ScheduleError if it is not a configuration."""
         names = _names(source)
         if names[-1:] != [PIPELINE] or set(names[:-1]) - {LEVEL}:
             found = ", ".join(names) or "none"
@@ -79,7 +77,7 @@ class Configuration:
 
     @property
     def hash(self) -> str:
-        """The hash of the steps, as a schedule has it."""
+        """The hash of the steps, as for a schedule."""
         return steps_hash(self.to_json())
 
     def __str__(self) -> str:
@@ -88,21 +86,17 @@ class Configuration:
 
 
 AnySchedule = Schedule | Configuration
-"""What a search chooses: the loops of our own code, or the configuration of IREE's."""
+"""The choice of a search: the loops of our own code, or the configuration of IREE's."""
 
 
 def read_steps(source: object) -> AnySchedule:
-    """Read an array of stored steps, whoever generates the code of it.
-
-    Raises:
-        ScheduleError: it is neither a schedule nor a configuration.
-    """
+    """Read stored steps as a schedule or a configuration; raise ScheduleError if neither fits."""
     if {LEVEL, PIPELINE}.isdisjoint(_names(source)):
         return Schedule.from_json(source)
     return Configuration.from_json(source)
 
 
 def _names(source: object) -> list[str]:
-    """Return the names of steps, `None` for what has no name."""
+    """Return the names of steps, `None` for a step without a name."""
     steps = source if isinstance(source, list | tuple) else ()
     return [str(step.get("step")) if isinstance(step, dict) else "None" for step in steps]

@@ -1,8 +1,7 @@
 """The op that IREE's code generation sees of a problem, whose sizes a tuning spec chooses.
 
-A spec is applied after IREE has formed dispatches. A convolution of one by one is a product of
-matrices by then, with its pixels in one loop where they are contiguous. Proofs check what this file
-says of each problem: a matcher that is wrong about it matches nothing.
+Specs are applied after dispatch formation. By then a 1x1 convolution is a matmul, with contiguous
+pixels in one loop. Proofs check this file: a wrong matcher matches nothing.
 """
 
 from dataclasses import dataclass
@@ -14,22 +13,20 @@ from tilewise.kernels.problem import Conv2d, Matmul, Problem
 from tilewise.kernels.target import target_kind
 
 Loops = dict[str, int]
-"""Loops by their names in steps, in their order, with their extents."""
+"""Extents of loops by their names in steps, in order."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """An op of two operands, as loops and the places that they visit.
+    """An op of two operands as loops and subscripts.
 
     Attributes:
-        op: what IREE's matchers call it.
-        parallel: the loops over the result.
-        reduction: those that are summed over, inside of them.
-        a, b: of each factor the subscripts, in the names of loops.
-        rows, cols: the parallel loops that a tile of vectors spans.
-        depth: the reduction loop that is cut for it.
-        a_type, c_type: MLIR's names of the elements of both factors and of the result.
-        stride, dilation: of a convolution.
+        op: the name that IREE's matchers use.
+        parallel, reduction: the loops over the result, and the inner ones that are summed over.
+        a, b: the subscripts of each factor, in names of loops.
+        rows, cols: the parallel loops that a vector tile spans.
+        depth: the reduction loop that a vector tile splits.
+        a_type, c_type: element types of both factors and of the result.
     """
 
     op: Literal["contraction", "convolution"]
@@ -61,30 +58,18 @@ class Form:
 
     @property
     def lead(self) -> Loops:
-        """The parallel loops of which a tile of vectors has one iteration."""
+        """The parallel loops of which a vector tile has one iteration."""
         return {name: n for name, n in self.parallel.items() if name not in (self.rows, self.cols)}
 
 
 def check_covered(problem: Problem, target: str) -> None:
-    """Raise if a problem is to be searched through IREE, and no spec can choose its sizes.
-
-    Args:
-        problem: what is to be searched.
-        target: canonical.
-
-    Raises:
-        UnsupportedError: says why.
-    """
+    """Raise UnsupportedError if `target` searches through IREE and no spec covers the problem."""
     if target_kind(target) == "iree":
         form_of(problem)
 
 
 def form_of(problem: Problem) -> Form:
-    """Return what IREE makes of a problem.
-
-    Raises:
-        UnsupportedError: no spec can choose its sizes; the message says why.
-    """
+    """Return what IREE makes of a problem; raise UnsupportedError if no spec can tune it."""
     if problem.accumulates:
         raise UnsupportedError(
             f"{problem}: init=accumulate is not measured through IREE; give init=zero, whose "
@@ -136,10 +121,7 @@ def _convolution(problem: Conv2d) -> Form:
 
 
 def _pointwise(problem: Conv2d) -> Form:
-    """A filter of one by one is a product of matrices.
-
-    With a stride, the pixels that are read are apart, and rows and columns stay two loops.
-    """
+    """Return a 1x1 convolution as a matmul; with a stride, rows and columns stay two loops."""
     if problem.stride > 1 and min(problem.oh, problem.ow) == 1:
         raise UnsupportedError(
             f"{problem}: stride={problem.stride} with a single row or column of pixels has no "

@@ -1,6 +1,6 @@
-"""Prove a spec: compile it, see that it matched, run, compare, and time it with IREE's own modes.
+"""Prove a spec: compile, check that it matched, run, compare, and time it against IREE's modes.
 
-One that is slower than the faster of these does not prove, for nobody wants it.
+A spec that is slower than the faster of these modes does not prove.
 """
 
 import json
@@ -37,17 +37,11 @@ def prove(
 ) -> Proof:
     """Emit the spec of one problem and prove it; the proof's script has its header filled in.
 
-    Args:
-        problem: what is computed.
-        config: the sizes that the spec gives.
-        threads: that run it and IREE's modes, those of the target.
-        seed: of the random operands.
-        seconds: that all of it may take.
-        memory_bytes: the process that runs the code is killed beyond this much memory.
+    `seconds` limits the whole proof, `memory_bytes` the process that runs the code.
 
     Raises:
         UnsupportedError: no spec covers the problem.
-        ScheduleError: the configuration is not of the problem's loops.
+        ScheduleError: the configuration does not fit the problem's loops.
     """
     until = time.monotonic() + seconds
     script = spec_text([Entry(problem, config)])
@@ -80,16 +74,12 @@ def prove(
     found = replace(found, applied=True, compile_s=known.compile_s)
     proof = Proof.of(found, mlir=known.mlir, script=script)
     target = replace(detect(), kind="iree", threads=threads).canonical
-    # What the child says of the modes' speeds is in `outline`, a line each.
+    # `outline` holds the child's lines on the speeds of the modes.
     return replace(proof, script=proven_spec(problem, config, proof, found.outline, target))
 
 
 def _modes(problem: Problem, until: float) -> dict[str, bytes]:
-    """Return the code of IREE's own modes, those that it compiles.
-
-    Raises:
-        TimeoutError: one would take too long, so that nobody knows whether the spec is faster.
-    """
+    """Return the code of the modes that compile; raise TimeoutError if one takes too long."""
     found: dict[str, bytes] = {}
     for name, flags in MODES.items():
         left = until - time.monotonic()
@@ -109,15 +99,10 @@ def proven_spec(
     target: str,
     by: str | None = None,
 ) -> str:
-    """Return the spec with what was found in its header.
+    """Return the spec with the proof in its header.
 
-    Args:
-        problem: what is computed.
-        config: the sizes that the spec gives.
-        proof: of the spec.
-        modes: speeds of IREE's own modes, a line each.
-        target: where it was proven.
-        by: the machine that reports the proof; None is this one.
+    `modes` are lines on the speeds of IREE's own modes; `by` names the machine that reports the
+    proof, None for this one.
     """
     found = found_lines(proof, modes)
     if proof.ok and proof.interval is not None:

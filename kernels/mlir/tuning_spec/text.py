@@ -1,9 +1,8 @@
-"""The text of a tuning spec: for each problem a matcher and the sizes that its op gets.
+"""The text of a tuning spec: for each problem a matcher and the sizes of its op.
 
-The file is for `iree-compile --iree-codegen-tuning-spec-path=FILE`. IREE's compiler applies it to
-each op once: the first matcher of the one `foreach_match` that takes the op decides. An op that
-got its sizes from the file is marked by `MARK` and the problem of its entry, by which a proof, and
-anybody else, sees that it did.
+The file is for `iree-compile --iree-codegen-tuning-spec-path=FILE`, which applies it to each op
+once; the first matcher of the `foreach_match` that accepts the op decides. The op is then marked
+with `MARK` and the problem of the entry, so that proofs can check it.
 """
 
 import json
@@ -22,7 +21,7 @@ from tilewise.kernels.mlir.tuning_spec.form import Form, form_of
 from tilewise.kernels.problem import Problem, parse_problem
 
 MARK = "tilewise.spec"
-"""The attribute of an op that the spec has given its sizes: the problem of its entry."""
+"""The attribute of an op with sizes from the spec: the problem of its entry."""
 STACK_BYTES = 32768  # IREE's usual limit for a function's allocations
 _BYTES = {"f32": 4, "f64": 8, "i32": 4}
 _PARALLEL = ("distribution", "cache_parallel", "vector_common_parallel")
@@ -40,13 +39,7 @@ _TOLD = ("speed", "beside")
 
 @dataclass(frozen=True)
 class Entry:
-    """One problem of a spec.
-
-    Attributes:
-        problem: whose op is matched.
-        config: its sizes.
-        told: lines above its matcher, such as its gain.
-    """
+    """One problem of a spec, with comment lines (`told`) above its matcher."""
 
     problem: Problem
     config: Configuration
@@ -54,10 +47,10 @@ class Entry:
 
     @property
     def cuts(self) -> bool:
-        """Whether the reduction is cut, so that its sums are in memory between its chunks.
+        """Whether the reduction is split, so that sums are in memory between its chunks.
 
-        What comes before the first chunk and after the last is then done a cache's tile at a time,
-        as one vector, unless it has sizes of its own.
+        What surrounds the op then runs on one cache tile at a time, as one vector, unless it has
+        sizes of its own.
         """
         return bool(self.config.tiles_at("cache_reduction"))
 
@@ -71,16 +64,13 @@ class LeftOut:
 
 
 def spec_text(entries: Sequence[Entry], told: Sequence[str] = ()) -> str:
-    """Return the module of a spec.
+    """Return the module of a spec, with `told` in its header.
 
-    Args:
-        entries: of those with one `matcher_key` one may have an epilogue, and one none; the
-            others never match.
-        told: lines of the header.
+    Of entries with equal `matcher_key`, the first with and the first without an epilogue match.
 
     Raises:
         UnsupportedError: a problem has no spec.
-        ScheduleError: a configuration is not of its problem's loops.
+        ScheduleError: a configuration does not fit its problem's loops.
     """
     shared = Counter(matcher_key(entry.problem) for entry in entries)
     matchers = [
@@ -108,25 +98,17 @@ def spec_text(entries: Sequence[Entry], told: Sequence[str] = ()) -> str:
 
 
 def matcher_key(problem: Problem) -> str:
-    """Return what a problem's matcher requires of an op; equal keys match the same ops.
-
-    Raises:
-        UnsupportedError: the problem has no spec.
-    """
+    """Return what a problem's matcher requires; problems with equal keys match the same ops."""
     return "\n".join(_conditions(form_of(problem)))
 
 
 def marks_in(text: str) -> list[str]:
-    """Return the problems whose entries were taken, in a module that a spec was applied to."""
+    """Return the problems whose entries matched, from a module that a spec was applied to."""
     return re.findall(rf'{re.escape(MARK)} = "([^"]*)"', text)
 
 
 def entry_of(script: str) -> Entry:
-    """Return the entry of a proven spec of one problem, from its header.
-
-    Raises:
-        ProofError: the text is no such spec.
-    """
+    """Return the entry of a proven spec of one problem by its header, or raise ProofError."""
     lines = [(m[1], m[2]) for m in map(_LINE.fullmatch, script.splitlines()) if m]
     known = dict(reversed(lines))
     try:
@@ -139,9 +121,9 @@ def entry_of(script: str) -> Entry:
 
 
 def joined(entries: Sequence[Entry], told: Sequence[str] = ()) -> tuple[str, list[LeftOut]]:
-    """Return one spec of several problems, and those whose op another entry takes.
+    """Return one spec of several problems, and the problems whose op another entry matches.
 
-    Problems that differ in their weights alone, or in what their epilogue does, are the same op.
+    Problems that differ only in constant weights or in their epilogue's function are the same op.
     """
     kept: dict[tuple[str, bool], Entry] = {}
     left_out = []
@@ -155,11 +137,10 @@ def joined(entries: Sequence[Entry], told: Sequence[str] = ()) -> tuple[str, lis
 
 
 def _before(entry: Entry, is_shared: bool) -> tuple[str, ...]:
-    """Return the ops of which one has to read the result next; none where any may.
+    """Return the ops of which one has to read the result; none if any may.
 
-    They distinguish a problem from the one with an epilogue. And sums that only the result itself
-    has room for would be on the stack if another op were fused after them, which IREE refuses: a
-    model would not compile any more.
+    They tell a problem from the one with an epilogue. If sums fit only in the result itself, an op
+    fused after them would put them on the stack, which IREE refuses.
     """
     if is_shared and has_epilogue(entry.problem):
         return _EPILOGUES
@@ -205,7 +186,7 @@ def _matcher(number: int, entry: Entry, before: tuple[str, ...]) -> str:
 
 
 def _conditions(form: Form) -> list[str]:
-    """Return the ops of a matcher that refuse what is not the form."""
+    """Return the ops of a matcher that reject other forms."""
     groups = _groups(form)
     results = ", ".join(f"%{name}" for name in groups)
     maps = ", ".join(_map(form, at) for at in (form.a, form.b, form.c))
@@ -231,7 +212,7 @@ def _map(form: Form, subscripts: tuple[str, ...]) -> str:
 
 
 def _groups(form: Form) -> dict[str, tuple[int, ...]]:
-    """Return the sizes that a matcher gives, by their names in its result, in its order."""
+    """Return the sizes that a matcher reports, by their names in its result, in its order."""
     loops = form.loops
     if form.op == "contraction":
         groups: dict[str, tuple[int, ...]] = {}
@@ -255,11 +236,7 @@ def _groups(form: Form) -> dict[str, tuple[int, ...]]:
 
 
 def compilation_info(form: Form, config: Configuration) -> str:
-    """Return the attribute that gives an op of `form` the sizes of a configuration.
-
-    Raises:
-        ScheduleError: a tile does not fit the form.
-    """
+    """Return the attribute with an op's sizes; raise ScheduleError if a tile does not fit."""
     check_levels(form, config)
     levels = [
         f"{name} = {_sizes(form, tiles)}" for name in LEVELS if (tiles := config.tiles_at(name))
@@ -274,14 +251,14 @@ def compilation_info(form: Form, config: Configuration) -> str:
 
 
 def _around_config(form: Form, config: Configuration) -> str:
-    """Return the attribute that has what is around an op done a tile of vectors at a time."""
+    """Return the attribute by which surrounding ops run one vector tile at a time."""
     sizes = {tile.dim: tile.size for tile in config.tiles_at("vector_common_parallel")}
     at = [sizes.get(loop, 1) for loop in form.parallel]
     return f"#iree_cpu.lowering_config<vector_inner_parallel = {at}>"
 
 
 def outgrows_stack(form: Form, config: Configuration) -> bool:
-    """Return whether the sums between chunks of the reduction exceed IREE's limit of the stack."""
+    """Return whether the sums between chunks of the reduction exceed IREE's stack limit."""
     if not config.tiles_at("cache_reduction"):
         return False
     held = dict(form.parallel)
@@ -292,11 +269,7 @@ def outgrows_stack(form: Form, config: Configuration) -> bool:
 
 
 def check_levels(form: Form, config: Configuration) -> None:
-    """Raise unless each tile is of a loop that its level tiles, once.
-
-    Raises:
-        ScheduleError: names the tile.
-    """
+    """Raise ScheduleError unless each tile is of a loop that its level tiles, once."""
     seen = set[tuple[str, str]]()
     for tile in config.tiles:
         loops = form.parallel if tile.at in _PARALLEL else form.reduction
@@ -310,7 +283,7 @@ def check_levels(form: Form, config: Configuration) -> None:
 
 
 def _sizes(form: Form, tiles: Sequence[TileSize]) -> str:
-    """Return a list of sizes, 0 where a loop is not tiled; its interchange where that matters."""
+    """Return a list of sizes, 0 for loops without tiles, with its interchange if not trivial."""
     at = {loop: number for number, loop in enumerate(form.loops)}
     sizes = [0] * len(at)
     for tile in tiles:

@@ -1,4 +1,4 @@
-"""What an op that is no contraction does: loops with a body, pads, windows, sums."""
+"""What an op other than a contraction does: loops with a body, pads, windows, sums."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Read:
-    """An op as loops, with the values of the constants that it reads, by role."""
+    """An op as loops, with the values of its constants by role."""
 
     loops: Loops
     constants: dict[str, Array]
@@ -76,13 +76,7 @@ class _Nest:
 
 
 def loops_of(op: Any, tensors: Tensors, constants: Constants) -> Read:
-    """An op as loops.
-
-    A constant has an axis of one element wherever it is repeated.
-
-    Raises:
-        RefusedError: it is none.
-    """
+    """Return an op as loops; a broadcast constant has axes of one element."""
     seen = structured(op)
     nest, body, combine, start = _of_tensors(op) if seen is None else _of_linalg(seen)
     writer = _Writer(op, tensors, constants, nest)
@@ -102,7 +96,7 @@ def _of_linalg(op: Structured) -> tuple[_Nest, Expr, Combine, float | None]:
 
 
 def _of_tensors(op: Any) -> tuple[_Nest, Expr, Combine, float | None]:
-    """An arith or math op on whole tensors."""
+    """Return an arith or math op on whole tensors as loops."""
     if kind_of(op) != "elementwise":
         raise RefusedError("is no op that is run here")
     shape = static_shape(op.results[0])
@@ -116,7 +110,7 @@ def _of_tensors(op: Any) -> tuple[_Nest, Expr, Combine, float | None]:
 
 
 def _nest(op: Structured) -> _Nest:
-    """The nest of an op, its loops in the order in which the result is written."""
+    """Return the nest of an op, with loops in the order of the result's axes."""
     maps = [axes for axes in op.maps if axes is not None]
     if len(maps) != len(op.maps):
         raise RefusedError("reads an operand at an index that is no sum of loop indices")
@@ -141,7 +135,7 @@ def _nest(op: Structured) -> _Nest:
 
 
 def _reduced(op: Structured, body: Expr) -> tuple[Expr, Combine, float | None]:
-    """What an op reduces, how, and the finite number that it starts from, if that matters."""
+    """Return what an op reduces, how, and the finite number that it starts from, if relevant."""
     out = Expr("arg", (), len(op.inputs))
     combine = _COMBINED.get(body.name)
     if combine is None or out not in body.of:
@@ -163,12 +157,12 @@ def _reduced(op: Structured, body: Expr) -> tuple[Expr, Combine, float | None]:
 
 
 def finite(number: float | None) -> float | None:
-    """A number that is finite; None for others."""
+    """Return a finite number; None for others."""
     return float(number) if number is not None and isfinite(number) else None
 
 
 def _has(expr: Expr, part: Expr) -> bool:
-    """Whether a part occurs in an expression."""
+    """Return whether a part occurs in an expression."""
     return expr == part or any(_has(one, part) for one in expr.of)
 
 
@@ -202,7 +196,7 @@ class _Writer:
         self._read: dict[int, int] = {}
 
     def put(self, expr: Expr) -> int:
-        """The number of the instruction that has an expression's value."""
+        """Return the number of the instruction that computes an expression."""
         if id(expr) not in self._done:
             self._done[id(expr)] = self._put(expr)
         return self._done[id(expr)]
@@ -221,7 +215,7 @@ class _Writer:
         return self._add(ScalarOp(OPERATIONS[expr.name], of, float(expr.value)))
 
     def _power(self, base: Expr, exponent: Expr) -> int:
-        """A small whole power, as products."""
+        """Write a small whole power as products."""
         if exponent.name != "const" or exponent.value not in range(1, _MOST_POWER + 1):
             raise RefusedError(f"has a power that is none of 1 to {_MOST_POWER}")
         value = made = self.put(base)
@@ -252,7 +246,7 @@ class _Writer:
         return Access(place, "", dtype, self._steps(number, static_shape(value)))
 
     def _steps(self, number: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Elements from one index of each loop to the next."""
+        """Return the elements from one index of each loop to the next."""
         steps = [0] * len(self._nest.extents)
         for i, axis in enumerate(self._nest.maps[number]):
             if axis and shape[i] > 1:
@@ -261,7 +255,7 @@ class _Writer:
 
 
 def _without_repeats(values: Array) -> Array:
-    """An array with one element along each axis where it is repeated."""
+    """Return an array with one element along each broadcast axis."""
     return values[tuple(
         slice(0, 1) if step == 0 else slice(None) for step in values.strides
     )]  # fmt: skip
@@ -273,7 +267,7 @@ _OF_BODY: dict[str, WindowKind] = {
 
 
 def action_of(op: Any) -> Action:
-    """What an op does; refused, with a reason, if it is none of the passes here."""
+    """Return what an op does, or an action that is refused with a reason."""
     try:
         return _action(op)
     except RefusedError as refusal:
@@ -311,7 +305,7 @@ def _pad(op: Any) -> Pad:
 
 
 def _moves_window(op: Structured) -> bool:
-    """Whether an op reads an input at sums of two dims, the second of which a window has."""
+    """Return whether an op reads an input at sums of two dims, as a window does."""
     first = op.maps[0]
     return len(op.inputs) == 2 and first is not None and any(len(axis) == 2 for axis in first)
 
@@ -337,7 +331,7 @@ def _window(op: Structured) -> Window:
 
 
 def _moved(axis: Axis, within: dict[int, int]) -> tuple[int, int, int, int]:
-    """The dim that an axis has in the result; size, stride and dilation of the window."""
+    """Return the result's dim of an axis; size, stride and dilation of the window."""
     outer = [term for term in axis if term[0] not in within]
     inner = [term for term in axis if term[0] in within]
     if len(outer) != 1 or len(inner) > 1:
@@ -363,7 +357,7 @@ def _sum(op: Structured) -> Sum:
 
 
 def _combined(op: Structured, out: int) -> str:
-    """How a body joins the first input and the result so far; empty for any other body."""
+    """Return how a body joins the first input and the result so far; empty for other bodies."""
     body = body_of(op)
     pair = {Expr("arg", (), 0), Expr("arg", (), out)}
     return body.name if len(body.of) == 2 and set(body.of) == pair else ""

@@ -42,12 +42,9 @@ _LESS = {"arith.cmpf": (4, 5, 11, 12), "arith.cmpi": (2, 3)}
 
 @dataclass(frozen=True)
 class Expr:
-    """An expression.
+    """An expression: an operation, or a leaf `arg`, `const` or `other`.
 
-    Attributes:
-        name: of the operation; `arg`, `const` or `other` for a leaf.
-        of: what it is applied to.
-        value: number of the argument, the constant, or the predicate of a comparison.
+    `value` is the number of the argument, the constant, or the predicate of a comparison.
     """
 
     name: str
@@ -55,7 +52,7 @@ class Expr:
     value: Number = 0
 
     def is_constant(self, value: Number) -> bool:
-        """Whether it is this number."""
+        """Return whether it is this number."""
         return self.name == "const" and self.value == value
 
 
@@ -63,7 +60,7 @@ OTHER = Expr("other")
 
 
 def body_of(op: Structured, *, knows_tensors: bool = True) -> Expr:
-    """Return what is yielded; scalars that are known, and tensors if asked for, are numbers."""
+    """Return the yielded value; known scalars, and tensors if `knows_tensors`, are numbers."""
     known: dict[Any, Expr] = {}
     block = op.body
     for i, argument in enumerate(block.arguments):
@@ -82,7 +79,7 @@ def body_of(op: Structured, *, knows_tensors: bool = True) -> Expr:
 
 
 def applied(op: Any, of: tuple[Expr, ...]) -> Expr:
-    """An arith operation on expressions; a number of f64 that becomes one of f32 is that."""
+    """Return an arith operation on expressions, with f64 numbers rounded to f32 by truncf."""
     if op.name == "arith.truncf" and of[0].name == "const" and element(op.results[0]) == "f32":
         return Expr("const", (), float(np.float32(of[0].value)))
     predicate = op.attributes["predicate"].value if op.name.startswith("arith.cmp") else 0
@@ -108,7 +105,7 @@ def _seen(known: dict[Any, Expr], value: Any) -> Expr:
 
 
 def reduces(op: Any) -> bool:
-    """Whether a linalg op with a body of its own has a loop that is no axis of its result."""
+    """Return whether a linalg op with a body has a loop that is not an axis of its result."""
     if op.name == "linalg.reduce":
         return True
     if "iterator_types" not in op.attributes:
@@ -118,14 +115,14 @@ def reduces(op: Any) -> bool:
 
 
 def sums(op: Any) -> bool:
-    """Whether the body of a linalg op adds."""
+    """Return whether the body of a linalg op adds."""
     return any(inner.name in _ADD for inner in _inside(op.regions[0].blocks[0]))
 
 
 def multiplies(op: Any) -> bool:
-    """Whether the body of a linalg op multiplies elements of two different tensors.
+    """Return whether the body of a linalg op multiplies elements of two different tensors.
 
-    Squares, and products with a number, are not such products.
+    Squares and products with a number do not count.
     """
     block, count = op.regions[0].blocks[0], _inputs(op)
     sources: dict[Any, frozenset[int]] = {}
@@ -148,14 +145,14 @@ def multiplies(op: Any) -> bool:
 
 
 def _inputs(op: Any) -> int:
-    """The number of a linalg op's operands that are only read; linalg.reduce does not store it."""
+    """Return the number of a linalg op's inputs, which linalg.reduce does not store."""
     if "operandSegmentSizes" in op.attributes:
         return int(op.attributes["operandSegmentSizes"][0])
     return len(op.operands) // 2
 
 
 def _inside(block: Any) -> Iterator[Any]:
-    """The operations of a block, and those of their regions after them."""
+    """Yield the operations of a block, each followed by those of its regions."""
     for view in block.operations:
         yield view.operation
         for region in view.operation.regions:
@@ -169,12 +166,9 @@ def _has_elements(value: Any) -> bool:
 
 
 def formula(body: Expr, out: int, depth: int = DEEPEST) -> str:
-    """Return an expression as text, with `in1` for the first input and `out` for the result.
+    """Return an expression as text, with `in1` for the first input and `out` for argument `out`.
 
-    Args:
-        body: the expression.
-        out: number of the argument that is the result so far.
-        depth: levels that are written out; those below are `...`.
+    Levels below `depth` are written as `...`.
     """
     if body.name == "arg":
         return "out" if body.value == out else f"in{int(body.value) + 1}"
@@ -194,13 +188,13 @@ def formula(body: Expr, out: int, depth: int = DEEPEST) -> str:
 
 
 def is_multiply_add(body: Expr, out: int) -> bool:
-    """Whether a body adds the product of the first two inputs to the result."""
+    """Return whether a body adds the product of the first two inputs to the result."""
     factors = _factors(body, Expr("arg", (), out))
     return factors is not None and {_factor(one) for one in factors} == {0, 1}
 
 
 def _factors(body: Expr, sums: Expr) -> tuple[Expr, ...] | None:
-    """What is multiplied and then added to `sums`; None if a body does something else."""
+    """Return the factors of the product that is added to `sums`; None for another body."""
     if body.name == FUSED:
         return body.of[:2] if body.of[2] == sums else None
     product = _without(body.of, sums) if body.name in _ADD else None
@@ -213,7 +207,7 @@ def _without(pair: tuple[Expr, ...], one: Expr) -> Expr | None:
 
 
 def _factor(value: Expr) -> int | None:
-    """The number of the argument that a factor is, widened or not."""
+    """Return the number of the argument that a factor is, widened or not."""
     if value.name in _SUBTRACT and value.of[1].is_constant(0):
         value = value.of[0]
     if value.name in _EXTEND:
@@ -231,9 +225,9 @@ class Step:
 
 
 def steps_on(body: Expr, this: int) -> tuple[Step, ...] | None:
-    """The steps from the argument `this` to what is yielded; None if there are others.
+    """Return the steps from argument `this` to the yielded value; None for unknown steps.
 
-    A ceiling comes after relu, in whichever order the body has them.
+    A ceiling comes after relu, whatever the body's order.
     """
     steps = _steps_in_order(body, this)
     for i in range(len(steps or ()) - 1):
@@ -274,7 +268,7 @@ def _last_step(body: Expr, this: int) -> tuple[Expr | None, Step | None]:
 def _limited(
     body: Expr, limit: Number, named: tuple[str, ...], *, keeps_greater: bool
 ) -> Expr | None:
-    """What is cut off at a limit, if that is what the body does: by a named op or by a choice."""
+    """Return the value that a body limits by a named op or by a select, else None."""
     if body.name in named:
         first, second = body.of
         return first if second.is_constant(limit) else second if first.is_constant(limit) else None
@@ -294,7 +288,7 @@ def _limited(
 
 
 def first_factor(expr: Expr) -> int:
-    """The number of the argument that comes first in a product, in a body that adds products."""
+    """Return the argument that comes first in the product of a body that adds products."""
     product = next(one for one in expr.of if one.name in _MULTIPLY)
     number = _factor(product.of[0])
     assert number is not None

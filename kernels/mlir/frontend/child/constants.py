@@ -1,4 +1,4 @@
-"""The values of constants, through what a compiler would compute when it loads a module."""
+"""The values of constants, through the ops that a compiler evaluates at load time."""
 
 import re
 from typing import Any
@@ -8,9 +8,7 @@ from iree.compiler import ir
 from numpy.typing import NDArray
 
 from tilewise.kernels.mlir.frontend.child.bodies import Expr, body_of
-from tilewise.kernels.mlir.frontend.child.dataflow import (
-    VIEWS,
-)
+from tilewise.kernels.mlir.frontend.child.dataflow import VIEWS
 from tilewise.kernels.mlir.frontend.child.values import (
     MOST_STEPS,
     Number,
@@ -25,9 +23,7 @@ from tilewise.kernels.mlir.frontend.child.values import (
     structured,
 )
 from tilewise.kernels.mlir.frontend.nest import RefusedError
-from tilewise.kernels.mlir.frontend.program import (
-    WEIGHT_TYPES,
-)
+from tilewise.kernels.mlir.frontend.program import WEIGHT_TYPES
 
 Array = NDArray[Any]
 _ENTRY = re.compile(rb'(?:"([^"\n]*)"|([A-Za-z0-9_.$-]+))\s*:\s*"0x([0-9A-Fa-f]*)"')
@@ -38,11 +34,7 @@ _HALF = 16
 
 
 class Constants:
-    """The values of a module's constants.
-
-    Args:
-        text: of the module, with its resources; None where they are cut out: zeros stand for them.
-    """
+    """The values of a module's constants; all zeros if `text`, with its resources, is None."""
 
     def __init__(self, text: bytes | None) -> None:
         self._is_cut, text = text is None, text or b""
@@ -52,11 +44,7 @@ class Constants:
         self._resources = {(one[1] or one[2]).decode(): one.span(3) for one in found}
 
     def value(self, value: Any, steps: int = MOST_STEPS) -> Array:
-        """The elements of a constant.
-
-        Raises:
-            RefusedError: it is computed in a way that is not followed, or its bytes are absent.
-        """
+        """Return the elements of a constant, or raise RefusedError if they cannot be computed."""
         op, shape, dtype = owner(value), static_shape(value), _stored(element(value))
         if op is None or not steps:
             raise RefusedError("reads a weight that is no constant of the module")
@@ -90,7 +78,7 @@ class Constants:
 
 
 def to_bf16(values: Array) -> Array:
-    """f32 rounded to the nearest bf16, ties to even, as bits."""
+    """Return f32 rounded to the nearest bf16, ties to even, as bits."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> _HALF) & 1)) >> _HALF
     return np.where(np.isnan(values), (bits >> _HALF) | 0x40, rounded).astype(np.uint16)
@@ -121,7 +109,7 @@ def _of_dense(attribute: Any, shape: tuple[int, ...], dtype: type[Any]) -> Array
 
 
 def _number(text: str) -> float:
-    """A bf16 as MLIR prints it; one that is not finite is printed as its bits."""
+    """Return a bf16 that MLIR printed; non-finite ones are printed as bits."""
     if not text.startswith("0x"):
         return float(text)
     return float(np.array([int(text, 16) << _HALF], np.uint32).view(np.float32)[0])
@@ -137,7 +125,7 @@ def _of_bytes(raw: bytes, shape: tuple[int, ...], dtype: type[Any]) -> Array:
 
 
 def _sliced(op: Any, values: Array) -> Array:
-    """A part of an array; its offsets, sizes and steps are static."""
+    """Return a slice of an array; offsets, sizes and steps are static."""
     offsets, sizes, steps = (
         integers(op.attributes[f"static_{name}"]) for name in ("offsets", "sizes", "strides")
     )
@@ -148,7 +136,7 @@ def _sliced(op: Any, values: Array) -> Array:
 
 
 def _copied(op: Structured, values: Array, shape: tuple[int, ...]) -> Array:
-    """A transposition or a repetition."""
+    """Transpose or broadcast an array."""
     read, written = op.maps
     if read is None or written is None or any(len(axis) != 1 for axis in written):
         raise RefusedError("reads a weight that is copied in a way that is not followed")
@@ -166,7 +154,7 @@ def _copied(op: Structured, values: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _narrows(op: Structured) -> bool:
-    """Whether an op rounds its only input from f32 to bf16, element by element."""
+    """Return whether an op rounds its only input from f32 to bf16, element by element."""
     if len(op.inputs) != 1 or not rank(op.inputs[0]) or not op.is_identity(0):
         return False
     types = element(op.inputs[0]), element(op.result)

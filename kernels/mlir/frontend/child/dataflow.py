@@ -1,6 +1,6 @@
 """The nodes of a module in order, each with the tensors that it reads and makes.
 
-A value and its views are one tensor. A contraction is a node with all that it has fused.
+A value and its views are one tensor. A contraction is a node with everything that it includes.
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ VIEWS = (*RESHAPES, "tensor.cast")
 
 
 class Tensors:
-    """The tensors that were met so far, in their order."""
+    """The tensors seen so far, in order."""
 
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}
@@ -50,41 +50,41 @@ class Tensors:
         self._results: set[int] = set()
 
     def take_as_known(self, value: Any) -> None:
-        """Remember a value as one that is computed when the module is loaded."""
+        """Record a value as computed when the module is loaded."""
         self._known.add(value)
 
     def is_known(self, value: Any) -> bool:
-        """Whether a value is known when the module is loaded, or is a tensor that is not filled."""
+        """Return whether a value is known at load time, or is an uninitialised tensor."""
         root = root_of(value)
         maker = owner(root)
         is_empty = maker is not None and maker.name == "tensor.empty"
         return root in self._known or is_empty or splat(root) is not None or is_constant(root)
 
     def is_activation(self, value: Any) -> bool:
-        """Whether a value is a tensor that lies between nodes."""
+        """Return whether a value is a tensor between nodes."""
         return bool(rank(value)) and not self.is_known(value)
 
     def read(self, value: Any, role: str) -> Use:
-        """A use of a value; the value itself becomes a tensor."""
+        """Return a use of a value, which becomes a tensor."""
         return Use(self._number(root_of(value)), shape_of(value), role)
 
     def make(self, value: Any, shape: tuple[Size, ...], role: str) -> Use:
-        """The use that makes a value, which its maker has in a shape."""
+        """Return the use that makes a value, in its maker's shape."""
         number = self._number(value)
         self._made_here.add(number)
         return Use(number, shape, role)
 
     def leave(self, value: Any) -> None:
-        """Note that a value leaves the nodes: a function returns it."""
+        """Record that a function returns a value."""
         if self.is_activation(value):
             self._results.add(self._number(root_of(value)))
 
     def number_of(self, value: Any) -> int | None:
-        """The number of the tensor that a value is a view of; None if no node has it."""
+        """Return the number of the tensor that a value views; None if no node has it."""
         return self._numbers.get(root_of(value))
 
     def all(self) -> tuple[Tensor, ...]:
-        """Those that were met, by number."""
+        """Return the tensors by number."""
         return tuple(
             Tensor(shape_of(value), element(value), i not in self._made_here, i in self._results)
             for i, value in enumerate(self._made)
@@ -98,7 +98,7 @@ class Tensors:
 
 
 def root_of(value: Any) -> Any:
-    """What a value is a view of."""
+    """Return what a value is a view of."""
     for _ in range(MOST_STEPS):
         op = owner(value)
         if op is None or op.name not in VIEWS:
@@ -108,7 +108,7 @@ def root_of(value: Any) -> Any:
 
 
 def shape_of(value: Any) -> tuple[Size, ...]:
-    """The shape of a tensor."""
+    """Return the shape of a tensor."""
     kind = value.type
     if not isinstance(kind, ir.RankedTensorType):
         return ()
@@ -116,11 +116,11 @@ def shape_of(value: Any) -> tuple[Size, ...]:
 
 
 OF_A_PLACE = ("linalg.index", "tensor.extract")
-"""In a body: what depends on the order of axes beside the elements that are read in place."""
+"""Ops of bodies whose result depends on the position, besides the elements."""
 
 
 def kind_of(op: Any) -> NodeKind:
-    """What an op is; of an elementwise one each element depends on those at one place alone."""
+    """Return an op's kind; elementwise if each element depends on those at one position."""
     seen = structured(op)
     if seen is None:
         is_math = op.name.startswith(("arith.", "math.")) and len(op.results) == 1
@@ -131,7 +131,7 @@ def kind_of(op: Any) -> NodeKind:
 
 
 def reads_in_place(op: Any, number: int) -> bool:
-    """Whether an elementwise op reads an operand at the place that it writes, axis by axis."""
+    """Return whether an elementwise op reads an operand at the position that it writes."""
     seen = structured(op)
     if seen is None:
         return bool(op.operands[number].type.shape == op.results[0].type.shape)
@@ -139,7 +139,7 @@ def reads_in_place(op: Any, number: int) -> bool:
 
 
 def _is_elementwise(op: Structured) -> bool:
-    """Whether no loop reduces, and the result is written in the order of its axes."""
+    """Return whether no loop reduces, and the result is written in the order of its axes."""
     if not op.is_identity(len(op.inputs)) or not any(rank(value) for value in op.inputs):
         return False
     return op.is_parallel and not any(
@@ -156,12 +156,11 @@ class Surroundings:
     """A contraction among the ops of its module.
 
     Attributes:
-        op: that multiplies.
-        reads: its operands outside of what is taken in, by role: A and B of the problem, C where
-            the sums start from a tensor, and a bias.
-        result: the value after all that is taken in, before views of it.
-        shape: of the sums, in the order of axes in which they are stored in the end.
-        inside: values on the way, which nobody else reads.
+        reads: operands before everything that is included, by role: A and B, C if the sums start
+            from a tensor, bias.
+        result: the value after everything that is included, before its views.
+        shape: of the sums, in the axis order of the final result.
+        inside: intermediate values, which nothing else reads.
     """
 
     op: Structured
@@ -173,7 +172,7 @@ class Surroundings:
 
 
 def surroundings(op: Structured, found: Occurrence, ending: Ending) -> Surroundings:
-    """Follow what `recognised` has taken in, backwards and forwards."""
+    """Follow what `recognised` has included, backwards and forwards."""
     inside: set[Any] = set()
     inputs = op.inputs[1::-1] if found.is_swapped else op.inputs[:2]
     reads = [
@@ -195,7 +194,7 @@ def surroundings(op: Structured, found: Occurrence, ending: Ending) -> Surroundi
 
 
 def _before_views(chain: list[Any]) -> Any:
-    """The last value of a chain that has the axes of the first, in whatever order."""
+    """Return the last value of a chain before the first view."""
     views = (i for i, value in enumerate(chain) if _is_view(value))
     return chain[next(views, len(chain)) - 1]
 
@@ -206,13 +205,13 @@ def _is_view(value: Any) -> bool:
 
 
 def _taken(found: Occurrence, role: str) -> set[str]:
-    """What is taken in before an operand."""
+    """Return what is included before an operand."""
     names = {f"transpose_{role.lower()}", f"broadcast_{role.lower()}"}
     return {name for name in found.fused if name in names or (name == "pad" and role == "A")}
 
 
 def _source(value: Any, taken: set[str], inside: set[Any]) -> Any:
-    """What an operand is made of before all that is in `taken`; what lies between is `inside`."""
+    """Return an operand before everything in `taken`; add intermediate values to `inside`."""
     passed: list[Any] = []
     for _ in range(MOST_STEPS):
         op = owner(value)
@@ -231,7 +230,7 @@ def _source(value: Any, taken: set[str], inside: set[Any]) -> Any:
 
 
 def _forward(value: Any, last: Any) -> Iterator[Any]:
-    """The values from an op's result to the last one, without it."""
+    """Yield the values from an op's result up to `last`, exclusive."""
     while value != last:
         yield value
         user = only_user(value)
@@ -240,7 +239,7 @@ def _forward(value: Any, last: Any) -> Iterator[Any]:
 
 
 _COMPUTED_AHEAD = ("linalg.", "tensor.", "arith.", "math.")
-"""Dialects whose ops, on constants alone, a compiler computes when it loads the module."""
+"""Dialects whose ops on constants a compiler computes when it loads the module."""
 _LEAVES = ("func.return", "util.return")
 _SKIPPED = (*FUNCTIONS, *VIEWS, ARGUMENT)
 
@@ -250,10 +249,9 @@ class Traced:
     """A graph with what it was read from.
 
     Attributes:
-        tensors: the numbers of its values.
-        sources: of each node the op that it is, or a contraction's surroundings.
-        left: the values that functions return, in their order.
-        functions: whose ops the nodes are.
+        sources: the op of each node, or a contraction's surroundings.
+        left: values that functions return, in order.
+        functions: those that contain the nodes.
     """
 
     graph: Graph
@@ -265,9 +263,9 @@ class Traced:
 
 @dataclass
 class _Found:
-    """The contractions by their results, what is inside of them, and why other ops are none.
+    """Contractions by result, in order, their intermediate values, and reasons for other ops.
 
-    Contractions come in the order of the module. Reasons are by function and number there.
+    Reasons are by function and number of the op there.
     """
 
     by_result: dict[Any, Surroundings] = field(default_factory=dict)
@@ -276,14 +274,14 @@ class _Found:
 
 
 def graph_of(module: Any) -> Graph:
-    """The graph of a module on linalg, all functions in one."""
+    """Return the graph of a module on linalg, all functions in one."""
     return traced(module).graph
 
 
 def traced(module: Any) -> Traced:
-    """The graph of a module with the ops that its nodes are.
+    """Return the graph of a module with the ops of its nodes.
 
-    A contraction comes where the last op stands that it takes in: all that it reads is made then.
+    A contraction is placed at the last op that it includes, where all its operands exist.
     """
     found, tensors = _contractions(module), Tensors()
     places = {result: i for i, result in enumerate(found.by_result, 1)}
@@ -312,7 +310,7 @@ def traced(module: Any) -> Traced:
 
 
 def _keep_arguments(function: Any, tensors: Tensors) -> None:
-    """Make tensors of the arguments that nobody reads: the caller gives them all the same."""
+    """Make tensors of unused arguments as well, since the caller gives them."""
     for block in list(function.regions[0].blocks)[:1] if len(function.regions) else ():
         for argument in block.arguments:
             if rank(argument):
@@ -320,7 +318,7 @@ def _keep_arguments(function: Any, tensors: Tensors) -> None:
 
 
 def _contractions(module: Any) -> _Found:
-    """Every op that is a problem, with what is around it."""
+    """Return every op that is a problem, with its surroundings."""
     found = _Found()
     for one in candidates(module):
         if one.seen is None or one.found is None:
@@ -362,7 +360,7 @@ def _made(op: Any) -> Iterator[Any]:
 
 
 def _is_ahead(op: Any, tensors: Tensors) -> bool:
-    """Whether an op is computed when the module is loaded, or has nothing to do with tensors."""
+    """Return whether an op is computed at load time, or has nothing to do with tensors."""
     made = list(_made(op))
     if not made:
         return not any(tensors.is_activation(value) for value in op.operands)

@@ -1,4 +1,4 @@
-"""One op of a module, copied into a function of its own."""
+"""Copy one op of a module into a function of its own."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -24,15 +24,10 @@ MOST_NAMED = 8  # places that an error lists
 
 
 def extract(module: Any, place: str) -> LoneOp:
-    """The op at a place.
+    """Return the op at a place: its number among the problems, from 1, or its printed place.
 
-    Args:
-        module: on linalg.
-        place: the op's number among the problems of the module, from 1, or its place as
-            `tilewise import` prints it; empty for the only one.
-
-    Raises:
-        RefusedError: there is none, there are several, or it cannot stand alone.
+    An empty place stands for the only problem. Raise RefusedError if no op or several are there,
+    or if the op cannot be separated.
     """
     op, within = _at(list(_problems(module)), place)
     body = body_of(op, knows_tensors=False)
@@ -55,7 +50,7 @@ def extract(module: Any, place: str) -> LoneOp:
 
 
 def _problems(module: Any) -> Iterator[tuple[Structured, Occurrence]]:
-    """The ops of a module that are problems, in order."""
+    """Yield the ops of a module that are problems, in order."""
     for one in candidates(module):
         if one.seen is not None and one.found is not None:
             yield one.seen, one.found[0]
@@ -89,16 +84,15 @@ def _places(found: list[tuple[Structured, Occurrence]]) -> str:
 
 
 def _has_groups(within: Occurrence) -> bool:
-    """Return whether an op is a convolution in groups, whose sums start from zeros or a bias.
+    """Return whether an op is a grouped convolution, whose sums start from zeros or a bias.
 
-    No problem has groups and starts from another tensor, so that a bias is left out with what else
-    is around the op.
+    No problem with groups starts from another tensor, so a bias is dropped like the surroundings.
     """
     return parse_problem(within.problem).groups > 1
 
 
 def _alone(op: Structured, starts_from_fill: bool) -> Any:
-    """A module with the op as the body of `@kernel`."""
+    """Return a module with the op as the body of `@kernel`."""
     a, b, c = (str(value.type) for value in (*op.inputs, op.init))
     wide, start = element(op.init), ""
     if starts_from_fill:
@@ -126,7 +120,7 @@ def _alone(op: Structured, starts_from_fill: bool) -> Any:
 
 
 def _take_in_constants(copy: Any) -> None:
-    """Copy the constants that an op's body has from outside."""
+    """Copy the constants that an op's body reads from outside."""
     inside = list(copy.regions[0].blocks[0].operations)
     for view in inside:
         inner = view.operation
@@ -140,13 +134,13 @@ def _take_in_constants(copy: Any) -> None:
 
 
 def _function(module: Any) -> str:
-    """The text of a module's one function, which depends on nothing around it."""
+    """Return the text of a module's one function, without references to its surroundings."""
     text = module.body.operations[0].operation.get_asm(use_local_scope=True)
     return f"{text.rstrip()}\n"
 
 
 def _contraction(module: Any) -> Structured:
-    """The op of a payload."""
+    """Return the op of a payload."""
     for op, _, _ in operations(module.operation):
         seen = structured(op)
         if seen is not None and op.name != "linalg.fill":

@@ -1,8 +1,8 @@
-"""What stands before and after an op and may be fused into its problem.
+"""What surrounds an op and may be included in its problem.
 
-Before: transposes, repetitions, zeros around an image. After: transpose, bias, addition, relu. Only
-what nobody else uses is fused; of a constant a copy costs nothing. What follows is followed through
-views in other shapes, with the axes along which a bias may vary.
+Before: transposes, broadcasts, zeros around an image. After: transpose, bias, addition, relu. Only
+values with no other use are included, and copies of constants. Views are followed together with the
+axes along which a bias may vary.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -37,11 +37,9 @@ from tilewise.kernels.mlir.frontend.nest import RefusedError
 
 @dataclass(frozen=True)
 class Before:
-    """What an input is made of, if the problem takes that in.
+    """What precedes an input and is included: a transposition, or a broadcast if `is_repeated`.
 
-    Attributes:
-        axes: of the input, as its source has them; None for the input itself.
-        is_repeated: whether the source has fewer of them; else it is transposed.
+    `axes` are those of the input, as its source has them; None for the input itself.
     """
 
     axes: tuple[int, ...] | None = None
@@ -49,12 +47,12 @@ class Before:
 
     @property
     def is_transposed(self) -> bool:
-        """Whether a transposition is taken in."""
+        """Whether a transposition is included."""
         return self.axes is not None and not self.is_repeated
 
 
 def befores(value: Any, *, may_repeat: bool) -> list[Before]:
-    """What may be taken in before an input, and nothing."""
+    """Return the alternatives to include before an input, also nothing."""
     order, axes = transposed_source(value), repeated_source(value) if may_repeat else None
     return [
         Before(),
@@ -64,7 +62,7 @@ def befores(value: Any, *, may_repeat: bool) -> list[Before]:
 
 
 def transposed_source(value: Any) -> tuple[int, ...] | None:
-    """For each axis of what is transposed into `value` (and perhaps padded) the value's axis."""
+    """Return the axis of `value` for each axis of what is transposed (and perhaps padded) to it."""
     op = owner(value)
     if op is not None and op.name == "tensor.pad" and _is_taken(value):
         return transposed_source(op.operands[0]) if _pads_zeros(op) else None
@@ -78,7 +76,7 @@ def transposed_source(value: Any) -> tuple[int, ...] | None:
 
 
 def repeated_source(value: Any) -> tuple[int, ...] | None:
-    """The axes of a value that what is repeated into it has, in order; None if nothing is."""
+    """Return the axes of a value that its broadcast source has, in order; None if not broadcast."""
     op = owner(value)
     if op is None or not is_copy(op) or not _is_taken(value):
         return None
@@ -99,7 +97,7 @@ def _is_taken(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Trail:
-    """A value before an op; `at` says for each window which axis of the value it runs along."""
+    """A value before an op; `at` is the axis of the value for each window."""
 
     value: Any
     at: tuple[int | None, ...]
@@ -108,13 +106,10 @@ class _Trail:
 def zeros_around(
     image: Any, spatial: Sequence[int | None], *, transposes: bool, reshapes: bool
 ) -> int:
-    """Zeros that an op before pads an image with, as many on each side of both windows; else 0.
+    """Return the zeros that pad an image equally on all sides of both windows, else 0.
 
-    Args:
-        image: what the convolution reads.
-        spatial: the axes of its windows; None for a window of one.
-        transposes: whether the problem takes in a transposition of the image.
-        reshapes: whether the image may be reshaped after it is padded.
+    `spatial` are the axes of the windows, None for a window of one. `transposes` and `reshapes` say
+    whether these may stand between the padding and the convolution.
     """
     trail = _Trail(image, tuple(spatial))
     for _ in range(MOST_STEPS):
@@ -135,7 +130,7 @@ def zeros_around(
 
 
 def _before(op: Any, trail: _Trail) -> _Trail | None:
-    """One step further from the op, where the windows' axes stay axes."""
+    """Return the trail before an op that preserves the windows' axes."""
     if op.name in RESHAPES:
         return _before_reshape(op, trail)
     if not is_copy(op):
@@ -170,7 +165,7 @@ def _before_reshape(op: Any, trail: _Trail) -> _Trail | None:
 
 
 def _pads_zeros(op: Any) -> tuple[list[int], list[int]] | None:
-    """Elements of zero before and after each axis; None if they are not known, or not zero."""
+    """Return the padding before and after each axis; None if unknown or not zero."""
     low, high = (integers(op.attributes[name]) for name in ("static_low", "static_high"))
     if any(one < 0 for one in (*low, *high)):  # dynamic ones, too
         return None
@@ -182,7 +177,7 @@ def _pads_zeros(op: Any) -> tuple[list[int], list[int]] | None:
 
 
 def _inserted(op: Any) -> tuple[list[int], list[int]] | None:
-    """The same of a tensor that is put into one of zeros."""
+    """Return the same for a tensor that is inserted into zeros."""
     source, target = op.operands[0], op.operands[1]
     offsets, steps = (
         integers(op.attributes[name]) for name in ("static_offsets", "static_strides")
@@ -202,7 +197,7 @@ def _inserted(op: Any) -> tuple[list[int], list[int]] | None:
 
 
 def _padding(pads: tuple[list[int], list[int]] | None, at: Sequence[int | None]) -> int:
-    """The padding that all windows have on both sides, if nothing else is padded."""
+    """Return the padding that all windows have on both sides, if nothing else is padded."""
     if pads is None or None in at:
         return 0
     low, high = pads
@@ -213,21 +208,20 @@ def _padding(pads: tuple[list[int], list[int]] | None, at: Sequence[int | None])
 
 
 IsFree = Callable[[Any], bool]
-"""Whether a tensor may be what an op's sums start from."""
+"""Whether an op's sums may start from a tensor."""
 
 
 @dataclass(frozen=True)
 class Ending:
-    """What follows an op.
+    """What follows an op and is included.
 
     Attributes:
-        has_bias, has_relu, has_ceiling: whether it is done, in this order; the last is relu6's.
-        axes: the order in which the result's axes are stored in the end; None where they stay.
-        value: the result after all of it.
-        added: a tensor of the result's shape that is added before relu, as a residual is.
-        bias: a tensor with an element for each column; None where the bias is a number.
-        number: the bias, then.
-        repeated: values that only repeat the bias for the op that adds it, or for the sums.
+        has_bias, has_relu, has_ceiling: applied in this order; the last is relu6's.
+        axes: the final order of the result's axes; None if unchanged.
+        value: the final result.
+        added: a tensor of the result's shape that is added before relu, such as a residual.
+        bias: a tensor with an element per column; None if the bias is `number`.
+        repeated: values that only broadcast the bias.
     """
 
     value: Any
@@ -243,7 +237,7 @@ class Ending:
 
 @dataclass(frozen=True)
 class _State:
-    """Where the walk stands: a bias lies along the axes `columns` of its value, in their order."""
+    """The search's state; a bias varies along the axes `columns` of its value, in this order."""
 
     ending: Ending
     columns: Axes
@@ -253,7 +247,7 @@ class _State:
 
 
 def following_transpose(value: Any) -> tuple[int, ...] | None:
-    """The order of axes that a transposition after elementwise ops gives a result."""
+    """Return the axis order of a transposition after elementwise ops on a result."""
     for _ in range(MOST_STEPS):
         user = only_user(value)
         if user is None:
@@ -275,14 +269,14 @@ def ending_of(
     transposes: bool = False,
     without: Collection[str] = (),
 ) -> Ending:
-    """What may be taken in after a result.
+    """Return what may be included after a result.
 
     Args:
         begun: the result, with a bias if its sums start from one.
-        columns: its axes along which a bias may lie, longer than one, in the problem's order.
-        may_add: which tensors of the result's shape may be added; with a transposition, none.
-        transposes: whether a transposition is taken in, too.
-        without: what is not taken in, of `relu`, `addition` and `bias`.
+        columns: axes longer than one along which a bias may vary, in the problem's order.
+        may_add: which tensors of the result's shape may be added; none with a transposition.
+        transposes: whether a transposition is included.
+        without: steps to leave out, of `relu`, `addition` and `bias`.
     """
     state = _State(begun, columns, may_add, without=without)
     for _ in range(MOST_STEPS):
@@ -314,7 +308,7 @@ def _after(state: _State, user: Any, transposes: bool) -> _State | None:
 
 
 def _taken_in(state: _State, user: Any, transposes: bool) -> Ending | None:
-    """The ending with what an elementwise op does; None if it does more than a problem can."""
+    """Return the ending with an elementwise op; None if a problem cannot express the op."""
     value, ending = state.ending.value, state.ending
     steps = _steps(user, value)
     if steps is None:
@@ -349,7 +343,7 @@ def _taken_in(state: _State, user: Any, transposes: bool) -> Ending | None:
 
 
 def _whole(op: Any, step: Step, value: Any) -> Any | None:
-    """What an op adds, where it is a tensor like `value` that is read in the same order."""
+    """Return a tensor like `value` that an op adds elementwise, else None."""
     if step.argument is None:
         return None
     seen = structured(op)
@@ -361,7 +355,7 @@ def _whole(op: Any, step: Step, value: Any) -> Any | None:
 
 
 def _is_left(op: Any, step: Step, value: Any) -> bool:
-    """Whether a value is read before what is added to it."""
+    """Return whether a value is read before what is added to it."""
     assert step.argument is not None
     seen = structured(op)
     operands = list(op.operands if seen is None else (*seen.inputs, seen.init))
@@ -369,10 +363,10 @@ def _is_left(op: Any, step: Step, value: Any) -> bool:
 
 
 def _is_summed(value: Any, steps: int = MOST_STEPS) -> bool:
-    """Whether a value comes from sums that may take in, as their ending, what it is added to.
+    """Return whether a value comes from sums that may include the addition as their ending.
 
-    Of two results that are added, the one on the right then takes the other: the order of ops in
-    a module is not always that of its author.
+    Of two such results the right one includes the other: the order of ops in a module is not always
+    that of its author.
     """
     maker = owner(value)
     if maker is None or only_user(value) is None or not steps:
@@ -387,7 +381,7 @@ def _is_summed(value: Any, steps: int = MOST_STEPS) -> bool:
 
 
 def _transposition(op: Any) -> tuple[int, ...] | None:
-    """The order that an op puts the axes of its input in; None if it is something else."""
+    """Return the axis order of a transposition; None for another op."""
     if not is_copy(op):
         return None
     seen = structured(op)
@@ -396,7 +390,7 @@ def _transposition(op: Any) -> tuple[int, ...] | None:
 
 
 def _steps(op: Any, value: Any) -> tuple[Step, ...] | None:
-    """What an op does to each element of a value, in place; None if it does more."""
+    """Return what an op does to each element of a value; None if it does more."""
     if op.name.startswith("arith.") and len(op.results) == 1 and rank(op.results[0]):
         return steps_on(
             body_of_tensors(op), next(i for i, v in enumerate(op.operands) if v == value)
@@ -413,7 +407,7 @@ def _steps(op: Any, value: Any) -> tuple[Step, ...] | None:
 
 
 def _bias(op: Any, step: Step, state: _State) -> tuple[Any, tuple[Any, ...]] | None:
-    """What an op adds as a bias, and what only repeats that for it; None if it is no bias."""
+    """Return what an op adds as a bias, and the values that broadcast it; None if not a bias."""
     assert step.argument is not None
     seen = structured(op)
     operands = op.operands if seen is None else (*seen.inputs, seen.init)
@@ -423,12 +417,9 @@ def _bias(op: Any, step: Step, state: _State) -> tuple[Any, tuple[Any, ...]] | N
 
 
 def repeated_bias(value: Any, at: list[Axes], columns: Axes) -> tuple[Any, tuple[Any, ...]] | None:
-    """What a value repeats that has an element for each column, and the values in between.
+    """Return the source of a broadcast with an element per column, and the values in between.
 
-    Args:
-        value: that is added, or that sums start from.
-        at: for each of its axes those of the sums.
-        columns: the axes of the sums along which a bias lies.
+    `at` are the axes of the sums for each axis of `value`, `columns` those of a bias.
     """
     passed: list[Any] = []
     is_alone = True
@@ -441,7 +432,7 @@ def repeated_bias(value: Any, at: list[Axes], columns: Axes) -> tuple[Any, tuple
 
 
 def _places(op: Structured, number: int) -> list[Axes] | None:
-    """For each axis of an operand that of the result; None where it is read otherwise."""
+    """Return the result's axis for each axis of an operand; None if it is read otherwise."""
     axes, written = op.maps[number], op.maps[-1]
     operand = (*op.inputs, op.init)[number]
     if axes is None or written is None or not rank(operand):
@@ -455,7 +446,7 @@ def _places(op: Structured, number: int) -> list[Axes] | None:
 
 
 def _reshaped(op: Any, columns: Axes) -> Axes | None:
-    """The columns' axes in another shape; None where an axis of them is merged with others."""
+    """Return the columns' axes in another shape; None if one is merged with other axes."""
     try:
         before, after = static_shape(op.operands[0]), static_shape(op.results[0])
     except RefusedError:

@@ -1,9 +1,7 @@
 """An ONNX model as a module in torch's dialect.
 
-`python -m tilewise.kernels.mlir.frontend.child.onnx` is the process that makes it.
-
-The importer is that of `iree-base-compiler`; it needs the package `onnx`. Both run in a child,
-since a model can be anything.
+`python -m tilewise.kernels.mlir.frontend.child.onnx` runs the importer of `iree-base-compiler`,
+which needs the package `onnx`, in a child process: a model can contain anything.
 """
 
 import io
@@ -21,16 +19,11 @@ PIECE = 32 << 20  # bytes of a file: a child may not write larger ones
 
 
 class OnnxError(Exception):
-    """A model cannot become a module; says why."""
-
-
-def main() -> None:
-    """Serve one request: the pieces of a model's module, in a folder."""
-    reply_to_request(answer)
+    """A model cannot become a module; the message says why."""
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """The number of pieces that were written, or why there are none."""
+    """Write the pieces of a model's module; return their number, or an error."""
     try:
         code = bytecode_of(Path(request["path"]).read_bytes())
     except OnnxError as error:
@@ -43,13 +36,9 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def bytecode_of(model: bytes) -> bytes:
-    """A model as MLIR's bytecode, with its weights.
+    """Return a model as MLIR bytecode with its weights, or raise OnnxError.
 
-    Operators of sets before 17 are converted first where the package can: the importer knows few
-    of their older forms.
-
-    Raises:
-        OnnxError: it is no model that can be imported, or the package is not installed.
+    Operator sets before 17 are converted first if possible: the importer knows few of their forms.
     """
     if not is_onnx(model):
         raise OnnxError("this is no ONNX model")
@@ -84,7 +73,7 @@ def bytecode_of(model: bytes) -> bytes:
 
 
 def _with_explicit_pads(onnx: Any, proto: Any) -> Any:
-    """The model with inferred shapes and with the paddings that the importer knows."""
+    """Return the model with inferred shapes and explicit paddings."""
     inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
     if not rewrite(onnx, inferred.graph, _opset(proto)):
         return inferred
@@ -95,13 +84,13 @@ def _with_explicit_pads(onnx: Any, proto: Any) -> Any:
 
 
 def _opset(proto: Any) -> int:
-    """The version of ONNX's own operators; 0 of a model that has none."""
+    """Return the version of ONNX's own operators; 0 if there is none."""
     names = {"", "ai.onnx"}
     return max((one.version for one in proto.opset_import if one.domain in names), default=0)
 
 
 def _converted(onnx: Any, proto: Any) -> Any:
-    """The model in a set of operators that the importer knows; as it is where that fails."""
+    """Return the model in an operator set that the importer knows; unchanged if that fails."""
     version = _opset(proto)
     if not version or version >= OPSET:
         return proto
@@ -112,7 +101,7 @@ def _converted(onnx: Any, proto: Any) -> Any:
 
 
 def _require_whole(onnx: Any, proto: Any) -> None:
-    """Refuse a model whose weights lie in other files, before anything looks for those."""
+    """Refuse a model with weights in other files, before anything reads those."""
     for tensor in _tensors(proto):
         if onnx.external_data_helper.uses_external_data(tensor):
             raise OnnxError(
@@ -122,10 +111,7 @@ def _require_whole(onnx: Any, proto: Any) -> None:
 
 
 def _tensors(message: Any) -> Iterator[Any]:
-    """Every tensor in a message, whatever holds it: graphs, their nodes, functions, sparse ones.
-
-    Messages are as deep as their parser lets them be, at most 100.
-    """
+    """Yield every tensor in a message and its parts, which the parser limits to a depth of 100."""
     if message.DESCRIPTOR.name == "TensorProto":
         yield message
         return
@@ -141,4 +127,4 @@ def _told(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    reply_to_request(answer)

@@ -1,7 +1,7 @@
-"""Paddings of ONNX models as IREE's importer takes them: numbers, as many before as behind an axis.
+"""Rewrite paddings of ONNX models for IREE's importer, which takes symmetric numbers.
 
-`auto_pad` becomes `pads`. Pads that differ before and behind become a `Pad` in front of the node;
-of a transposed convolution, whose pads cut its result, they become a `Slice` behind it.
+`auto_pad` becomes `pads`. Asymmetric pads become a `Pad` before the node, or for a transposed
+convolution, whose pads crop its result, a `Slice` after it.
 """
 
 from collections import defaultdict
@@ -17,24 +17,19 @@ FLOAT = 1
 
 @dataclass(frozen=True)
 class TypeOf:
-    """The type of a value.
-
-    Attributes:
-        element: ONNX's number of the element type.
-        shape: None for an axis of unknown length; None where nothing is known.
-    """
+    """The type of a value: ONNX's element type, and a shape with None for unknown parts."""
 
     element: int = FLOAT
     shape: tuple[int | None, ...] | None = None
 
     @property
     def spatial(self) -> list[int | None] | None:
-        """The axes behind images and channels."""
+        """The axes after batch and channels."""
         return None if self.shape is None else list(self.shape[2:])
 
 
 def types_of(graph: Any) -> dict[str, TypeOf]:
-    """The type of each value of a graph; of an unknown name one of which nothing is known."""
+    """Return the type of each value of a graph, an empty one for unknown names."""
     found: dict[str, TypeOf] = defaultdict(TypeOf)
     for value in (*graph.input, *graph.value_info, *graph.output):
         kind = value.type.tensor_type
@@ -47,20 +42,14 @@ def types_of(graph: Any) -> dict[str, TypeOf]:
 
 
 def attributes(onnx: Any, node: Any) -> dict[str, Any]:
-    """The values of a node's attributes by name; texts are text."""
+    """Return a node's attributes by name, with decoded text."""
     values = {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
     return {name: one.decode() if isinstance(one, bytes) else one for name, one in values.items()}
 
 
 @dataclass(frozen=True)
 class Window:
-    """Windows along one axis.
-
-    Attributes:
-        size: of the input; None where it is not known.
-        taps, stride, dilation: of a window.
-        begin, end: elements of padding.
-    """
+    """Windows along one axis of an input of `size` (None if unknown), padded at both ends."""
 
     size: int | None
     taps: int
@@ -71,11 +60,11 @@ class Window:
 
     @property
     def span(self) -> int:
-        """Elements from the first tap to the last one."""
+        """The elements from the first tap to the last one."""
         return (self.taps - 1) * self.dilation + 1
 
     def outputs(self, *, rounds_up: bool = False) -> int:
-        """How many windows there are; with `ceil_mode`, none that begins behind the input."""
+        """Return the number of windows; with `ceil_mode`, none begins after the input."""
         assert self.size is not None
         length = self.size + self.begin + self.end - self.span
         count = (-(-length // self.stride) if rounds_up else length // self.stride) + 1
@@ -84,12 +73,12 @@ class Window:
         return count
 
     def needed_end(self, outputs: int) -> int:
-        """The padding behind the input that so many windows reach into."""
+        """Return the padding after the input that so many windows need."""
         assert self.size is not None
         return max((outputs - 1) * self.stride + self.span - self.size - self.begin, 0)
 
     def counts(self, outputs: int, *, with_padding: bool) -> list[int]:
-        """How many taps of each window lie on the input, or on that and its padding."""
+        """Return how many taps of each window are on the input, or on input and padding."""
         assert self.size is not None
         first = -self.begin if with_padding else 0
         last = self.size + (self.end if with_padding else 0)
@@ -101,7 +90,7 @@ class Window:
 
 
 def same_padding(window: Window, *, is_upper: bool) -> tuple[int, int] | None:
-    """The padding of `SAME_UPPER` or `SAME_LOWER`; None where the input's size decides."""
+    """Return the padding of `SAME_UPPER` or `SAME_LOWER`; None if it needs an unknown size."""
     if window.stride == 1:
         total = window.span - 1
     elif window.size is None:
@@ -113,13 +102,13 @@ def same_padding(window: Window, *, is_upper: bool) -> tuple[int, int] | None:
 
 
 def halves(total: int, *, is_upper: bool) -> tuple[int, int]:
-    """Padding before and behind; of an odd number there is one more behind, if `is_upper`."""
+    """Split padding into both sides; an odd element goes to the end if `is_upper`."""
     less = total // 2
     return (less, total - less) if is_upper else (total - less, less)
 
 
 LEAST_OPSET = 11
-"""From which the pads of `Pad` are an input; older models that cannot be converted stay."""
+"""The first version with pads as an input of `Pad`; older unconverted models stay unchanged."""
 SAME = ("SAME_UPPER", "SAME_LOWER")
 AUTO = (*SAME, "VALID", "NOTSET")
 _FILTER = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "QLinearConv": 3}
@@ -129,20 +118,14 @@ _END = 2**63 - 1
 
 
 class PaddingError(Exception):
-    """A padding cannot be resolved; says why."""
+    """A padding cannot be resolved; the message says why."""
 
 
 def rewrite(onnx: Any, graph: Any, opset: int, outer: dict[str, TypeOf] | None = None) -> bool:
-    """Rewrite the paddings of a graph in place, and of those inside; whether there was one.
+    """Rewrite the paddings of a graph and its subgraphs in place; return whether any changed.
 
-    Args:
-        onnx: the package.
-        graph: whose shapes are inferred.
-        opset: the version of ONNX's own operators.
-        outer: types of the values that the graph sees beside its own.
-
-    Raises:
-        PaddingError: a padding depends on a size that is not known, or cannot be expressed.
+    The graph's shapes are inferred; `outer` are types of values from around it. Raise PaddingError
+    if a padding depends on an unknown size, or cannot be expressed.
     """
     types = defaultdict(TypeOf, {**(outer or {}), **types_of(graph)})
     nodes, has_changed = list[Any](), False
@@ -162,7 +145,7 @@ def rewrite(onnx: Any, graph: Any, opset: int, outer: dict[str, TypeOf] | None =
 
 
 class _Node:
-    """A convolution or a pooling of a graph, which may get nodes and constants around."""
+    """A convolution or pooling of a graph, which may get further nodes and constants."""
 
     def __init__(self, onnx: Any, graph: Any, node: Any, types: dict[str, TypeOf]) -> None:
         self._onnx, self._graph, self._node, self._types = onnx, graph, node, types
@@ -170,7 +153,7 @@ class _Node:
         self._auto = str(self._given.get("auto_pad", "NOTSET"))
 
     def resolved(self, opset: int) -> Iterator[Any]:
-        """The nodes that take its place."""
+        """Yield the nodes that replace it."""
         windows = self._windows()
         if windows is None:  # the importer says what the node lacks
             yield self._node
@@ -184,7 +167,7 @@ class _Node:
             yield from self._padded(windows)
 
     def _windows(self) -> list[Window] | None:
-        """One for each axis; None where neither attribute nor filter has their lengths."""
+        """Return the window of each axis; None if the taps are unknown."""
         taps = self._given.get("kernel_shape")
         if taps is None and self._node.op_type in _FILTER:
             taps = self._types[self._node.input[_FILTER[self._node.op_type]]].spatial
@@ -217,7 +200,7 @@ class _Node:
         return replace(window, begin=begin, end=end)
 
     def _padded(self, windows: list[Window]) -> Iterator[Any]:
-        """The node without pads behind a `Pad`; an average times what its counts make of it."""
+        """Yield a `Pad` and the node without pads; an average also needs a factor."""
         node, given = self._node, self._given
         if node.op_type == "MaxPool" and len(node.output) > 1 and node.output[1]:
             raise PaddingError(f"{self._name}: pads differ before and behind an axis, and the "
@@ -249,7 +232,7 @@ class _Node:
         yield self._onnx.helper.make_node("Mul", [node.output[0], weights], [means])
 
     def _pad(self, padded: str, pairs: list[tuple[int, int]]) -> Any:
-        """What makes `padded` of the node's input."""
+        """Return the node that makes `padded` of the node's input."""
         node = self._node
         ends = [0, 0, *(begin for begin, _ in pairs), 0, 0, *(end for _, end in pairs)]
         at = _ZERO_POINT.get(node.op_type)
@@ -265,7 +248,7 @@ class _Node:
         return int(np.iinfo(kind).min) if np.issubdtype(kind, np.integer) else float("-inf")
 
     def _transposed(self, windows: list[Window], opset: int) -> Iterator[Any]:
-        """A transposed convolution with as many pads on both sides, and a slice for the others."""
+        """Yield a transposed convolution with symmetric pads, and a slice for the rest."""
         node, count = self._node, len(windows)
         more = list(self._given.get("output_padding", [0] * count))
         shape, pairs = self._given.get("output_shape"), list[tuple[int, int]]()
@@ -315,7 +298,7 @@ class _Node:
                            f"that is {told}; give the model static shapes")  # fmt: skip
 
     def _set_pads(self, pairs: list[tuple[int, int]]) -> None:
-        """Numbers in place of `auto_pad`, and of what else leads to pads."""
+        """Replace `auto_pad` and other sources of pads by numbers."""
         self._drop("auto_pad", "output_shape", *(["ceil_mode"] if self._auto in SAME else []))
         has_pads = "pads" in self._given or any(map(any, pairs))
         if has_pads:
@@ -333,7 +316,7 @@ class _Node:
         self._node.attribute.extend(kept)
 
     def _new(self, what: str) -> str:
-        """A name that no value has."""
+        """Return a new name of a value."""
         name = f"{self._node.output[0]}/{what}"
         while name in self._types:
             name += "_"
@@ -341,7 +324,7 @@ class _Node:
         return name
 
     def _constant(self, what: str, shape: tuple[int, ...], values: list[Any]) -> str:
-        """A constant of the input's type."""
+        """Return the name of a constant of the input's type."""
         element = self._types[self._node.input[0]].element
         return self._held(self._onnx.helper.make_tensor(self._new(what), element, shape, values))
 
@@ -356,7 +339,7 @@ class _Node:
 
 
 def _why_malformed(given: dict[str, Any], auto: str, axes: int, input_axes: int) -> str:
-    """Return what is wrong with attributes of windows along `axes`; empty if nothing is."""
+    """Return what is wrong with the attributes of windows; empty if nothing is."""
     if auto not in AUTO:
         return f"auto_pad={auto}; known are {', '.join(AUTO)}"
     if axes != input_axes:
@@ -371,7 +354,7 @@ def _why_malformed(given: dict[str, Any], auto: str, axes: int, input_axes: int)
 
 
 def _counts(windows: list[Window], outputs: list[int], *, with_padding: bool) -> NDArray[Any]:
-    """By what averages over whole windows are multiplied: taps over those that count."""
+    """Return the factors of averages over whole windows: all taps over counted taps."""
     ratios = np.ones((1, 1), np.float64)
     for window, count in zip(windows, outputs, strict=True):
         counted = np.array(window.counts(count, with_padding=with_padding), np.float64)

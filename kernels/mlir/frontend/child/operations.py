@@ -27,10 +27,7 @@ LONGEST_NAME = 120
 
 
 def operations(top: Any) -> Iterator[tuple[Any, str, int]]:
-    """The operations of a module outside of linalg's bodies, in order.
-
-    Each comes with the function that it stands in, and its number there.
-    """
+    """Yield the operations outside of linalg's bodies, with their function and number there."""
     waiting: list[tuple[Iterator[Any], str]] = [(_inner(top), "")]
     numbers: dict[str, int] = {}
     while waiting:
@@ -48,7 +45,7 @@ def operations(top: Any) -> Iterator[tuple[Any, str, int]]:
 
 
 def _symbol(name: Any) -> str:
-    """A symbol as one line shows it; of bytes that are no text, or no print, their numbers."""
+    """Return a symbol in printable characters."""
     text = name.value_bytes.decode(errors="backslashreplace")
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
@@ -61,16 +58,16 @@ def _inner(op: Any) -> Iterator[Any]:
 
 
 def number_operations(module: Any) -> None:
-    """Give every op without a location in a file its number as location, which lowering keeps."""
+    """Make the number of each op without a file location its location, which lowering keeps."""
     for op, _, number in operations(module.operation):
         if _location(op, _PLACE) is None:
             op.location = ir.Location.name(f"#{number}", op.location, module.context)
 
 
 def where(op: Any, function: str, number: int) -> str:
-    """The function, the location that the file gives, else the op's number, and the op.
+    """Return the function, the file location (else the op's number), and the op.
 
-    The number is that of `number_operations`, where the op was lowered from one that has it.
+    The number is that of `number_operations` if the op was lowered.
     """
     name = function.removesuffix("$async")[:LONGEST_NAME]
     found = _location(op, _PLACE)
@@ -86,7 +83,7 @@ def _location(op: Any, form: re.Pattern[str]) -> re.Match[str] | None:
 
 
 def why_left(op: Any) -> str | None:
-    """Why an operation that is no linalg op with one result should have been one."""
+    """Return why an operation that is not a linalg op with one result should have been one."""
     if op.name.startswith(("linalg.", "iree_linalg_ext.")) and len(op.results) != 1:
         return _why_not_one_result(op)
     if "winograd" in op.name:
@@ -99,7 +96,7 @@ def why_left(op: Any) -> str | None:
 
 
 def _why_not_one_result(op: Any) -> str | None:
-    """The same of an op on buffers, or with several results."""
+    """Return the same for an op on buffers, or with several results."""
     is_named = any(word in op.name for word in _NAMES)
     has_body = op.name in ("linalg.generic", "linalg.reduce")
     if not is_named and not (has_body and reduces(op) and multiplies(op)):
@@ -110,7 +107,7 @@ def _why_not_one_result(op: Any) -> str | None:
 
 
 def _multiplies_in_loops(op: Any) -> bool:
-    """Whether an op multiplies what is read from memory, element by element."""
+    """Return whether an op multiplies scalars that were loaded from memory."""
     is_one = op.name in MULTIPLICATIONS and not rank(op.results[0])
     return is_one and any(_is_loaded(value) for value in op.operands)
 
@@ -133,7 +130,7 @@ PIPELINES = {
     "vhlo": "iree-stablehlo-input-transformation-pipeline",
     "tosa": "iree-tosa-input-transformation-pipeline",
 }
-"""The pipeline that lowers each dialect, in the order in which they run; ONNX becomes torch."""
+"""The pipeline that lowers each dialect, in execution order; ONNX becomes torch."""
 _NOT_TAKEN_APART = ("aten.flatten.using_ints", "aten.unflatten.int", "aten.adaptive_avg_pool1d",
                     "aten.adaptive_avg_pool2d")  # fmt: skip
 TORCH_ON_TENSORS = (
@@ -141,20 +138,15 @@ TORCH_ON_TENSORS = (
     f"{','.join(_NOT_TAKEN_APART)}}}}},torch-scalarize-shapes),"
     "torch-backend-to-linalg-on-tensors-backend-pipeline"
 )
-"""As torch-mlir lowers to linalg: each `func.func` stays one, on tensors. `torch-to-iree` makes
-functions of them that take IREE's buffers and fences."""
+"""Lower torch to linalg as torch-mlir does: each `func.func` stays one on tensors, whereas
+`torch-to-iree` makes functions that take IREE's buffers and fences."""
 
 
 def to_linalg(module: Any, *, keeps_functions: bool = False) -> None:
-    """Lower a module in place; places of its ops are the same after all pipelines.
+    """Lower a module in place; places of its ops do not depend on the pipelines.
 
-    Args:
-        module: of any dialect that `PIPELINES` has.
-        keeps_functions: whether functions on torch's tensors become functions on tensors, not
-            functions that IREE's runtime calls.
-
-    Raises:
-        MLIRError: a pipeline refused it.
+    With `keeps_functions`, functions on torch's tensors become functions on tensors. Raise
+    MLIRError if a pipeline fails.
     """
     pipelines = pipelines_of(module)
     if pipelines:
@@ -166,7 +158,7 @@ def to_linalg(module: Any, *, keeps_functions: bool = False) -> None:
 
 
 def pipelines_of(module: Any) -> list[str]:
-    """The pipelines that a module needs, each once, in the order of `PIPELINES`."""
+    """Return the pipelines that a module needs, each once, in the order of `PIPELINES`."""
     found: set[str] = set()
 
     def look(op: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The outline of a module that is to run, and its weights as pieces in a folder."""
+"""The outline of a module to run, and its weights as pieces in a folder."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -44,16 +44,10 @@ PIECE = 32 << 20  # bytes of a file: a child may not write larger ones
 
 
 def outline(module: Any, text: bytes | None = None, folder: Path | None = None) -> Outline:
-    """What a module on linalg does, whose weights become files in a folder.
+    """Return what a module on linalg with one function does, or raise RefusedError.
 
-    Args:
-        module: on linalg, with one function.
-        text: of the module, with its resources; None where they are cut out.
-        folder: where each constant becomes pieces, `NAME.0`, `NAME.1`, ...; None for no constants
-            of contractions, and no pieces of the others.
-
-    Raises:
-        RefusedError: its functions, arguments, results or weights are none that are run here.
+    Weights are written to `folder` as `NAME.0`, `NAME.1`, ...; without a folder, contractions have
+    no constants and others no pieces. `text` holds the module's resources, None if removed.
     """
     seen = traced(module)
     if len(seen.functions) != 1:
@@ -68,7 +62,7 @@ def outline(module: Any, text: bytes | None = None, folder: Path | None = None) 
 
 
 def _read(source: Any, seen: Traced, constants: Constants) -> Read | str:
-    """A node as loops with its constants, or why it is none."""
+    """Return a node as loops with its constants, or why it cannot be."""
     if isinstance(source, Surroundings):
         return ""
     try:
@@ -78,7 +72,7 @@ def _read(source: Any, seen: Traced, constants: Constants) -> Read | str:
 
 
 def _acted(source: Any, read: Read | str) -> Action:
-    """What a node does: as one of the passes, as loops, or as both."""
+    """Return what a node does: a pass, loops, or both."""
     if isinstance(source, Surroundings):
         return Action()
     action = action_of(source)
@@ -133,7 +127,7 @@ def _constants(seen: Traced, constants: Constants, folder: Path) -> Iterator[Con
 def _operands(
     source: Surroundings, seen: Traced, constants: Constants
 ) -> Iterator[tuple[str, str, Array]]:
-    """Role, element type and values of each constant that a contraction reads."""
+    """Yield role, element type and values of each constant that a contraction reads."""
     roles = set()
     for role, value in source.reads:
         if not _is_empty(value):
@@ -148,7 +142,7 @@ def _operands(
 
 
 def _number_added(source: Surroundings) -> Number | None:
-    """A bias that is one number."""
+    """Return a bias that is one number."""
     start = splat(source.op.init)
     if start:
         return start
@@ -164,7 +158,7 @@ def _number_added(source: Surroundings) -> Number | None:
 
 
 def _added(body: Expr) -> Number | None:
-    """The number that is added somewhere in an expression."""
+    """Return the number that is added somewhere in an expression."""
     if body.name in ("arith.addf", "arith.addi"):
         for one in body.of:
             if one.name == "const":
@@ -173,13 +167,13 @@ def _added(body: Expr) -> Number | None:
 
 
 def _is_empty(value: Any) -> bool:
-    """Whether a value only says where a result goes."""
+    """Return whether a value is an uninitialised tensor."""
     maker = owner(value)
     return maker is not None and bool(maker.name == "tensor.empty")
 
 
 def _operand(source: Surroundings, role: str, values: Array) -> Array:
-    """A constant as the problem of a node has it."""
+    """Return a constant in the shape of a node's problem."""
     found = source.found
     if role == BIAS:
         return values.reshape(parse_problem(found.problem).operand_shapes[BIAS])

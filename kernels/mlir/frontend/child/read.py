@@ -1,9 +1,4 @@
-"""The process that reads a module: `python -m tilewise.kernels.mlir.frontend.child.read`.
-
-It reads one JSON request on standard input, with the path of the module, writes one JSON reply on
-standard output, and may die at any moment: `tilewise.kernels.mlir.frontend.read` turns that into an
-error.
-"""
+"""The process that reads a module: `python -m tilewise.kernels.mlir.frontend.child.read`."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -18,13 +13,8 @@ from tilewise.kernels.system.limited_child import reply_to_request, stage
 NO_TEXT = "MLIR refuses it, and quotes bytes that are no text"
 
 
-def main() -> None:
-    """Serve one request."""
-    reply_to_request(answer)
-
-
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """What a module holds, or MLIR's first error."""
+    """Return what a module contains, or MLIR's first error."""
     path, is_run = Path(request["path"]), "pieces" in request
     return looked_at(
         path,
@@ -41,10 +31,7 @@ def looked_at(
     keeps_weights: bool = False,
     keeps_functions: bool = False,
 ) -> dict[str, Any]:
-    """What `look` says of a file's module, lowered to linalg; or MLIR's first error.
-
-    The module's context is entered.
-    """
+    """Return `look` of a file's module on linalg, in its context; or MLIR's first error."""
     stage("cutting out weights")
     source = path.read_bytes()
     try:
@@ -83,14 +70,14 @@ def looked_at(
 
 
 def _without_weights(source: bytes, *, keeps_weights: bool) -> bytes:
-    """A module's text or bytecode; an ONNX model becomes one."""
+    """Return a module's text or bytecode, also of an ONNX model."""
     if is_onnx(source):
         return bytecode_of(source)
     return source if keeps_weights else without_weights(source)
 
 
 def _asked(module: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """All problems of a module on linalg, its graph, what runs, or an op, as a request says."""
+    """Return all problems of a module, its graph, its outline, or one op, as requested."""
     if "pieces" in request or "outline" in request:
         return _outline(module, request)
     if "graph" in request:
@@ -101,7 +88,7 @@ def _asked(module: Any, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _outline(module: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """What a module does, with its weights in files if asked for; or why it is not run here."""
+    """Return what a module does, with weights in files if requested, or why it cannot be run."""
     from tilewise.kernels.mlir.frontend.child.outline import outline
     from tilewise.kernels.mlir.frontend.nest import RefusedError
 
@@ -127,7 +114,7 @@ def _first_error(error: Exception, said: list[str]) -> str:
 
 
 def _one(module: Any, place: str) -> dict[str, Any]:
-    """The op at a place by itself, or why it cannot be."""
+    """Return the op at a place alone, or why it cannot be separated."""
     from tilewise.kernels.mlir.frontend.child.extract import extract
     from tilewise.kernels.mlir.frontend.nest import RefusedError
 
@@ -138,7 +125,7 @@ def _one(module: Any, place: str) -> dict[str, Any]:
 
 
 def read(module: Any) -> Imported:
-    """The problems of a module on linalg."""
+    """Return the problems of a module on linalg."""
     from tilewise.kernels.mlir.frontend.child.recognise import candidates
 
     occurrences, skipped = list[Occurrence](), list[Skipped]()
@@ -151,4 +138,4 @@ def read(module: Any) -> Imported:
 
 
 if __name__ == "__main__":
-    main()
+    reply_to_request(answer)

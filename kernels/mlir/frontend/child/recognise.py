@@ -1,4 +1,4 @@
-"""One linalg op and what is around it: a problem, or why there is none."""
+"""Recognise one linalg op with its surroundings as a problem, or say why it is not one."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
@@ -58,7 +58,7 @@ from tilewise.kernels.problem import DTYPES, Conv2d, Matmul, Problem
 INPUTS = 2
 LONGEST_FORMULA = 120  # characters of one in a message
 PARTS = ("pad", "relu", "addition", "bias", "copies")
-"""What a problem may take in around its op. `recognised` leaves out what its caller names."""
+"""What a problem may include besides its op; `recognised` leaves out what its caller names."""
 ELSEWHERE = {
     "linalg.mmt4d": "is packed already",
     "linalg.batch_mmt4d": "is packed already",
@@ -70,7 +70,7 @@ ELSEWHERE = {
 
 @dataclass(frozen=True)
 class _Seen:
-    """A way to see an op: what is taken in before and after it, and the layout that follows."""
+    """A way to see an op: what is included before and after it, and the resulting layout."""
 
     nest: Nest
     layout: Layout
@@ -83,13 +83,12 @@ class _Seen:
 
 @dataclass(frozen=True)
 class Candidate:
-    """An op that is a problem, or that multiplies, convolves or pools and is none.
+    """An op that is a problem, or that multiplies, convolves or pools and is not.
 
     Attributes:
         at: its function, and its number there.
-        seen: the op, of a problem.
-        found: the problem with what follows the op and belongs to it.
-        reason: why it is none; empty for a problem.
+        found: the problem with what follows the op and is included.
+        reason: why it is not a problem; else empty.
     """
 
     op: Any
@@ -105,7 +104,7 @@ class Candidate:
 
 
 def candidates(module: Any) -> Iterator[Candidate]:
-    """Read every op of a module on linalg that is a problem, or should have been one, in order."""
+    """Yield every op of a module on linalg that is a problem, or should have been one."""
     for op, function, number in operations(module.operation):
         at = function, number
         seen = structured(op)
@@ -123,10 +122,9 @@ def candidates(module: Any) -> Iterator[Candidate]:
 
 
 def recognise(op: Structured, where: str) -> Occurrence | None:
-    """The problem that an op is; None if it neither multiplies matrices nor convolves.
+    """Return the problem of an op; None if it neither multiplies matrices nor convolves.
 
-    Raises:
-        RefusedError: it does, or nearly, and is no problem.
+    Raise RefusedError if it nearly does.
     """
     found = recognised(op, where)
     return None if found is None else found[0]
@@ -135,13 +133,7 @@ def recognise(op: Structured, where: str) -> Occurrence | None:
 def recognised(
     op: Structured, where: str, without: Collection[str] = ()
 ) -> tuple[Occurrence, Ending] | None:
-    """The same, with what follows the op and belongs to the problem; errors as above.
-
-    Args:
-        op: a linalg op.
-        where: its place.
-        without: those of `PARTS` that the problem must not take in.
-    """
+    """Return a problem as `recognise`, with the included ending; leave out `PARTS` in `without`."""
     if (reason := _refusal(op)) is not None:
         raise RefusedError(reason)
     is_product = op.name != "linalg.generic" or (reduces(op.op) and multiplies(op.op))
@@ -173,16 +165,16 @@ def _rank(seen: _Seen) -> tuple[int, int]:
 
 
 def _refusal(op: Structured) -> str | None:
-    """Why an op of this name is never a problem."""
+    """Return why an op of this name is never a problem."""
     if op.name.startswith("linalg.pooling"):
         return "is a pooling, which multiplies nothing"
     return ELSEWHERE.get(op.name)
 
 
 def _may_be(op: Structured) -> bool:
-    """Whether a loop that is no axis of the result runs over two inputs, or windows are read.
+    """Return whether a reduction loop runs over two inputs, or windows are read.
 
-    Sums, softmax and elementwise ops are none of it. An outer product has no such loop.
+    An outer product has no such loop, but reads its result.
     """
     if op.name != "linalg.generic":
         return any(word in op.name for word in ("matmul", "matvec", "vecmat", "conv", "contract",
@@ -195,7 +187,7 @@ def _may_be(op: Structured) -> bool:
 
 
 def _is_outer(op: Structured) -> bool:
-    """Return whether each of two inputs is read along a loop of its own, all axes of the result."""
+    """Return whether each of two inputs has a loop of its own, and the result has all loops."""
     first, second, result = op.maps[0], op.maps[1], op.maps[-1]
     if first is None or second is None or result is None:
         return False
@@ -205,7 +197,7 @@ def _is_outer(op: Structured) -> bool:
 
 
 def _is_summed_later(op: Structured) -> bool:
-    """Return whether an op makes all products of a matmul, and another op adds them up."""
+    """Return whether an op makes all products of a matmul, which another op sums."""
     if op.name != "linalg.generic" or not multiplies(op.op) or not _is_outer(op):
         return False
     readers = [use.owner for use in op.result.uses]
@@ -239,7 +231,7 @@ def _dtype(op: Structured) -> str:
 
 
 def _ways(op: Structured, nest: Nest, without: Collection[str]) -> Iterator[_Seen]:
-    """Every way to see an op; the first refusal if there is none."""
+    """Yield every way to see an op; raise the first refusal if there is none."""
     before, after = [[Before()]] * INPUTS, None
     if "copies" not in without:
         before = [befores(value, may_repeat=not nest.has_windows) for value in op.inputs[:INPUTS]]
@@ -297,9 +289,9 @@ def _way(
 
 
 def _may_add(op: Structured, value: Any) -> bool:
-    """Whether an op may start from a value, which it reads for nothing else.
+    """Return whether an op's sums may start from a value that it reads for nothing else.
 
-    An argument belongs to the caller, and is not written over.
+    Arguments belong to the caller and are not overwritten.
     """
     return value not in op.inputs and not is_argument(value)
 
@@ -309,10 +301,9 @@ def _never(_value: Any) -> bool:
 
 
 def _begun(op: Structured, columns: Axes, *, may_have_bias: bool) -> Ending | None:
-    """A result with what its sums start from: zero or a bias; None where that is a tensor.
+    """Return a result with the zero or bias that its sums start from; None if a tensor.
 
-    A constant as output operand is split: into a fill where it is zero, into a bias where it
-    varies along the columns alone.
+    A constant init is a bias if it varies along the columns alone.
     """
     init = op.init
     number = splat(init)
@@ -362,10 +353,7 @@ def _occurrence(
 
 
 def _pad(op: Structured, seen: _Seen, image: int) -> int:
-    """Zeros around the image that the problem takes in.
-
-    The image's axes must be known in the problem's order before the zeros, too.
-    """
+    """Return the zeros around the image; its axes must be known before them as well."""
     operand = (seen.nest.a, seen.nest.b)[image]
     return zeros_around(
         op.inputs[image],
@@ -376,7 +364,7 @@ def _pad(op: Structured, seen: _Seen, image: int) -> int:
 
 
 def _spatial(op: Structured, seen: _Seen) -> tuple[int | None, ...]:
-    """The windows' axes of what the op reads itself, before a transposition is taken in."""
+    """Return the windows' axes of the op's own operand, before an included transposition."""
     which = 1 if seen.layout.is_swapped else 0
     order = transposed_source(op.inputs[which]) if seen.taken[which] else None
     return tuple(

@@ -1,4 +1,4 @@
-"""Linalg ops in one form, and where values come from: constants, single uses, repetitions."""
+"""Linalg ops in one form, and the origins of values: constants, single uses, broadcasts."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -21,10 +21,7 @@ _TERM = re.compile(r"d(\d+)(?: \* (\d+))?")
 class Structured:
     """A linalg op with one result.
 
-    Attributes:
-        inputs: its values that are only read.
-        init: what the result starts from.
-        maps: the axes of each input and of the result; None where they are no sums of dims.
+    `maps` are the axes of each input and of the result, None for other indices than sums of dims.
     """
 
     op: Any
@@ -44,14 +41,13 @@ class Structured:
 
     @property
     def body(self) -> Any:
-        """The block with what is done for each element."""
+        """The block that computes each element."""
         return self.op.regions[0].blocks[0]
 
     def operand(self, number: int) -> Operand:
-        """How an operand is accessed; the result is the last one.
+        """Return how an operand is accessed; the result is the last one.
 
-        Raises:
-            RefusedError: not at sums of dims, or its shape is not static.
+        Raise RefusedError unless its indices are sums of dims and its shape is static.
         """
         axes = self.maps[number]
         value = self.inputs[number] if number < len(self.inputs) else self.init
@@ -60,7 +56,7 @@ class Structured:
         return Operand(axes, static_shape(value))
 
     def _other_index(self, number: int) -> str:
-        """Why an operand is none of a problem's: an index with a constant or a division."""
+        """Return why an operand's index is not supported: it has a constant or a division."""
         found = _MAP.fullmatch(str(linalg.get_indexing_maps(self.op)[number].value))
         at = [one for one in found[2].split(", ") if _axis(one) is None] if found else ["?"]
         what = "writes its result" if number == len(self.inputs) else f"reads input {number + 1}"
@@ -73,18 +69,18 @@ class Structured:
         return all(axes is not None and dims_of(axes) <= written for axes in self.maps)
 
     def is_identity(self, number: int) -> bool:
-        """Whether an operand is read as the result is written, axis by axis."""
+        """Return whether an operand is read as the result is written, axis by axis."""
         axes = self.maps[number]
         return axes is not None and axes == self.maps[-1] and _is_permutation(axes)
 
     def is_identity_of_loops(self, number: int) -> bool:
-        """Whether each axis of an operand is read along one loop of its own, with step 1."""
+        """Return whether each axis of an operand is read along a loop of its own, with step 1."""
         axes = self.maps[number]
         return axes is not None and _is_permutation(axes)
 
 
 def structured(op: Any) -> Structured | None:
-    """An operation as a linalg op with one result; None if it is none."""
+    """Return an operation as a linalg op with one result; None if it is not one."""
     if not op.name.startswith("linalg.") or len(op.results) != 1 or not len(op.regions):
         return None
     maps = maps_of(op)
@@ -95,7 +91,7 @@ def structured(op: Any) -> Structured | None:
 
 
 def maps_of(op: Any) -> tuple[tuple[Axis, ...] | None, ...] | None:
-    """The axes that a linalg op reads and writes, one for each operand; None if it has no maps."""
+    """Return the axes of each operand of a linalg op; None if it has no maps."""
     try:
         maps = linalg.get_indexing_maps(op)
     except (TypeError, ValueError):
@@ -106,11 +102,7 @@ def maps_of(op: Any) -> tuple[tuple[Axis, ...] | None, ...] | None:
 
 
 def static_shape(value: Any) -> tuple[int, ...]:
-    """The shape of a tensor; of a scalar none.
-
-    Raises:
-        RefusedError: it is not static, without elements, laid out by an encoding, or of a buffer.
-    """
+    """Return a tensor's shape, empty for a scalar; raise RefusedError if it is not supported."""
     kind = value.type
     if isinstance(kind, ir.RankedTensorType):
         if not kind.has_static_shape:
@@ -126,19 +118,19 @@ def static_shape(value: Any) -> tuple[int, ...]:
 
 
 def rank(value: Any) -> int:
-    """Axes of a tensor; 0 for anything else."""
+    """Return the number of a tensor's axes; 0 for anything else."""
     kind = value.type
     return int(kind.rank) if isinstance(kind, ir.RankedTensorType) else 0
 
 
 def element(value: Any) -> str:
-    """The element type of a tensor as MLIR writes it."""
+    """Return the element type of a tensor as MLIR writes it."""
     kind = value.type
     return str(kind.element_type if isinstance(kind, ir.ShapedType) else kind)
 
 
 def extents(operands: Sequence[Operand]) -> tuple[int, ...]:
-    """The lengths of the loops, as the axes tell that are read at one dim alone."""
+    """Return the lengths of loops from axes that are indexed by one dim alone."""
     found: dict[int, int] = {}
     most = -1
     for operand in operands:
@@ -153,7 +145,7 @@ def extents(operands: Sequence[Operand]) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4096)
 def _axes(text: str) -> tuple[Axis, ...] | None:
-    """The axes of a map as it is printed; None if one is no sum of dims."""
+    """Return the axes of a printed map; None if one is not a sum of dims."""
     found = _MAP.fullmatch(text)
     if found is None:
         return None
@@ -177,7 +169,7 @@ def _is_permutation(axes: Sequence[Axis]) -> bool:
 
 
 def permutation(op: Structured) -> tuple[int, ...] | None:
-    """For each axis of the result the axis of the input, if the op may be a transposition."""
+    """Return the input's axis for each axis of the result, if the op may be a transposition."""
     if len(op.inputs) != 1:
         return None
     read, written = op.maps
@@ -195,12 +187,12 @@ _CONSTANTS = ("arith.constant", "flow.tensor.constant", "util.unfoldable_constan
               "stablehlo.constant")  # fmt: skip
 _LOADS = ("util.global.load",)
 _DEQUANTIZED = "iree_linalg_ext.dequantize_affine"
-"""Of a tensor, its scale and its zero point; other lowerings have a linalg op in its place."""
+"""Takes a tensor, its scale and its zero point; other lowerings use a linalg op instead."""
 Number = int | float
 
 
 def owner(value: Any) -> Any | None:
-    """The operation that makes a value; None for an argument."""
+    """Return the operation that makes a value; None for an argument."""
     found = value.owner
     return (
         None if isinstance(found, ir.Block) else found.operation
@@ -208,7 +200,7 @@ def owner(value: Any) -> Any | None:
 
 
 def is_argument(value: Any) -> bool:
-    """Whether a value is an argument of the program, in whatever shape; its bytes are not ours."""
+    """Return whether a value is an argument of the program, in whatever shape."""
     for _ in range(MOST_STEPS):
         op = owner(value)
         if op is None or op.name == ARGUMENT:
@@ -220,13 +212,13 @@ def is_argument(value: Any) -> bool:
 
 
 def only_user(value: Any) -> Any | None:
-    """The one operation that uses a value, once; None if there are none or more uses."""
+    """Return the operation that uses a value once and alone, else None."""
     uses = list(islice(value.uses, 2))
     return uses[0].owner.operation if len(uses) == 1 else None
 
 
 def is_copy(op: Any) -> bool:
-    """Whether a linalg op yields its only input, element by element."""
+    """Return whether a linalg op yields its only input."""
     seen = structured(op)
     if seen is None or len(seen.inputs) != 1:
         return False
@@ -236,7 +228,7 @@ def is_copy(op: Any) -> bool:
 
 
 def splat(value: Any) -> Number | None:
-    """The number that all elements of a value are, if that is known."""
+    """Return the number that all elements of a value are, if known."""
     for _ in range(MOST_STEPS):
         op = owner(value)
         if op is None:
@@ -260,7 +252,7 @@ def _number(attribute: Any) -> Number | None:
 
 
 def is_constant(value: Any) -> bool:
-    """Whether a value is known when the module is compiled or loaded: a weight."""
+    """Return whether a value is known at compile or load time: a weight."""
     for _ in range(MOST_STEPS):
         op = owner(value)
         if op is None:
@@ -277,7 +269,7 @@ def is_constant(value: Any) -> bool:
 
 
 def _is_of_one(op: Any) -> bool:
-    """Whether an op computes from one tensor alone: a transposition, a cast, a scale for all."""
+    """Return whether an op computes from one tensor alone, such as a transposition or a cast."""
     if op.name == _DEQUANTIZED:
         return all(not rank(one) and is_constant(one) for one in list(op.operands)[1:-1])
     seen = structured(op)
@@ -298,15 +290,10 @@ Axes = tuple[int, ...]
 
 
 def origins(value: Any, at: Sequence[Axes]) -> Iterator[tuple[Any, Axes]]:
-    """A value and all that it repeats or has in another shape, each with where its elements lie.
+    """Yield a value and the sources of its broadcasts and reshapes, with the axes of a result.
 
-    Args:
-        value: a tensor.
-        at: for each of its axes those of a result along which it lies; none for one of length 1.
-
-    Yields:
-        What the value is made of, and the axes of the result along which its elements lie, in
-        the order in which they lie in memory.
+    `at` are the result's axes for each axis of `value`, none for length 1. The axes of a source are
+    those along which its elements vary, in memory order.
     """
     for _ in range(MOST_STEPS):
         yield value, tuple(axis for axes in at for axis in axes)
@@ -318,7 +305,7 @@ def origins(value: Any, at: Sequence[Axes]) -> Iterator[tuple[Any, Axes]]:
 
 
 def _before(op: Any, at: Sequence[Axes]) -> list[Axes] | None:
-    """Where the axes of an op's operand lie, given those of its result; None if in no order."""
+    """Return the axes of an op's operand, given those of its result; None if not in order."""
     if op.name == "tensor.cast":
         return list(at)
     if op.name == "tensor.expand_shape":
@@ -337,7 +324,7 @@ def _before(op: Any, at: Sequence[Axes]) -> list[Axes] | None:
 
 
 def _before_copy(op: Any, at: Sequence[Axes]) -> list[Axes] | None:
-    """The same of a transposition or a repetition."""
+    """Return the same for a transposition or a broadcast."""
     seen = structured(op)
     assert seen is not None
     read, written = seen.maps
@@ -355,15 +342,15 @@ def _before_copy(op: Any, at: Sequence[Axes]) -> list[Axes] | None:
 
 
 def long_axes(value: Any) -> list[Axes]:
-    """Each axis of a tensor as its own place, where it is longer than one."""
+    """Return each axis of a tensor that is longer than one as its own place."""
     return [(i,) if size != 1 else () for i, size in enumerate(value.type.shape)]
 
 
 def reassociation(op: Any) -> list[list[int]]:
-    """Which axes of the longer shape are one axis of the shorter one."""
+    """Return the axes of the longer shape for each axis of the shorter one."""
     return [[int(i) for i in group] for group in op.attributes["reassociation"]]
 
 
 def integers(attribute: Any) -> list[int]:
-    """The numbers of an array attribute."""
+    """Return the numbers of an array attribute."""
     return [int(getattr(one, "value", one)) for one in attribute]

@@ -1,4 +1,4 @@
-"""The ops of a module that may be packed, and the layers of one that was packed."""
+"""The packable ops of a module, and the layers of a packed one."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -33,13 +33,13 @@ INPUTS = 2
 
 @dataclass
 class Seen:
-    """What a module holds.
+    """The ops of a module.
 
     Attributes:
-        ops: that may be packed.
+        ops: packable ones.
         counts: of ops of each name.
         left: ops that cannot be packed, and why.
-        depths: for each argument that is a weight how many products are summed with it.
+        depths: products per sum for each argument that is a weight.
     """
 
     ops: list[OpShape] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Seen:
 
 
 def read(module: Any, origins: Origins) -> Seen:
-    """The ops of a module."""
+    """Return the ops of a module."""
     seen = Seen()
     for op, function, number in operations(module.operation):
         name, place = op.name, where(op, function, number)
@@ -73,12 +73,12 @@ def read(module: Any, origins: Origins) -> Seen:
 
 
 def _depth(op: OpShape) -> int:
-    """How many products make one element of the result."""
+    """Return how many products make one element of the result."""
     return prod(op.extents[dim] for dim in op.inputs[1].dims - op.result.dims)
 
 
 def _shape(op: Any, number: int, place: str, origins: Origins) -> OpShape | None:
-    """An op that multiplies or pools; None for one that packs pass, or do not."""
+    """Return an op that multiplies or pools; None for one that packs can pass, or not."""
     seen = structured(op)
     if seen is None or len(seen.inputs) < INPUTS:
         return None
@@ -103,7 +103,7 @@ def _shape(op: Any, number: int, place: str, origins: Origins) -> OpShape | None
 
 
 def pools(op: Structured) -> bool:
-    """Whether an op looks at windows of its first input alone; the second has their size."""
+    """Return whether an op reads windows of its first input; the second only gives their size."""
     first = op.maps[0]
     if len(op.inputs) != INPUTS or first is None:
         return False
@@ -112,7 +112,7 @@ def pools(op: Structured) -> bool:
 
 
 def _multiplies(op: Structured) -> bool:
-    """Whether an op sums products of two inputs, in whatever types."""
+    """Return whether an op sums products of two inputs, in any types."""
     first, second, result = op.maps[0], op.maps[1], op.maps[-1]
     if first is None or second is None or result is None:
         return False
@@ -127,18 +127,14 @@ def _multiplies(op: Structured) -> bool:
 
 
 TYPES = {("f32", "f32", "f32"), ("bf16", "bf16", "f32")}
-"""Of the operands of what has a compute script."""
+"""Operand types for which there is a compute script."""
 
 
 def layers(module: Any, places: Mapping[str, str]) -> list[Layer]:
-    """The distinct layers of a module that was packed, in the order of their first places.
+    """Return the distinct layers of a packed module, by their text, in the order of first places.
 
-    A layer is what multiplies with the ops on its result alone that nothing else uses. Layers of
-    the same text are one.
-
-    Args:
-        module: with the script applied.
-        places: of the ops that were packed, by the places that the module has them at.
+    A layer is an op that multiplies with the following ops that alone use its result. `places` maps
+    the places of packed ops in `module` to those in the original.
     """
     found: dict[str, Layer] = {}
     for op, function, number in operations(module.operation):
@@ -154,12 +150,12 @@ def layers(module: Any, places: Mapping[str, str]) -> list[Layer]:
 
 
 def at(place: str) -> str:
-    """A place without the op's name, which packing changes."""
+    """Return a place without the op's name, which packing changes."""
     return place.rpartition(" ")[0]
 
 
 def _layer_shape(op: Any) -> LayerShape | None:
-    """The loops of an op that multiplies and adds over blocks, or pools; None for any other."""
+    """Return the loops of an op over blocks that multiplies and adds, or pools; None for others."""
     if op.name != "linalg.generic":
         return None
     seen = structured(op)
@@ -179,14 +175,14 @@ def _layer_shape(op: Any) -> LayerShape | None:
 
 
 def _start(op: Any) -> Iterator[Any]:
-    """What the sums start from, if that is a number or a line that is repeated."""
+    """Yield what the sums start from if it is a number or a broadcast line."""
     init = owner(op.operands[INPUTS])
     if init is not None and (splat(init.results[0]) is not None or is_copy(init)):
         yield init
 
 
 def _chain(op: Any) -> Iterator[Any]:
-    """The ops on a result alone, one after the other."""
+    """Yield the ops on a result alone, one after the other."""
     while (user := only_user(op.results[0])) is not None:
         seen = structured(user)
         if seen is None or user.name != "linalg.generic" or not _continues(seen, op.results[0]):
@@ -203,7 +199,7 @@ def _continues(op: Structured, value: Any) -> bool:
 
 
 def _outlined(ops: list[Any]) -> str:
-    """A function of some ops: what they read from elsewhere are its arguments."""
+    """Return a function of some ops, whose arguments are the other values that they read."""
     made = {result for op in ops for result in op.results}
     outside = dict.fromkeys(
         value for op in ops for value in read_by(op) if value not in made and not _is_copied(value)
@@ -229,7 +225,7 @@ def _outlined(ops: list[Any]) -> str:
 
 
 def _is_copied(value: Any) -> bool:
-    """Whether a function makes a value itself: a number, or room for a result."""
+    """Return whether a function makes a value itself: a number, or an uninitialised tensor."""
     op = owner(value)
     return op is not None and (
         op.name == "tensor.empty"
@@ -238,7 +234,7 @@ def _is_copied(value: Any) -> bool:
 
 
 def _copied(op: Any, now: dict[Any, Any], end: Any) -> Any:
-    """A copy of an op in front of `end`, on the values of `now`, with what it makes itself."""
+    """Copy an op before `end` with operands from `now`, and the values that it makes itself."""
     for value in read_by(op):
         if value not in now and _is_copied(value):
             now[value] = value.owner.operation.clone(ip=ir.InsertionPoint(end)).results[0]

@@ -1,4 +1,4 @@
-"""Where values of a module come from: its weights, or the input of a run; and the packs left."""
+"""Whether values of a module depend on weights alone or on the input; and the remaining packs."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -22,14 +22,11 @@ SECOND = 1
 
 
 class Origins:
-    """What the values of a module depend on.
+    """Which values of a module are known when the model is loaded.
 
-    A value that depends on constants and weights alone is known when the model is loaded. An
-    argument of a function is a weight if it was a constant, or if each of its uses is the second
-    operand of an op that multiplies, and not in batches, or a line that is repeated, as a bias is.
-
-    Args:
-        constants: numbers of arguments that were constants.
+    Those that depend on constants and weights alone. An argument of a function is a weight if it
+    was a constant (`constants` are their numbers), or if each use is the second operand of a
+    product without batches, or a broadcast, as of a bias.
     """
 
     def __init__(self, constants: Iterable[int] = ()) -> None:
@@ -37,7 +34,7 @@ class Origins:
         self._known: dict[Any, bool] = {}
 
     def is_weight(self, value: Any) -> bool:
-        """Whether a value is known when the model is loaded."""
+        """Return whether a value is known when the model is loaded."""
         waiting = [value]
         while waiting:
             one = waiting[-1]
@@ -62,7 +59,7 @@ class Origins:
 
 
 def _number_in_function(value: Any) -> int | None:
-    """The number of an argument of a function; None for one of a loop."""
+    """Return the number of a function's argument; None for an argument of a loop."""
     argument = ir.BlockArgument(value)
     if argument.owner.owner.operation.name != "func.func":
         return None
@@ -70,7 +67,7 @@ def _number_in_function(value: Any) -> int | None:
 
 
 def _is_used_as_weight(value: Any) -> bool:
-    """Whether all uses of an argument are those of a weight."""
+    """Return whether all uses of an argument are those of a weight."""
     uses = list(value.uses)
     return bool(uses) and all(_is_weights_use(use, value) for use in uses)
 
@@ -93,7 +90,7 @@ def _is_weights_use(use: Any, value: Any) -> bool:
 
 
 def _loops(op: Structured) -> tuple[set[int], set[int], set[int]] | None:
-    """The loops of the first two inputs and of the result; None where there are not two."""
+    """Return the loops of the first two inputs and of the result; None without two inputs."""
     first, second, result = op.maps[0], op.maps[SECOND], op.maps[-1]
     if len(op.inputs) <= SECOND or first is None or second is None or result is None:
         return None
@@ -102,7 +99,7 @@ def _loops(op: Structured) -> tuple[set[int], set[int], set[int]] | None:
 
 
 def argument_behind(value: Any) -> int | None:
-    """The number of the function's argument that a value is, in whatever order or shape."""
+    """Return the number of the function's argument that a value is, in any order or shape."""
     while (op := owner(value)) is not None:
         if op.name not in PASSING:
             return None
@@ -111,7 +108,7 @@ def argument_behind(value: Any) -> int | None:
 
 
 def read_by(op: Any) -> Iterator[Any]:
-    """The values from outside that an op or its body reads."""
+    """Yield the values from outside that an op or its body reads."""
     yield from op.operands
     for region in op.regions:
         for block in region.blocks:
@@ -125,7 +122,7 @@ NAMES = ("linalg.pack", "linalg.unpack")
 
 
 def count(module: Any, origins: Origins) -> Iterator[Remaining]:
-    """Each pack and unpack of a module on tensors."""
+    """Yield each pack and unpack of a module on tensors."""
     for op, _, _ in operations(module.operation):
         if op.name in NAMES:
             yield Remaining(
@@ -137,10 +134,7 @@ def count(module: Any, origins: Origins) -> Iterator[Remaining]:
 
 
 def is_reshape(op: Any) -> bool:
-    """Whether a pack or an unpack leaves every element where it lies.
-
-    Axes and blocks of one element do not matter. What is padded moves.
-    """
+    """Return whether a pack or unpack moves no element: no padding, and blocks in plain order."""
     plain = op.operands[0] if op.name == "linalg.pack" else op.results[0]
     sizes = list(plain.type.shape)
     positions = list(ir.DenseI64ArrayAttr(op.attributes["inner_dims_pos"]))
@@ -153,7 +147,7 @@ def is_reshape(op: Any) -> bool:
         return False
     if any(sizes[axis] % tile for axis, tile in block.items()):
         return False
-    # An element's place is told by counters; they have to vary in the order of the plain axes.
+    # Counters locate an element; they have to vary in the order of the plain axes.
     outer = [(axis, 0) for axis in order if sizes[axis] // block.get(axis, 1) > 1]
     inner = [(axis, 1) for axis in positions if block[axis] > 1]
     counters = outer + inner
@@ -164,11 +158,7 @@ _PER_ARGUMENT = "arg_attrs"
 
 
 def to_arguments(module: Any, function: Any) -> list[int]:
-    """Make arguments of a function's constant tensors, behind those that it has.
-
-    Returns:
-        The numbers of the new arguments.
-    """
+    """Make a function's constant tensors arguments after its own; return their numbers."""
     block = function.regions[0].blocks[0]
     kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
     given = list(kind.inputs)
@@ -187,7 +177,7 @@ def to_arguments(module: Any, function: Any) -> list[int]:
 
 
 def _is_constant_weight(op: Any) -> bool:
-    """Whether an op is a constant of several elements that are not all the same number."""
+    """Return whether an op is a float constant whose elements are not all equal."""
     if op.name != "arith.constant" or not isinstance(op.results[0].type, ir.RankedTensorType):
         return False
     kind = op.results[0].type

@@ -1,9 +1,4 @@
-"""The process in which a module is packed: `python -m tilewise.kernels.mlir.network.child.pack`.
-
-It reads one JSON request on standard input, with the path of the module, writes one JSON reply on
-standard output, and may die at any moment: `tilewise.kernels.mlir.network.pack` turns that into an
-error.
-"""
+"""The process that packs a module: `python -m tilewise.kernels.mlir.network.child.pack`."""
 
 import time
 from math import prod
@@ -22,14 +17,9 @@ from tilewise.kernels.system.typed_json import to_json
 NO_FUNCTION = "packs are of a module with one func.func of one block"
 
 
-def main() -> None:
-    """Serve one request."""
-    reply_to_request(answer)
-
-
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """The plan of a module; or `error` where it cannot be read, `refused` where blocks do not fit,
-    `failed` where the script does not apply.
+    """Return the plan of a module, `error` for an unreadable one, `refused` for unfit blocks, or
+    `failed` for a script that does not apply.
     """
     from tilewise.kernels.mlir.lowering.apply import StageError
 
@@ -53,14 +43,14 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _results(function: Any) -> int:
-    """How many values a function returns."""
+    """Return how many values a function returns."""
     from iree.compiler import ir
 
     return len(ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).results)
 
 
 def _plan(module: Any, function: Any, blocks: Blocks) -> PackPlan:
-    """The plan of a module's only function."""
+    """Return the plan of a module's only function."""
     from iree.compiler import ir
 
     from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_to
@@ -96,7 +86,7 @@ def _plan(module: Any, function: Any, blocks: Blocks) -> PackPlan:
 
 
 def _chosen(seen: list[OpShape], blocks: Blocks) -> tuple[list[tuple[int, PackedOp]], list[Left]]:
-    """The ops that are packed, with their numbers, and those that stay plain."""
+    """Return the ops to pack with their numbers, and those that stay plain."""
     if strange := sorted(set(blocks.of_ops) - set(range(1, len(seen) + 1))):
         raise RefusedError(f"no op has the number {strange[0]}; {len(seen)} may be packed")
     ops, left = list[tuple[int, PackedOp]](), list[Left]()
@@ -115,7 +105,7 @@ def _chosen(seen: list[OpShape], blocks: Blocks) -> tuple[list[tuple[int, Packed
 
 
 def _places(payload: str, ops: list[PackedOp]) -> dict[str, str]:
-    """The places of packed ops in their module, by their places in the payload."""
+    """Return the places of packed ops in their module, by their places in the payload."""
     from iree.compiler import ir
 
     from tilewise.kernels.mlir.frontend.child.operations import operations, where
@@ -138,4 +128,4 @@ def _headed(script: str, remaining: tuple[Remaining, ...], left: tuple[Left, ...
 
 
 if __name__ == "__main__":
-    main()
+    reply_to_request(answer)

@@ -1,7 +1,6 @@
-"""Run a packed network in a process: `python -m tilewise.kernels.mlir.network.child.prove`.
+"""Run a packed network: `python -m tilewise.kernels.mlir.network.child.prove`.
 
-It may die at any moment, as `tilewise.kernels.mlir.proof.child.prove` may. Inputs are random, of
-such a size that values neither grow nor die out through many layers.
+Random inputs are scaled so that values neither grow nor vanish through many layers.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,12 +20,12 @@ Generator = np.random.Generator
 
 
 def normal(random: Generator, kind: Shaped, depth: int) -> Array:
-    """Of both signs; half of what a relu reads is cut off."""
+    """Return values of both signs; relu cuts off half of them."""
     return random.standard_normal(kind.shape) * (2 / depth if depth else 1) ** 0.5
 
 
 def positive(random: Generator, kind: Shaped, depth: int) -> Array:
-    """Above zero: nothing cancels, no relu cuts, and zeros of padding alone are zeros."""
+    """Return values above zero: nothing cancels, relu keeps all, and only padding is zero."""
     return random.uniform(0.5, 1.5, kind.shape) / max(depth, 1)
 
 
@@ -38,7 +37,7 @@ KINDS: dict[str, Callable[[Generator, Shaped, int], Array]] = {
 def network_inputs(
     kind: str, arguments: Sequence[Shaped], depths: Sequence[int], seed: int
 ) -> list[Array]:
-    """Random values of one of `KINDS` for every argument; integers are any."""
+    """Return random values of one of `KINDS` for every argument; integers are arbitrary."""
     random = np.random.default_rng([seed, *kind.encode()])
     return [
         in_type(
@@ -49,11 +48,11 @@ def network_inputs(
 
 
 LITTLE_WORK = 1 << 28
-"""Steps of loops that take less time one by one than LLVM takes to make vectors of them."""
+"""Steps of loops that run faster without vectors than LLVM needs to vectorise them."""
 
 
 def prove_here(request: dict[str, Any]) -> Found:
-    """Run a network with and without its script in this process: what could be established."""
+    """Run a network with and without its script in this process."""
 
     def steps(finding: Finding, diagnostics: Any) -> None:
         from tilewise.kernels.mlir.lowering.apply import StageError, apply_to
@@ -70,7 +69,7 @@ def prove_here(request: dict[str, Any]) -> Found:
         def compiled(module: Any, *changes: Any) -> Any:
             return compile_function(module, signature, diagnostics, *changes, effort=effort)
 
-        # What packs leave is linalg: the order of its loops is the lowering's to choose.
+        # Packs leave linalg ops, whose loop order the lowering may choose.
         scripted = compiled(module, put_parallel_innermost)
         reference, perturbed = (
             compiled(payload_alone(payload), put_parallel_innermost, *changes)

@@ -1,1 +1,1 @@
-"""What runs inside the child that proves scripts: `python -m` of `prove`."""
+"""What runs inside the child that proves scripts (`python -m` of `prove`)."""

@@ -43,13 +43,7 @@ PERTURBED_RUNS = 4
 
 @dataclass(frozen=True)
 class Compared:
-    """The worst difference over all results of one kind of inputs, or of several.
-
-    Attributes:
-        inputs: the kind.
-        name: which result it is.
-        difference: how far off, and how far off it may be.
-    """
+    """The worst difference over all results (`name` is its result) of some kinds of inputs."""
 
     inputs: str
     name: str
@@ -76,13 +70,12 @@ class Compared:
 
 @dataclass(frozen=True)
 class Functions:
-    """What is run on the same inputs.
+    """The functions that run on the same inputs.
 
     Attributes:
-        scripted: what a script made of a payload.
-        reference: the payload as it was.
-        perturbed: the payload with an error in each rounding, by its last argument's seed.
-        own: what a script made, perturbed; None where the payload's roundings allow for enough.
+        reference: the payload.
+        perturbed: the payload with an error in each rounding, seeded by its last argument.
+        own: the perturbed script; None if the payload's roundings allow enough.
     """
 
     scripted: Function
@@ -92,14 +85,14 @@ class Functions:
 
 
 def apply_request(request: dict[str, Any], diagnostics: Diagnostics) -> Any:
-    """Return the transformed module of a request's script; StageError where it does not apply."""
+    """Return the module that a request's script transforms, or raise StageError."""
     if request["payload"] is None:
         return apply_script(request["script"], diagnostics)
     return apply_to(request["payload"], request["script"], diagnostics, True)
 
 
 def examine(module: Any) -> dict[str, Any]:
-    """Return what is known of a transformed module before it is run."""
+    """Return the facts of a transformed module before it is run."""
     return {
         "outline": outline(module),
         "vectorised": is_vectorised(module),
@@ -108,11 +101,7 @@ def examine(module: Any) -> dict[str, Any]:
 
 
 def check_races(request: dict[str, Any], module: Any, diagnostics: Diagnostics) -> None:
-    """Refuse parallel loops whose iterations depend on each other.
-
-    Raises:
-        StageError: `race`; `lower` or `compile` where they cannot be run to find out.
-    """
+    """Raise StageError `race` if iterations of parallel loops depend on each other."""
     if not has_parallel_loops(module):
         return
     stage("races")
@@ -129,10 +118,9 @@ def _payload_of(request: dict[str, Any]) -> str:
 def run_payload(
     request: dict[str, Any], module: Any, diagnostics: Diagnostics, *, is_timed: bool = True
 ) -> dict[str, Any]:
-    """Compile the module and its payload as it was, run both on the same inputs, compare, time.
+    """Compile the module and its payload, run both on the same inputs, compare and time them.
 
-    Raises:
-        StageError: either cannot be lowered, or takes what no inputs can be made for.
+    Raise StageError if either cannot be lowered, or no inputs can be made.
     """
     text = _payload_of(request)
     signature, transformed = signature_of(payload_alone(text)), str(module)
@@ -184,7 +172,7 @@ def run_payload(
 
 
 def is_defined(watching: Function, inputs: list[Array]) -> bool:
-    """Return whether a payload, with its conversions watched, converts no float out of range."""
+    """Return whether a watched payload converts no float out of range."""
     word = np.zeros(1, np.int64)
     watching.bind(inputs, word).call()
     return not word[0]
@@ -202,14 +190,7 @@ def payload_alone(text: str) -> Any:
 def compare_runs(
     kind: str, inputs: list[Array], functions: Functions, rules: Rules = ORDER_IS_FREE
 ) -> Compared:
-    """Run all functions on the same inputs; return the worst difference of their results.
-
-    Args:
-        kind: of the inputs, for messages.
-        inputs: the arguments.
-        functions: what is run.
-        rules: what a right script keeps.
-    """
+    """Run all functions on inputs of a kind; return the worst difference under `rules`."""
     compared = []
     for found, expected, moved, own in _run_all(functions, inputs):
         arrays = found.array, expected.array, moved, expected.element, rules, own
@@ -220,11 +201,8 @@ def compare_runs(
 def is_mixed(functions: Functions, inputs: list[Array]) -> bool:
     """Return whether a script mixes inputs before it multiplies them, as Winograd's transforms do.
 
-    Then the roundings of a large one are in results that the payload makes without it.
-
-    Args:
-        functions: what is run; `own` is among them.
-        inputs: with large numbers at a few places.
+    Roundings of a large input then reach results that do not depend on it. `inputs` have large
+    numbers at a few places.
     """
     return any(
         moves_further(found.array, expected.array, moved, own, expected.element)
@@ -235,7 +213,7 @@ def is_mixed(functions: Functions, inputs: list[Array]) -> bool:
 def _run_all(
     functions: Functions, inputs: list[Array]
 ) -> list[tuple[Result, Result, list[Array], list[Array]]]:
-    """Return each result of the script, of the payload, and of the runs that are perturbed."""
+    """Return each result of the script, of the payload, and of the perturbed runs."""
     expected, found = _run(functions.reference, inputs), _run(functions.scripted, inputs)
     moved = [_run(functions.perturbed, inputs, seed) for seed in seeds(PERTURBED_RUNS)]
     own = [_run(functions.own, inputs, seed) for seed in seeds(PERTURBED_RUNS) if functions.own]

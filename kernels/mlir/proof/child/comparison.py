@@ -1,9 +1,8 @@
-"""Two results of one payload: how far apart they are, and how far apart they may be.
+"""How far apart two results of one payload are, and how far apart they may be.
 
-NaNs and infinities are where the payload has them, infinities of the same sign. A number may be as
-far off as a right script can take it: the order of sums and products is free, so each may be off by
-a multiple of how far it moves when the payload's operations are perturbed (`perturb`). Integers
-that are not made of floats do not move. `Rules` says where a payload is held to less or more.
+NaNs and infinities must be where the payload has them. Since the order of sums and products is
+free, a number may be off by a multiple of how far it moves when the payload's operations are
+perturbed (`perturb`). Integers that are not made of floats do not move. `Rules` adjusts this.
 """
 
 from collections.abc import Sequence
@@ -15,24 +14,24 @@ from tilewise.kernels.mlir.lowering.functions import TYPES, is_float
 from tilewise.kernels.oracle.operands import Array, widened
 
 MARGIN = 8.0  # of an element's move
-LEAST_SHARE = 1 / 8  # of its neighbours' median move; one may have stood still by chance
-FEWEST_UNITS = 4  # in the last place, of an element that is computed
-NEIGHBOURS = 1 << 16  # elements that are looked at together
+LEAST_SHARE = 1 / 8  # of its neighbours' median move; it may have stayed by chance
+FEWEST_UNITS = 4  # in the last place, of a computed element
+NEIGHBOURS = 1 << 16  # elements that are compared together
 MUCH_FURTHER = 32.0  # than the payload's roundings move an element
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What a right script of a payload keeps.
+    """What a right script of a payload preserves.
 
     Attributes:
-        has_sums: floats are summed in loops, in an order that is free. An element may move as far
-            as its neighbours, and a zero has any sign: -0.0 + 0.0 depends on where a sum begins.
+        has_sums: loops sum floats in a free order, so an element may move as far as its neighbours,
+            and a zero has any sign: -0.0 + 0.0 depends on where a sum begins.
         has_signed_zeros: zeros have the payload's sign.
-        may_spread: infinities and NaNs may appear at more elements than the payload's. Sums of
-            inputs before the products (Winograd) subtract an infinity from itself.
-        may_overflow: an element that is not finite in the payload's result may be anything. Of
-            finite inputs it is a sum that overflows, and whether it does depends on its order.
+        may_spread: more elements than the payload's may be infinite or NaN: sums of inputs before
+            the products (Winograd) subtract an infinity from itself.
+        may_overflow: elements that are not finite in the payload's result may be anything, since
+            the overflow of a sum depends on its order.
     """
 
     has_sums: bool = True
@@ -48,14 +47,10 @@ Moves = Sequence[tuple[Array, Array]]
 
 @dataclass(frozen=True)
 class Difference:
-    """The element of a result that is furthest off, by the measure of what is allowed there.
+    """The element of a result with the largest error relative to the allowed one.
 
     Attributes:
-        error: how far off it is; infinite where one of the two is no finite number.
-        allowed: how far off it may be.
-        place: its index.
-        found: what it is.
-        expected: what the payload has there.
+        error: infinite if only one of both values is finite.
         is_rounded: perturbations move some element around it.
     """
 
@@ -78,7 +73,7 @@ class Difference:
 
     @property
     def share(self) -> float:
-        """The error as a share of what is allowed; above one where it is wrong."""
+        """The error as a share of what is allowed; above one if wrong."""
         if self.allowed:
             return self.error / self.allowed
         return np.inf if self.error else 0.0
@@ -92,15 +87,15 @@ def difference(
     rules: Rules = ORDER_IS_FREE,
     own: Sequence[Array] = (),
 ) -> Difference:
-    """Compare a result with the payload's own; return the element that is furthest off.
+    """Return the element of `found` that is furthest off from the payload's `expected`.
 
     Args:
         found: the result.
         expected: the payload's own.
-        moved: those of perturbed payloads.
-        element: MLIR's name of the element type of all of them.
-        rules: what is compared.
-        own: results of what was found, perturbed, where its own roundings are allowed for.
+        moved: results of perturbed payloads.
+        element: MLIR's name of the element type.
+        rules: what is preserved.
+        own: results of the perturbed script, if its own roundings are allowed.
     """
     worst = Difference()
     flat = [array.reshape(-1) for array in (found, expected, *moved, *own)]
@@ -123,10 +118,7 @@ def difference(
 def moves_further(
     found: Array, expected: Array, moved: Sequence[Array], own: Sequence[Array], element: str
 ) -> bool:
-    """Return whether roundings of what was found move an element much further than the payload's.
-
-    The arguments are those of `difference`.
-    """
+    """Return whether the script's roundings move an element much further than the payload's."""
     if not is_float(element):
         return False
     base, right = _wide(found, element), _wide(expected, element)
@@ -164,7 +156,7 @@ def _exact(found: Array, expected: Array, moves: Moves) -> Difference:
 
 
 def _apart(one: Array, other: Array) -> Array:
-    """Return how far apart integers of any width are, without a detour over floats."""
+    """Return the exact distance of integers of any width."""
     apart = np.maximum(one, other).astype(np.int64).view(np.uint64)
     apart -= np.minimum(one, other).astype(np.int64).view(np.uint64)
     return apart
@@ -186,7 +178,7 @@ def _close(found: Array, expected: Array, moves: Moves, element: str, rules: Rul
 
 
 def _distance(found: Array, expected: Array, rules: Rules) -> Array:
-    """Return how far apart elements are: infinitely where one of two is infinite or a NaN."""
+    """Return how far apart elements are: infinitely if only one of them is finite."""
     distance = np.abs(found - expected)
     distance = np.where(np.isnan(distance), np.inf, distance)
     same = (found == expected) | (np.isnan(found) & np.isnan(expected))
@@ -202,7 +194,7 @@ def _distance(found: Array, expected: Array, rules: Rules) -> Array:
 
 
 def _allowed(expected: Array, moves: Moves, element: str, rules: Rules) -> Array:
-    """Return how far off each element may be; 0 where no perturbation moved any of them."""
+    """Return how far off each element may be; 0 if no perturbation moved any of them."""
     furthest = np.zeros(expected.shape)
     for moved, unmoved in moves:
         move = np.abs(moved - unmoved)

@@ -1,4 +1,4 @@
-"""Inputs for payloads that nothing is known of: each kind shows what another one hides."""
+"""Inputs for unknown payloads: each kind reveals errors that another one hides."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -23,14 +23,14 @@ Generator = np.random.Generator
 
 
 def uniform(random: Generator, kind: Shaped) -> Array:
-    """Floats in [-1, 1) with whole mantissas, so that no narrower type holds them; any integers."""
+    """Return floats in [-1, 1) with full mantissas, which no narrower type holds; any integers."""
     if is_float(kind.element):
         return random.random(kind.shape) * 2 - 1
     return _any_integers(random, kind)
 
 
 def wide(random: Generator, kind: Shaped) -> Array:
-    """Of every magnitude and both signs: small ones are lost where the exponent is narrower."""
+    """Return values of every magnitude and both signs; narrower exponents lose the small ones."""
     if not is_float(kind.element):
         shifts = random.integers(0, 8 * kind.dtype.itemsize, kind.shape, kind.dtype)
         return _any_integers(random, kind) >> shifts
@@ -40,20 +40,20 @@ def wide(random: Generator, kind: Shaped) -> Array:
 
 
 def positive(random: Generator, kind: Shaped) -> Array:
-    """In [1/2, 2), where roots and logarithms have values; integers that are not negative."""
+    """Return values in [1/2, 2), where roots and logarithms exist; non-negative integers."""
     if is_float(kind.element):
         return random.uniform(0.5, 2.0, kind.shape)
     return _any_integers(random, kind) & np.iinfo(kind.dtype).max
 
 
 def halves(random: Generator, kind: Shaped) -> Array:
-    """Small halves, of which sums of products are exact in any order; small integers."""
+    """Return small halves, whose sums of products are exact in any order; small integers."""
     values = random.integers(-LARGEST_HALVES, LARGEST_HALVES + 1, kind.shape)
     return values / 2 if is_float(kind.element) else values // 2
 
 
 def extreme(random: Generator, kind: Shaped) -> Array:
-    """Floats so large that few of their products overflow; the ends of the range of integers."""
+    """Return floats so large that few products overflow; the ends of the range of integers."""
     if is_float(kind.element):
         low, high = _LARGE.get(kind.element, _LARGER)
         return random.choice([-1.0, 1.0], kind.shape) * np.exp2(
@@ -65,7 +65,7 @@ def extreme(random: Generator, kind: Shaped) -> Array:
 
 
 def denormal(random: Generator, kind: Shaped) -> Array:
-    """Floats below the smallest normal one, in whole units of the smallest of all."""
+    """Return floats below the smallest normal one, in whole units of the smallest."""
     if not is_float(kind.element):
         return uniform(random, kind)
     units = random.integers(1, 1 << _DENORMAL_BITS[kind.element], kind.shape)
@@ -73,18 +73,15 @@ def denormal(random: Generator, kind: Shaped) -> Array:
 
 
 def infinite(random: Generator, kind: Shaped) -> Array:
-    """As `uniform`, with infinities and zeros of both signs at a few places."""
+    """Return `uniform` values, with infinities and zeros of both signs at a few places."""
     return _sprinkled(random, kind, [np.inf, -0.0, -np.inf, 0.0])
 
 
 def largest(random: Generator, kind: Shaped, number: int = 0) -> Array:
-    """Infinities, zeros of both signs, the largest numbers, and one in seven as `uniform`.
+    """Return infinities, signed zeros, the largest numbers, and one in seven as `uniform`.
 
-    Args:
-        random: draws the uniform floats.
-        kind: of the array.
-        number: of the array; each pair of values is at one place of the first two arrays, each
-            triple at one of the first three.
+    `number` is that of the array: pairs of values meet at one place of the first two arrays, and
+    triples at one of the first three.
     """
     found = uniform(random, kind)
     if not is_float(kind.element):
@@ -97,12 +94,12 @@ def largest(random: Generator, kind: Shaped, number: int = 0) -> Array:
 
 
 def nan(random: Generator, kind: Shaped) -> Array:
-    """As `uniform`, with NaNs at a few places."""
+    """Return `uniform` values, with NaNs at a few places."""
     return _sprinkled(random, kind, [np.nan])
 
 
 def _sprinkled(random: Generator, kind: Shaped, values: list[float]) -> Array:
-    """Uniform floats with each of `values` in turn at a few random places; integers are any."""
+    """Return uniform floats with each of `values` in turn at random places; any integers."""
     found = uniform(random, kind)
     if not is_float(kind.element):
         return found
@@ -136,7 +133,7 @@ def kinds_of(arguments: Sequence[Shaped], traits: Traits) -> list[str]:
 
 
 def make_inputs(kind: str, arguments: Iterable[Shaped], seed: int) -> list[Array]:
-    """Random values of one kind for every argument, those that are written to as well."""
+    """Return random values of one kind for every argument, writable ones included."""
     random = np.random.default_rng([seed, *kind.encode()])
     made, floats = [], 0
     for one in arguments:
@@ -148,9 +145,9 @@ def make_inputs(kind: str, arguments: Iterable[Shaped], seed: int) -> list[Array
 
 
 def make_spiked(arguments: Sequence[Shaped], seed: int) -> Iterator[list[Array]]:
-    """Once for each array of floats: large numbers at a few places of it, and zeros in the others.
+    """Yield inputs once per array of floats, with large numbers at a few of its places.
 
-    The others are zero at every second place or so, and all are uniform elsewhere.
+    The other arrays are zero at every second place or so; all are uniform elsewhere.
     """
     random = np.random.default_rng(seed)
     for spiked in arguments:
@@ -170,7 +167,7 @@ def make_spiked(arguments: Sequence[Shaped], seed: int) -> Iterator[list[Array]]
 
 
 def in_type(values: Array, kind: Shaped) -> Array:
-    """Values as an argument can hold them."""
+    """Return values in the type of an argument."""
     if kind.element == "bf16":
         return to_bf16(np.asarray(values, np.float32))
     return np.asarray(values).astype(kind.dtype)

@@ -1,10 +1,9 @@
-"""Operations added to a payload, and the errors of `perturb`: their effect is what is allowed.
+"""Operations added to a payload: errors of roundings (`perturb`), whose effect is allowed.
 
-Monte Carlo arithmetic (Parker, 1997; Denis, de Oliveira Castro and Petit, Verificarlo, 2016)
-finds how much of a result is rounding by adding random errors to each operation, whatever the
-program is: chains, loops, functions that no bound is known of. Here each operation that
-rounds gets an error of one or three units in the last place of its result, that is, of some eight
-times what rounding does. The error is a hash of the value and of the run.
+Monte Carlo arithmetic (Parker, 1997; Denis, de Oliveira Castro and Petit, Verificarlo, 2016) finds
+how much of a result is rounding by adding random errors to each operation, whatever the program
+does. Here each operation that rounds gets an error of one or three units in the last place of its
+result, about eight times that of rounding. The error is a hash of the value and of the run.
 """
 
 from math import prod
@@ -22,7 +21,7 @@ EQUAL, UNEQUAL, LESS, UNSIGNED_LESS = 0, 1, 2, 6
 AT_LEAST_OR_NAN, LESS_OR_NAN = 10, 11
 """Predicates of `arith.cmpf`."""
 LOWER_LINALG = "builtin.module(func.func(convert-linalg-to-loops))"
-"""The pipeline before operations are added to bodies of linalg ops, which check their own."""
+"""The pipeline before operations are added to bodies of linalg ops, which verify their own."""
 
 
 def made(name: str, operands: list[Any], *results: Any, **attributes: Any) -> Any:
@@ -38,7 +37,7 @@ def make(name: str, operands: list[Any], result: Any, **attributes: Any) -> Any:
 
 
 def constant(kind: Any, value: float) -> Any:
-    """Return a number, in every lane where `kind` is a vector."""
+    """Return a number, in every lane if `kind` is a vector."""
     element = kind.element_type if isinstance(kind, ir.VectorType) else kind
     is_float = isinstance(element, ir.FloatType)
     attribute = (ir.FloatAttr if is_float else ir.IntegerAttr).get(element, value)
@@ -81,7 +80,7 @@ def store_word(value: Any, words: Any, at: int = 0) -> None:
 
 
 def store_if(flag: Any, value: int, words: Any, at: int = 0) -> None:
-    """Write a word of a buffer where a flag is set."""
+    """Write a word of a buffer if a flag is set."""
     chosen = make("arith.select", [flag, constant(i64(), value), load_word(words, at)], i64())
     store_word(chosen, words, at)
 
@@ -112,23 +111,21 @@ LEAST_MOVED = 4  # units above zero, and below infinity
 
 
 def seeds(runs: int) -> list[Array]:
-    """Return the last arguments of so many runs: odd, and of 63 random bits, for the hash."""
+    """Return the last arguments of so many runs: odd, with 63 random bits, for the hash."""
     drawn = np.random.default_rng(0).integers(0, 1 << 62, (runs, 1), np.int64)
     return list(2 * drawn + 1)
 
 
 def computed_in(module: Any) -> set[str]:
-    """Return the float types whose rounding a module's results depend on."""
+    """Return the float types whose rounding affects a module's results."""
     kinds = (r.type for op, _ in walk(module.operation) if _rounds(op) for r in op.results)
     return {element_of(kind) for kind in kinds} & set(_FLOATS)
 
 
 def perturb(module: Any, element: str | None = None) -> None:
-    """Give the only function a last argument, its seed, and each rounding operation its error.
+    """Give the only function a seed as last argument, and each rounding operation an error.
 
-    Args:
-        module: on buffers; it is changed.
-        element: the float type of the operations that get an error; None for every type.
+    `module` is on buffers and changed; `element` restricts the errors to one float type.
     """
     run_passes(module, LOWER_LINALG)
     function = function_of(module)
@@ -161,14 +158,10 @@ def _width(kind: Any) -> int:
 
 
 def _add_error(value: Any, seed: Any, factor: int) -> None:
-    """Move a float by 1 or 3 units in its last place, up or down, wherever it is used.
+    """Move a float, or each of a vector, by 1 or 3 units in its last place wherever it is used.
 
-    Zeros, infinities and NaNs stay, and so does what lies within 4 units of them.
-
-    Args:
-        value: a float, or a vector of floats.
-        seed: of the run, odd.
-        factor: odd, and another one for each operation.
+    Zeros, infinities, NaNs and values within 4 units of them stay. `factor` is odd, and differs
+    between operations.
     """
     kind, width = value.type, _width(value.type)
     words = like(kind, ir.IntegerType.get_signless(width))
@@ -187,7 +180,7 @@ def _add_error(value: Any, seed: Any, factor: int) -> None:
 
 
 def _multiplier(seed: Any, factor: int, words: Any, width: int) -> Any:
-    """Return the seed times the factor, in all the lanes that `words` has."""
+    """Return the seed times the factor, in all lanes of `words`."""
     product = make("arith.muli", [seed, constant(i64(), factor)], i64())
     narrow = ir.IntegerType.get_signless(width)
     if width < 64:

@@ -1,9 +1,7 @@
 """The process that applies, compiles and runs scripts: `python -m` of this module.
 
-It reads one JSON request on standard input and writes one JSON reply on standard output. It may die
-at any moment: the parent (`tilewise.kernels.mlir.proof.proof.run_child`) makes a failure of that.
-Each stage is announced on standard error, so that the parent can say which one hung. MLIR is
-imported in the first of them, within the limits of the request.
+It announces each stage on standard error, so that the parent can say which one hung. The first
+stage imports MLIR, within the limits of the request.
 """
 
 from typing import Any
@@ -14,7 +12,7 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.system.limited_child import stage
 
 MOST_FLOPS = 1 << 25
-"""Of a problem that is run on all kinds of inputs: its payload in plain loops takes 50 runs."""
+"""Of problems that run on all kinds of inputs, 50 times in plain loops."""
 
 
 def answer(request: dict[str, Any]) -> Found:

@@ -1,11 +1,10 @@
-"""Iterations of parallel loops that write what others read or write: found by running them.
+"""Find races between iterations of parallel loops by running them.
 
-`scf.forall` and `scf.parallel` say that their iterations may run in any order and at once. The code
-that is timed runs them one after the other, and so a loop over a reduction gives the right sums.
-Here each element of a buffer that such a loop writes has two shadows: the iteration that wrote it
-last, and those that read it. Every access inside the loop reads and updates them with an operation
-of its own kind, so that vectors, masks and views need no analysis. What is found is a race on these
-extents, in whatever order the iterations run; accesses that are atomic are none.
+Iterations of `scf.forall` and `scf.parallel` may run in any order and at once, but the timed code
+runs them sequentially, where even a loop over a reduction gives the right sums. Here each element
+of a buffer that such a loop writes has two shadows: the iteration that last wrote it, and those
+that read it. Every access reads and updates them by an operation of its own kind, so vectors, masks
+and views need no analysis. This finds each race for the given extents; atomic accesses are none.
 """
 
 from collections.abc import Callable
@@ -55,7 +54,7 @@ _NO_ACCESS = {"memref.dim", "memref.dealloc", "memref.extract_strided_metadata",
               "memref.prefetch", "memref.atomic_rmw", "memref.generic_atomic_rmw", "scf.for",
               "scf.if", "scf.while", "scf.yield", "scf.condition"}  # fmt: skip
 FOUND, LAST = 0, 1
-"""Words of the last argument: the access that makes a race, and the number given last."""
+"""Words of the last argument: the access that makes a race, and the last number given."""
 
 
 def has_parallel_loops(module: Any) -> bool:
@@ -66,16 +65,10 @@ def has_parallel_loops(module: Any) -> bool:
 def refuse_races(
     module: Any, signature: Signature, diagnostics: Diagnostics, inputs: list[Array]
 ) -> None:
-    """Run the function of a module and check that iterations of its parallel loops are apart.
-
-    Args:
-        module: it is changed.
-        signature: of its function.
-        diagnostics: of the context.
-        inputs: the arguments.
+    """Run the function of a module, which is changed, and check its parallel loops for races.
 
     Raises:
-        StageError: `race`, with the access; `lower` where an access cannot be followed.
+        StageError: `race`, with the access; `lower` if an access cannot be followed.
     """
     accesses: list[str] = []
     function = compile_function(
@@ -111,15 +104,12 @@ def _touches(operation: Any) -> bool:
 
 @dataclass
 class _Watched:
-    """A parallel loop.
+    """A parallel loop of a function with its last argument, `words`.
 
     Attributes:
-        loop: the operation.
-        function: around it.
-        words: the last argument.
-        many: less than the number of each iteration; of elements that several have read.
+        many: below the number of each iteration; marks elements that several have read.
         number: of an iteration.
-        shadows: the two shadows of each buffer and view.
+        shadows: both shadows of each buffer and view.
     """
 
     loop: Any
@@ -151,18 +141,14 @@ def _watch_loop(loop: Any, accesses: list[Any], function: Any, words: Any, said:
 
 
 def _next(words: Any) -> Any:
-    """Return a new number, above all that were given."""
+    """Return a new number, above all others."""
     value = make("arith.addi", [load_word(words, LAST), constant(i64(), 1)], i64())
     store_word(value, words, LAST)
     return value
 
 
 def _place(operation: Any) -> int:
-    """Return which operand is the buffer of an access.
-
-    Raises:
-        StageError: `lower`; the operation is not known, or a mask is around it.
-    """
+    """Return which operand is the buffer of an access; raise StageError if it is unknown."""
     place = {**_READS, **_WRITES}.get(operation.name)
     if place is None or operation.parent.operation.name == "vector.mask":
         raise StageError(
@@ -173,11 +159,7 @@ def _place(operation: Any) -> int:
 
 
 def _root(value: Any) -> Any:
-    """Return the buffer that a value is a view of.
-
-    Raises:
-        StageError: `lower`; it may be one of several.
-    """
+    """Return the buffer that a value views; raise StageError if it may be one of several."""
     owner = value.owner
     if isinstance(owner, ir.Block):
         around = owner.owner.operation
@@ -210,7 +192,7 @@ def _is_inside(root: Any, loop: Any) -> bool:
 
 
 def _check(watched: _Watched, operation: Any, access: int) -> None:
-    """Compare an access with the shadows, and note it there."""
+    """Compare an access with the shadows, and record it there."""
     written, read = _shadows(watched, operation.operands[_place(operation)])
     is_write = operation.name in _WRITES
     kind = _vector(operation)
@@ -239,7 +221,7 @@ def _is_of_another(value: Any, number: Any, many: Any) -> Any:
 
 
 def _vector(operation: Any) -> Any:
-    """Return the vector of what an access reads or writes in memory; None for an element."""
+    """Return the vector that an access reads or writes in memory; None for an element."""
     is_read = operation.name in _READS
     name = operation.name
     value = operation.results[0] if is_read else operation.operands[_value_at(operation)]
@@ -271,7 +253,7 @@ Store = Callable[[Any, Any], object]
 
 
 def _accessors(operation: Any, kind: Any, number: Any, padding: Any) -> tuple[Load, Store]:
-    """Return what reads and writes a shadow where an access reads or writes its buffer."""
+    """Return functions that read and write a shadow like an access does its buffer."""
     name, place = operation.name, _place(operation)
     operands = list(operation.operands)
     if name in _WRITES:
@@ -304,13 +286,9 @@ def _accessors(operation: Any, kind: Any, number: Any, padding: Any) -> tuple[Lo
 
 
 def _transfers(operation: Any, at: list[Any], kind: Any, padding: Any) -> tuple[Load, Store]:
-    """Return transfers of a shadow, without axes of which one element is read again.
+    """Return transfers of a shadow, without axes along which one element is read again.
 
-    Args:
-        operation: a transfer.
-        at: its indices, and its mask where it has one.
-        kind: the vector.
-        padding: what is read beyond the buffer.
+    `at` are the indices and an optional mask; `padding` is read beyond the buffer.
     """
     kept = list(range(len(kind.shape)))
     if operation.name == "vector.transfer_read":

@@ -1,4 +1,4 @@
-"""What every child that proves something shares: its stages, its reply, and a call that is checked.
+"""What proving children share: stages, replies, and a checked call.
 
 MLIR and LLVM are imported in functions, within the stages and limits of a request.
 """
@@ -22,16 +22,12 @@ if TYPE_CHECKING:
 
 
 def serve(answer: Callable[[dict[str, Any]], Found]) -> None:
-    """Read one request, and write what `answer` makes of it within the request's limits."""
+    """Read one request, and write the reply of `answer` within the request's limits."""
     reply_to_request(lambda request: dict(to_json(answer(request))))
 
 
 class Finding:
-    """What a child establishes step by step, kept when it fails.
-
-    Attributes:
-        found: what is known so far.
-    """
+    """What a child establishes step by step, kept in `found` when it fails."""
 
     def __init__(self) -> None:
         self.found = Found()
@@ -42,7 +38,7 @@ class Finding:
         self.found = replace(self.found, **parts)
 
     def apply(self, applied: Callable[[], Any]) -> Any:
-        """Return the module that `applied` makes; note that it could, and how long it took."""
+        """Return the module that `applied` makes; note success and duration."""
         self._processor = time.process_time()
         begin = stage("apply")
         module = applied()
@@ -50,7 +46,7 @@ class Finding:
         return module
 
     def compile(self, lowered: Callable[[], Any], effort: int = 3) -> Any:
-        """Return the machine code of what `lowered` gives, and the scratch buffers it takes."""
+        """Return the machine code of what `lowered` gives, and its scratch buffers."""
         from tilewise.kernels.mlir.lowering.jit import compile_ir
 
         begin = stage("lower")
@@ -66,11 +62,7 @@ class Finding:
 
 
 def establish(steps: Callable[[Finding, Any], None]) -> Found:
-    """Run `steps` in an MLIR context; return what they found, and why they stopped if they did.
-
-    Args:
-        steps: takes what is found so far and the context's `Diagnostics`.
-    """
+    """Run `steps` in an MLIR context; return what they found, and why they stopped if they did."""
     stage("import")
     from iree.compiler import ir
 
@@ -94,9 +86,9 @@ class Passing:
     """How a function takes a problem's operands, and returns its result.
 
     Attributes:
-        names: of a problem's operands, in the order in which the function takes them; C is last.
-        argument: what the function takes for an operand of a name.
-        result: of what the function returns the problem's C.
+        names: of operands, in the function's order; C is last.
+        argument: converts an operand by name.
+        result: converts what the function returns to the problem's C.
     """
 
     names: Callable[[Problem], tuple[str, ...]] = argument_names
@@ -112,16 +104,10 @@ def run_and_time(
     passing: Passing = Passing(),
     check_further: Callable[[], dict[str, Any]] = dict,
 ) -> dict[str, Any]:
-    """Check one call against the reference, then time.
+    """Check one call against the reference, then time it.
 
-    Args:
-        problem: whose operands the function takes.
-        compiled: the function.
-        scratch: buffers that it takes.
-        request: with the seed, and for how long to time.
-        passing: how the function takes its operands.
-        check_further: called where the result is right; what it returns is noted, and a failure
-            ends the proof.
+    `check_further` runs after a right result; what it returns is noted, and a failure ends the
+    proof.
     """
     from tilewise.kernels.mlir.proof.child.timing import time_call
 
@@ -145,10 +131,9 @@ def speed(problem: Problem, timing: "Timing") -> dict[str, Any]:
 def check_call(
     problem: Problem, compiled: Any, scratch: Any, seed: int, passing: Passing = Passing()
 ) -> tuple[Any, dict[str, Any]]:
-    """Call once on random operands, a poisoned result and poisoned scratch.
+    """Call once on random operands, with poisoned result and scratch.
 
-    Returns:
-        The call, to be repeated, and the fields of an outcome that it established.
+    Return the call, to be repeated, and the fields of an outcome that it established.
     """
     from tilewise.kernels.mlir.lowering.functions import poisoned
     from tilewise.kernels.mlir.lowering.jit import Call

@@ -1,4 +1,4 @@
-"""Median time of a call and what can be said about it."""
+"""Median time of a call, and its confidence interval."""
 
 import math
 import statistics
@@ -12,7 +12,7 @@ FEWEST = 5
 MOST = 10_000
 SHORTEST = 50e-6  # seconds of a sample; entering a call costs about a microsecond
 CLOCK = 1e-7
-MOST_REPEATS = 1 << 20  # of a call that LLVM leaves out when it is repeated
+MOST_REPEATS = 1 << 20  # of a call that LLVM removes when repeated
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,11 @@ def time_beside(calls: Sequence[Callable[[int], object]], seconds: float) -> lis
 
 
 def sample_in_turns(calls: Sequence[Callable[[int], object]], seconds: float) -> list[list[float]]:
-    """Return seconds of one run, several samples for each of several calls, measured in turns.
+    """Return samples of seconds per run for several calls, measured in turns.
 
-    What is short runs several times in one sample. What is slow gets fewer samples than
-    `FEWEST`: no more run once `FEWEST` times `seconds` are spent on it, if with one sample.
-
-    Args:
-        calls: each takes how often to run.
-        seconds: how long to measure each of them, about.
+    Each call takes the number of runs and is measured for about `seconds`. Short calls run several
+    times per sample. Slow ones get fewer than `FEWEST` samples, but at least one, once `FEWEST`
+    times `seconds` are spent.
     """
     turns = [_Turn(call, seconds) for call in calls]
     while waiting := [turn for turn in turns if not turn.is_over]:
@@ -59,7 +56,7 @@ def sample_in_turns(calls: Sequence[Callable[[int], object]], seconds: float) ->
 
 
 class _Turn:
-    """One of several calls that are measured in turns; it is warm once this is made."""
+    """One of several calls that are measured in turns; construction warms it up."""
 
     def __init__(self, call: Callable[[int], object], seconds: float) -> None:
         self.samples: list[float] = []
@@ -71,7 +68,7 @@ class _Turn:
 
     @property
     def is_over(self) -> bool:
-        """Whether there are samples enough."""
+        """Whether there are enough samples."""
         if len(self.samples) < FEWEST:
             return bool(self.samples) and self._spent > FEWEST * self._seconds
         return self._spent > self._seconds or len(self.samples) >= MOST

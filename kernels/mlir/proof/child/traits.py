@@ -1,4 +1,4 @@
-"""What the operations of a payload say of its inputs and of the results that scripts keep."""
+"""What a payload's operations imply for its inputs and for the results that scripts preserve."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -41,9 +41,9 @@ class Traits:
     Attributes:
         has_sums: floats are summed in loops.
         makes_integers: floats become integers (`watch_conversions`).
-        assumes_finite: operations say that they take no NaN, infinity or negative zero.
-        has_any_zero: an operation does not define the sign of a zero.
-        widest: the widest float type that results are rounded to; empty without any.
+        assumes_finite: operations exclude NaNs, infinities or negative zeros.
+        has_any_zero: an operation leaves the sign of a zero undefined.
+        widest: the widest float type of rounded results; empty without any.
     """
 
     has_sums: bool
@@ -53,11 +53,9 @@ class Traits:
     widest: str
 
     def rules(self, kind: str, is_mixed: bool = False) -> Rules:
-        """Return what a right script keeps on a kind of inputs.
+        """Return what a right script preserves on a kind of inputs.
 
-        Args:
-            kind: of the inputs.
-            is_mixed: the script adds inputs before it multiplies them.
+        `is_mixed` means that the script adds inputs before it multiplies them.
         """
         return Rules(
             has_sums=self.has_sums,
@@ -81,7 +79,7 @@ def traits_of(module: Any) -> Traits:
 
 
 def _sums(operations: list[Any]) -> bool:
-    """Return whether an op of linalg that reduces has an addition of floats in its body."""
+    """Return whether a reducing linalg op has an addition of floats in its body."""
     return any(
         "reduction" in str(op.attributes["iterator_types"])
         and any(inner.name in _ADDS for inner, _ in walk(op))
@@ -98,10 +96,10 @@ def _assumes(operation: Any) -> bool:
 
 
 def watch_conversions(module: Any) -> None:
-    """Give the only function a last argument, set to 1 by a conversion beyond the integer's range.
+    """Give the only function a last argument that a conversion out of range sets to 1.
 
-    What such a conversion of a float gives is not defined: code of vectors may give another
-    integer than code of scalars.
+    The result of such a conversion is undefined: vector code may give another integer than scalar
+    code.
     """
     run_passes(module, LOWER_LINALG)
     function = function_of(module)
