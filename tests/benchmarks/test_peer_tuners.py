@@ -43,7 +43,7 @@ def test_seconds_to_a_speed_are_those_of_the_first_that_reached_it() -> None:
     ]
 
 
-@pytest.mark.parametrize("tuner", [tilewise, plain_optuna])
+@pytest.mark.parametrize("tuner", [tilewise, pytest.param(plain_optuna, marks=pytest.mark.full)])
 def test_tuners_improve_until_the_time_is_up(tuner) -> None:
     run = tuner(PROBLEM, detect(), 0.2, 0)
     time_again(PROBLEM, detect(), 0, [run, Run("TVM")])

@@ -34,6 +34,7 @@ def test_examples_are_found() -> None:
     }
 
 
+@pytest.mark.full
 def test_the_example_of_an_air_script_proves_it() -> None:
     (text,) = blocks("docs/air.md")
     small = "matmul:m=128,n=128,k=512,dtype=i32"

@@ -38,6 +38,7 @@ def test_limits_and_residuals_of_mobilenet_are_read_in_every_spelling() -> None:
         assert sum("init=accumulate" in one for one in problems) == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", MODELS)
 def test_every_contraction_is_read_in_every_spelling(name: str) -> None:
     for spelling in SPELLINGS:
@@ -63,6 +64,7 @@ def test_spellings_give_the_same(name: str, spellings: tuple[str, ...], tmp_path
     assert all(form.deviation < 1e-5 for form in forms.values())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["resnet50", "mobilenet_v2"])
 def test_pytorch_computes_the_model(name: str) -> None:
     pytest.importorskip("torch", reason="the extra `peers` installs torch, which computes it")

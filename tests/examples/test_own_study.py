@@ -5,11 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tilewise.kernels.system.children import child_environment
 
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.full
 def test_a_study_of_ones_own_finds_a_schedule() -> None:
     done = subprocess.run(
         [sys.executable, "examples/own_study.py"],

@@ -82,6 +82,7 @@ def test_a_new_search_ends_with_the_same_object(cli: Cli, served: str, tuned: st
     assert made == here and made["trials"]["timed"] == 5
 
 
+@pytest.mark.full
 def test_a_study_is_exported_from_a_service(cli: Cli, both: Both, tmp_path: Path) -> None:
     ran = {}
     for name, where in (("here", ("--db", both.database)), ("there", ("--server", both.url))):

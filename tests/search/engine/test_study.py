@@ -65,7 +65,7 @@ def test_many_can_be_asked_for_before_the_first_is_told(sampler: str) -> None:
     assert SPACE.schedule(search.ask().point).hash not in hashes
 
 
-@pytest.mark.parametrize("in_flight", [1, 3])
+@pytest.mark.parametrize("in_flight", [pytest.param(1, marks=pytest.mark.full), 3])
 def test_models_find_what_random_search_does_not(in_flight: int) -> None:
     def reached(sampler: str) -> float:
         return float(np.median([best_of(sampler, seed, 50, in_flight) for seed in range(3)]))

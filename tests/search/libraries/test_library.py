@@ -38,6 +38,7 @@ def made(monkeypatch: pytest.MonkeyPatch, gains: dict[str, Gain]) -> library.Pro
     return proven_library([wanted(text) for text in gains], resolve("host").canonical)
 
 
+@pytest.mark.full
 def test_a_kernel_is_measured_inside_iree() -> None:
     require("iree+tilewise")
     one = wanted(SMALL)

@@ -130,7 +130,7 @@ def test_a_walk_evicts() -> None:
     assert isinstance(mode, ColdMode) and "MiB" in mode.description
 
 
-@pytest.mark.parametrize("size", [16, 320])
+@pytest.mark.parametrize("size", [16, pytest.param(320, marks=pytest.mark.full)])
 def test_a_cold_candidate_is_timed_and_says_how(size: int) -> None:
     problem = Matmul(m=size, n=size, k=size, dtype="f32")
     lanes = detect().lanes("f32")

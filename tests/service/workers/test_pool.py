@@ -97,6 +97,7 @@ def has_ended(pid):
         return True
 
 
+@pytest.mark.full
 def test_a_worker_that_cannot_be_started_is_tried_again(start, submit, job, monkeypatch):
     job_id, failures = submit(), []
     spawn = Pool._spawn
@@ -263,6 +264,7 @@ def test_a_busy_database_at_the_start_does_not_spare_them(start, submit, job, mo
     assert len(calls) == 2
 
 
+@pytest.mark.full
 def test_jobs_start_though_others_cannot_be_retired(start, submit, job, monkeypatch, caplog):
     def fail(*_arguments):
         raise RuntimeError("a cosmic ray")

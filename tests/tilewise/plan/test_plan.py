@@ -230,6 +230,7 @@ def quantized(onnx: Any) -> Any:
     return model(onnx, nodes, arrays, [4, 16], [4, 16], 17)
 
 
+@pytest.mark.full
 def test_a_quantized_model_is_one_problem_to_import_and_to_plan(
     cli: Cli, tuned: str, tmp_path: Path
 ) -> None:

@@ -64,6 +64,7 @@ def test_sums_start_from_a_bias_or_from_what_is_given() -> None:
         assert found.failure is None, f"{layer.where}: {found.message}"
 
 
+@pytest.mark.full
 def test_layers_in_bf16_and_products_alone_prove() -> None:
     layers = pack(networks.perceptron(), Blocks(16)).layers
     layers += pack(networks.products(8, (16, 32, 16)), Blocks(16)).layers

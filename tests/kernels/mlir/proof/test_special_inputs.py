@@ -292,6 +292,7 @@ def test_sums_beside_a_half_may_round_to_either_integer() -> None:
     assert verdict.proof.ok and verdict.proof.max_error == 1, verdict.proof.message
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("old", "new"), [("roundeven", "floor"), ("127.0", "126.0")])
 def test_other_roundings_and_limits_of_sums_are_wrong(old: str, new: str) -> None:
     out = compared(QUANTIZED, QUANTIZED.replace(old, new))

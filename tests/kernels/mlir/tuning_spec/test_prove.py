@@ -41,6 +41,7 @@ def test_a_proof_ran_compared_and_timed_beside_iree_alone() -> None:
         assert entry_of(proof.script).config == plain(PROBLEM)
 
 
+@pytest.mark.full
 def test_a_proof_runs_on_the_threads_of_its_target(monkeypatch: pytest.MonkeyPatch) -> None:
     """IREE's modes beside it do too."""
     opened: list[int] = []
