@@ -59,6 +59,9 @@ _PERMISSION = '''def _may_use_tiles():
 
 
 '''
+_ASKS = """    if not missing and not _may_use_tiles():
+        missing = ["permission to use tile registers"]
+"""
 _SPREAD = "    size = np.max(size)  # what rounds off the largest element spreads\n"
 _RANDOM = {
     "float": "(rng.random(shape) * 2 - 1).astype(dtype)",
@@ -105,6 +108,7 @@ def export(
         problem=problem,
         needs=repr(needs),
         permission=_PERMISSION if has_tiles else "",
+        asks=_ASKS if has_tiles else "",
         target=target.canonical,
         facts=_facts(problem, planned),
         toolchain=toolchain or identity(),
