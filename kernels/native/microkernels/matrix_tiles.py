@@ -81,6 +81,7 @@ class MatrixTiles:
             b_row=strides.words.b_row,
             taps=strides.taps.rows * strides.taps.cols > 1,
             streams_b=inner == nest.col,
+            rows_of_c=_rows_of_c(nest, how),
             lines_of_b=lines_of_a_row(nest.problem, tile.cols, strides),
             fetch=next(iter(nest.fetches), None),
             bias_rows=nest.row in strides.bias,
@@ -100,3 +101,9 @@ class MatrixTiles:
             **packs_of_b(spec, self.packs_transposed, self.patch_stride),
             **packs_of_a(spec),
         }
+
+
+def _rows_of_c(nest: Nest, how: Arithmetic) -> int:
+    """Return the rows of C that each step fetches, so that all are there at a call's end."""
+    steps = max(1, nest.depth // (how.depth * TILE) * nest.taps)
+    return -(-nest.tile.rows // steps)

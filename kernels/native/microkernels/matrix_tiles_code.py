@@ -65,6 +65,7 @@ class MatrixTileSpec:
         b_row: words between steps of B: a panel's row.
         taps: whether there is a loop over filter taps.
         streams_b: whether consecutive calls read the same rows of A and other panels of B.
+        rows_of_c: rows of C that a step prefetches.
         lines_of_b: cache lines that a row of B in place may have of a panel.
         fetch: what is prefetched; None for nothing.
         bias_rows: whether the bias has an element for each row, not for each column.
@@ -79,6 +80,7 @@ class MatrixTileSpec:
     b_row: int
     taps: bool
     streams_b: bool
+    rows_of_c: int = 0
     lines_of_b: int = 1
     fetch: Fetch | None = None
     bias_rows: bool = False
@@ -379,6 +381,8 @@ class _Call:
     def _step(self, step: Value, a: Value, b_at: Value, ahead: Value) -> None:
         """Multiply 16 words of each row of A with as many rows of a panel."""
         b, words = self.builder, self.spec.b_row
+        if self.is_whole:
+            self._fetch_rows_of_c(step)
         if self.spec.fetch is not None:
             run_if_any(b, self.arg.ahead_step, lambda: self._fetch(ahead, step))
         self._multiply(
@@ -418,6 +422,20 @@ class _Call:
             load_a(i)
             for j in range(tiles.cols):
                 multiply(i, j)
+
+    def _fetch_rows_of_c(self, step: Value) -> None:
+        """Prefetch a step's share of the rows of C, which the end of the call writes.
+
+        All at once they would take the places for lines under way to the first cache.
+        """
+        b, v, rows = self.builder, self._vectors, self.spec.rows_of_c
+        row = b.mul(self.arg.c_row, const(WORD_BYTES))
+        for i in range(rows):
+            at = b.add(b.mul(step, const(rows)), const(i))
+            at = b.and_(at, const(self.tiles.rows * TILE - 1))
+            at = b.add(self.arg.c, b.mul(at, row))
+            for j in range(self.tiles.cols):
+                v.prefetch_for_write(b.add(at, const(j * LINE_BYTES)))
 
     def _fetch(self, ahead: Value, step: Value) -> None:
         """Prefetch a step's share of the panel that follows, or its rows of B's next block."""
