@@ -20,6 +20,7 @@ from numba.core.registry import cpu_target
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.instructions import Instruction
 from tilewise.kernels.native.jit.ir_text import kernel_text
+from tilewise.kernels.native.microkernels.matrix_tiles_code import TILE
 from tilewise.kernels.native.microkernels.microkernel import KernelSpec, MicroKernel
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.problem import Problem, parse_problem
@@ -105,6 +106,7 @@ class Counts:
         instructions: all, with the jump.
         vector_bytes: width of a multiply-add.
         chain: multiply-adds of an iteration that wait for one another.
+        tile_loads: loads of matrix tiles, each of 16 rows.
     """
 
     multiply_adds: int
@@ -117,6 +119,7 @@ class Counts:
     instructions: int
     vector_bytes: int
     chain: int
+    tile_loads: int = 0
 
 
 def parse(line: str) -> AsmLine | None:
@@ -144,6 +147,7 @@ def count_x86(loop: Sequence[AsmLine], one: Instruction, uses_frame_pointer: boo
     spills = [i for i in accessing if stack.search(i.memory or "")]
     multiply_adds = [i for i in loop if one.is_printed_as(i.name)]
     vector_loads = [i for i in reads if i.vector_bytes and not i.is_broadcast]
+    tile_loads = [i for i in reads if i.name.startswith("tileload")]
     prefetches = sum(i.name.startswith("prefetch") for i in loop)
     # LLVM may have merged the additions of products.
     sums = [i for i in loop if _ADD.fullmatch(i.name) and not one.adds] or multiply_adds
@@ -151,13 +155,14 @@ def count_x86(loop: Sequence[AsmLine], one: Instruction, uses_frame_pointer: boo
         multiply_adds=len(multiply_adds),
         vector_loads=len(vector_loads),
         broadcasts=sum(i.is_broadcast for i in loop if i.operands),
-        other_loads=sum(not i.vector_bytes for i in reads) + prefetches,
+        other_loads=sum(not i.vector_bytes for i in reads) - len(tile_loads) + prefetches,
         stores=sum(i.writes_memory for i in accessing),
         stack_references=len(spills),
         vector_spills=sum(i.vector_bytes > 0 for i in spills),
         instructions=len(loop),
         vector_bytes=max((i.vector_bytes for i in multiply_adds), default=0),
         chain=max(Counter(i.operands[-1] for i in sums).values(), default=0),
+        tile_loads=len(tile_loads),
     )
 
 
@@ -217,9 +222,10 @@ def bound(counts: Counts, spec: KernelSpec, cpu: str) -> Bound:
     # A comparison and its jump are delivered as one.
     delivered = counts.instructions - 1 + counts.multiply_adds * (operations - 1)
     waits = 0 if counts.vector_spills else counts.chain * (1 if is_product else core.latency)
+    loads = counts.vector_loads * wide + counts.broadcasts + counts.other_loads
     cycles = {
         "multiply-adds": multiply / core.multiply_adds,
-        "loads": (counts.vector_loads * wide + counts.broadcasts + counts.other_loads) / core.loads,
+        "loads": (loads + counts.tile_loads * TILE) / core.loads,
         "stores": counts.stores * spilled_stores / core.stores,
         "front end": delivered / core.width,
     }
@@ -230,7 +236,7 @@ def bound(counts: Counts, spec: KernelSpec, cpu: str) -> Bound:
 
 def _share_of_fastest(one: Instruction, core: Core) -> float:
     """The rate of an instruction over that of the fastest for its type, of both it and widening."""
-    if one.c == "i32":  # products of single i32 are slower
+    if one.c == "i32" or one.words > 1:  # products of single i32 are slower
         return 1.0
     return min(1.0, one.k / one.slots_on(core))
 

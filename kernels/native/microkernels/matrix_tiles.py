@@ -27,6 +27,8 @@ from tilewise.kernels.native.strides import Strides
 from tilewise.kernels.nest import LoopKind, Nest
 from tilewise.kernels.target.model import Target
 
+MOST_ROWS_OF_C = 2  # that a step fetches
+
 
 @dataclass(frozen=True)
 class MatrixTiles:
@@ -104,6 +106,10 @@ class MatrixTiles:
 
 
 def _rows_of_c(nest: Nest, how: Arithmetic) -> int:
-    """Return the rows of C that each step fetches, so that all are there at a call's end."""
+    """Return the rows of C that each step fetches, so that all are there at a call's end.
+
+    Of short reductions none: fetching more of them at a time holds up the loads of tiles.
+    """
     steps = max(1, nest.depth // (how.depth * TILE) * nest.taps)
-    return -(-nest.tile.rows // steps)
+    rows = -(-nest.tile.rows // steps)
+    return rows if rows <= MOST_ROWS_OF_C else 0

@@ -1,0 +1,151 @@
+"""Micro-kernels of matrix tiles: their code on any machine, their results on one with AMX."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from llvmlite import ir
+
+from tests.kernels.native_case import check
+from tests.kernels.strategies import can_tile, convolutions, macro_kernels, matmuls
+from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.instructions import Form
+from tilewise.kernels.native.assembly import inner_loop
+from tilewise.kernels.native.export.module import export
+from tilewise.kernels.native.microkernels.matrix_tiles import MatrixTiles
+from tilewise.kernels.native.microkernels.matrix_tiles_code import TileRegisters
+from tilewise.kernels.native.plan import plan
+from tilewise.kernels.problem import Conv2d, Matmul, parse_problem
+from tilewise.kernels.schedule import InstructionChoice, Pack, Register, Schedule, Tile, Unroll
+from tilewise.kernels.target import Target, detect, machine
+from tilewise.kernels.target.machine import described
+
+OPS = {"bf16": "x86.amx.tdpbf16ps", "i8": "x86.amx.tdpbssd"}
+FEATURES = ("avx512f", "avx512bw", "fma", "avx2", "amx-tile", "amx-bf16", "amx-int8")
+SERVER = described("sapphirerapids", FEATURES)
+needs_amx = pytest.mark.skipif(
+    "amx-tile" not in detect().features, reason="this machine has no amx-tile"
+)
+
+
+def schedule_of(dtype: str, rows: int = 32, cols: int = 32, outer: str = "rows") -> Schedule:
+    register = Register(rows, cols, "rows" if outer == "rows" else "cols")
+    return Schedule((Pack("B"), InstructionChoice(OPS[dtype]), register))
+
+
+def text_of(problem: str, schedule: Schedule, name: str = "full", target: Target = SERVER) -> str:
+    """The IR of one function of the micro-kernel."""
+    module = ir.Module("tiles")
+    planned = plan(parse_problem(problem), schedule, target)
+    planned.kernel.pieces(planned.use)[name].emit(module)
+    return str(module)
+
+
+@pytest.mark.parametrize(("rows", "cols"), [(1, 1), (1, 2), (1, 4), (2, 2), (4, 1), (3, 1)])
+def test_registers_are_those_of_one_tile_at_a_time(rows: int, cols: int) -> None:
+    registers = TileRegisters(rows, cols)
+    sums = {registers.c(i, j) for i in range(rows) for j in range(cols)}
+    of_a = {registers.a(i) for i in range(rows)}
+    of_b = {registers.b(j) for j in range(cols)}
+    assert len(sums) == rows * cols and not sums & of_a and not sums & of_b and not of_a & of_b
+    assert max(sums | of_a | of_b) <= 7
+    # Tiles that C cuts have registers of their own: they are configured apart.
+    assert registers.a(rows - 1) not in {registers.a(i) for i in range(rows - 1)}
+    assert registers.b(cols - 1) not in {registers.b(j) for j in range(cols - 1)}
+
+
+@pytest.mark.parametrize(("outer", "streamed"), [("rows", "b"), ("cols", "a")])
+def test_the_side_that_streams_leaves_the_first_cache_alone(outer: str, streamed: str) -> None:
+    text = text_of("matmul:m=64,n=64,k=64,dtype=bf16", schedule_of("bf16", outer=outer))
+    once = set(re.findall(r'tileloaddt164"?\(i8 (\d)', text))
+    registers = TileRegisters(2, 2)
+    of = registers.b if streamed == "b" else registers.a
+    assert once == {str(of(0)), str(of(1))}
+    assert len(re.findall(r'tdpbf16ps"?\(i8 ', text)) == 8  # of a step, and of the last words
+
+
+def test_a_macro_kernel_configures_and_releases_once() -> None:
+    planned = plan(
+        parse_problem("matmul:m=99,n=70,k=40,dtype=i8"),
+        Schedule((Tile("n", 32), *schedule_of("i8").steps)),
+        SERVER,
+    )
+    body = planned.source.text
+    calls = re.findall(r"call_address\((configure|release|kernel)", body)
+    assert calls == ["configure", "kernel", "release"]
+    assert body.index("call_address(configure") < body.index("for n0") < body.index("release)")
+
+
+@pytest.mark.parametrize(
+    ("problem", "tile", "message"),
+    [
+        ("matmul:m=64,n=64,k=64,dtype=bf16", (48, 32), "8 tile registers hold"),
+        ("matmul:m=64,n=64,k=64,dtype=bf16", (20, 32), "no grid of tiles"),
+        ("matmul:m=64,n=64,k=64,dtype=bf16,transpose_a", (32, 32), "transposed A"),
+    ],
+)
+def test_what_tiles_cannot_hold_is_refused(
+    problem: str, tile: tuple[int, int], message: str
+) -> None:
+    steps = (Pack("B"), Pack("A"), InstructionChoice(OPS["bf16"]), Register(*tile))
+    with pytest.raises(LoweringError, match=message):
+        plan(parse_problem(problem), Schedule(steps), SERVER)
+
+
+def test_a_target_without_tiles_names_what_it_has() -> None:
+    plain = described("sapphirerapids", FEATURES[:4])
+    with pytest.raises(LoweringError, match="tune again for this target"):
+        plan(parse_problem("matmul:m=64,n=64,k=64,dtype=bf16"), schedule_of("bf16"), plain)
+
+
+def test_exported_modules_ask_for_permission_where_they_use_tiles() -> None:
+    problem = parse_problem("matmul:m=64,n=64,k=64,dtype=bf16")
+    assert "_may_use_tiles():" in export(problem, schedule_of("bf16"), SERVER)
+    plain = Schedule((Pack("B"), Register(4, 32)))
+    assert "_may_use_tiles" not in export(parse_problem("matmul:m=64,n=64,k=64,dtype=f32"), plain,
+                                          SERVER)  # fmt: skip
+
+
+def test_a_process_that_is_refused_has_no_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("amx-tile", "avx512f")
+    monkeypatch.setattr(machine, "this_processor", lambda: machine.Processor("", "x", names))
+    for is_permitted in (True, False):
+        monkeypatch.setattr(machine, "may_use_tiles", lambda answer=is_permitted: answer)
+        assert ("amx-tile" in machine._detected.__wrapped__().features) is is_permitted
+
+
+@needs_amx
+@settings(max_examples=60)
+@given(st.data())
+def test_any_schedule_of_tiles_is_right_between_guard_pages(data: st.DataObject) -> None:
+    target, problems = detect(), matmuls | convolutions()
+    problem: Matmul | Conv2d = data.draw(
+        problems.filter(lambda p: p.dtype in OPS and can_tile(p, target))
+    )
+    schedule = data.draw(macro_kernels(problem, target, Form.TILES))
+    assert type(plan(problem, schedule, target).kernel) is MatrixTiles
+    check(problem, schedule, target, data.draw(st.integers(0, 9)))
+
+
+@needs_amx
+@pytest.mark.parametrize("dtype", OPS)
+@pytest.mark.parametrize("sizes", [(331, 257, 643), (33, 17, 31), (1, 65, 64), (100, 300, 77)])
+def test_sizes_that_tiles_do_not_divide(dtype: str, sizes: tuple[int, int, int]) -> None:
+    m, n, k = sizes
+    for extra in ("", ",bias,epilogue=relu" if dtype == "bf16" else ",bias", ",init=accumulate"):
+        problem = parse_problem(f"matmul:m={m},n={n},k={k},dtype={dtype}{extra}")
+        packed = () if k % (2 if dtype == "bf16" else 4) == 0 else (Pack("A"),)
+        for tile in ((32, 32), (16, 64), (64, 16)):
+            schedule = schedule_of(dtype, *tile)
+            steps = (schedule.steps[0], *packed, *schedule.steps[1:], Unroll(2))
+            check(problem, Schedule(steps), detect(), 0)
+
+
+@needs_amx
+def test_the_inner_loop_is_bound_by_products_of_tiles() -> None:
+    problem = parse_problem("matmul:m=256,n=256,k=1024,dtype=bf16")
+    found = inner_loop(problem, schedule_of("bf16"), detect())
+    assert (found.counts.multiply_adds, found.counts.tile_loads, found.steps) == (4, 4, 1)
+    assert found.bound is not None and found.bound.binds == "multiply-adds"
+    assert found.bound.cycles["multiply-adds"] == 4 * 16
