@@ -165,7 +165,9 @@ class FinalBenchmark:
     def run(self, ranking: Sequence[TrialRecord]) -> tuple[Best | None, dict[str, Measurement]]:
         """Time the first of a ranking, and rank them by that."""
         self._tell(0)
-        finalists = self._finalists(self._plan.contenders(ranking))
+        finalists = self._plan.contenders(ranking)
+        if not self._plan.is_short(finalists):
+            finalists = self._semifinal(finalists)
         while finalists:
             rounds = self._plan.most_rounds(finalists)
             afresh, budget_s = self._plan.share()
@@ -198,11 +200,6 @@ class FinalBenchmark:
             del finalists[self.most :]
         else:
             finalists.pop()
-
-    def _finalists(self, contenders: list[TrialRecord]) -> list[TrialRecord]:
-        """Return all contenders if they are short, else the best of a semifinal."""
-        is_short = self._plan.is_short(contenders)
-        return contenders if is_short else self._semifinal(contenders)
 
     def _semifinal(self, contenders: list[TrialRecord]) -> list[TrialRecord]:
         """Return the best of a few rounds; if those fail, of the trials.

@@ -27,8 +27,6 @@ from tilewise.search.runner.runner import Runner, RunnerLimits
 
 IREE = "iree"
 BUDGET_S = 1.5
-COMPILERS_BYTES = 3 << 30  # what the runtime and its buffers take
-COPIES = 8  # of the operands, in IREE's own layouts
 
 
 @dataclass(frozen=True)
@@ -73,9 +71,7 @@ def measured(problem: Problem, steps: list[Any], target: str, budget_s: float = 
 
     Raises RunnerError if the child could not be started.
     """
-    limits = RunnerLimits.for_problem(problem)
-    memory = limits.memory_bytes + COMPILERS_BYTES + COPIES * problem.bytes
-    limits = replace(limits, memory_bytes=memory)
+    limits = RunnerLimits.beside_libraries(problem)
     with Runner(problem, target, limits=limits) as runner:
         try:
             ready = runner.peer(NAME, steps)
@@ -126,12 +122,12 @@ def measured_as_found(entry: Entry, pattern: Pattern, target: str, budget_s: flo
         return Gain(matched=False, failure=one_line(str(error)))
     if not ours.kernels:
         return Gain(matched=False, failure="IREE's compiler does not find it")
-    limits = RunnerLimits.for_problem(found)
+    limits = RunnerLimits.beside_libraries(found)
     request = {
         "problem": found.canonical, "pattern": asdict(own), "steps": entry.schedule.to_json(),
         "codes": {name: code.hex() for name, code in codes.items()},
         "threads": resolve(target).threads, "budget_s": budget_s, "seconds": limits.setup_s,
-        "memory_bytes": limits.memory_bytes + COMPILERS_BYTES + COPIES * found.bytes,
+        "memory_bytes": limits.memory_bytes,
     }  # fmt: skip
     ended = run_limited(request, CHILD)
     if ended.reply is None:

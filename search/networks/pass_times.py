@@ -18,8 +18,7 @@ from tilewise.search.errors import NetworkError
 from tilewise.search.networks.plan import Plan, PlannedPass
 from tilewise.search.networks.running.memory import Arena, Buffers, Lifetime, Placed, room
 from tilewise.search.networks.running.network import Chains
-from tilewise.search.networks.running.others import Others
-from tilewise.search.networks.running.rows import RowWorks, groups_of
+from tilewise.search.networks.running.rows import PassWorks
 from tilewise.search.networks.running.works import Memory, Work
 from tilewise.search.timing.measure import measure
 
@@ -72,21 +71,16 @@ def _works(
     plan: Plan, program: Program, buffers: Buffers
 ) -> Iterator[tuple[tuple[int, ...], Work]]:
     """Yield each pass with its nodes."""
-    others, rows = Others(plan, program, buffers), RowWorks(plan, program, buffers)
-    last = {group.members[-1].number: group for group in groups_of(plan, program)}
-    inside = {one.number for group in last.values() for one in group.members}
+    passes = PassWorks(plan, program, buffers)
     for number, action in enumerate(program.outline.actions):
-        if number in last:
-            nodes = tuple(one.number for one in last[number].members)
-        elif plan.nodes[number].kind == "contraction" or number in inside:
-            continue  # what is inside is done at the end of its group
-        elif action == Action() or action.refused:
-            continue
-        else:
-            before = others.pad_before(number)
+        nodes = passes.nodes(number)
+        if not passes.is_grouped(number):
+            if plan.nodes[number].kind == "contraction" or action == Action() or action.refused:
+                continue
+            before = passes.others.pad_before(number)
             nodes = (number,) if before is None else (before, number)
         try:
-            work = rows.work(last[number]) if number in last else others.work(number)
+            work = passes.work(number)
         except NetworkError:
             continue
         if work is not None:

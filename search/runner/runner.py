@@ -34,6 +34,8 @@ SLOWEST_FLOPS = 2e9  # a candidate slower than this is as good as hung
 BASE_LIMIT_S = 20.0
 SETUP_LIMIT_S = 120.0
 BASE_MEMORY = 1 << 30
+LIBRARIES_BYTES = 3 << 30  # of code and buffers of other libraries
+OPERAND_COPIES = 8  # in their layouts
 PEER_LIMIT_S = 240.0  # to load a library, compile for it, and check each of its ways
 PARK_EARLY = {
     "OPENBLAS_THREAD_TIMEOUT": "20",  # log2 of cycles of the processor's counter; by itself 28
@@ -62,6 +64,13 @@ class RunnerLimits:
             setup_s=SETUP_LIMIT_S + 10 * work_s,
             memory_bytes=BASE_MEMORY + 2 * working_bytes(problem) + measuring_bytes,
         )
+
+    @classmethod
+    def beside_libraries(cls, problem: Problem) -> "RunnerLimits":
+        """Return limits with memory for other libraries and operands in their own layouts."""
+        limits = cls.for_problem(problem)
+        added = LIBRARIES_BYTES + OPERAND_COPIES * problem.bytes
+        return replace(limits, memory_bytes=limits.memory_bytes + added)
 
 
 def thread_limits(target: str) -> dict[str, str]:

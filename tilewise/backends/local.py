@@ -82,14 +82,12 @@ class LocalBackend(Backend):
         return peak_gflops(asked, parse_problem(problem).element.name)
 
     def show(self, problem: str, target: str, cache: CacheMode | None = None) -> Json:
-        """Return the stored result."""
         wanted = parse_problem(problem)
         canonical = self._machine.canonical_target(target)
         with self._stored() as sessions:
             return self._result(sessions, wanted, canonical, cache)
 
     def script(self, problem: str, target: str, flavor: str, with_payload: bool) -> str:
-        """Return the stored script."""
         wanted = parse_problem(problem)
         canonical = self._machine.canonical_target(target)
         _require_flavor(flavor)
@@ -126,7 +124,6 @@ class LocalBackend(Backend):
             raise TilewiseError(str(error)) from error
 
     def trials(self, problem: str, target: str) -> list[Json]:
-        """Return every stored trial."""
         wanted = parse_problem(problem)
         canonical = self._machine.canonical_target(target)
         with self._stored() as sessions, reading(sessions) as session:
@@ -137,12 +134,10 @@ class LocalBackend(Backend):
         return rows
 
     def job(self, number: int) -> Json:
-        """Return the job in the database."""
         with self._stored() as sessions, reading(sessions) as session, told():
             return job_json(session, queue.get(session, number))
 
     def job_trials(self, number: int) -> list[Json]:
-        """Return its trials."""
         with self._stored() as sessions, reading(sessions) as session, told():
             queue.get(session, number)
             return list(map(trial_json, queue.trials_page(session, number)))
@@ -176,7 +171,6 @@ class LocalBackend(Backend):
         """Do nothing: searches run one after another here."""
 
     def store_report(self, report: Json) -> int:
-        """Store it in this machine's database."""
         from tilewise.service.api.suite_reports import SuiteReport
 
         try:

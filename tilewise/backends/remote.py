@@ -21,7 +21,6 @@ class RemoteBackend(Backend):
         self._client = Client(url)
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()
 
     def tune(
@@ -57,7 +56,6 @@ class RemoteBackend(Backend):
         return found[0] if found and asked.threads == 1 else None
 
     def show(self, problem: str, target: str, cache: CacheMode | None = None) -> Json:
-        """Fetch the stored result."""
         _require_sense(problem, target)
         return self._client.schedule(problem, target, cache).document
 
@@ -75,7 +73,6 @@ class RemoteBackend(Backend):
         return joined(parse_problem(problem), text)
 
     def kernel(self, problem: str, target: str) -> str:
-        """Fetch the module."""
         _require_sense(problem, target)
         return self._client.kernel(problem, target, _say_waiting("prints the kernel")).text or ""
 
@@ -86,7 +83,6 @@ class RemoteBackend(Backend):
         return self._client.object_files(problem, target, on_wait)
 
     def trials(self, problem: str, target: str) -> list[Json]:
-        """Fetch the trials."""
         _require_sense(problem, target)
         found = [trial.document for trial in self._client.stored_trials(problem, target)]
         if not found:
@@ -94,11 +90,9 @@ class RemoteBackend(Backend):
         return found
 
     def job(self, number: int) -> Json:
-        """Fetch the job."""
         return self._client.job(number).document
 
     def job_trials(self, number: int) -> list[Json]:
-        """Fetch its trials."""
         return [trial.document for trial in self._client.trials(number)]
 
     def look_up(
@@ -109,22 +103,18 @@ class RemoteBackend(Backend):
         known: Known,
         match: Match = "exact",
     ) -> list[Found]:
-        """Look all up in one request."""
         return self._client.look_up(problems, target, match=match, files=files, known=known)
 
     def text(self, found: Found, kind: str) -> Text:
-        """Fetch the file."""
         file = found.files.get(kind)
         if file is None:
             raise MissingError(f"no proven {kind} of {found.problem} is stored")
         return self._client.text(file.path)
 
     def submit(self, problem: str, target: str, request: TuneRequest) -> None:
-        """Post a job."""
         self._client.submit(problem, **_options(target, request))
 
     def store_report(self, report: Json) -> int:
-        """Post the report."""
         return self._client.store_report(report).id
 
 

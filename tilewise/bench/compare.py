@@ -10,22 +10,20 @@ from tilewise.kernels.target import resolve
 from tilewise.search.errors import RunnerError
 from tilewise.search.records import CacheMode, Measurement
 from tilewise.search.runner.protocol import BesideReply, CandidateFailureError
-from tilewise.search.runner.runner import Runner, RunnerLimits
+from tilewise.search.runner.runner import LIBRARIES_BYTES, Runner, RunnerLimits
 from tilewise.search.timing.cold import added_bytes
 from tilewise.search.timing.samples import summarise
 
 BUDGET_S = 2.0
-LIBRARIES_BYTES = 3 << 30  # what the peers' code and its buffers take
-COPIES = 8  # of the operands, in the peers' own layouts
 
 
 def bench_runner(problem: Problem, target: str, cache: CacheMode = "hot") -> Runner:
     """Return a child process with enough memory for the peers."""
-    limits = RunnerLimits.for_problem(problem)
-    memory = limits.memory_bytes + LIBRARIES_BYTES + COPIES * problem.bytes
-    if cache == "cold":
-        memory += added_bytes(resolve(target)) + LIBRARIES_BYTES  # peers hold copies too
-    return Runner(problem, target, limits=replace(limits, memory_bytes=memory), cache=cache)
+    limits = RunnerLimits.beside_libraries(problem)
+    if cache == "cold":  # peers hold copies too
+        added = added_bytes(resolve(target)) + LIBRARIES_BYTES
+        limits = replace(limits, memory_bytes=limits.memory_bytes + added)
+    return Runner(problem, target, limits=limits, cache=cache)
 
 
 def compare(

@@ -1,22 +1,16 @@
 """Files that a command reads and writes; every error is one line."""
 
-import errno
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from stat import S_ISCHR, S_ISDIR
 
-from tilewise.errors import BadInputError, TilewiseError
+from tilewise.errors import BadInputError
+from tilewise.fetch.folder import file_errors
 from tilewise.kernels.quoting import one_line
 from tilewise.kernels.system.files import read_regular
-
-# What is wrong with a path itself, and not with the disk that it is on.
-_OF_THE_PATH = frozenset(
-    (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS,
-     errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO)
-)  # fmt: skip
 
 
 def read_text(path: str) -> str:
@@ -69,30 +63,14 @@ def write_text(path: str | None, text: str) -> None:
     if path is None:
         sys.stdout.write(text)
         return
-    _write(path, lambda file: file.write_text(text, encoding="utf-8"))
+    with file_errors("write", path):
+        Path(path).write_text(text, encoding="utf-8")
 
 
 def write_bytes(path: str, data: bytes) -> None:
     """Write a file as `write_text` does."""
-    _write(path, lambda file: file.write_bytes(data))
-
-
-def _write(path: str, write: Callable[[Path], int]) -> None:
-    try:
-        with file_errors("write", path):
-            write(Path(path))
-    except ValueError as error:
-        raise BadInputError(f"{_shown(path)} cannot be the name of a file") from error
-
-
-@contextmanager
-def file_errors(doing: str, path: str) -> Iterator[None]:
-    """Convert file system errors; those of the path itself are bad input."""
-    try:
-        yield
-    except OSError as error:
-        kind = BadInputError if error.errno in _OF_THE_PATH else TilewiseError
-        raise kind(f"cannot {doing} {_shown(path)}: {error.strerror}") from error
+    with file_errors("write", path):
+        Path(path).write_bytes(data)
 
 
 def require_folder(path: str | None) -> None:

@@ -21,6 +21,11 @@ PREFIX, SUFFIX = ".tilewise-", ".tmp"
 FILLING = ".tilewise-filling"
 KEPT = "fetched"
 DIGEST = re.compile(r"[0-9a-f]{64}")
+_OF_THE_PATH = frozenset(
+    (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS,
+     errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO, errno.EEXIST)
+)  # fmt: skip
+"""Errors of a path itself, not of its disk."""
 
 
 def sha256(text: str) -> str:
@@ -45,13 +50,13 @@ class Folder:
 
         Raises BadInputError if it cannot be created.
         """
-        with _told(self.path):
+        with file_errors("write", self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             for left in self.path.glob(f"{PREFIX}*{SUFFIX}"):
-                with _told(left):
+                with file_errors("write", left):
                     left.unlink(missing_ok=True)
             yield
         finally:
@@ -105,7 +110,7 @@ class Folder:
 
     def remove(self, name: str) -> None:
         """Remove a file if it exists."""
-        with _told(self.path / name):
+        with file_errors("write", self.path / name):
             (self.path / name).unlink(missing_ok=True)
 
 
@@ -114,7 +119,7 @@ def write_whole(path: Path, content: str | bytes, scratch: Path | None = None) -
 
     `scratch` is a folder on the same filesystem for the draft; by default the file's own.
     """
-    with _told(path):
+    with file_errors("write", path):
         place = scratch or path.parent
         handle, name = tempfile.mkstemp(dir=place, prefix=PREFIX, suffix=SUFFIX)
         try:
@@ -170,12 +175,13 @@ def _umask() -> int:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def file_errors(doing: str, path: str | Path) -> Iterator[None]:
+    """Convert file system errors; those of the path itself are bad input."""
+    shown = one_line(str(path)) or "''"
     try:
         yield
-    except (FileNotFoundError, NotADirectoryError, FileExistsError, PermissionError) as error:
-        raise BadInputError(f"cannot write {path}: {error.strerror}") from error
     except OSError as error:
-        raise TilewiseError(f"cannot write {path}: {error.strerror or error}") from error
+        kind = BadInputError if error.errno in _OF_THE_PATH else TilewiseError
+        raise kind(f"cannot {doing} {shown}: {error.strerror or error}") from error
     except ValueError as error:
-        raise BadInputError(f"{str(path)!r} cannot be the name of a file") from error
+        raise BadInputError(f"{shown} cannot be the name of a file") from error

@@ -68,24 +68,14 @@ def chain() -> Any:
     return run
 
 
-def barrier_pass() -> Any:
+def barrier(at: int) -> None:
     """Wait for all threads: the barrier's address, and the number of threads."""
-
-    @cfunc("void(int64)")
-    def run(at: int) -> None:
-        wait_for_all(word(at, 0), word(at, 1))
-
-    return run
+    wait_for_all(word(at, 0), word(at, 1))
 
 
-def nothing_pass() -> Any:
+def nothing(at: int) -> None:
     """Do nothing, for threads without a part in a step."""
-
-    @cfunc("void(int64)")
-    def run(at: int) -> None:
-        return
-
-    return run
+    return
 
 
 UNSIGNED: dict[int, type[Any]] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
@@ -104,14 +94,13 @@ def _sides(at: int, kind: Any) -> Any:
     )
 
 
-def rows_pass(size: int) -> Any:
+def rows_pass(size: int) -> Callable[[int], None]:
     """Copy rows.
 
     Parameters: source, target, first, end, offsets of each, length, elements of source and target.
     """
     kind = UNSIGNED[size]
 
-    @cfunc("void(int64)")
     def run(at: int) -> None:
         source, target, froms, tos = _sides(at, kind)
         copy_rows(source, target, froms, tos, word(at, 6))
@@ -119,11 +108,10 @@ def rows_pass(size: int) -> Any:
     return run
 
 
-def blocks_pass(size: int) -> Any:
+def blocks_pass(size: int) -> Callable[[int], None]:
     """Transpose blocks: parameters of rows, then columns, the target's and source's steps."""
     kind = UNSIGNED[size]
 
-    @cfunc("void(int64)")
     def run(at: int) -> None:
         source, target, froms, tos = _sides(at, kind)
         transpose_blocks(
@@ -133,29 +121,19 @@ def blocks_pass(size: int) -> Any:
     return run
 
 
-def copy_pass() -> Any:
+def copy(at: int) -> None:
     """Copy words of four bytes: source, target, first, end."""
-
-    @cfunc("void(int64)")
-    def run(at: int) -> None:
-        source, target = part(at, 0, np.uint32), part(at, 1, np.uint32)
-        for i in range(len(target)):
-            target[i] = source[i]
-
-    return run
+    source, target = part(at, 0, np.uint32), part(at, 1, np.uint32)
+    for i in range(len(target)):
+        target[i] = source[i]
 
 
-def fill_pass() -> Any:
+def fill(at: int) -> None:
     """Fill with one f32: nothing, target, first, end, the number as f64."""
-
-    @cfunc("void(int64)")
-    def run(at: int) -> None:
-        number = np.float32(elements(at, 5, np.float64)[4])
-        target = part(at, 1, np.float32)
-        for i in range(len(target)):
-            target[i] = number
-
-    return run
+    number = np.float32(elements(at, 5, np.float64)[4])
+    target = part(at, 1, np.float32)
+    for i in range(len(target)):
+        target[i] = number
 
 
 Take = Callable[[ir.IRBuilder, ir.Value, ir.Value], ir.Value]
@@ -254,7 +232,7 @@ def blocks_of(take: Take, start: float, across: int) -> Any:
     return blocks
 
 
-def window_pass(take: Take, start: float) -> Any:
+def window_pass(take: Take, start: float) -> Callable[[int], None]:
     """Return the pass that combines a window's elements, from a start value.
 
     Parameters: source, target, first and end of the target's rows; height, width, output height,
@@ -292,7 +270,6 @@ def window_pass(take: Take, start: float) -> Any:
             at = line + (offset + col * col_step) * element
             beside(inner, out + x * element, at, rows, row_bytes, stop - col, col_bytes)
 
-    @cfunc("void(int64)")
     def run(at: int) -> None:
         words = elements(at, 17, np.int64)
         sizes = (words[4], words[5], words[6], words[7], words[8], words[9], words[10], words[11],
@@ -319,38 +296,33 @@ def add_to(sums: Any, values: Any) -> None:
         sums[i] += values[i]
 
 
-def sum_pass() -> Any:
+def sums_of(at: int) -> None:
     """Sum [outer, many, inner] over `many`.
 
     Parameters: source, target, first and end of outer, many, inner.
     """
-
-    @cfunc("void(int64)")
-    def run(at: int) -> None:
-        first, end, many, inner = word(at, 2), word(at, 3), word(at, 4), word(at, 5)
-        source = elements(word(at, 0), end * many * inner, np.float32)
-        target = elements(word(at, 1), end * inner, np.float32)
-        for one in range(first, end):
-            values = source[one * many * inner : (one + 1) * many * inner]
-            if inner == 1:
-                target[one] = total(values)
-                continue
-            sums = target[one * inner : (one + 1) * inner]
-            sums[:] = 0
-            for row in range(many):
-                add_to(sums, values[row * inner : (row + 1) * inner])
-
-    return run
+    first, end, many, inner = word(at, 2), word(at, 3), word(at, 4), word(at, 5)
+    source = elements(word(at, 0), end * many * inner, np.float32)
+    target = elements(word(at, 1), end * inner, np.float32)
+    for one in range(first, end):
+        values = source[one * many * inner : (one + 1) * many * inner]
+        if inner == 1:
+            target[one] = total(values)
+            continue
+        sums = target[one * inner : (one + 1) * inner]
+        sums[:] = 0
+        for row in range(many):
+            add_to(sums, values[row * inner : (row + 1) * inner])
 
 
-_MAKERS: dict[str, Callable[[], Any]] = {
+_MAKERS: dict[str, Callable[[], Callable[[int], None]]] = {
     "max": lambda: window_pass(larger, -inf),
     "window sum": lambda: window_pass(added, 0.0),
-    "sum": sum_pass,
-    "copy": copy_pass,
-    "fill": fill_pass,
-    "barrier": barrier_pass,
-    "nothing": nothing_pass,
+    "sum": lambda: sums_of,
+    "copy": lambda: copy,
+    "fill": lambda: fill,
+    "barrier": lambda: barrier,
+    "nothing": lambda: nothing,
     **{f"rows {size}": functools.partial(rows_pass, size) for size in (1, 2, 4, 8)},
     **{f"blocks {size}": functools.partial(blocks_pass, size) for size in (1, 2, 4, 8)},
 }
@@ -367,5 +339,5 @@ class Pass:
 @functools.cache
 def pass_of(name: str) -> Pass:
     """Return a pass of `_MAKERS`; `rows` and `blocks` name the bytes of an element."""
-    made = _MAKERS[name]()
+    made = cfunc("void(int64)")(_MAKERS[name]())
     return Pass(made.address, made)

@@ -33,8 +33,7 @@ from tilewise.search.networks.running.memory import (
     static,
     type_of,
 )
-from tilewise.search.networks.running.others import Others
-from tilewise.search.networks.running.rows import RowWorks, groups_of
+from tilewise.search.networks.running.rows import PassWorks
 from tilewise.search.networks.running.works import Call, Memory, Work, refused
 from tilewise.search.networks.variants import plain
 
@@ -201,36 +200,24 @@ class Network:
 
 def _works(plan: Plan, program: Program, buffers: Buffers, layers: Layers) -> Iterator[Work]:
     """Yield all works in order; each copy follows the tensor that it copies."""
-    others, rows = Others(plan, program, buffers), RowWorks(plan, program, buffers)
-    last = {group.members[-1].number: group for group in groups_of(plan, program)}
-    inside = {one.number for group in last.values() for one in group.members}
+    passes = PassWorks(plan, program, buffers)
 
     def copies(tensors: Sequence[int], node: int | None) -> Iterator[Work]:
         for one in plan.conversions:
             if one.tensor in tensors:
-                yield others.conversion(one.tensor, one.layout, node)
+                yield passes.others.conversion(one.tensor, one.layout, node)
 
     given = [i for i, tensor in enumerate(plan.tensors) if tensor.is_given]
     for tensor in given:
         buffers.made(tensor)
     yield from copies(given, None)
 
-    def work_of(number: int) -> Work | None:
-        if plan.nodes[number].kind == "contraction":
-            return layers.work(number)
-        if number in inside:  # done where the last of its group stands
-            return rows.work(last[number]) if number in last else None
-        return others.work(number)
-
-    for number in range(len(plan.nodes)):
-        work = work_of(number)
+    for number, node in enumerate(plan.nodes):
+        is_layer = node.kind == "contraction"
+        work = layers.work(number) if is_layer else passes.work(number)
         if work is not None:
             yield work
-        if number in last:
-            done = [member.number for member in last[number].members]
-        else:
-            done = [] if number in inside else [number]
-        for one in done:
+        for one in passes.nodes(number):
             yield from copies([use.tensor for use in plan.nodes[one].makes], one)
 
 

@@ -30,7 +30,7 @@ from tilewise.kernels.native.programs.steps import Word
 from tilewise.search.errors import NetworkError
 from tilewise.search.networks.plan import Plan, PlannedNode
 from tilewise.search.networks.running.memory import Buffers, room
-from tilewise.search.networks.running.others import conversion_of_loops
+from tilewise.search.networks.running.others import Others, conversion_of_loops
 from tilewise.search.networks.running.works import (
     Array,
     Call,
@@ -313,6 +313,32 @@ class _Writer:
             self._numbers[operation] = len(self._operations)
             self._operations.append(operation)
         return self._numbers[operation]
+
+
+class PassWorks:
+    """Makes the works of all non-GEMM ops: groups as rows, others one by one."""
+
+    def __init__(self, plan: Plan, program: Program, buffers: Buffers) -> None:
+        self.others = Others(plan, program, buffers)
+        self._rows = RowWorks(plan, program, buffers)
+        self._last = {group.members[-1].number: group for group in groups_of(plan, program)}
+        self._grouped = {one.number for group in self._last.values() for one in group.members}
+
+    def is_grouped(self, number: int) -> bool:
+        """Return whether a node is part of a pass over rows."""
+        return number in self._grouped
+
+    def nodes(self, number: int) -> tuple[int, ...]:
+        """Return the nodes that are done once a node is."""
+        if number in self._last:
+            return tuple(one.number for one in self._last[number].members)
+        return () if number in self._grouped else (number,)
+
+    def work(self, number: int) -> Work | None:
+        """Return the work of a node, of a group for its last one; None if another does it."""
+        if number in self._last:
+            return self._rows.work(self._last[number])
+        return None if number in self._grouped else self.others.work(number)
 
 
 def _joined(parts: Sequence[Work]) -> Work:

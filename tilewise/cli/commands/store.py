@@ -6,9 +6,10 @@ import sys
 from tilewise.backends.base import Json
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import DB, SERVER, Command, arg, flag, in_group
-from tilewise.cli.files import file_errors, json_text, require_file, require_folder
+from tilewise.cli.files import json_text, require_file, require_folder
 from tilewise.cli.render import print_mapping
 from tilewise.errors import BadInputError
+from tilewise.fetch.folder import file_errors
 from tilewise.formats.columns import columns
 from tilewise.kernels.problem import DTYPES
 from tilewise.kernels.problem.parse import OPERATIONS

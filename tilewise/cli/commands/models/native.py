@@ -18,16 +18,10 @@ from tilewise.cli.command import (
     flag,
     tuning_of_lacking,
 )
-from tilewise.cli.files import (
-    file_errors,
-    json_text,
-    make_folder,
-    read_module_bytes,
-    write_bytes,
-    write_text,
-)
+from tilewise.cli.files import json_text, make_folder, read_module_bytes, write_bytes, write_text
 from tilewise.cli.tuning import tune_lacking
 from tilewise.errors import BadInputError, TilewiseError, bad_input
+from tilewise.fetch.folder import file_errors
 from tilewise.kernels.errors import ModuleError
 from tilewise.kernels.problem import Accuracy, parse_problem
 from tilewise.kernels.quoting import one_line
