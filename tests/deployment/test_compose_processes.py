@@ -1,5 +1,3 @@
-"""Every command of the compose file starts, on a system that is read-only to it, and is healthy."""
-
 import shutil
 import signal
 import subprocess

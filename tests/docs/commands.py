@@ -14,7 +14,6 @@ PROGRAMS = (
     "tilewise", "tvm/bin/pip",
 )  # fmt: skip
 SHELLS = ("bash", "console", "sh", "shell")
-PROMPT = "$ "
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,3 @@
-"""Every command that README and docs show is run as it stands there, or has a reason why not."""
-
 import contextlib
 import functools
 import importlib.util
@@ -24,15 +22,12 @@ SHOWN = [one for found in ALL.values() for one in found]
 
 @dataclass(frozen=True)
 class Session:
-    """A page's session that has ended, in a folder that has its database."""
-
     page: str
     ran: Ran
     folder: Path
 
 
 def run_page(page: str, folder: Path, cache: Path, **more: str) -> Session:
-    """Run a page's commands; the database in `folder` is used where there is one."""
     working = folder / "folder"
     working.mkdir()
     database = f"sqlite:///{folder / 'results.db'}"
@@ -42,13 +37,11 @@ def run_page(page: str, folder: Path, cache: Path, **more: str) -> Session:
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The cache folder of all sessions."""
     return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(scope="module")
 def readme(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Session:
-    """The session of the README; it leaves a database with a tuned problem to others."""
     return run_page("README.md", tmp_path_factory.mktemp("readme"), cache)
 
 
@@ -56,7 +49,6 @@ def readme(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Session:
 def session(
     page: str, readme: Session, cache: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Session:
-    """The session of a page."""
     if page == readme.page:
         return readme
     told = PAGES.get(page, Page())

@@ -1,5 +1,3 @@
-"""Blocks of Python on pages: they compile, and what they import of the project is there."""
-
 import ast
 import importlib
 
@@ -10,7 +8,6 @@ from tests.docs.commands import ROOT, pages
 
 
 def blocks(page: str) -> list[str]:
-    """The fenced Python of a page."""
     tokens = MARKDOWN.parse((ROOT / page).read_text())
     return [one.content for one in tokens if one.type == "fence" and one.info.strip() == "python"]
 

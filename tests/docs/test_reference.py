@@ -1,5 +1,3 @@
-"""The pages that are made from the code leave nothing out."""
-
 import json
 import re
 from dataclasses import fields
@@ -15,7 +13,6 @@ from tilewise.kernels.steps import STEPS
 
 
 def page(name: str) -> str:
-    """A generated page, as Markdown."""
     return GENERATED[f"reference/{name}.md"].text()
 
 

@@ -1,5 +1,3 @@
-"""The built site: every page is there, and nothing is loaded from another host."""
-
 import re
 import subprocess
 import sys
@@ -57,14 +55,12 @@ def is_external(url: str) -> bool:
 
 
 def external_in_code(text: str) -> list[str]:
-    """What styles and scripts load from elsewhere, by the forms that load."""
     forms = r"(?:@import\s+|url\(\s*|import\(\s*|fetch\(\s*|from\s+|\.src\s*=\s*|\.open\(.{0,20})"
     return re.findall(rf"{forms}[\"']?((?:https?:)?//[^\"')\s]+)", text)
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site as `make docs` builds it; a warning fails the build."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "docs.website", "-o", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -120,7 +116,6 @@ def test_a_load_from_elsewhere_would_be_found(text: str) -> None:
 
 
 def heading(text: str) -> str:
-    """The first heading of a page."""
     return re.search(r"^# (.*)$", text, re.MULTILINE)[1]
 
 

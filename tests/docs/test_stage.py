@@ -1,5 +1,3 @@
-"""Links on the site and on a code host, and the menu that the index makes."""
-
 from pathlib import PurePosixPath
 
 import pytest

@@ -15,8 +15,6 @@ NOT_RUN = {
     "python -m venv": "makes an environment for TVM",
     "python -m pytest": "runs other tests",
     "python -m benchmarks.": "measures, from minutes to hours",
-    "python -m tests.service.cluster.": "starts farms of processes; the short forms are in "
-    "tests/service/cluster/test_processes.py",
     "python -m examples.models": "writes hundreds of MB; tests/examples/test_models.py makes them",
     "tilewise model mlp.mlir": "measures for minutes; tests/tilewise/model runs a small one",
     "tilewise model model.mlir  ": "the same",

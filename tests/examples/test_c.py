@@ -1,5 +1,3 @@
-"""The C example: its library is made, CMake builds it, and it agrees with three loops."""
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""The workflow's steps, run as the shell commands that they are, against a service."""
-
 import json
 import os
 import shutil
@@ -27,7 +25,6 @@ SCRIPT = "matmul_m64_n48_k32_f32.cpu.mlir"
 
 
 def steps(job: str) -> dict[str, str]:
-    """The commands of a job by name, but those that install what is installed here."""
     found = WORKFLOW["jobs"][job]["steps"]
     return {step["name"]: step["run"] for step in found if "run" in step and
             step["name"] != "Install"}  # fmt: skip
@@ -52,7 +49,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """The project as a runner checks it out."""
     made = tmp_path / "project"
     shutil.copytree(FOLDER, made)
     return made

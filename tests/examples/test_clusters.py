@@ -1,5 +1,3 @@
-"""The examples for Slurm and Kubernetes start what there is, with options that there are."""
-
 import importlib.util
 import shlex
 import sys
@@ -19,7 +17,6 @@ MANIFESTS = ROOT / "examples" / "kubernetes" / "tilewise.yaml"
 
 @pytest.fixture
 def script():
-    """What dask-jobqueue hands to Slurm for a worker."""
     spec = importlib.util.spec_from_file_location("farm", ROOT / "examples" / "slurm" / "farm.py")
     made = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)

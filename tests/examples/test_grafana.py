@@ -1,5 +1,3 @@
-"""The dashboard's queries, as Grafana sends them, run on both databases; its role reads no more."""
-
 import json
 import re
 import subprocess
@@ -28,7 +26,6 @@ SPAN = timedelta(days=14)
 
 @pytest.fixture(scope="module")
 def role(populated):
-    """The URL of the PostgreSQL for the role that the SQL file makes, run as its head says."""
     url = populated["postgresql"]
     for _ in range(2):  # it may be run again
         run_sql_file(url, role="reader", password="it's secret")
@@ -63,7 +60,6 @@ def ask(request, populated, role):
 
 
 def as_sent(query, **chosen):
-    """A query with Grafana's macros and variables replaced as Grafana's documentation says."""
     begin, end = now() - SPAN, now() + timedelta(hours=1)
     moments = [f"'{moment:%Y-%m-%dT%H:%M:%SZ}'" for moment in (begin, end)]
     query = re.sub(r"\$__timeFilter\((\w+)\)", rf"\1 BETWEEN {moments[0]} AND {moments[1]}", query)

@@ -1,5 +1,3 @@
-"""The models: all spellings mean the same, and what they hold is read."""
-
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +22,6 @@ CONTRACTIONS = {
 
 @pytest.fixture(scope="module", autouse=True)
 def read_here() -> Iterator[None]:
-    """Spellings are read in this process."""
     with without_children():
         yield
 

@@ -1,5 +1,3 @@
-"""The notebook of the examples runs from top to bottom, and each plot of it shows itself."""
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,6 @@ NOTEBOOK = Path(__file__).parents[2] / "examples" / "search.ipynb"
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
-    """Where a service is whose searches nobody timed."""
     service = ServiceProcess(f"sqlite:///{tmp_path / 'results.db'}", "tests.service.fakes:tune")
     yield f"http://127.0.0.1:{service.port}"
     service.stop()
@@ -46,7 +43,6 @@ def test_the_notebook_runs_and_shows_its_plots(
 
 
 def last_line(cell: Any) -> str:
-    """The expression that a cell shows."""
     return str(cell.source.splitlines()[-1])
 
 

@@ -1,5 +1,3 @@
-"""The example runs as its first lines say."""
-
 import re
 import subprocess
 import sys

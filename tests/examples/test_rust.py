@@ -1,5 +1,3 @@
-"""The Rust example: its library is made, Cargo builds it without a network, and it agrees."""
-
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,7 +11,6 @@ CARGO = shutil.which("cargo")
 
 
 def builds() -> bool:
-    """Whether there is Cargo, with a toolchain if it is rustup's, and a linker."""
     if CARGO is None or not any(map(shutil.which, ("cc", "gcc", "clang"))):
         return False
     return subprocess.run([CARGO, "--version"], capture_output=True, check=False).returncode == 0

@@ -1,5 +1,3 @@
-"""What the service process carries, and what it knows of the machine without compilers."""
-
 import subprocess
 import sys
 from pathlib import Path

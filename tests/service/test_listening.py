@@ -1,5 +1,3 @@
-"""The address of a service: had before anything starts, and refused in a line."""
-
 import errno
 import os
 import signal

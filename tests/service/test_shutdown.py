@@ -1,5 +1,3 @@
-"""A service that is told to end answers those who wait."""
-
 import signal
 import threading
 

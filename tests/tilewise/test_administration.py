@@ -1,5 +1,3 @@
-"""`tilewise token` and `tilewise db prune`, on this machine's database and at a service."""
-
 import json
 import re
 

@@ -1,12 +1,9 @@
-"""`tilewise script --flavor air`: chosen by a model, proven, with no store."""
-
 import json
 from pathlib import Path
 
 import pytest
 
 from tests.tilewise.conftest import Cli
-from tilewise.client import Client, Text
 
 PROBLEM = "matmul:m=64,n=64,k=128,dtype=i32"
 
@@ -53,20 +50,3 @@ def test_what_has_no_air_script_does_not_exist(cli: Cli, problem: str) -> None:
     assert (ran.code, ran.out) == (3, "")
     assert ran.err.count("\n") == 1
     assert problem in ran.err and "yet" in ran.err
-
-
-def test_a_service_is_asked_where_one_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, str, str]] = []
-
-    def script(self: Client, problem: str, target: str, flavor: str, on_wait: object) -> Text:
-        asked.append((problem, target, flavor))
-        return Text("// of the service\n", "etag")
-
-    monkeypatch.setattr(Client, "script", script)
-    where = ("--server", "http://localhost:1")
-    ran = cli("script", PROBLEM, "--flavor", "air", *where)
-    assert (ran.code, ran.out) == (0, "// of the service\n")
-    assert asked == [(PROBLEM, "host", "air")]
-    refused = cli("script", PROBLEM, "--flavor", "air", "--l1-bytes", "4096", *where)
-    assert refused.code == 2
-    assert "--l1-bytes" in refused.err and "without --server" in refused.err

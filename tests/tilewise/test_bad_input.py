@@ -1,5 +1,3 @@
-"""Whatever is typed: one clear line and the right exit code, never a traceback."""
-
 import sqlite3
 import subprocess
 import sys
@@ -17,38 +15,22 @@ GOOD = "matmul:m=24,n=40,k=16,dtype=f32"
     [
         (["tune", "gemm:m=1"], "unknown operation 'gemm'"),
         (["tune", "matmul:m=1,n=2,k=3,dtype=f32,x=1"], "unknown key 'x'"),
-        (["tune", "matmul:m=1,n=2,dtype=f32"], "k is missing"),
         (["tune", "matmul:m=0,n=2,k=3,dtype=f32"], "m=0 is out of range"),
-        (["tune", "matmul:m=-1,n=2,k=3,dtype=f32"], "m=-1 is out of range"),
         (["tune", "matmul:m=2000000,n=2000000,k=3,dtype=f32"], "this machine has"),
-        (["tune", "matmul:m=99999999999,n=2,k=3,dtype=f32"], "out of range"),
-        (["tune", "matmul:m=1,n=2,k=3,dtype=float"], "dtype='float'"),
         (["tune", "nonsense"], "is not a problem"),
-        (["tune", ""], "is not a problem"),
         (["tune", GOOD, "--trials", "0"], "trials=0"),
-        (["tune", GOOD, "--trials", "many"], "invalid int"),
-        (["tune", GOOD, "--seconds", "-3"], "seconds=-3.0"),
-        (["tune", GOOD, "--seed", "-3"], "seed=-3"),
         (["tune", GOOD, "--sampler", "magic"], "magic"),
         (["tune", GOOD, "--spread", "0"], "spread=0"),
         (["tune", GOOD, "--spread", "65"], "spread=65"),
         (["tune", GOOD, "--spread", "2"], "give --server URL"),
         (["tune", GOOD, "--target", "cpu:z80"], "this machine is"),
-        (["tune", GOOD, "--target", "cpu:z80,threads=0"], "threads=0"),
         (["tune", GOOD, "--target", "gpu"], "neither 'host' nor"),
-        (["tune", GOOD, "--db", "nonsense"], "not a database URL"),
         (["tune", GOOD, "--db", "sqlite:////x.db", "--server", "http://x"], "not both"),
-        (["show", "matmul"], "is not a problem"),
-        (["script", GOOD, "--flavor", "gpu"], "gpu"),
         (["script", GOOD, "--result", "l2"], "--result is for --flavor air"),
         (["script", GOOD, "--flavor", "air", "--db", "sqlite:////x.db"], "not stored"),
         (["script", GOOD, "--flavor", "air", "--target", "cpu:znver4"], "declared memories"),
         (["script", GOOD, "--flavor", "air", "--l1-bytes", "0"], "l1_bytes=0"),
         (["script", GOOD, "--flavor", "air", "--l1-bytes", "8"], "declare more"),
-        (["trials", GOOD, "--format", "xml"], "xml"),
-        (["serve", "--port", "99999"], "port=99999"),
-        (["serve", "--host", "300.1.1.1"], "host='300.1.1.1'"),
-        (["show", GOOD, "--server", "foo"], "server 'foo' is not a URL"),
         (["serve", "--workers", "-1"], "workers=-1"),
         (["db", "drop"], "drop"),
         (["fly"], "fly"),
@@ -147,10 +129,3 @@ def test_a_server_that_is_not_there(cli: Cli) -> None:
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.count("\n") == 1
     assert "no answer from http://127.0.0.1:9" in ran.err
-
-
-def test_help_for_every_command(cli: Cli) -> None:
-    for command in ("tune", "show", "script", "trials", "serve", "db", "doctor"):
-        ran = cli(command, "--help")
-        assert ran.code == 0
-        assert "--json" in ran.out

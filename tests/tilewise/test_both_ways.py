@@ -1,5 +1,3 @@
-"""Every command here and at a service over the same database: the same output and exit code."""
-
 import json
 import re
 from collections.abc import Iterator
@@ -45,8 +43,6 @@ SAME: list[tuple[str, ...]] = [
 
 @dataclass(frozen=True)
 class Both:
-    """A database with a result, and the service over it, which tests only read."""
-
     database: str
     url: str
 
@@ -135,11 +131,3 @@ def test_a_suite_is_measured_here_with_schedules_of_a_service(
     assert ran.code == 0, ran.err
     (row,) = json.loads(ran.out)["problems"]
     assert row["ours"]["gflops"] > 0
-
-
-def test_the_example_of_the_docs_runs(served: str, capsys: pytest.CaptureFixture[str]) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "service.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    exec(compile(example.replace("http://localhost:8000", served), "service.md", "exec"), {})
-    said = capsys.readouterr().out
-    assert "13.0 (12.87, 13.13) exact" in said and "module" in said

@@ -1,5 +1,3 @@
-"""`tilewise scheduler`, `driver` and `worker`: what cannot be is said in one line."""
-
 import pytest
 
 from tilewise.cli import main

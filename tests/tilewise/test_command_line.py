@@ -1,5 +1,3 @@
-"""The command line as somebody new meets it: groups, examples, suggestions, completion."""
-
 import json
 import re
 import shlex
@@ -96,7 +94,6 @@ def test_help_says_where_results_are_stored(
 
 
 def completed(script: str, *typed: str) -> set[str]:
-    """What bash offers for the last of the words that are typed after `tilewise`."""
     words = " ".join(map(shlex.quote, ("tilewise", *typed)))
     program = (
         f"{script}\nCOMP_WORDS=({words}); COMP_CWORD={len(typed)}; _tilewise\n"

@@ -1,5 +1,3 @@
-"""The fields of a search are declared once; what cannot read the declaration agrees with it."""
-
 from dataclasses import fields
 
 import pytest

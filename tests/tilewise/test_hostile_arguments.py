@@ -1,5 +1,3 @@
-"""Arguments, files and surroundings that nobody means: exit 2 and one line, never a traceback."""
-
 import json
 import os
 from collections.abc import Callable

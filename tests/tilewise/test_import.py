@@ -1,5 +1,3 @@
-"""`tilewise import`: the problems of a module, here and at a service."""
-
 import io
 import json
 import sys

@@ -1,5 +1,3 @@
-"""`tilewise kernel` and `tilewise asm`: here, through a service, and with nothing stored."""
-
 import ast
 import json
 import subprocess

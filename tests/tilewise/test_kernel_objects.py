@@ -1,5 +1,3 @@
-"""`tilewise kernel --format`: the files that it writes, here and through a service; refusals."""
-
 import json
 from pathlib import Path
 

@@ -1,9 +1,6 @@
-"""The main job, for real: tune, show, script, trials; here and through a service."""
-
 import csv
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -15,10 +12,9 @@ import httpx
 import psutil
 import pytest
 
-from tests.brief import python_path
 from tests.tilewise.conftest import Cli
 from tilewise import Client, MissingError
-from tilewise.client import Event, Job, JobEnded, PhaseReached, Result, TrialEnded
+from tilewise.client import Event, JobEnded, PhaseReached, TrialEnded
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import detect
 
@@ -97,7 +93,6 @@ def test_a_kernel_for_two_threads(cli: Cli, tmp_path: Path) -> None:
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
-    """A real service, with one worker and its own database."""
     process = start_service(tmp_path)
     try:
         yield wait_until_ready(process), process
@@ -160,40 +155,3 @@ def test_the_main_job_through_a_service(service, cli: Cli) -> None:
     assert cli("show", CONV, "--server", url).code == 3
     resident = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
     assert resident * os.sysconf("SC_PAGE_SIZE") < 300 << 20
-
-
-def submitted(answer: Job | Result) -> Job:
-    assert isinstance(answer, Job)
-    return answer
-
-
-@pytest.mark.full
-def test_a_killed_service_goes_on_where_it_was(tmp_path: Path) -> None:
-    first = start_service(tmp_path, PYTHONPATH=python_path())
-    with Client(wait_until_ready(first)) as client:
-        job = submitted(client.submit(PROBLEM, trials=60)).id
-        deadline = time.monotonic() + 240
-        while len(list(client.trials(job))) < 4:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        os.kill(first.pid, signal.SIGKILL)
-        first.wait()
-    second = start_service(tmp_path, PYTHONPATH=python_path())
-    try:
-        with Client(wait_until_ready(second)) as client:
-            before = list(client.trials(job))
-            while client.job(job).state in ("queued", "running"):
-                assert time.monotonic() < deadline
-                time.sleep(0.2)
-            assert client.job(job).state == "done"
-            after = list(client.trials(job))
-    finally:
-        second.terminate()
-        second.wait(30)
-    assert len(before) >= 4
-    # Speeds are scaled to the fastest control, which a later trial may have seen.
-    assert [(t.hash, t.samples_us) for t in after[: len(before)]] == [
-        (t.hash, t.samples_us) for t in before
-    ]
-    assert [t.number for t in after] == list(range(60))
-    assert len({t.hash for t in after}) == 60

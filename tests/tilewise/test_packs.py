@@ -1,5 +1,3 @@
-"""`tilewise script MODEL.mlir --packs`: the script of a whole module."""
-
 import json
 import re
 import subprocess

@@ -1,5 +1,3 @@
-"""`tilewise plot` and the plots of notebooks."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""What a terminal sees while a search runs, what a pipe gets, and how a terminal is left."""
-
 import io
 import os
 import pty
@@ -36,8 +34,6 @@ print("result")
 
 
 class Clock:
-    """Seconds that pass when they are told to."""
-
     now = 0.0
 
     def __call__(self) -> float:
@@ -73,7 +69,6 @@ def test_the_best_is_shown_by_the_speed_that_is_known_now() -> None:
 
 
 def text(of: Watched, width: int) -> list[str]:
-    """The table as a terminal of some width has it."""
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
     console.print(drawn(of, width))
     assert isinstance(console.file, io.StringIO)

@@ -1,5 +1,3 @@
-"""A result as text for people: each number with its unit, and what limits it."""
-
 from typing import Any
 
 import pytest
@@ -37,7 +35,6 @@ def found(best: Json | None = None, proof: Json | None = None, **parts: Any) -> 
 
 
 def line(text: str, label: str) -> str:
-    """What stands behind a label."""
     (one,) = (one for one in text.splitlines() if one.startswith(f"{label} "))
     return one.removeprefix(label).strip()
 

@@ -1,5 +1,3 @@
-"""`tilewise script MODULE.mlir --place P`: stored schedules on an op as a module has it."""
-
 import json
 import subprocess
 import sys
@@ -18,7 +16,6 @@ from tilewise.kernels.schedule import Register, Schedule
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
 PROBLEM = "matmul:m=24,n=64,k=24,dtype=f32,transpose_b,init=accumulate"
-NO_MODULE = "--place is of an op of MODULE.mlir, for --flavor cpu"
 MODULE = generic("k, j, i", ("k, i", "j, k", "i, j"), ("24x24", "64x24", "24x64"))
 
 
@@ -110,14 +107,6 @@ def test_an_accuracy_is_of_a_module_that_says_none(cli: Cli, module: str) -> Non
     assert "init=accumulate,accuracy=strict is stored" in missing.err
 
 
-def test_a_place_needs_a_module(cli: Cli) -> None:
-    ran = cli("script", PROBLEM, "--place", "1")
-    assert (ran.code, ran.err) == (
-        2,
-        "tilewise: --place is of an op of MODULE.mlir, for --flavor cpu\n",
-    )
-
-
 WEIGHTS = """
 func.func @layer(%x: tensor<20x24xf32>) -> tensor<20x32xf32> {
   %w = arith.constant dense<0.5> : tensor<24x32xf32>
@@ -139,23 +128,6 @@ func.func @layer(%x: tensor<20x24xf32>) -> tensor<20x32xf32> {
 """
 
 
-@pytest.mark.full
-def test_what_import_names_is_what_has_to_be_tuned(cli: Cli, tmp_path: Path) -> None:
-    """The problem has constant weights and a bias, and the op by itself has neither."""
-    path = tmp_path / "layer.mlir"
-    path.write_text(WEIGHTS)
-    named = json.loads(cli("import", str(path), "--json").out)["problems"][0]["problem"]
-    assert named.endswith("bias,weights=constant")
-    missing = cli("script", str(path))
-    assert missing.code == 3
-    alone = "matmul:m=20,n=32,k=24,dtype=f32"
-    assert f"no schedule of {named} or {alone} is stored" in missing.err
-    assert cli("tune", named, "--trials", "4").code == 0
-    told = json.loads(cli("script", str(path), "--json").out)
-    assert told["problem"] == alone
-    assert told["proof"]["max_error"] <= told["proof"]["tolerance"]
-
-
 CHANNELS_FIRST = """
 func.func @f(%x: tensor<1x8x6x6xf32>, %w: tensor<16x8x3x3xf32>) -> tensor<1x16x4x4xf32> {
   %zero = arith.constant 0.0 : f32
@@ -166,24 +138,6 @@ func.func @f(%x: tensor<1x8x6x6xf32>, %w: tensor<16x8x3x3xf32>) -> tensor<1x16x4
   return %r : tensor<1x16x4x4xf32>
 }
 """
-
-
-@pytest.mark.full
-def test_the_problem_that_import_prints_of_an_image_with_channels_first_has_a_script(
-    cli: Cli, tmp_path: Path
-) -> None:
-    """The script's loops are those of pixels first, of which nothing is stored."""
-    path = tmp_path / "conv.mlir"
-    path.write_text(CHANNELS_FIRST)
-    named = json.loads(cli("import", str(path), "--json").out)["problems"][0]["problem"]
-    assert "layout=nchw_fchw" in named
-    missing = cli("script", str(path))
-    assert missing.code == 3 and named in missing.err
-    assert cli("tune", named, "--trials", "2").code == 0
-    ran = cli("script", str(path), "--json")
-    assert ran.code == 0, ran.err
-    told = json.loads(ran.out)
-    assert told["proof"]["max_error"] <= told["proof"]["tolerance"]
 
 
 GROUPED = """
@@ -215,19 +169,30 @@ func.func @f(%x: tensor<1x8x8x32xf32>, %w: tensor<3x3x32xf32>, %b: tensor<32xf32
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("text", [GROUPED, DEPTHWISE], ids=["grouped", "depthwise"])
-def test_convolutions_in_groups_that_start_from_a_bias_have_a_script(
-    cli: Cli, tmp_path: Path, text: str
+@pytest.mark.parametrize(
+    ("text", "has"),
+    [
+        (WEIGHTS, "bias,weights=constant"),  # the op by itself has neither
+        (CHANNELS_FIRST, "layout=nchw_fchw"),  # the script's loops are those of pixels first
+        (GROUPED, "bias"),  # the op by itself starts from zeros
+        (DEPTHWISE, "groups="),
+    ],
+    ids=["weights", "channels first", "grouped", "depthwise"],
+)
+def test_what_import_names_is_what_has_to_be_tuned(
+    cli: Cli, tmp_path: Path, text: str, has: str
 ) -> None:
-    """The op by itself starts from zeros, since no problem in groups starts from a tensor."""
-    path = tmp_path / "conv.mlir"
+    path = tmp_path / "module.mlir"
     path.write_text(text)
     named = json.loads(cli("import", str(path), "--json").out)["problems"][0]["problem"]
-    assert "groups=" in named and "bias" in named
+    assert has in named
     missing = cli("script", str(path))
     assert missing.code == 3 and named in missing.err
+    alone = "matmul:m=20,n=32,k=24,dtype=f32"
+    assert text != WEIGHTS or f"no schedule of {named} or {alone} is stored" in missing.err
     assert cli("tune", named, "--trials", "2").code == 0
     ran = cli("script", str(path), "--json")
     assert ran.code == 0, ran.err
     told = json.loads(ran.out)
+    assert text != WEIGHTS or told["problem"] == alone
     assert told["proof"]["max_error"] <= told["proof"]["tolerance"]

@@ -1,5 +1,3 @@
-"""`tilewise serve` where it cannot: one line and the right exit code, before anything starts."""
-
 import socket
 from pathlib import Path
 

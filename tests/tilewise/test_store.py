@@ -1,5 +1,3 @@
-"""`tilewise store export` and `import`: what they print, and the codes that they end with."""
-
 import json
 import os
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""`tilewise top`: one look, looks in lines, and a screen that is drawn anew."""
-
 import io
 import json
 import os
@@ -68,12 +66,6 @@ def test_what_others_have_named_moves_no_cursor(found: Snapshot) -> None:
 def test_bad_input_is_one_line(cli: Cli, arguments: tuple[str, ...], said: str) -> None:
     ran = cli("top", "--once", *arguments)
     assert ran.code == 2 and said in ran.err and ran.err.count("\n") == 1
-
-
-@pytest.mark.full
-def test_a_service_that_is_not_there_is_one_line(cli: Cli) -> None:
-    ran = cli("top", "--once", "--server", "http://127.0.0.1:9")
-    assert ran.code == 1 and ran.err.count("\n") == 1
 
 
 @pytest.mark.full

@@ -1,5 +1,3 @@
-"""`tilewise tune` on this machine, with a search of fakes: joined jobs, cache modes, seconds."""
-
 import json
 import os
 import time
@@ -32,7 +30,6 @@ Running = Callable[[int], tuple[Sessions, Lease]]
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What each job was run with."""
     seen: list[dict[str, Any]] = []
 
     def run(keeper: Any, **options: Any) -> Any:

@@ -1,5 +1,3 @@
-"""`--target iree:host` and `script --flavor iree-spec`: searched here, proven, joined, served."""
-
 import json
 from pathlib import Path
 
@@ -57,11 +55,6 @@ def test_a_target_of_irees_own_code_has_specs_alone(cli: Cli, command: tuple[str
     ran = cli(*command, "--target", "iree:host")
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert "target 'iree:host': IREE's own code has" in ran.err and "iree-spec" in ran.err
-
-
-def test_other_flavors_take_one_problem(cli: Cli) -> None:
-    ran = cli("script", *PROBLEMS)
-    assert (ran.code, "a script is of one" in ran.err) == (2, True)
 
 
 @pytest.mark.full

@@ -1,5 +1,3 @@
-"""`tilewise verify`: what it reads, prints, and how it ends."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""What only bytes on a connection show: malformed bodies, two lengths, redirects, memory."""
-
 import asyncio
 import gzip
 import http.client
@@ -24,7 +22,6 @@ HEAD = "{} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 @pytest.fixture
 def port(url, machine, caplog) -> Iterator[int]:
-    """A service behind the server that `tilewise serve` runs."""
     app = create_app(settings_for(url, require_tokens=True), 0, machine=machine,
                      toolchain=TOOLCHAIN)  # fmt: skip
     with serving(app) as at:
@@ -32,7 +29,6 @@ def port(url, machine, caplog) -> Iterator[int]:
 
 
 def exchange(port: int, request: bytes) -> bytes:
-    """All bytes that the server sends until it closes the connection."""
     with socket.create_connection(("127.0.0.1", port), 30) as client:
         client.sendall(request)
         return b"".join(iter(lambda: client.recv(1 << 16), b""))

@@ -1,5 +1,3 @@
-"""Lanes keep kinds of work apart; flights make each thing once."""
-
 import asyncio
 import subprocess
 import sys
@@ -10,26 +8,7 @@ import pytest
 from tilewise.kernels.system.children import child_environment
 from tilewise.service.api.flights import Flights
 from tilewise.service.api.lanes import Lane, SharedReads
-from tilewise.service.errors import BusyError, ConflictError, UnfinishedError
-
-
-def test_a_full_lane_refuses_and_leaves_others_alone():
-    release = threading.Event()
-
-    async def scenario():
-        full, other = Lane("writes", 2, patience_s=0.05), Lane("reads", 1)
-        stuck = [asyncio.create_task(full.run(release.wait)) for _ in range(2)]
-        await asyncio.sleep(0)
-        with pytest.raises(
-            BusyError, match=r"^2 writes run, and none .* within 0\.05 s; try again"
-        ):
-            await full.run(lambda: "third")
-        assert await other.run(lambda: "read") == "read"
-        release.set()
-        assert await asyncio.gather(*stuck) == [True, True]
-        assert await full.run(lambda: "after") == "after"
-
-    asyncio.run(scenario())
+from tilewise.service.errors import BusyError, ConflictError
 
 
 def test_a_thread_comes_back_after_an_error():
@@ -63,41 +42,6 @@ class Slow:
         if isinstance(self._result, Exception):
             raise self._result
         return self._result
-
-
-def test_all_who_ask_for_a_key_share_one_flight():
-    work = Slow()
-
-    async def scenario():
-        flights = Flights("kernels", threads=2, keeps_results=True)
-        asked = [asyncio.create_task(flights.make(n % 3, work)) for n in range(30)]
-        await asyncio.sleep(0.05)
-        work.release.set()
-        assert await asyncio.gather(*asked) == ["made"] * 30
-
-    asyncio.run(scenario())
-    assert work.calls == 3
-    assert work.most_at_once <= 2
-
-
-def test_what_takes_long_is_found_by_who_comes_again():
-    work = Slow()
-
-    async def scenario():
-        flights = Flights("kernels", threads=1, keeps_results=True, patience_s=0.02)
-        for _ in range(2):
-            with pytest.raises(UnfinishedError, match="one of the kernels that are being made"):
-                await flights.make("key", work)
-        work.release.set()
-        while True:
-            try:
-                assert await flights.make("key", work) == "made"
-                break
-            except UnfinishedError:
-                continue
-
-    asyncio.run(scenario())
-    assert work.calls == 1
 
 
 def test_an_error_is_everybodys_and_is_kept_for_who_comes_again():
@@ -242,24 +186,6 @@ def test_an_error_that_passes_is_not_kept(error):
 
     asyncio.run(scenario())
     assert work.calls == 2
-
-
-def test_a_service_that_ends_lets_every_request_go():
-    work = Slow()
-
-    async def scenario():
-        flights = Flights("proofs", threads=1, keeps_results=False)
-        asked = [asyncio.create_task(flights.make(key, work)) for key in ("runs", "waits")]
-        while not work.calls:
-            await asyncio.sleep(0.01)
-        flights.let_go()
-        ends = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 30)
-        assert [type(end) for end in ends] == [UnfinishedError] * 2
-        await asyncio.wait_for(flights.close(), 30)
-
-    asyncio.run(scenario())
-    work.release.set()
-    assert work.calls == 1
 
 
 def test_a_process_ends_whatever_is_being_made():

@@ -60,7 +60,6 @@ FUZZ = settings(
 
 @pytest.fixture
 def admin(sessions) -> dict[str, str]:
-    """What a token of scope admin is shown by, since the others may not do all there is."""
     with writing(sessions) as session:
         token = tokens.create(session, ADMIN, "admin", None)
     return {"Authorization": f"Bearer {token}"}
@@ -68,8 +67,6 @@ def admin(sessions) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Given:
-    """A job that is given to two workers, whose tokens alone open the calls of its run."""
-
     job_id: int
     leader: Offer
     helper: Offer
@@ -88,7 +85,6 @@ def offer(sessions, machine, submit, tuned) -> Given:
 
 
 def shown(case, admin, offer) -> dict[str, str]:
-    """The token that a call takes."""
     if not case.path.startswith(RUNS):
         return admin
     case.path_parameters["job_id"] = offer.job_id
@@ -98,7 +94,6 @@ def shown(case, admin, offer) -> dict[str, str]:
 
 @pytest.fixture
 def schema(client: TestClient, tuned: int) -> Iterator[schemathesis.BaseSchema]:
-    """The document of an application that has a schedule stored."""
     yield schemathesis.openapi.from_asgi("/openapi.json", client.app)
 
 

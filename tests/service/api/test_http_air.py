@@ -1,5 +1,3 @@
-"""`GET /v1/schedules/{key}/script?flavor=air`: proven when first asked for, then stored."""
-
 import hashlib
 
 import pytest
@@ -74,12 +72,6 @@ def test_a_problem_without_an_air_script_says_which_key_stands_in_the_way(client
 
 def test_what_was_never_tuned_is_not_found(client):
     assert client.get(PATH).status_code == 404
-
-
-def test_an_unknown_flavor_is_named(client, tuned):
-    answer = client.get(f"/v1/schedules/{KEY}/script?flavor=gpu")
-    assert answer.status_code == 422
-    assert "flavor" in answer.text
 
 
 @pytest.mark.full

@@ -1,5 +1,3 @@
-"""Whatever a request holds: 422 with a field that can be shown, or a plain answer; never 5xx."""
-
 import json
 from urllib.parse import quote
 

@@ -1,5 +1,3 @@
-"""`GET /v1/schedules/{key}/script?flavor=iree`: made when first asked for, kept, or refused."""
-
 import json
 
 import pytest
@@ -15,12 +13,10 @@ PATH = f"/v1/schedules/{KEY}/script?flavor=iree"
 
 @pytest.fixture(autouse=True)
 def nothing_kept(tmp_path, monkeypatch):
-    """What another test has made is not found."""
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, **document: str | None) -> list[str]:
-    """Have a child of this answer; the sources that it is asked with."""
     asked: list[str] = []
 
     def made(source: str) -> str:
@@ -51,10 +47,6 @@ def test_where_iree_is_as_fast_without_there_is_none_and_the_times_are_told(
         assert answer.status_code == 404
         assert "IREE alone is faster: 3.0 us" in answer.json()["detail"]
     assert len(asked) == 1
-
-
-def test_what_was_never_tuned_is_not_found(client):
-    assert client.get(PATH).status_code == 404
 
 
 @pytest.mark.full

@@ -1,5 +1,3 @@
-"""`/v1/jobs`: the way from a request to a result."""
-
 import threading
 from datetime import timedelta
 
@@ -133,16 +131,6 @@ def test_jobs_are_listed_newest_first_by_page(client, sessions, submit):
         path = page["next"]
     assert listed == made[::-1]
     assert [j["id"] for j in client.get("/v1/jobs?state=running").json()["jobs"]] == made[:1]
-
-
-def test_trials_are_paged(client, tuned):
-    listed, path = [], f"/v1/jobs/{tuned}/trials?limit=3&state=timed"
-    while path:
-        page = client.get(path).json()
-        listed += [(t["number"], t["gflops"]) for t in page["trials"]]
-        path = page["next"]
-    assert listed == [(0, 10.0), (1, 11.0), (2, 12.0), (3, 13.0)]
-    assert client.get(f"/v1/jobs/{tuned}/trials?state=failed").json()["trials"] == []
 
 
 def test_a_failed_trial_shows_how_it_failed(client, submit, run):

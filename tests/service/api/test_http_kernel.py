@@ -1,5 +1,3 @@
-"""`GET /v1/schedules/{key}/kernel`: the module, its tag, and refusals."""
-
 import ast
 
 import pytest

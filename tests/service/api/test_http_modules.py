@@ -1,5 +1,3 @@
-"""`POST /v1/problems/parse`: problems of a module, and whatever else a client may send."""
-
 import io
 import json
 

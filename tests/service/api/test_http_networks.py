@@ -1,5 +1,3 @@
-"""`/v1/models` over HTTP: a module's problems as one, on a schema that survives the process."""
-
 import time
 
 import pytest
@@ -37,7 +35,6 @@ OTHER = "matmul:m=64,n=40,k=48,dtype=f32"
 
 
 def posted(client: TestClient, module: str = MODULE, **query: str) -> Response:
-    """The answer, once the module is read: that may take longer than a request waits."""
     until = time.monotonic() + 120
     while True:
         answer = client.post(ADDRESS, content=module, headers=TEXT, params=query)

@@ -1,5 +1,3 @@
-"""`GET /v1/schedules/{key}/kernel?format=...`: objects, their tags, and refusals."""
-
 import base64
 
 import pytest
@@ -7,7 +5,6 @@ import pytest
 from tests.service.conftest import PROBLEM
 from tilewise.kernels.native.objects.object_files import Elf
 from tilewise.kernels.problem import parse_problem
-from tilewise.service.results.kernels import kernel_source
 
 KEY = parse_problem(PROBLEM).key
 PATH = f"/v1/schedules/{KEY}/kernel"
@@ -57,19 +54,3 @@ def test_a_form_that_there_is_not_is_named(client, tuned):
     answer = client.get(PATH, params={"format": "wasm"})
     assert answer.status_code == 422
     assert [error["field"] for error in answer.json()["errors"]] == ["format"]
-
-
-def test_what_is_not_stored_is_not_found(client, tuned):
-    path = f"/v1/schedules/{'0' * 64}/kernel"
-    assert client.get(path, params={"format": "object"}).status_code == 404
-
-
-def test_an_object_that_cannot_be_made_says_why(client, tuned, monkeypatch):
-    result = client.get("/v1/schedules", params={"problem": PROBLEM}).json()
-    source = kernel_source(result, "cpu:other,threads=1")
-    monkeypatch.setattr(
-        "tilewise.service.api.routes.schedules.kernel_source", lambda _result, _target: source
-    )
-    answer = client.get(PATH, params={"format": "object"})
-    assert answer.status_code == 409
-    assert "this machine is cpu:" in answer.json()["detail"]

@@ -1,5 +1,3 @@
-"""`POST /v1/problems/script`: the script of one op of a module, proven on the op as it stands."""
-
 import json
 import time
 from collections.abc import Callable
@@ -30,13 +28,11 @@ OF_FAKES = fakes.schedule(3).hash
 
 @pytest.fixture(autouse=True)
 def nothing_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """And a module may be read for longer, on a machine that is busy."""
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(modules, "LIMITS", replace(modules.LIMITS, seconds=100.0))
 
 
 def asked(client: TestClient, module: str = MODULE, **query: str) -> Response:
-    """The answer, once it is there: a proof may take longer than a request waits."""
     until = time.monotonic() + 120
     while True:
         answer = client.post(SCRIPT, content=module, headers=TEXT, params=query)

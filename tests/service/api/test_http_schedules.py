@@ -1,7 +1,3 @@
-"""`/v1/schedules`: results, scripts, and what must never be served."""
-
-import hashlib
-
 import pytest
 
 from tests.service import fakes, statements
@@ -102,20 +98,6 @@ def test_a_faster_result_replaces_the_stored_one_and_a_slower_does_not(client, s
     assert (result["best"]["gflops"], result["trials"]["asked"]) == (15.0, 6)
     again = client.post("/v1/jobs", json={"problem": PROBLEM, "trials": 8})
     assert again.status_code == 200, "8 trials were spent, so they are not spent again"
-
-
-def test_the_script_has_a_strong_etag(client, tuned):
-    answer = client.get(f"/v1/schedules/{KEY}/script?flavor=cpu")
-    assert answer.status_code == 200
-    assert answer.headers["Content-Type"].startswith("text/x-mlir")
-    etag = answer.headers["ETag"]
-    assert etag == f'"{hashlib.sha256(answer.content).hexdigest()}"'
-    for sent in (etag, f'"other", {etag}', f"W/{etag}", "*"):
-        again = client.get(f"/v1/schedules/{KEY}/script", headers={"If-None-Match": sent})
-        assert (again.status_code, again.content) == (304, b"")
-        assert again.headers["ETag"] == etag
-    other = client.get(f"/v1/schedules/{KEY}/script", headers={"If-None-Match": '"other"'})
-    assert other.status_code == 200
 
 
 def test_flavors_that_are_not_stored_are_not_found(client, tuned):

@@ -1,5 +1,3 @@
-"""`/v1/suite-reports` over HTTP: what is stored is given back, and nonsense is refused."""
-
 import copy
 import json
 from datetime import UTC, datetime
@@ -18,7 +16,6 @@ ADDRESS = "/v1/suite-reports"
 
 
 def some_reports(days: int = 2) -> list[dict[str, Any]]:
-    """Reports of two suites, oldest first."""
     now = datetime.now(UTC)
     return [one["report"] for one in reports(TARGET, ("tilewise 1", "tilewise 2"), now, days)]
 
@@ -59,7 +56,6 @@ def test_reports_come_in_pages_newest_first(client: TestClient) -> None:
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
-    """A report with another value at a place, such as `problems.0.count`."""
     made = copy.deepcopy(some_reports()[0])
     *parents, last = path.split(".")
     at: Any = made

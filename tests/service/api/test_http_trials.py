@@ -1,11 +1,8 @@
-"""`/v1/trials`, `/v1/schedules/lookup`: what is asked for of many at once."""
-
 import json
 
 import pytest
 
 from tests.service import fakes, statements
-from tests.service.api.test_http_errors import assert_refused
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tilewise.kernels.problem import parse_problem
 from tilewise.service.api.requests import MOST_PROBLEMS
@@ -19,7 +16,6 @@ PATH = "/v1/schedules/lookup"
 
 
 def pages(client, path, **query):
-    """Every trial, and how many pages there were."""
     page = client.get(path, params=query).json()
     found, count = page["trials"], 1
     while page["next"]:
@@ -36,7 +32,6 @@ def failing_tune(problem, target, request, store, **options):
 
 @pytest.fixture
 def two_problems(submit, run):
-    """One job whose trials end in each way, and one of another problem with six."""
     run(submit(trials=4), tuner=failing_tune)
     run(submit(OTHER, trials=6))
 
@@ -102,20 +97,6 @@ def test_trials_that_a_job_took_over_are_shown_once(client, submit, run, tuned):
     assert [(t["job"], t["number"]) for t in listed] == [
         *((1, n) for n in range(4)), *((2, n) for n in range(4, 7)), (3, 7), (3, 8)
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("query", "field"),
-    [
-        ("problem=matmul:m=0,n=1,k=1,dtype=f32", "m"),
-        ("target=gpu", "target"),
-        ("state=lost", "state"),
-        ("cursor=-1", "cursor"),
-        ("limit=1001", "limit"),
-    ],
-)
-def test_a_bad_filter_is_named(client, query, field):
-    assert_refused(client.get(f"/v1/trials?{query}"), field, "")
 
 
 def test_a_lookup_answers_in_the_order_of_the_question(client, machine, two_problems):

@@ -1,8 +1,6 @@
-"""A POST that is sent again is the same request."""
-
 import hashlib
 import json
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -92,15 +90,8 @@ def test_a_key_is_forgotten_after_a_day(client, sessions):
 
 @pytest.mark.full
 def test_two_hundred_at_once_are_one_job(client, sessions):
-    answers = []
-    threads = [
-        threading.Thread(target=lambda n=n: answers.append(post(client, f"k{n % 7}")))
-        for n in range(200)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(200) as threads:
+        answers = list(threads.map(lambda n: post(client, f"k{n % 7}"), range(200)))
     assert {answer.status_code for answer in answers} == {202}
     assert {answer.json()["id"] for answer in answers} == {1}
     assert keys(sessions) == 7

@@ -1,5 +1,3 @@
-"""One conditional request for the scripts and kernels of a whole folder."""
-
 import hashlib
 
 import pytest

@@ -1,5 +1,3 @@
-"""What holds on every route: the largest body, and HEAD wherever there is GET."""
-
 import asyncio
 import http.client
 import socket
@@ -12,7 +10,6 @@ import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 from fastapi.testclient import TestClient
-from pydantic import ValidationError
 
 from tests.service.api.test_answer_cache import headers_of
 from tests.service.api.test_http_errors import assert_nothing_stored, assert_problem
@@ -21,7 +18,6 @@ from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
 from tilewise.service.api.middleware import LINGER_S, BodyLimit
 from tilewise.service.app import create_app
 from tilewise.service.server import Server
-from tilewise.service.settings import Settings
 
 MOST = 2048
 SCRIPT = f"/v1/schedules/{KEY}/script"
@@ -41,7 +37,6 @@ def small(app) -> Iterator[TestClient]:
 
 
 def body(size: int) -> bytes:
-    """A request for a job, of exactly `size` bytes."""
     text = b'{"problem": "%s"}' % PROBLEM.encode()
     return text + b" " * (size - len(text))
 
@@ -70,14 +65,6 @@ def test_a_body_of_the_largest_size_is_taken(small):
     assert small.post("/v1/jobs", content=body(MOST), headers=JSON).status_code == 202
     chunks = (body(MOST)[at : at + 512] for at in range(0, MOST, 512))
     assert small.post("/v1/jobs", content=chunks, headers=JSON).status_code == 202
-
-
-def test_the_limit_is_a_setting(monkeypatch):
-    monkeypatch.setenv("TILEWISE_BODY_BYTES", "65536")
-    assert Settings().body_bytes == 65536
-    monkeypatch.setenv("TILEWISE_BODY_BYTES", "10")
-    with pytest.raises(ValidationError):
-        Settings()
 
 
 def test_head_answers_as_get_without_the_body(small, tuned):
@@ -142,7 +129,6 @@ def require_refusal(connection: http.client.HTTPConnection) -> None:
 
 
 def start_post(port: int, headers: dict[str, str]) -> http.client.HTTPConnection:
-    """A request of which only the head is sent as yet, of a client less patient than the server."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LINGER_S / 3)
     connection.putrequest("POST", "/v1/jobs")
     for name, value in (JSON | headers).items():

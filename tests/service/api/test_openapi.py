@@ -1,5 +1,3 @@
-"""The OpenAPI document says what the service answers; health says what is not well."""
-
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +7,6 @@ from sqlalchemy import make_url
 
 from tests.service.api.test_http_errors import assert_problem
 from tests.service.conftest import PROBLEM
-from tilewise.service.settings import Settings
 
 JSON, PROBLEM_JSON = "application/json", "application/problem+json"
 MIB = 1024**2
@@ -61,12 +58,6 @@ def test_texts_have_their_media_types(operations):
         assert list(answers["202"]["content"]) == [JSON]
         assert {"Location", "Retry-After"} <= set(answers["202"]["headers"])
         assert "content" not in answers["304"]
-
-
-def test_a_body_that_is_too_large_is_answered_as_described(client):
-    most = Settings.model_fields["body_bytes"].default
-    answer = client.post("/v1/jobs", content=b" " * (most + 1))
-    assert_problem(answer, 413)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,3 @@
-"""The committed OpenAPI document is the one that the service gives."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Requests that wait for something keep no others waiting."""
-
 import sqlite3
 import threading
 from collections import Counter
@@ -29,15 +27,12 @@ LIGHT = ("/healthz", "/readyz", "/v1/targets", "/v1/jobs", f"/v1/schedules?probl
 
 @pytest.fixture
 def many():
-    """Runs calls at once, on a thread each."""
     with ThreadPoolExecutor(64) as threads:
         yield lambda calls: [threads.submit(call) for call in calls]
 
 
 @pytest.fixture
 def changed(client):
-    """Puts other parts into the running application."""
-
     def change(**parts):
         state = client.app.state
         state.services = replace(state.services, **parts)
@@ -46,8 +41,6 @@ def changed(client):
 
 
 class Printer:
-    """Prints kernels once it is released, and counts them."""
-
     def __init__(self):
         self.release = threading.Event()
         self.printed = Counter()
@@ -190,7 +183,6 @@ def test_too_much_to_make_is_503_with_a_time_to_come_again(client, tuned, printe
 
 @pytest.fixture
 def impatient(url, machine, monkeypatch):
-    """A client of an application that waits a fifth of a second for locks and connections."""
     monkeypatch.setattr(app, "PATIENCE_S", 0.2)
     monkeypatch.setattr(app, "PROBE_PATIENCE_S", 0.2)
     made = create_app(settings_for(url), 0, machine=machine, toolchain=TOOLCHAIN)

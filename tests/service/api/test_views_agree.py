@@ -1,5 +1,3 @@
-"""What the views show is what the API answers, on both databases."""
-
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import text
@@ -20,7 +18,6 @@ def url(request, populated):
 
 @pytest.fixture(scope="module")
 def ask(url):
-    """Rows of a query, as dictionaries."""
     engine = make_engine(url)
 
     def make(query, **values):
@@ -33,7 +30,6 @@ def ask(url):
 
 @pytest.fixture(scope="module")
 def service(url):
-    """A service of the newer toolchain."""
     with client(url, TOOLCHAINS[1]) as made:
         yield made
 

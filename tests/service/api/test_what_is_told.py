@@ -1,5 +1,3 @@
-"""What a run is given and what is told of it: requests, proofs, peers, targets, pages."""
-
 import json
 import time
 from dataclasses import dataclass, replace
@@ -24,7 +22,6 @@ KEY = parse_problem(PROBLEM).key
 
 
 def told(sessions, machine):
-    """The stored result, and the latest attempt at a script that failed."""
     with reading(sessions) as session:
         row = schedules.find_schedule(session, parse_problem(PROBLEM), machine.target, TOOLCHAIN)
         return result_json(session, row, TOOLCHAIN), scripts.failed_proof(session, row, "cpu")
@@ -148,8 +145,6 @@ def test_a_problem_must_fit_in_the_memory_of_the_machine_that_times_it(url, mach
 
 @dataclass(frozen=True)
 class Workers:
-    """A pool, as probes see it."""
-
     is_alive: bool
 
 

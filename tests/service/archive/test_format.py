@@ -1,5 +1,3 @@
-"""The format stays: an archive of each is taken in for good, and the page says what it is."""
-
 import shutil
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""What is no archive, or not the one that was written, is refused in one line."""
-
 import base64
 import json
 import random
@@ -18,7 +16,6 @@ from tilewise.service.errors import ArchiveError
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, migrated_sqlite):
-    """An archive with one of everything."""
     folder = tmp_path_factory.mktemp("whole")
     with opened_store(migrated_sqlite(folder / "store.db")) as filled:
         fill(filled)
@@ -35,7 +32,6 @@ def archive(whole, tmp_path):
 
 @pytest.fixture(scope="module")
 def into(tmp_path_factory, migrated_sqlite):
-    """An empty store, which no test of this file changes."""
     with opened_store(migrated_sqlite(tmp_path_factory.mktemp("into") / "store.db")) as empty:
         yield empty
 
@@ -200,9 +196,7 @@ HASH_OF_NO_STEPS = "4f53cda18c2baa0c"
     ("member", "edit", "said"),
     [
         ("schedules.jsonl", first(gflops=999.0), "do not have its digest"),
-        ("schedules.jsonl", first(budget=999), "do not have its digest"),
         ("schedules.jsonl", first(target="cpu:vax,threads=1"), "do not have its digest"),
-        ("schedules.jsonl", first(cache="cold"), "do not have its digest"),
         ("schedules.jsonl", first(steps=[], hash=HASH_OF_NO_STEPS), "do not have its digest"),
         ("schedules.jsonl", first(digest="0" * 64), "do not have its digest"),
         ("schedules.jsonl", first(job="0" * 64), "do not have its digest"),
@@ -211,25 +205,19 @@ HASH_OF_NO_STEPS = "4f53cda18c2baa0c"
         ("schedules.jsonl", first(peers={"x": {}}), "has no gflops"),
         ("schedules.jsonl", of_proof(max_error=1e9), "a proof of it is not what was proven"),
         ("schedules.jsonl", of_proof(ok=False), "a proof of it is not what was proven"),
-        ("schedules.jsonl", of_proof(gflops=1e9), "a proof of it is not what was proven"),
         ("schedules.jsonl", of_proof(digest="f" * 64), "a proof of it is not what was proven"),
         ("schedules.jsonl", of_proof(script=None), "proves a script that was not executed"),
         ("schedules.jsonl", of_proof(executed=False), "proves a script that was not executed"),
         ("schedules.jsonl", of_script(text="forged"), "a proof of it is not what was proven"),
         ("schedules.jsonl", of_script(flavor="x" * 17), "script.flavor: "),
         ("trials.jsonl", first(state="lost"), "line 1: state: "),
-        ("trials.jsonl", first(number="0"), "number: "),
         ("trials.jsonl", first(number=True), "number: "),
-        ("trials.jsonl", first(number=-1), "number: "),
         ("trials.jsonl", first(number=2**31), "number: "),
-        ("trials.jsonl", first(number=10**400), "number: "),
-        ("trials.jsonl", first(gflops="fast"), "gflops: "),
         ("trials.jsonl", first(gflops=0.0), "gflops: "),
         ("trials.jsonl", first(gflops=None), "timed without a speed"),
         ("trials.jsonl", first(gflops=float("inf")), "line 1: "),
         ("trials.jsonl", first(max_error="-infinity"), "max_error: "),
         ("trials.jsonl", first(steps=[]), "its steps do not have its hash"),
-        ("trials.jsonl", first(steps="x"), "steps: "),
         ("trials.jsonl", first(params={"a": {}}), "params.a"),
         ("trials.jsonl", first(params={"tile": {"rows": 6}}), "no register tile"),
         ("trials.jsonl", first(samples="!!!"), "samples: "),
@@ -238,7 +226,6 @@ HASH_OF_NO_STEPS = "4f53cda18c2baa0c"
         ("trials.jsonl", first(message="a\ud800b"), "line 1: "),
         ("trials.jsonl", first(origin="x" * 201), "origin: "),
         ("trials.jsonl", first(created_at="2026-01-01T00:00:00"), "created_at: "),
-        ("trials.jsonl", first(created_at=5), "created_at: "),
         ("trials.jsonl", first(job="0" * 64), "its job is not in the archive"),
         ("trials.jsonl", first(extra=1), "extra: "),
         ("trials.jsonl", without("steps"), "steps: "),
@@ -247,7 +234,6 @@ HASH_OF_NO_STEPS = "4f53cda18c2baa0c"
         ("jobs.jsonl", lambda lines: lines.append(lines[0]), "the job is in the archive twice"),
         ("jobs.jsonl", first(seed=5), "job is not the name of what was asked for"),
         ("jobs.jsonl", first(problem="matmul:m=0"), "problem: "),
-        ("jobs.jsonl", first(problem="x"), "problem: "),
         ("jobs.jsonl", first(target="vax"), "target: "),
         ("jobs.jsonl", first(state="stolen"), "state: "),
         ("problems.jsonl", lambda lines: lines.clear(), "which is not in the archive"),
@@ -280,7 +266,6 @@ HASH_OF_NO_STEPS = "4f53cda18c2baa0c"
             )
         ),
         ("machines.jsonl", first(seen_at="9999-01-01T00:00:00Z"), "line 1: seen_at: "),
-        ("machines.jsonl", first(seen_at="9999-12-31T23:59:59-14:00"), "line 1: seen_at: "),
         ("machines.jsonl", first(peaks_at="9999-01-01T00:00:00Z"), "line 1: peaks_at: "),
         ("machines.jsonl", first(features=["x" * 10 * 2**20]), "features.0: "),
         ("machines.jsonl", first(features=["x"] * 1001), "features: "),
@@ -291,20 +276,15 @@ HASH_OF_NO_STEPS = "4f53cda18c2baa0c"
         ("machines.jsonl", first(cpu="a\nb"), "cpu: "),
         ("machines.jsonl", first(host="a\x1b[2J"), "host: "),
         ("jobs.jsonl", first(sampler="a\x1b[2J"), "sampler: "),
-        ("jobs.jsonl", first(phase="a\x1b[2J"), "phase: "),
-        ("trials.jsonl", first(origin="a\x1b[2J"), "origin: "),
         ("jobs.jsonl", first(elapsed_s=-1.0), "elapsed_s: "),
-        ("jobs.jsonl", first(seconds=-1.0), "seconds: "),
         ("jobs.jsonl", first(started_at="9999-01-01T00:00:00Z"), "started_at: "),
         ("jobs.jsonl", first(state="queued", trials=0), "trials=0 is out of range"),
         ("jobs.jsonl", first(error="x" * 5 * 2**20), "error: "),
         ("trials.jsonl", first(time_us=-1.0), "time_us: "),
-        ("trials.jsonl", first(compile_s=-1.0), "compile_s: "),
         ("trials.jsonl", first(pace=0.0), "pace: "),
         ("trials.jsonl", first(low=2.0, high=1.0), "ends before it begins"),
         ("trials.jsonl", first(max_error=-0.5), "max_error: "),
         ("trials.jsonl", first(samples=packed(float("nan"))), "samples: "),
-        ("trials.jsonl", first(samples=packed(float("inf"))), "samples: "),
         ("trials.jsonl", first(samples=packed(1e-6, -1e-6)), "samples: "),
         ("trials.jsonl", first(params={"a": 10**400}), "params.a"),
         ("trials.jsonl", first(params={"a" * 65: 1}), "params."),

@@ -1,7 +1,4 @@
-"""Two stores become one: every trial is kept, none twice, and the better schedule is served."""
-
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 
@@ -34,7 +31,6 @@ SLOW, FAST = Search(gflops=(10.0, 11.0)), Search(gflops=(5.0, 0.0, 20.0))
 
 
 def facts(sessions):
-    """What a store knows, whatever its rows are called."""
     return trials_of(sessions), best_of(sessions)
 
 
@@ -113,16 +109,6 @@ def test_a_search_that_has_gone_on_meanwhile_is_the_same_search(new_store, tmp_p
     assert facts(into) == facts(of)
     moved(into, of, tmp_path / "b.zip")
     assert len(rows_of(of)["jobs"]) == 1
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_two_imports_at_once_are_as_good_as_one(filled, new_store, tmp_path, kind):
-    into = new_store(kind)
-    exported(filled, tmp_path / "a.zip")
-    with ThreadPoolExecutor(2) as threads:
-        done = [threads.submit(restore, into, tmp_path / "a.zip") for _ in range(2)]
-        added = sorted(one.result().added["trials"] for one in done)
-    assert added == [0, 9] and len(trials_of(into)) == 9
 
 
 def test_an_earlier_archive_changes_nothing_of_a_search_that_has_ended(new_store, tmp_path):

@@ -1,5 +1,3 @@
-"""A large archive is taken in by pieces: others write in between, and nothing is doubled."""
-
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
@@ -22,7 +20,6 @@ class EndedError(Exception):
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
-    """A piece is a line, or three trials."""
     monkeypatch.setattr(module, "PIECE", 3)
     monkeypatch.setattr(module, "PAUSE_S", 0.0)
 

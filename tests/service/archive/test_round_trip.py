@@ -1,5 +1,3 @@
-"""A store goes through an archive and comes out as it was, from either database to either."""
-
 import base64
 import json
 import zipfile

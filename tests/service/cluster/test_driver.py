@@ -1,5 +1,3 @@
-"""What a driver gives to whom, and what it makes of every end."""
-
 from dataclasses import replace
 
 import pytest
@@ -42,15 +40,6 @@ def test_a_worker_gets_no_job_of_another_target_or_other_compilers(driver, clust
     cluster.join(SECOND, toolchain="another")
     driver().tick()
     assert not cluster.tasks
-
-
-def test_a_worker_that_joins_while_jobs_wait_gets_one(driver, cluster, submit):
-    job_id, made = submit(), driver()
-    made.tick()
-    assert not cluster.tasks
-    cluster.join(FIRST)
-    made.tick()
-    assert [task.offer.job_id for task in cluster.tasks] == [job_id]
 
 
 def test_a_worker_that_dies_counts_against_the_job_once_it_has_begun(

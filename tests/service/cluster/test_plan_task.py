@@ -1,5 +1,3 @@
-"""A worker of Dask's that makes a plan: what a cancellation does to the process that does."""
-
 import psutil
 from distributed import Client
 

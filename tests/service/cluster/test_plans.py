@@ -1,5 +1,3 @@
-"""Plans that workers of a cluster make: what a driver gives them, and what it makes of each end."""
-
 import copy
 import json
 from datetime import timedelta
@@ -78,7 +76,6 @@ def test_a_worker_makes_a_plan_before_it_runs_a_job(driver, cluster, ready, subm
 
 
 def forged(*path, value):
-    """What was made, with another value at a place of the plan."""
     made = copy.deepcopy(MADE)
     place = made
     for part in path[:-1]:

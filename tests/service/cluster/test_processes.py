@@ -1,5 +1,3 @@
-"""Real processes over TLS: what dies costs no finished trial, and what is cancelled ends."""
-
 import random
 import re
 import signal
@@ -8,16 +6,18 @@ import psutil
 import pytest
 
 from tests.service.api.plans.modules import MODULE
-from tests.service.cluster import certificates, chaos, kept, mixed_targets
+from tests.service.cluster import certificates, chaos
 from tests.service.cluster.chaos import Plan
 from tests.service.cluster.farm import Farm, arguments
-from tests.service.cluster.injected import faults
-from tests.service.cluster.tuners import HANGING, INJECTED, REAL, SIMULATED, SPREAD, STEADY
+from tests.service.cluster.tuners import HANGING, REAL, SPREAD, STEADY
 from tests.service.conftest import PROBLEM
 from tests.service.processes import wait_until
 from tilewise.kernels.problem import parse_problem
 from tilewise.service.cluster.connection import DaskCluster
+from tilewise.service.db import make_engine
+from tilewise.service.db.session import make_sessions
 from tilewise.service.errors import UnreachableError
+from tilewise.service.jobs.trial_store import SqlTrialStore
 
 WORKERS = ("worker-1", "worker-2")
 NAMES = ("scheduler", *WORKERS, "service", "driver")
@@ -25,7 +25,6 @@ NAMES = ("scheduler", *WORKERS, "service", "driver")
 
 @pytest.fixture(scope="module")
 def server(new_postgresql_folder):
-    """A PostgreSQL of this module's own, to be killed and frozen; None where there is none."""
     try:
         from benchmarks.surviving.server import Server
     except ImportError:
@@ -50,7 +49,6 @@ def farm(server, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def logs(farm, request):
-    """What the processes have said stands in the report of a test that fails."""
     before = request.session.testsfailed
     yield
     if request.session.testsfailed > before:
@@ -63,11 +61,6 @@ def is_done(farm, job_id):
     return job["state"] == "done"
 
 
-def numbers(farm, problem):
-    """The trials of a problem that were acknowledged, in that order."""
-    return [int(line.split()[1]) for line in farm.noted() if line.startswith(f"{problem} ")]
-
-
 def problem(number):
     return parse_problem(f"{PROBLEM},batch={number}").canonical
 
@@ -77,15 +70,6 @@ def has_ended(process):
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
-
-
-@pytest.mark.full
-def test_two_jobs_run_on_two_workers_at_once(farm):
-    jobs = [farm.ask(problem(n), seed=STEADY, trials=30) for n in (2, 3)]
-    wait_until(lambda: len(farm.runs()) == 2)
-    wait_until(lambda: all(is_done(farm, job) for job in jobs))
-    for n in (2, 3):
-        assert numbers(farm, problem(n)) == list(range(30))
 
 
 @pytest.mark.full
@@ -150,62 +134,8 @@ def test_a_real_search_runs_on_a_worker(farm):
         found["trials"][state] for state in ("timed", "pruned", "failed")) == 2  # fmt: skip
 
 
-def joined(farm):
-    """What workers have said of the addresses under which they joined the scheduler."""
-    said = "".join(farm.folder.joinpath(f"{name}.log").read_text() for name in WORKERS)
-    return [
-        line for line in said.splitlines() if "tilewise.service.cluster.worker: worker " in line
-    ]
-
-
-@pytest.mark.full
-def test_candidates_that_misbehave_cost_a_trial_each_and_the_worker_stays(farm):
-    """The run stays too: one search tries them all, in children of its own."""
-    before, processes = joined(farm), [farm.processes[name].pid for name in WORKERS]
-    job = farm.ask("matmul:m=24,n=40,k=16,dtype=f32", seed=INJECTED, trials=len(faults.ROWS))
-    wait_until(lambda: is_done(farm, job), 200)
-    trials = farm.client.get(f"/v1/jobs/{job}/trials").json()["trials"]
-    assert [trial["failure"] for trial in trials] == [None, *faults.CLASSES.values(), None]
-    noted = [line.split()[1:] for line in farm.noted() if line.startswith("injected ")]
-    ((_, _, worker),) = [line for line in noted if line[0] == "run"]
-    assert int(worker) in processes
-    begun = [int(rows) for event, rows, _ in noted if event == "began"]
-    assert list(dict.fromkeys(begun)) == list(faults.ROWS)
-    assert all(farm.processes[name].poll() is None for name in WORKERS)
-    assert joined(farm) == before and len(before) >= 2
-
-
-@pytest.mark.full
-def test_no_trial_runs_on_a_machine_that_does_not_serve_its_target(farm):
-    mixed_targets.add_workers(farm, ["mixed-1"])
-    farm.wait_for_workers(len(WORKERS) + len(mixed_targets.MACHINES))
-    asked = mixed_targets.run(farm, 12, 4, random.Random(3), first=200)
-    trials = mixed_targets.tried(farm, asked)
-    assert len(trials) == 12 * 4 and mixed_targets.wrong(trials) == 0
-    assert len({target for target, _ in trials}) > 4 and len({machine for _, machine in trials}) > 3
-    farm.send("mixed-1", signal.SIGKILL)
-    del farm.processes["mixed-1"]
-    farm.wait_for_workers(len(WORKERS))
-
-
-@pytest.mark.full
-def test_one_seed_tries_the_same_wherever_a_job_runs_and_is_kept(
-    farm, url, migrated_postgresql, machine
-):
-    """No search for a convolution came before in any of these stores, so nothing is transferred."""
-    found = kept.in_memory(machine)
-    assert [trial.number for trial in found] == list(range(kept.TRIALS))
-    assert len({trial.schedule.hash for trial in found}) == kept.TRIALS
-    assert kept.in_database(url, machine) == found
-    assert kept.in_database(migrated_postgresql(), machine) == found
-    job = farm.ask(kept.PROBLEM, seed=SIMULATED, trials=kept.TRIALS)
-    wait_until(lambda: is_done(farm, job), 200)
-    assert kept.of_job(farm.url, job) == found
-
-
 @pytest.fixture(scope="module")
 def four(farm):
-    """The farm with two more workers, which stay to its end."""
     for name in ("worker-3", "worker-4"):
         farm.start(name)
     farm.wait_for_workers(4)
@@ -213,7 +143,6 @@ def four(farm):
 
 
 def timed(farm, name):
-    """Which schedules were timed for a problem, each with the process that has timed it."""
     return [line.split()[1:] for line in farm.noted() if line.startswith(f"{name} ")]
 
 
@@ -263,7 +192,9 @@ def test_a_spread_job_outlives_its_helpers_and_its_leader(four):
     (leader,) = leading(four)
     leader.kill()
     wait_until(lambda: is_done(four, job), 120)
-    trials = kept.of_job(four.url, job)
+    engine = make_engine(four.url)
+    trials = SqlTrialStore(make_sessions(engine), job).trials()
+    engine.dispose()
     assert [trial.number for trial in trials] == list(range(100))
     assert len({trial.schedule.hash for trial in trials}) == 100
     wait_until(lambda: not four.runs())

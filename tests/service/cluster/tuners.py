@@ -2,14 +2,12 @@
 
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from tests.service import fakes
-from tilewise.kernels.problem import Matmul
 from tilewise.search.records import TuneResult
 
-STEADY, HANGING, CRASHING, REAL, SIMULATED, INJECTED, SPREAD = range(7)
+STEADY, HANGING, REAL, SPREAD = range(4)
 
 LOG = "TEST_CLUSTER_LOG"
 """The file that has a line for each trial that the service has acknowledged."""
@@ -18,19 +16,8 @@ TRIAL_S = "TEST_CLUSTER_TRIAL_S"
 
 
 def tune(problem, target, request, store, **hooks) -> TuneResult:
-    search = {STEADY: steady, HANGING: hanging, CRASHING: crashing, REAL: real, SPREAD: spread,
-              SIMULATED: simulated, INJECTED: injected}[request.seed]  # fmt: skip
+    search = {STEADY: steady, HANGING: hanging, REAL: real, SPREAD: spread}[request.seed]
     return search(problem, target, request, store, **hooks)
-
-
-def trial_of(problem, target, number):
-    """A trial that the service believes: its schedule is legal for the problem."""
-    if isinstance(problem, Matmul):
-        return fakes.trial_of(problem, number, gflops=10.0 + number)
-    from tilewise.search.model.prior import direct_schedules
-
-    made = fakes.trial(number, gflops=10.0 + number, flops=problem.flops)
-    return replace(made, schedule=direct_schedules(problem, target, number + 1)[-1])
 
 
 def steady(problem, target, request, store, *, should_stop=None, before_finals=None, **_hooks):
@@ -40,21 +27,17 @@ def steady(problem, target, request, store, *, should_stop=None, before_finals=N
         if should_stop is not None and should_stop():
             break
         time.sleep(float(os.environ.get(TRIAL_S, "0.05")))
-        store.add(trial_of(problem, target, number))
+        store.add(fakes.trial_of(problem, number, gflops=10.0 + number))
         note(f"{problem.canonical} {number}")
     return fakes.tune(problem, target, request, store, before_finals=before_finals)
 
 
 def hanging(problem, target, request, store, **_hooks):
     """One trial, and then one that does not end, in a process of its own."""
-    store.add(trial_of(problem, target, 0))
+    store.add(fakes.trial_of(problem, 0, gflops=10.0))
     note(f"{problem.canonical} hangs in {os.getpid()}")
     while True:
         pass
-
-
-def crashing(problem, target, request, store, **_hooks):
-    os.abort()
 
 
 def real(problem, target, request, store, **hooks) -> TuneResult:
@@ -62,18 +45,6 @@ def real(problem, target, request, store, **hooks) -> TuneResult:
     from tilewise.search.engine.tune import tune as search
 
     return search(problem, target, request, store, **hooks)
-
-
-def simulated(problem, target, request, store, **hooks) -> TuneResult:
-    from tests.service.runs import simulated as searches
-
-    return searches.tune(problem, target, request, store, **hooks)
-
-
-def injected(problem, target, request, store, **hooks) -> TuneResult:
-    from tests.service.cluster.injected import search  # which notes what it does here
-
-    return search.tune(problem, target, request, store, **hooks)
 
 
 def spread(problem, target, request, store, **hooks) -> TuneResult:

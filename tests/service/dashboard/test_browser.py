@@ -1,5 +1,3 @@
-"""The dashboard in a browser: it lives, it obeys its policy, and everybody can use it."""
-
 import time
 
 import pytest

@@ -1,5 +1,3 @@
-"""Pages of a schedule's code, two schedules beside each other, and what machines do."""
-
 import html
 import re
 
@@ -70,7 +68,6 @@ def test_a_machine_says_which_jobs_it_runs_and_plans_it_makes() -> None:
 
 
 def put(sessions: Sessions, steps: list[StepJson]) -> None:
-    """The steps in the place of those of the one schedule that is stored."""
     with writing(sessions) as session:
         row = session.scalars(select(models.Schedule)).one()
         row.steps, row.hash = steps, digest_of(steps)[:16]

@@ -1,5 +1,3 @@
-"""The stream of the overview: one look for all, news alone, and an end when the service ends."""
-
 import asyncio
 import json
 import signal
@@ -15,8 +13,6 @@ from tilewise.service.errors import BusyError
 
 
 class Store:
-    """Counts looks at it; every look finds the present text."""
-
     def __init__(self) -> None:
         self.state, self.looks = 1, 0
 

@@ -1,5 +1,3 @@
-"""Pages over HTTP: what they show, what they refuse, and that nothing a client sets is markup."""
-
 import gzip
 import re
 import time
@@ -364,7 +362,6 @@ def test_a_damaged_row_costs_no_more_than_itself(
 
 @pytest.fixture
 def guarded(url: str, machine: object, sessions: Sessions, tuned: int) -> tuple[TestClient, str]:
-    """A service that asks for tokens, and one of scope read."""
     app = create_app(
         settings_for(url, require_tokens=True), 0, machine=machine, toolchain=TOOLCHAIN
     )

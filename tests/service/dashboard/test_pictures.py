@@ -27,7 +27,6 @@ SIZE = {"width": 1100, "height": 1180}
 
 @pytest.fixture
 def service(url: str) -> Iterator[ServiceProcess]:
-    """A service that searches and proves for real."""
     process = ServiceProcess(url, TUNER, prover=PROVER)
     yield process
     process.stop()

@@ -1,5 +1,3 @@
-"""Pages of plans: the list, a plan in each of its states, damage, and hostile names."""
-
 import html
 import re
 from collections.abc import Callable
@@ -20,7 +18,6 @@ HOSTILE = "<script>alert('1')</script>\"'&<img src=x onerror=alert(2)>"
 
 
 def words(page: str) -> str:
-    """What a page shows, without its marks and without what stands under the pointer."""
     page = re.sub(r"<title>.*?</title>", "", page)
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
 
@@ -160,16 +157,6 @@ def test_a_plan_of_which_nothing_is_timed_says_so(client: TestClient, sessions: 
     assert CONV in said and "Longest" not in said
 
 
-def test_a_plan_of_one_node_is_drawn(client: TestClient, sessions: Sessions) -> None:
-    whole = block()
-    made = replace(whole.nodes[1], reads=whole.nodes[0].reads, makes=whole.nodes[0].makes)
-    tensors = (whole.tensors[0], replace(whole.tensors[1], is_result=True))
-    totals = replace(whole.totals, chosen_us=30.0, plain_us=30.0, alone_us=30.0)
-    one = replace(whole, nodes=(made,), tensors=tensors, conversions=(), totals=totals)
-    page = client.get(f"/plans/{store_plan(sessions, one)}").text
-    assert page.count('class="net-box ') == 3 and "copies none" in words(page)
-
-
 def test_plans_are_listed_newest_first_in_pages(client: TestClient, sessions: Sessions) -> None:
     assert "No model was planned" in client.get("/plans").text
     for _ in range(51):
@@ -223,7 +210,6 @@ DAMAGES = [
 
 
 def damage_of(number: int, damage: str) -> str:
-    """Return a statement that damages a plan, or its job where the column is the job's."""
     if damage.startswith("created_at"):
         return f"UPDATE jobs SET {damage} WHERE id = (SELECT job_id FROM plans WHERE id = {number})"
     return f"UPDATE plans SET {damage} WHERE id = {number}"

@@ -28,7 +28,6 @@ SIZE = {"width": 1100, "height": 1500}
 
 @pytest.fixture
 def service(url: str) -> Iterator[ServiceProcess]:
-    """A service whose jobs take no time, and whose plans are made and proven for real."""
     process = ServiceProcess(url, "tests.service.api.plans.tuners:tune")
     yield process
     process.stop()

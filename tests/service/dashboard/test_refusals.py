@@ -1,5 +1,3 @@
-"""What is refused is a page to whoever looks at pages, and a problem document to a program."""
-
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
@@ -28,8 +26,6 @@ PROGRAM = {"Accept": "*/*"}
 
 @pytest.fixture
 def serve(url: str, machine: object) -> Callable[..., TestClient]:
-    """Makes a service with settings of its own; a fault of it is an answer, as it is to clients."""
-
     def make(**changes: Any) -> TestClient:
         made = create_app(settings_for(url, **changes), 0, machine=machine, toolchain=TOOLCHAIN)
         return TestClient(made, raise_server_exceptions=False)
@@ -176,7 +172,6 @@ NAMES = st.sampled_from(
 
 @pytest.fixture
 def busy_service(serve: Callable[..., TestClient], tuned: int) -> Any:
-    """A service with something on each of its pages."""
     with serve() as client:
         store_reports(client)
         yield client

@@ -1,5 +1,3 @@
-"""How far a problem is from its roofline: the peak, or the memory where operands come from it."""
-
 import pytest
 
 from tilewise.service.dashboard.stored import roof

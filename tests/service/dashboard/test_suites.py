@@ -1,5 +1,3 @@
-"""Pages of suites: the table as `tilewise bench` prints it, and what has changed."""
-
 import copy
 import html
 import re
@@ -19,13 +17,11 @@ HOSTILE = "<script>alert('1')</script>\"'&<img src=x onerror=alert(2)>"
 
 
 def report() -> dict[str, Any]:
-    """A report of a suite."""
     told = reports("cpu:znver5,threads=1", ("t",), datetime.now(UTC), 1)
     return next(iter(told))["report"]
 
 
 def words(page: str) -> str:
-    """What a page shows, without its marks."""
     return html.unescape(re.sub(r"<[^>]+>", " ", page))
 
 

@@ -1,7 +1,6 @@
-"""Those who meet on a server: what is undone, what is passed over, and who waits for how long."""
-
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy import select, text
@@ -177,17 +176,13 @@ def meet_at(monkeypatch, module, name) -> None:
 
 def assert_one_plan(client, sessions, headers) -> None:
     """Two equal requests at one moment are told of one plan."""
-    answers = []
+    given = {"Content-Type": "text/x-mlir", **headers}
 
-    def post():
-        given = {"Content-Type": "text/x-mlir", **headers}
-        answers.append(client.post("/v1/plans?trials=2", content="module {}", headers=given))
+    def post(_number):
+        return client.post("/v1/plans?trials=2", content="module {}", headers=given)
 
-    threads = [threading.Thread(target=post) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as threads:
+        answers = list(threads.map(post, range(2)))
     assert [answer.status_code for answer in answers] == [202, 202]
     assert len({answer.json()["id"] for answer in answers}) == 1
     with reading(sessions) as session:

@@ -1,5 +1,3 @@
-"""Rows that somebody else has written: each costs itself alone, and says so."""
-
 import logging
 from datetime import timedelta
 
@@ -42,8 +40,6 @@ OF_A_TRIAL = [
 
 @pytest.fixture
 def change(url):
-    """Writes what it is given into one row, as no part of the service would."""
-
     def make(table, values, row_id):
         with make_engine(url).begin() as connection:
             statement = text(f"UPDATE {table} SET {values} WHERE id = {row_id}")
@@ -54,7 +50,6 @@ def change(url):
 
 
 def pages(client, path, name):
-    """What is listed on all pages of one row each, and how many rows were left out."""
     found, unreadable = [], 0
     while path:
         answer = client.get(path)

@@ -1,19 +1,17 @@
-"""Databases that cannot be used: one message each, which names the way out."""
-
 import sqlite3
 import threading
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy import create_engine, event, make_url
+from sqlalchemy import create_engine, event
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from tests.service.conftest import TOOLCHAIN, settings_for
 from tilewise.service.app import create_app
 from tilewise.service.db import make_engine, models, reading, schema, writing
 from tilewise.service.db.driver_errors import translate
-from tilewise.service.db.session import make_sessions, shown
+from tilewise.service.db.session import make_sessions
 from tilewise.service.default_database import default_database
 from tilewise.service.errors import BusyError, DatabaseError, OutageError, UndoneError
 from tilewise.service.settings import Settings
@@ -72,21 +70,6 @@ def test_tables_of_something_else_are_left_alone(tmp_path):
     assert len(before) == file_of(url).stat().st_size
 
 
-@pytest.mark.parametrize(
-    ("url", "message"),
-    [
-        ("no url", "is not a database URL; write sqlite:///FILE"),
-        ("sqlite://", "cannot see a database in memory"),
-        ("sqlite:///:memory:", "cannot see a database in memory"),
-        ("oracles://x/y", "oracles is not supported"),
-        ("sqlite:////proc/tilewise/x.db", "its folder cannot be made"),
-    ],
-)
-def test_a_url_that_cannot_work_says_so(url, message):
-    with pytest.raises(DatabaseError, match=message):
-        schema.prepare(url)
-
-
 def test_a_file_that_is_no_database_says_so(tmp_path):
     url = f"sqlite:///{tmp_path / 'notes.txt'}"
     file_of(url).write_text("not a database, but long enough to look at" * 50)
@@ -99,20 +82,6 @@ def test_a_read_only_database_is_not_upgraded(tmp_path):
     file.touch()
     with pytest.raises(DatabaseError, match="is read-only; make the file and its folder writable"):
         schema.upgrade(f"sqlite:///file:{file}?mode=ro&uri=true")
-
-
-def test_a_password_is_not_shown():
-    url = make_url("postgresql://user:secret@host/name")
-    assert shown(url) == "postgresql://user:***@host/name"
-    with pytest.raises(DatabaseError) as caught:
-        make_engine("nosuch://user:secret@host/name")
-    assert "secret" not in str(caught.value)
-
-
-def test_the_service_prepares_an_empty_database(tmp_path, machine):
-    url = f"sqlite:///{tmp_path / 'new.db'}"
-    with TestClient(create_app(settings_for(url), 0, machine=machine, toolchain=TOOLCHAIN)) as c:
-        assert c.get("/readyz").status_code == 200
 
 
 def test_the_service_does_not_start_on_another_schema(url, machine):

@@ -1,5 +1,3 @@
-"""URLs of databases as people mistype them: refused in one line, without the password."""
-
 import os
 import tempfile
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Targets of stores of revision 0018, which did not name the features of their machines."""
-
 from dataclasses import replace
 from datetime import timedelta
 
@@ -38,7 +36,6 @@ def machine(machine):
 
 @pytest.fixture(autouse=True)
 def runs_anywhere(monkeypatch):
-    """Let the machine of the test run jobs for the processor that the test is about."""
     monkeypatch.setattr(job_run, "resolve", lambda target: detect())
 
 
@@ -127,7 +124,6 @@ def test_going_down_gives_the_old_targets_back_and_up_again_the_new(old):
 
 
 def without_numbers_of_models(tables):
-    """The tables, but for the numbers of models' jobs, which revision 0021 gives anew."""
     jobs = [
         {name: value for name, value in row.items() if name != "id" or row["kind"] == "tune"}
         for row in tables["jobs"]

@@ -100,7 +100,6 @@ ASKED = {
 
 @pytest.fixture(scope="module")
 def large(new_postgresql) -> str:
-    """A PostgreSQL of many rows, of which it knows how many there are."""
     url = new_postgresql()
     schema.upgrade(url)
     engine = make_engine(url)

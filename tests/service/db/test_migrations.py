@@ -1,6 +1,3 @@
-"""Migrations and models say the same, and data survives what it can."""
-
-import io
 import sqlite3
 
 import pytest
@@ -26,10 +23,6 @@ from tilewise.service.jobs.queue import Submitter
 from tilewise.service.runs import offers
 
 OTHER = "matmul:m=8,n=8,k=8,dtype=f32"
-# Tables that revisions 0008, 0010, 0012 to 0016 and 0018 brought.
-LATER = {"tokens", "workers", "idempotency_keys", "suite_reports", "networks", "offers",
-         "candidates", "plans", "plan_endings", "past_schedules"}  # fmt: skip
-TABLES = sorted(set(Base.metadata.tables) - LATER)
 WORK = ("jobs", "schedules")
 SAME = object()
 PROOFS = {"proofs": "script_proofs"}  # the table's name before revision 0009, and since
@@ -154,7 +147,6 @@ def test_an_upgrade_vouches_for_no_row_that_disagrees_with_itself(
 
 
 def migrate(url, step, revision):
-    """One or more steps, as a developer makes them; SQLite must not cascade meanwhile."""
     engine = make_engine(url, foreign_keys=False)
     with write_connection(engine) as connection:
         step(schema.alembic_config(connection), revision)
@@ -182,7 +174,6 @@ def ids(rows):
 
 
 def kept(rows, below, revision):
-    """Of `rows` what the step below `revision` can hold."""
     found = without_cold(rows) if revision == "0003" else rows
     if revision == "0021":
         keys = [{"plan_id": None, **row} for row in found["idempotency_keys"]]
@@ -412,16 +403,6 @@ def test_an_upgrade_that_fails_leaves_the_database_as_it_was(tmp_path, monkeypat
         schema.upgrade(url)
     with sqlite3.connect(tmp_path / "half.db") as connection:
         assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
-
-
-def test_the_migrations_can_be_written_for_postgresql():
-    made = schema.alembic_config()
-    made.attributes["dialect"] = "postgresql"
-    made.output_buffer = io.StringIO()
-    command.upgrade(made, "head", sql=True)
-    sql = made.output_buffer.getvalue()
-    assert "TIMESTAMP WITH TIME ZONE" in sql
-    assert "WHERE state IN ('queued', 'running')" in sql
 
 
 def test_deleting_a_schedule_takes_its_scripts_and_proofs(sessions, tuned):

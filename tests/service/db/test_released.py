@@ -1,5 +1,3 @@
-"""Databases of every schema that there was, with the rows that the code of that time wrote."""
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,7 +57,6 @@ def kind(request):
 
 @pytest.fixture
 def old(request, kind, tmp_path):
-    """The URL of an empty database."""
     if kind == "postgresql":
         return request.getfixturevalue("new_postgresql")()
     return f"sqlite:///{tmp_path / 'old.db'}"
@@ -158,7 +155,6 @@ def served(client, before, target):
 
 
 def elsewhere(kind, request, tmp_path: Path) -> str:
-    """An empty database of the other kind."""
     if kind == "sqlite":
         return request.getfixturevalue("migrated_postgresql")()
     made = f"sqlite:///{tmp_path / 'new.db'}"
@@ -167,7 +163,6 @@ def elsewhere(kind, request, tmp_path: Path) -> str:
 
 
 def searches(sessions):
-    """The problems of the jobs, in the order in which they were asked for."""
     with reading(sessions) as session:
         of_kind = select(models.Job).where(models.Job.kind == "tune")
         jobs = session.scalars(of_kind.order_by(models.Job.id))
@@ -175,7 +170,6 @@ def searches(sessions):
 
 
 def moved(old, new, file: Path) -> None:
-    """Whether all trials, schedules and proofs go from one kind of database to the other."""
     of, into = make_sessions(make_engine(old)), make_sessions(make_engine(new))
     assert not export(of, file, Selection(), "tests").left_out
     restore(into, file)

@@ -1,7 +1,3 @@
-"""The SQL trial store: what goes in comes out, once, and only from the job's owner."""
-
-from dataclasses import replace
-
 import pytest
 from sqlalchemy import update
 
@@ -37,12 +33,6 @@ def test_a_number_is_taken_once(store):
     with pytest.raises(ValueError, match="trial 0 is stored already"):
         store.add(fakes.failed_trial(0))
     assert store.trials() == [fakes.trial(0)]
-
-
-def test_a_trial_is_committed_before_add_returns(sessions, submit):
-    job_id = submit()
-    SqlTrialStore(sessions, job_id).add(fakes.trial(0))
-    assert SqlTrialStore(sessions, job_id).trials() == [fakes.trial(0)]
 
 
 def test_a_page_skips_what_is_no_trial_and_goes_on_behind_it(sessions, submit):
@@ -157,16 +147,6 @@ def test_only_failures_on_the_same_target_are_known(sessions, submit):
     asking = SqlTrialStore(sessions, submit(cache="cold"))
     assert asking.trials() == []
     assert asking.known_failures() == {fakes.schedule(2).hash}
-
-
-def test_who_lost_the_job_cannot_write_into_it(sessions, submit):
-    job_id = submit()
-    with writing(sessions) as session:
-        held = lease.claim_one(session, job_id, me())
-    former = SqlTrialStore(sessions, job_id, replace(held, owner="another-host:1:1"))
-    with pytest.raises(LeaseLostError, match="taken over"):
-        former.add(fakes.trial(0))
-    assert former.trials() == []
 
 
 def test_nor_can_a_former_run_of_the_same_process(sessions, submit):

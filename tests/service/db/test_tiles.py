@@ -1,5 +1,3 @@
-"""Tiles of stored trials: text up to revision 0019, objects of fields since, read in both forms."""
-
 import json
 from dataclasses import replace
 
@@ -33,7 +31,6 @@ pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=T
 
 @pytest.fixture
 def store(sessions, submit):
-    """The trials of a job that have these points."""
     store = SqlTrialStore(sessions, submit(trials=10))
     for number, point in enumerate(POINTS):
         store.add(replace(fakes.trial(number), params=point))

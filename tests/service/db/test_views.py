@@ -1,5 +1,3 @@
-"""The views: the same on both databases, as they are described, and never less than they were."""
-
 from datetime import UTC, datetime
 
 import pytest
@@ -62,7 +60,6 @@ def engines(populated):
 
 
 def rows_of(engine, view: View):
-    """Rows in an order that is the same on both, for no collation has a part in it."""
     with engine.connect() as connection:
         found = connection.execute(text(f"SELECT * FROM {view.name}"))
         assert list(found.keys()) == [column.name for column in view.columns]
@@ -71,7 +68,6 @@ def rows_of(engine, view: View):
 
 
 def moments(row, view: View):
-    """Moments as SQLite has them."""
     return {
         c.name: row[c.name].astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
         for c in view.columns

@@ -1,5 +1,3 @@
-"""Noisy results are measured again, the better result is kept, and the other one is history."""
-
 import json
 from dataclasses import replace
 from datetime import timedelta
@@ -24,8 +22,6 @@ NOISY = Measurement(77.8, (41.7, 176.7), 12.0)
 
 
 def finding(measurement: Measurement):
-    """A search whose finals measure this."""
-
     def tune(*given, **hooks):
         found = fakes.tune(*given, **hooks)
         assert found.best is not None
@@ -47,7 +43,6 @@ def shown(sessions, machine):
 
 @pytest.fixture
 def noisy(submit, run):
-    """The number of a job whose result is noisy."""
     job_id = submit()
     assert run(job_id, tuner=finding(NOISY)).state == "done"
     return job_id
@@ -55,8 +50,6 @@ def noisy(submit, run):
 
 @pytest.fixture
 def again(client):
-    """Asks for the problem over HTTP."""
-
     def ask(**body):
         return client.post("/v1/jobs", json={"problem": PROBLEM, **body})
 

@@ -1,5 +1,3 @@
-"""Jobs for the same work: what a request adds to one that waits, what a new one goes on from."""
-
 import pytest
 
 from tests.service import fakes
@@ -23,7 +21,6 @@ def shown(sessions, job_id):
 
 
 def ended(sessions, job_id, trials):
-    """The job, called off after some trials."""
     store = SqlTrialStore(sessions, job_id)
     for trial in trials:
         store.add(trial)
@@ -79,29 +76,6 @@ def test_the_best_so_far_was_timed_to_its_end(sessions, submit):
     assert shown(sessions, job_id)["best"] is None
     store.add(fakes.trial(1, gflops=5.0))
     assert shown(sessions, job_id)["best"]["gflops"] == 5.0
-
-
-def test_a_job_shows_no_best_that_another_found(sessions, submit, run, tuned):
-    def unlucky(*given, **options):
-        found = fakes.tune(*given, **options)
-        return fakes.replace(
-            found, best=fakes.Best(fakes.schedule(), fakes.measurement(1.0), 100.0)
-        )
-
-    later = submit(trials=6)
-    assert run(later, tuner=unlucky).state == "done"
-    assert shown(sessions, tuned)["best"]["peak_fraction"] == 0.13
-    best = shown(sessions, later)["best"]
-    assert (best["gflops"], best["peak_fraction"]) == (15.0, None), "its own fastest trial"
-
-
-def test_a_running_job_shows_the_seconds_of_the_present_run_too(sessions, submit):
-    job_id = submit()
-    with writing(sessions) as session:
-        lease.claim_one(session, job_id, me())
-        row = queue.get(session, job_id)
-        row.elapsed_s, row.claimed_at = 40.0, row.claimed_at - LEASE
-    assert shown(sessions, job_id)["elapsed_s"] >= 40.0 + LEASE.total_seconds()
 
 
 def test_a_job_that_goes_on_keeps_the_moment_of_its_first_start(sessions, submit):

@@ -1,5 +1,3 @@
-"""The heartbeat of a lease: as long as the job runs, whatever the database does meanwhile."""
-
 import logging
 from datetime import timedelta
 
@@ -16,7 +14,6 @@ from tilewise.service.jobs.heartbeat import Heartbeat
 
 @pytest.fixture
 def held(sessions, submit):
-    """The lease of a job that has not shown itself for an hour."""
     job_id = submit()
     with writing(sessions) as session:
         taken = lease.claim_one(session, job_id, me())

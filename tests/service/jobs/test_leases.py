@@ -1,9 +1,8 @@
-"""Leases: one winner of every race, and no job that dies with its process."""
-
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import SimpleNamespace
@@ -47,7 +46,6 @@ def row(sessions, job_id):
 
 
 def age(sessions, job_id, by):
-    """Let the job's owner have been silent for so long."""
     with writing(sessions) as session:
         moment = queue.get(session, job_id).heartbeat_at - by
         session.execute(update(models.Job).values(heartbeat_at=moment, claimed_at=moment))
@@ -122,11 +120,8 @@ def test_of_many_claimers_one_wins(url, submit, machine):
         if held is not None:
             winners.append(held.job_id)
 
-    threads = [threading.Thread(target=race, args=(n,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(race, range(8)))
     assert winners == [job_id]
 
 
@@ -314,7 +309,6 @@ def test_a_crash_after_the_end_changes_nothing(sessions, tuned):
 
 @pytest.fixture
 def passes(monkeypatch):
-    """Lets seconds pass by the clock that nobody sets."""
     passed = [0.0]
     monotonic = time.monotonic
     monkeypatch.setattr(lease, "time", SimpleNamespace(monotonic=lambda: monotonic() + passed[0]))
@@ -327,7 +321,6 @@ def passes(monkeypatch):
 
 @pytest.fixture
 def set_clock(monkeypatch):
-    """Sets the clock of the wall by a difference."""
     right = lease.now
 
     def set_by(difference):

@@ -1,5 +1,3 @@
-"""The end of a job: what of it is kept, and which later requests it answers."""
-
 import threading
 from dataclasses import replace
 
@@ -19,20 +17,17 @@ from tilewise.service.results.stored import Work
 
 
 def slower(*given, **options):
-    """A search whose finals went badly."""
     found = fakes.tune(*given, **options)
     return replace(found, best=fakes.Best(fakes.schedule(), fakes.measurement(1.0), 100.0))
 
 
 def small_space(problem, target, request, store, **hooks):
-    """A search of a space that has no more than two candidates."""
     return replace(
         fakes.tune(problem, target, replace(request, trials=2), store, **hooks), complete=True
     )
 
 
 def without_peers(*given, **options):
-    """A search on a machine where no other library is installed."""
     return replace(fakes.tune(*given, **options), peers={})
 
 
@@ -43,7 +38,6 @@ def result(sessions, machine):
 
 
 def is_answered(client, **body) -> bool:
-    """Whether what is stored answers; if not, the job that it makes is called off."""
     answer = client.post("/v1/jobs", json={"problem": PROBLEM, **body})
     if answer.status_code == 202:
         client.delete(answer.headers["Location"])
@@ -97,7 +91,6 @@ def test_a_search_takes_no_script_of_another_flavor_away(client_factory, submit,
 
 
 def improved(session, row):
-    """As an import does that brings a faster schedule."""
     row.gflops = 99.0
     session.flush()
     session.refresh(row)
@@ -106,7 +99,6 @@ def improved(session, row):
 
 
 def copied(session, row, toolchain_id):
-    """As an import does that brings the first schedule of some work."""
     names = {column.name for column in models.Schedule.__table__.columns} - {"id"}
     made = models.Schedule(**{name: getattr(row, name) for name in names})
     made.toolchain_id = toolchain_id
@@ -115,7 +107,6 @@ def copied(session, row, toolchain_id):
 
 
 def is_kept_waiting(sessions, thread):
-    """Whether somebody waits for a lock; SQLite does not tell, and lets one write at a time."""
     if sessions.kw["bind"].dialect.name == "sqlite":
         thread.join(0.1)
         return thread.is_alive()

@@ -1,5 +1,3 @@
-"""Live workers: entered while they live, struck off when they end, measured while idle."""
-
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from datetime import timedelta

@@ -1,5 +1,3 @@
-"""Old samples are thinned; nothing else changes, and evidence least of all."""
-
 import random
 import statistics
 from datetime import timedelta
@@ -32,7 +30,6 @@ def test_thinned_samples_tell_the_same(samples, keep):
 
 @pytest.fixture
 def trials(sessions, tuned, submit, run):
-    """A job that a schedule names, one that found nothing better, both old and full of samples."""
     rng = random.Random(0)
     other = submit(OTHER)
     run(other)

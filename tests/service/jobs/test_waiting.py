@@ -1,5 +1,3 @@
-"""Requests that wait for jobs: one question at a time, whoever waits."""
-
 import asyncio
 
 import pytest

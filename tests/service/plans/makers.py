@@ -29,10 +29,6 @@ def make(order, module, tell):
     return Made(PLAN, Packed(SCRIPT, PROOF))
 
 
-def make_without_script(order, module, tell):
-    return Made(PLAN, Packed(error="the module has no op that can be packed"))
-
-
 def die(order, module, tell):
     os.abort()
 

@@ -1,5 +1,3 @@
-"""Plans that workers make: once each, also where workers die, hang, race or are stopped."""
-
 import os
 import signal
 from dataclasses import replace
@@ -35,7 +33,6 @@ from tilewise.service.jobs.retention import prune
 
 
 def made(number: int) -> int:
-    """How many times a plan was made."""
     return Path(os.environ[LOG]).read_text().split().count(str(number))
 
 

@@ -1,5 +1,3 @@
-"""Numbers of problems that have ended: one order for all, whatever the clocks of hosts say."""
-
 import asyncio
 import json
 import re
@@ -22,7 +20,6 @@ YEAR = timedelta(days=365)
 
 @pytest.fixture
 def wide(plan, submit, sessions) -> int:
-    """The number of a plan of four problems, whose jobs are 1 and 3 to 5."""
     number = plan()
     jobs = {problem: submit(problem) for problem in OTHERS}
     with writing(sessions) as session:
@@ -33,8 +30,6 @@ def wide(plan, submit, sessions) -> int:
 
 @pytest.fixture
 def end(sessions):
-    """Ends a job, as a host whose clock is wrong by so much."""
-
     def of(job_id, wrong_by=timedelta(0)):
         with writing(sessions) as session:
             job = session.get_one(models.Job, job_id)

@@ -1,5 +1,3 @@
-"""A result in a notebook says what a result in a terminal says."""
-
 from tests.tilewise.test_render import found
 from tilewise.service.plots.nest import result_card
 

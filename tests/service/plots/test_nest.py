@@ -1,5 +1,3 @@
-"""Loop nests as pictures: what copies and loops are called."""
-
 import pytest
 
 from tilewise.kernels.errors import ScheduleError

@@ -1,5 +1,3 @@
-"""Specifications: that the renderer takes them, and that they say what was measured."""
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,19 +1,11 @@
-"""Hot and cold caches: two results of one problem, and what failed in either is known to both."""
-
-import sqlite3
-
 import pytest
-from alembic import command
 
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tilewise.cli import render
 from tilewise.kernels.problem import parse_problem
-from tilewise.search.errors import BudgetError
-from tilewise.search.records import TuneRequest
 from tilewise.service.api.documents import trial_json
-from tilewise.service.db import make_engine, models, reading, schema
-from tilewise.service.db.session import write_connection
+from tilewise.service.db import models, reading
 from tilewise.service.jobs import queue
 from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.results.schedules import find_schedule
@@ -71,12 +63,6 @@ def test_the_mode_over_http(client, submit, run):
     assert refused.status_code == 422 and refused.json()["errors"][0]["field"] == "cache"
 
 
-def test_an_unknown_mode_is_named():
-    with pytest.raises(BudgetError, match="cache='warm'") as caught:
-        TuneRequest(cache="warm")
-    assert caught.value.field == "cache"
-
-
 def test_the_table_for_people_says_how_it_was_measured(client, tuned):
     found = client.get("/v1/schedules", params={"problem": PROBLEM}).json()
     assert "hot caches, 21 samples over 6 placements" in render.result_text(found)
@@ -95,21 +81,3 @@ def test_what_failed_in_any_job_of_this_toolchain_is_known(sessions, submit, run
     assert SqlTrialStore(sessions, other).known_failures() == set()
     elsewhere = submit("matmul:m=8,n=8,k=8,dtype=f32")
     assert SqlTrialStore(sessions, elsewhere).known_failures() == set()
-
-
-def test_results_from_before_the_modes_are_hot(tmp_path):
-    file = tmp_path / "old.db"
-    url = f"sqlite:///{file}"
-    with write_connection(make_engine(url, foreign_keys=False)) as connection:
-        command.upgrade(schema.alembic_config(connection), "0002")
-    with sqlite3.connect(file) as connection:
-        connection.execute("INSERT INTO problems VALUES (1, 'k', 'p', '2026-01-01')")
-        connection.execute("INSERT INTO toolchains VALUES (1, 't', '2026-01-01')")
-        connection.execute(
-            "INSERT INTO jobs (problem_id, target, toolchain_id, trials, seed, sampler, peers, "
-            "state, crashes, elapsed_s, created_at) "
-            "VALUES (1, 'cpu:x', 1, 4, 0, 'tpe', 0, 'done', 0, 0, '2026-01-01')"
-        )
-    schema.upgrade(url)
-    with sqlite3.connect(file) as connection:
-        assert connection.execute("SELECT cache FROM jobs").fetchall() == [("hot",)]

@@ -1,5 +1,3 @@
-"""What stands in for a schedule that is not stored: labelled, and never without being asked for."""
-
 from dataclasses import replace
 
 import pytest

@@ -1,5 +1,3 @@
-"""Candidates go to helpers and come back as trials, each once, whatever is lost on the way."""
-
 import threading
 from dataclasses import replace
 from datetime import timedelta
@@ -37,7 +35,6 @@ def candidate(number):
 
 
 def tried(asked, gflops=50.0):
-    """What a helper makes of a candidate."""
     return replace(
         fakes.trial(asked.number, gflops=gflops),
         schedule=asked.schedule, params=asked.params, origin=asked.origin,
@@ -45,7 +42,6 @@ def tried(asked, gflops=50.0):
 
 
 def owner(worker):
-    """The process of a worker at an address."""
     return f"{worker.removeprefix('tcp://')}:1"
 
 

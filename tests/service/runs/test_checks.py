@@ -1,5 +1,3 @@
-"""What a worker of a cluster sends is compared with its job; what does not fit changes nothing."""
-
 import copy
 from dataclasses import replace
 
@@ -87,7 +85,6 @@ def worker(sessions, machine, client, submit):
 
 
 def changed(body, path, value):
-    """The same body with another value at a path such as `best.steps`."""
     made = copy.deepcopy(body)
     *way, last = path.split(".")
     place = made

@@ -1,5 +1,3 @@
-"""A run that knows the service alone does what one with the database does."""
-
 import math
 from dataclasses import replace
 
@@ -29,8 +27,6 @@ OWNER = "worker-host:7:7"
 
 @pytest.fixture
 def offer(sessions, machine):
-    """Gives the oldest job that waits to a worker."""
-
     def make(worker=WORKER):
         with writing(sessions) as session:
             made = offers.make(session, worker, machine.targets, TOOLCHAIN, DRIVER)
@@ -42,8 +38,6 @@ def offer(sessions, machine):
 
 @pytest.fixture
 def calls(client):
-    """Calls to the service with the token of an offer, or with another."""
-
     def make(offer, token=None, **options):
         given = {"transport": client._transport, "patience_s": 1.0, **options}
         return RunCalls("http://testserver", offer.job_id, token or offer.token, **given)
@@ -60,12 +54,10 @@ def begin(calls):
 
 
 def of_worker(machine):
-    """The same machine under the name of the worker's."""
     return replace(machine, host="worker-host")
 
 
 def told(trials):
-    """Trials without what differs from run to run."""
     return [replace(trial, compile_s=0.0, pace=None) for trial in trials]
 
 

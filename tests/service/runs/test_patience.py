@@ -1,5 +1,3 @@
-"""A run whose database is away for a while: it waits, and writes nothing twice."""
-
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -30,7 +28,6 @@ def in_no_time(monkeypatch):
 
 
 def failing(times, error, answer):
-    """A step that fails so many times, and says whether it was told to be a repetition."""
     told = []
 
     def step(is_repeated):
@@ -69,8 +66,6 @@ def test_patience_ends(monkeypatch):
 
 
 class Losing(SqlTrialStore):
-    """Keeps its first trial, or another one of its number, and loses the answer."""
-
     adds, kept = 0, None
 
     def add(self, trial):
@@ -164,17 +159,3 @@ def test_nobody_is_told_to_stop_because_nobody_can_tell(sessions, submit, monkey
     with writing(sessions) as session:
         lease.release(session, held)
     assert heartbeat.should_stop() is True
-
-
-def test_the_store_of_a_run_writes_as_its_run(sessions, submit):
-    job_id = submit()
-    with writing(sessions) as session:
-        held = lease.claim_one(session, job_id, me())
-    kept = keeper.SqlKeeper(sessions, held)
-    kept.trials.add(fakes.trial(0))
-    with writing(sessions) as session:
-        lease.release(session, held)
-        assert lease.claim_one(session, job_id, "elsewhere:1:1")
-    with pytest.raises(LeaseLostError):
-        kept.trials.add(fakes.trial(1))
-    assert SqlTrialStore(sessions, job_id).trials() == [fakes.trial(0)]

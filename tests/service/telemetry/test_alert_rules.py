@@ -1,5 +1,3 @@
-"""The alert rules ask for metrics and labels that a real scrape has."""
-
 import re
 import shutil
 import subprocess
@@ -19,7 +17,6 @@ LABEL = re.compile(r"([a-z_]+)\s*=~?\s*\"([^\"]*)\"")
 
 @pytest.fixture
 def scrape(client, tuned):
-    """Names and labels of all samples of a service that was used."""
     client.get("/v1/schedules", params={"problem": PROBLEM})
     client.get("/v1/jobs/x")
     client.post("/v1/jobs", json={"problem": PROBLEM, "trials": 4})

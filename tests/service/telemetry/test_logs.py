@@ -1,5 +1,3 @@
-"""Logs: one event a line whatever a client sends, and the id of the request in each."""
-
 import io
 import json
 import logging

@@ -1,7 +1,4 @@
-"""`/metrics`: what is counted, under which names, and that nobody can make labels."""
-
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +19,6 @@ SCRIPT = f"/v1/schedules/{KEY}/script"
 
 
 def scraped(client):
-    """Values by name and labels."""
     answer = client.get("/metrics")
     assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/plain")
     return {
@@ -153,16 +149,6 @@ def test_a_damaged_trial_is_counted_and_adds_no_seconds(client, sessions, submit
     found = scraped(client)
     assert found["tilewise_trials_total", "timed"] == 4
     assert found["tilewise_trial_seconds_total", "compile"] == pytest.approx(3 * 0.25)
-
-
-def test_a_service_whose_workers_are_gone_says_which_part_is_not_ready(client):
-    class Gone:
-        is_alive = False
-
-    state = client.app.state
-    state.services = replace(state.services, pool=Gone())
-    answer = client.get("/readyz")
-    assert answer.status_code == 503 and "nothing takes jobs any more" in answer.json()["detail"]
 
 
 def test_the_docs_name_every_metric(client, tuned):

@@ -1,5 +1,3 @@
-"""Traces: nothing of them is loaded unless the environment asks, and then spans are sent."""
-
 import http.server
 import subprocess
 import sys
@@ -46,8 +44,9 @@ def test_each_request_is_a_span_of_its_callers_trace(spans, url, machine):
 @pytest.mark.full
 def test_nothing_is_loaded_unless_it_is_asked_for():
     program = (
-        "import sys, service.server; from tilewise.service.telemetry.traces import start_tracing; "
-        "assert start_tracing('service') is None; "
+        "import sys, tilewise.service.server\n"
+        "from tilewise.service.telemetry.traces import start_tracing\n"
+        "assert start_tracing('service') is None\n"
         "sys.exit(any(name.startswith('opentelemetry.sdk') for name in sys.modules))"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,5 +1,3 @@
-"""Candidates that hang, crash, eat memory or are wrong, through a whole job in the database."""
-
 from functools import partial
 
 import pytest
@@ -28,8 +26,6 @@ FAULTS = {
 
 
 class Impatient(Runner):
-    """Waits long for an answer that will come, however busy the machine, and not for the other."""
-
     def _ask(self, request, limit_s, kind):
         steps = request.get("steps")
         hangs = steps and register_of(Schedule.from_json(steps)).rows == faulty_child.HANG

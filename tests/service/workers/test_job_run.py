@@ -1,5 +1,3 @@
-"""Running a job: resumed, cancelled, taken over, failed."""
-
 from dataclasses import replace
 
 import pytest
@@ -18,7 +16,6 @@ from tilewise.service.jobs import heartbeat, lease, queue
 from tilewise.service.jobs.lease import LEASE
 from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.results.schedules import find_schedule
-from tilewise.service.results.scripts import find_script
 from tilewise.service.results.trials import find_trials
 from tilewise.service.workers.job_run import PhaseReached, ScriptTried, TrialEnded
 
@@ -64,7 +61,6 @@ def test_a_cancelled_job_stops_and_keeps_its_trials(sessions, submit, run):
 
 
 def unaware_tune(*given, should_stop, **options):
-    """A search in the middle of a trial: it asks nobody whether the job is still its own."""
     return fakes.tune(*given, **options)
 
 
@@ -195,18 +191,6 @@ def test_a_search_without_trials_keeps_its_lease(sessions, submit, run, monkeypa
     assert min(beats) < max(beats)
 
 
-def test_what_is_stored_can_be_queried(sessions, machine, tuned):
-    problem = parse_problem(PROBLEM)
-    with reading(sessions) as session:
-        schedule = find_schedule(session, problem, machine.target, TOOLCHAIN)
-        script = find_script(session, problem, machine.target, "cpu", TOOLCHAIN)
-        assert schedule.hash == fakes.schedule(3).hash
-        assert script.text.startswith("// ") and script.hash == schedule.hash
-        listed = find_trials(session, problem=problem, target=machine.target)
-        assert [trial.number for trial, _ in listed] == [0, 1, 2, 3]
-        assert find_schedule(session, problem, "cpu:neoverse-v2,threads=1", TOOLCHAIN) is None
-
-
 def test_a_search_cut_short_does_not_answer_its_whole_budget(sessions, submit, run):
     def cut_short(*given, **options):
         found = fakes.tune(*given, **options)
@@ -221,7 +205,6 @@ def test_a_search_cut_short_does_not_answer_its_whole_budget(sessions, submit, r
 
 
 def numbers_timed(run, job_id) -> list[int]:
-    """Runs the job; the trials that were not there before."""
     seen = []
     run(job_id, on_event=lambda e: seen.append(e.trial.number) if hasattr(e, "trial") else None)
     return seen

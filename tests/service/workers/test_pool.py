@@ -1,5 +1,3 @@
-"""The embedded workers: children that crash, hang, and are called off."""
-
 import os
 import signal
 from dataclasses import replace
@@ -123,7 +121,6 @@ def test_no_more_children_than_workers(start, submit, job):
 
 
 def freeze(sessions, pid, job_id):
-    """Stop a job's process, and let it have been silent for longer than the lease."""
     with writing(sessions) as session:  # so it does not stop with the write lock in its hands
         os.kill(pid, signal.SIGSTOP)
         wait_until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)

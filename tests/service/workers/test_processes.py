@@ -1,7 +1,5 @@
-"""The service as it runs: killed, stopped, at rest."""
-
-import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -91,18 +89,6 @@ def test_a_service_at_rest_is_small(start):
 
 def test_two_services_can_start_on_one_new_database(start, machine, tmp_path):
     url = f"sqlite:///{tmp_path / 'shared.db'}"
-    failures = []
-
-    def prepare():
-        try:
-            schema.prepare(url)
-        except Exception as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=prepare) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: schema.prepare(url), range(4)))
     schema.check(make_engine(url))

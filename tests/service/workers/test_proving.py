@@ -1,5 +1,3 @@
-"""Which scripts are put to the proof, in which order, and within how many seconds."""
-
 import time
 from dataclasses import dataclass, field, replace
 
@@ -77,7 +75,6 @@ def schedules(*numbers):
 
 
 def result(*numbers):
-    """A search with these finalists, the winner first."""
     finalists = [(fakes.schedule(n), fakes.measurement(100.0 - n)) for n in numbers]
     best = Best(*finalists[0], 100.0, tuple(finalists[1:]))
     return TuneResult(best, tuple(ranking(*sorted(numbers))), 1.0, True), best
@@ -133,7 +130,6 @@ def test_a_winner_that_was_not_proven_is_proven_where_time_is_no_matter(make, ha
 
 
 def filtered(number):
-    """A trial by Winograd transforms, which has no script."""
     steps = (Winograd(4), Pack("B"), Pack("A"), Register(number % 14 + 1, 16))
     return replace(fakes.trial(number, gflops=1000.0 - number), schedule=Schedule(steps))
 

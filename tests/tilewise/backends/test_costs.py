@@ -1,5 +1,3 @@
-"""Which of what a store has counts: the best, and the fastest of each other algorithm."""
-
 from typing import Any
 
 import pytest

@@ -1,5 +1,3 @@
-"""Commands at a service: what is asked of it, whose answers are made up."""
-
 import json
 from typing import Any
 
@@ -42,7 +40,6 @@ class Service:
         return httpx.Response(202, json=documents.job(trials=trials, target=TARGET))
 
     def last(self, path: str) -> dict[str, Any]:
-        """The query of the last request for a path."""
         return next(query for asked, query, _ in reversed(self.asked) if asked == path)
 
 

@@ -1,5 +1,3 @@
-"""`tilewise bench` as users meet it, and the roofline that it draws."""
-
 import json
 import re
 from pathlib import Path
@@ -43,7 +41,6 @@ def written(folder: Path, content: object) -> str:
 
 
 def stored_reports(database: str) -> list[models.SuiteReport]:
-    """The reports of a database, whole, oldest first."""
     with reading(make_sessions(make_engine(database))) as session:
         rows = session.query(models.SuiteReport).options(undefer(models.SuiteReport.report))
         return list(rows.order_by(models.SuiteReport.id))
@@ -116,21 +113,6 @@ def test_a_report_that_cannot_be_stored_is_printed(
     ran = cli("bench", suite, *QUICK, "--json")
     assert ran.code == 0 and json.loads(ran.out)["suite"] == "tiny"
     assert ran.err == ("tilewise: the report was not stored: this takes a token of scope submit\n")
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        ([], 'a list "problems"'),
-        ({"problems": [SMALL, "nonsense"]}, "problems[1]"),
-        ({"problems": [{"op": "matmul", "m": 0, "n": 1, "k": 1, "dtype": "f32"}]}, "m=0"),
-    ],
-)
-def test_a_bad_suite_is_bad_input(cli: Cli, tmp_path: Path, content: object, says: str) -> None:
-    ran = cli("bench", written(tmp_path, content))
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err.count("\n") == 1
-    assert says in ran.err
 
 
 @pytest.mark.parametrize(

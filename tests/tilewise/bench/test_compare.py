@@ -1,5 +1,3 @@
-"""Suites: reading them, comparing one problem, and the sums, by hand-computed numbers."""
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

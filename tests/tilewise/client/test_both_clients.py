@@ -1,5 +1,3 @@
-"""`AsyncClient` has the methods of `Client`, and each does the same."""
-
 import asyncio
 import inspect
 import json

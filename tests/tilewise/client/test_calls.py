@@ -1,5 +1,3 @@
-"""The client against answers that are made up: what it asks, and what it makes of the answers."""
-
 import json
 from datetime import UTC, datetime
 

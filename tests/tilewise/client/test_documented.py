@@ -1,5 +1,3 @@
-"""The examples of the documents in Python, run against a service."""
-
 import re
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""A model submitted by a client to a real service."""
-
 import pytest
 
 from tests.service.api.test_http_networks import MODULE, OTHER

@@ -1,5 +1,3 @@
-"""The client at a service that is older, newer, behind a proxy, or hostile."""
-
 import asyncio
 import json
 from collections.abc import Callable
@@ -54,7 +52,6 @@ class Polled:
         return {**self.job, "state": state, "phase": phase, "trials": counts}
 
     def page(self, request: httpx.Request) -> httpx.Response:
-        """Three trials at most; the last page grows."""
         self.pages.append(request.url.query.decode())
         first = int(request.url.params.get("cursor", 0))
         rows = [documents.trial(n) for n in range(first, min(first + 3, self.ended))]

@@ -1,5 +1,3 @@
-"""A plan submitted by a client to a real service, and followed to its end."""
-
 import pytest
 
 from tests.service.api.test_http_networks import MODULE, OTHER

@@ -1,5 +1,3 @@
-"""Events of a job over streams that break: each trial once, in order, until the job has ended."""
-
 import asyncio
 import random
 from collections.abc import Callable

@@ -1,5 +1,3 @@
-"""What the client does when a service is busy, slow, or gone: when it asks again, and when not."""
-
 import asyncio
 import sys
 from collections.abc import Callable, Iterator
@@ -15,12 +13,8 @@ from tilewise import AsyncClient, BadInputError, Client, TilewiseError
 from tilewise.backends import remote as remote_module
 from tilewise.client import transport as transport_module
 
-Answer = Callable[[httpx.Request], httpx.Response]
-
 
 class Clock:
-    """Time that passes in pauses alone."""
-
     def __init__(self) -> None:
         self.pauses: list[float] = []
 
@@ -163,7 +157,6 @@ def test_a_service_that_stays_busy_is_given_up_when_patience_ends(clock: Clock, 
 
 
 def outage() -> list[httpx.Response]:
-    """What a service says whose database is away for a minute."""
     told = {"detail": "database postgresql://db/tilewise cannot be reached"}
     return [httpx.Response(503, headers={"Retry-After": "10"}, json=told) for _ in range(6)]
 
@@ -339,7 +332,6 @@ def test_what_is_no_text_is_not_sent(text: str) -> None:
 
 @pytest.fixture
 def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A service that makes every text the client asks for first."""
     service = Service(being_made(), httpx.Response(200, text="it\n"))
     transport = httpx.MockTransport(service)
     monkeypatch.setattr(remote_module, "Client", lambda url: Client(url, transport))

@@ -1,5 +1,3 @@
-"""`tilewise fetch` against a service and against a database: what lies there afterwards."""
-
 import json
 import os
 import signal
@@ -16,7 +14,6 @@ import pytest
 
 from tests.tilewise.conftest import PROBLEM, Cli, Ran
 from tilewise.fetch.lock import Lock
-from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import detect
 from tilewise.service.db import make_engine, models, writing
 from tilewise.service.db.session import make_sessions
@@ -56,7 +53,6 @@ def place(
     request: pytest.FixtureRequest, cli: Cli, tuned: str, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Place:  # fmt: skip
-    """Where nothing is missing that has to be tuned."""
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "cache"))
     if request.param == "service":
         return Place(cli, tmp_path, ("--server", request.getfixturevalue("served_as_stored")))
@@ -68,7 +64,6 @@ def tuning(
     request: pytest.FixtureRequest, cli: Cli, tuned: str, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Place:  # fmt: skip
-    """Where what is missing can be tuned."""
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "cache"))
     if request.param == "service":
         return Place(cli, tmp_path, ("--server", request.getfixturevalue("served")))
@@ -233,12 +228,6 @@ def test_frozen_fails_where_anything_differs(tuning: Place) -> None:
         assert place.fetch("--frozen").code == 0, change
 
 
-def test_frozen_says_for_which_target_the_lock_is(place: Place) -> None:
-    place.fetch()
-    ran = place.fetch("--frozen", "--target", "cpu:elsewhere,threads=1")
-    assert ran.code == 3 and "not for cpu:elsewhere,threads=1" in ran.err
-
-
 def test_frozen_tells_numbers_of_threads_apart(place: Place) -> None:
     place.fetch()
     (entry,) = place.entries().values()
@@ -393,11 +382,6 @@ def test_a_list_that_cannot_be_read_is_refused(place: Place) -> None:
     assert place.fetch().code == 2
 
 
-def test_a_folder_that_is_a_file_is_refused(place: Place) -> None:
-    place.folder.write_text("")
-    assert place.fetch().code == 2
-
-
 def test_an_unchanged_folder_costs_one_request(
     cli: Cli, served_as_stored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -460,12 +444,6 @@ def test_two_fetches_at_once_do_no_harm(served_as_stored: str, tmp_path: Path, c
     assert place.fetch("--frozen", "--kernels").code == 0
 
 
-def test_the_key_of_a_problem_is_that_of_its_canonical_string(place: Place) -> None:
-    place.fetch()
-    (entry,) = place.entries().values()
-    assert entry.key == parse_problem(PROBLEM).key
-
-
 def test_a_noisy_speed_is_flagged_until_it_was_measured_again(place: Place, tuned: str) -> None:
     def measure(low: float) -> None:
         sessions = make_sessions(make_engine(tuned))
@@ -487,7 +465,6 @@ def test_a_noisy_speed_is_flagged_until_it_was_measured_again(place: Place, tune
 
 
 def of_another(target: str, place: Place) -> str:
-    """Lock the files for another target, as an older tilewise would have."""
     own = next(iter(place.entries().values())).target
     place.lock.write_text(place.lock.read_text().replace(own, target))
     return own

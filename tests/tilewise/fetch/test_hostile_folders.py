@@ -1,5 +1,3 @@
-"""A lock file and a folder of somebody else make `fetch` read nothing but regular files of it."""
-
 import os
 import re
 from dataclasses import replace

@@ -1,5 +1,3 @@
-"""What a list, a file's name and a lock file say; nothing is fetched."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""optuna-dashboard opens what `export-study` writes, and draws it."""
-
 import socket
 import subprocess
 import sys

@@ -1,5 +1,3 @@
-"""The Optuna export, read back by a fresh process that knows nothing of this project."""
-
 import json
 import subprocess
 import sys
@@ -47,24 +45,6 @@ print(json.dumps({
         for t in study.trials
     ],
 }))
-"""
-PLOT = """
-import sys
-import matplotlib
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-import optuna
-from optuna.visualization import matplotlib as plots
-
-study = optuna.load_study(study_name=None, storage=sys.argv[1])
-for name in ("optimization_history", "slice", "contour", "parallel_coordinate", "edf",
-             "param_importances", "intermediate_values", "timeline", "rank"):
-    made = getattr(plots, f"plot_{name}")(study)
-    axes = made.flat if hasattr(made, "flat") else [made]
-    drawn = sum(len(a.lines) + len(a.collections) + len(a.patches) for a in axes)
-    assert drawn, f"{name} is empty"
-    plt.close("all")
-    print(name)
 """
 
 
@@ -121,12 +101,6 @@ def test_all_trials_have_the_same_choices_in_natural_order(storage: str) -> None
         "prefetch": [True, None],
     }
     assert [t["params"]["prefetch"] for t in trials[2:5]] == [None, True, None]
-
-
-@pytest.mark.full
-def test_the_plots_have_something_in_them(storage: str) -> None:
-    export(some_trials(), storage)
-    assert len(read(PLOT, storage).split()) == 9
 
 
 def test_a_study_is_not_written_over(storage: str) -> None:
@@ -232,7 +206,6 @@ def test_what_a_slow_moment_did_to_the_samples_is_taken_out(storage: str) -> Non
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A clock on the wall nine hours ahead of UTC."""
     with monkeypatch.context() as there:
         there.setenv("TZ", "XXX-9")
         time.tzset()

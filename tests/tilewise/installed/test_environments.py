@@ -1,5 +1,3 @@
-"""Installations in fresh environments: commands, a service, other packages, and the removal."""
-
 import contextlib
 import json
 import re
@@ -27,7 +25,6 @@ ASSET = re.compile(r"\"(/assets/[^\"]+/[^\"]+)\"")
 
 
 def assert_works(made: Environment) -> None:
-    """Run what needs the base package alone."""
     imported = made.python_code("import tilewise; tilewise.Client; print(tilewise.__file__)")
     assert imported.out == f"{made.packages}/tilewise/__init__.py\n", imported
     assert made.tilewise("--version") == Ended(0, f"tilewise {VERSION}\n", "")
@@ -36,7 +33,6 @@ def assert_works(made: Environment) -> None:
 
 
 def former_names(made: Environment) -> set[str]:
-    """Return the former names that modules are found by."""
     found = made.python_code(
         f"from importlib.util import find_spec; print(*filter(find_spec, {FORMER}))"
     )
@@ -131,7 +127,6 @@ def schema_of(file: Path) -> str:
 
 
 def install_neighbour(name: str, made: Environment, folder: Path) -> None:
-    """Install the index's distribution of a name, or without an index a wheel of that name."""
     real = ("--no-deps", "--retries", "0", "--timeout", "10", "--only-binary", ":all:")
     if name != "kernels" or made.pip("install", *real, name).code:
         assert_installed(made, stand_in(name, folder))

@@ -1,5 +1,3 @@
-"""Each command where what it needs is not installed: one line that says what to install."""
-
 import tomllib
 from collections.abc import Iterator
 from importlib.metadata import packages_distributions
@@ -86,7 +84,6 @@ def written(folder: Path) -> Path:
 def bare(
     base: Environment, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[tuple[str, ...], Ended]:
-    """Every command and form of one, with the base package alone."""
     folder = written(tmp_path_factory.mktemp("bare"))
     asked = [*([name, *GIVEN[name]] for name in GIVEN), *FORMS, ["doctor"]]
     ended = base.run_all(asked, folder, TILEWISE_DB=f"sqlite:///{folder}/results.db")

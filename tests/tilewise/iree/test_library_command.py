@@ -1,5 +1,3 @@
-"""`tilewise script --flavor iree`: problems, lists and models in, a library out."""
-
 import json
 from pathlib import Path
 
@@ -12,7 +10,6 @@ from tilewise.client import Client
 from tilewise.kernels.mlir.iree.module_text import module_text
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import resolve
-from tilewise.schema.results import Text
 from tilewise.search.libraries import library
 from tilewise.search.libraries.gain import Gain
 
@@ -25,7 +22,6 @@ SLOW = Gain(True, 1e-6, 1e-3, 16.0, 9.0, {"default": 20.0, "data tiling": 15.0})
 
 @pytest.fixture(autouse=True)
 def gains(monkeypatch: pytest.MonkeyPatch) -> dict[str, Gain]:
-    """Times are as told; what measures them is tested elsewhere."""
     told: dict[str, Gain] = {}
     monkeypatch.setattr(library, "measured", lambda problem, *_: told.get(problem.canonical, FAST))
     return told
@@ -94,20 +90,6 @@ def test_what_is_no_model_is_bad_input(cli: Cli, tmp_path: Path) -> None:
         assert said in ran.err
         assert ran.err.count("\n") == 1
     assert cli("script", str(tmp_path / "none.mlir"), *FLAVOR).code == 2
-
-
-def test_a_service_makes_one_of_one_problem(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, str, str]] = []
-
-    def script(self: Client, problem: str, target: str, flavor: str, on_wait: object) -> Text:
-        asked.append((problem, target, flavor))
-        return Text("// of the service\n", "etag")
-
-    monkeypatch.setattr(Client, "script", script)
-    where = (*FLAVOR, "--server", "http://localhost:1")
-    ran = cli("script", PROBLEM, *where)
-    assert (ran.code, ran.out) == (0, "// of the service\n")
-    assert asked == [(PROBLEM, "host", "iree")]
 
 
 @pytest.mark.full

@@ -1,5 +1,3 @@
-"""`tilewise library`: what lies in the folder, the same each time, and links; refusals."""
-
 import hashlib
 import json
 import shutil
@@ -22,7 +20,6 @@ NAMES = ["libtilewise.a", "manifest.json", "tilewise.h"]
 
 @pytest.fixture
 def listed(store: Stored, tmp_path: Path) -> str:
-    """A list of problems, both of which are stored."""
     store(*PROBLEMS)
     path = tmp_path / "problems.txt"
     path.write_text(f"# mine\n{PROBLEMS[0]}  # the first\n\n{PROBLEMS[1]}\n{PROBLEMS[0]}\n")
@@ -52,7 +49,6 @@ def test_the_folder_is_the_same_each_time_and_links(cli: Cli, listed: str, tmp_p
 
 
 def _check_members(folder: Path, manifest: dict[str, list[dict[str, str]]]) -> None:
-    """Those of the archive, as the system's own tools see them, have the hashes that are told."""
     ar = shutil.which("ar") or shutil.which("llvm-ar")
     if ar is None:
         return
@@ -63,7 +59,6 @@ def _check_members(folder: Path, manifest: dict[str, list[dict[str, str]]]) -> N
 
 
 def _check_linked(folder: Path, aliases: list[str]) -> None:
-    """A program that is given the folder alone finds every kernel by its steady name."""
     cc = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if cc is None:
         return

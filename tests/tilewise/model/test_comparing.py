@@ -1,5 +1,3 @@
-"""How far results are apart, and what is nothing to compare."""
-
 import numpy as np
 import pytest
 

@@ -1,5 +1,3 @@
-"""Forms of a model that IREE does not compile are left out, as long as one of ours is there."""
-
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,7 @@
-"""`tilewise model`: a model of two layers, from its text to its report."""
-
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,12 +36,16 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
+def modelled(cli: Cli, path: Path, *options: str) -> Any:
+    made = ("-o", str(path.parent / "made"), "--trials", "1", "--no-ops", "--json")
+    done = cli("model", str(path), *made, *options)
+    assert done.code == 0, done.err
+    return json.loads(done.out)
+
+
 @pytest.mark.full
 def test_a_model_is_tuned_compiled_and_compared(cli: Cli, source: Path, tmp_path: Path) -> None:
-    made = ("-o", str(tmp_path / "made"))
-    done = cli("model", str(source), *made, "--trials", "1", "--no-ops", "--json")
-    assert done.code == 0, done.err
-    found = json.loads(done.out)
+    found = modelled(cli, source)
     assert [(op["problem"], op["count"], op["replaced"]) for op in found["ops"]] == [
         (FIRST, 1, 1),
         (SECOND, 1, 1),
@@ -60,10 +63,8 @@ def test_an_op_that_loses_a_part_is_tuned_and_called_without_it(cli: Cli, tmp_pa
     """Its result lies in another order, and relu follows a reshape."""
     source = tmp_path / "reshaped.mlir"
     source.write_text(reshaped_result())
-    done = cli("model", str(source), "-o", str(tmp_path / "made"), "--trials", "1", "--no-ops",
-               "--json")  # fmt: skip
-    assert done.code == 0, done.err
-    (op,) = json.loads(done.out)["ops"]
+    found = modelled(cli, source)
+    (op,) = found["ops"]
     assert (op["problem"], op["replaced"]) == ("matmul:batch=5,m=3,n=16,k=8,dtype=f32", 1)
     assert (tmp_path / "made" / "problems.txt").read_text().startswith(f"{op['problem']} ")
 
@@ -80,11 +81,8 @@ def test_kernels_are_those_that_are_fastest_with_weights_of_other_layers_between
                         steps=tuple(AHEAD.to_json())),)  # fmt: skip
 
     monkeypatch.setattr(Retimed, "schedules", schedules)
-    made = ("-o", str(tmp_path / "made"))
-    done = cli("model", str(source), *made, "--trials", "1", "--no-ops", "--json")
-    assert done.code == 0, done.err
+    found = modelled(cli, source)
     assert asked == dict.fromkeys((FIRST, SECOND), 4 * (64 * 96 + 96 * 40))
-    found = json.loads(done.out)
     assert [(op["schedule"], op["replaced"]) for op in found["ops"]] == [(AHEAD.hash, 1)] * 2
     assert found["right"]
 
@@ -97,10 +95,7 @@ def test_a_function_of_torch_tensors_runs_strictly(cli: Cli, tmp_path: Path) -> 
         f"func.func @net(%x: {x}, %w: {w}) -> {y} {{\n"
         f"  %0 = torch.aten.mm %x, %w : {x}, {w} -> {y}\n  return %0 : {y}\n}}\n"
     )
-    done = cli("model", str(path), "-o", str(tmp_path / "made"), "--trials", "1", "--no-ops",
-               "--json", "--accuracy", "strict")  # fmt: skip
-    assert done.code == 0, done.err
-    found = json.loads(done.out)
+    found = modelled(cli, path, "--accuracy", "strict")
     assert found["accuracy"] == "strict"
     strict = "matmul:m=8,n=96,k=64,dtype=f32,accuracy=strict"
     assert found["ops"][0]["problem"] == strict
@@ -121,10 +116,7 @@ def test_a_function_that_writes_over_its_argument_is_compared_on_equal_ones(
         f"  %r = linalg.matmul ins(%a, %b : tensor<8x64xf32>, tensor<64x96xf32>) outs(%c : {c}) "
         f"-> {c}\n  return %r : {c}\n}}\n"
     )
-    made = ("-o", str(tmp_path / "made"))
-    done = cli("model", str(path), *made, "--trials", "1", "--no-ops", "--json")
-    assert done.code == 0, done.err
-    found = json.loads(done.out)
+    found = modelled(cli, path)
     assert found["entry"] == "adds-to-c" and found["ops"][0]["replaced"] == 1
     assert max(form["deviation"] for form in found["forms"].values()) <= found["tolerance"]
 
@@ -167,10 +159,7 @@ func.func private @dispatch(%a: tensor<8x64xf32>, %b: tensor<64x96xf32>, %c: ten
 def test_a_function_of_views_runs_as_one_of_tensors(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "views.mlir"
     path.write_text(VIEWS)
-    made = ("-o", str(tmp_path / "made"))
-    done = cli("model", str(path), *made, "--trials", "1", "--no-ops", "--json")
-    assert done.code == 0, done.err
-    found = json.loads(done.out)
+    found = modelled(cli, path)
     assert found["arguments"] == ["tensor<8x64xf32>", "tensor<64x96xf32>"]
     assert found["results"] == ["tensor<8x96xf32>"] and found["right"]
     assert found["ops"][0]["replaced"] == 1

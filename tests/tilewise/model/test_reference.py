@@ -1,5 +1,3 @@
-"""What forms are compared with: a model that leaves its arguments alone, as NumPy does."""
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""What IREE's reflection says of a function, and values for it."""
-
 import numpy as np
 import pytest
 

@@ -1,5 +1,3 @@
-"""The report as people and as programs read it."""
-
 from dataclasses import replace
 
 from tilewise.kernels.mlir.frontend.graph import Skipped

@@ -1,5 +1,3 @@
-"""The tolerance covers what rounding does to a model, and no wrong layer."""
-
 import numpy as np
 
 from tilewise.kernels.problem import parse_problem

@@ -1,5 +1,3 @@
-"""`tilewise model --as native`: a model's table, its plan as JSON, and its network."""
-
 import json
 from pathlib import Path
 from typing import Any
@@ -148,7 +146,6 @@ def test_a_service_makes_the_plan_under_the_name_of_the_file(
 
 @pytest.fixture
 def pooled(tmp_path: Path) -> str:
-    """A model whose layers the schedules of a search without compilers can compute."""
     graph = Graph("pooled", Value("given", (1, 9, 9, 16)))
     graph.linear(graph.mean_pool(graph.max_pool(graph.conv(graph.given, 32, 1))), 16)
     path = tmp_path / "pooled.mlir"

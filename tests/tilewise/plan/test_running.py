@@ -1,5 +1,3 @@
-"""Two plans of a model run in turn: the faster one is kept, whichever comes first."""
-
 from pathlib import Path
 from statistics import median
 

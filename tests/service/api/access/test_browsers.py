@@ -1,5 +1,3 @@
-"""What a web page may make a browser send: nothing that does anything."""
-
 import json
 
 import pytest

@@ -1,5 +1,3 @@
-"""Who may do what: tokens, scopes, and how often."""
-
 import asyncio
 from datetime import timedelta
 

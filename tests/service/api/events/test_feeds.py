@@ -1,5 +1,3 @@
-"""Whoever watches a job sees every trial once and in order, however often the stream breaks."""
-
 import asyncio
 import json
 import random
@@ -67,7 +65,6 @@ def feeds_of(url, sessions):
 
 @pytest.fixture
 def started(sessions, submit):
-    """A job that runs, and its lease."""
     job_id = submit(trials=TRIALS)
     with writing(sessions) as session:
         held = lease.claim_one(session, job_id, me())

@@ -1,5 +1,3 @@
-"""`/v1/jobs/{id}/events` over HTTP, of one service and of two on one database."""
-
 import json
 import threading
 
@@ -12,7 +10,6 @@ from tests.service.processes import ServiceProcess, wait_until
 
 
 def events_of(text):
-    """Name, data and id of each event of a whole stream."""
     found = [parse(block.encode()) for block in text.split("\n\n") if block]
     return [
         (one["event"], json.loads(one["data"]), one.get("id")) for one in found if "event" in one

@@ -1,5 +1,3 @@
-"""`/v1/plans` over HTTP, without workers: asking, looking, lists, texts, events, refusals."""
-
 import re
 from functools import cache
 from typing import Any
@@ -14,7 +12,6 @@ from tests.service.plans.makers import PLAN
 from tests.service.processes import wait_until
 from tilewise.kernels.mlir.frontend.read import read_graph
 from tilewise.schema.base import Scope
-from tilewise.service.api.access.gate import needed
 from tilewise.service.api.routes import modules
 from tilewise.service.app import create_app
 from tilewise.service.db import Sessions, tokens, writing
@@ -39,7 +36,6 @@ def ask(client: TestClient, query: str = "?trials=3", **more: Any) -> Any:
 
 
 def events(client: TestClient, number: int, wanted: str, query: str = "") -> list[str]:
-    """The names of a plan's events; streams of the tests end early, so that some have none."""
     found: list[str] = []
 
     def look() -> bool:
@@ -273,13 +269,6 @@ def test_events_tell_a_phase_while_jobs_run(client: TestClient, plan: Any) -> No
     told = client.get(f"{ADDRESS}/{number}").json()
     assert (told["state"], told["phase"]) == ("queued", "tuning")
     assert client.get(f"{ADDRESS}/9/events").status_code == 404
-
-
-def test_it_takes_a_token_that_may_submit_to_ask_for_a_plan_and_any_to_look() -> None:
-    assert needed("POST", ADDRESS) == "submit"
-    assert needed("DELETE", f"{ADDRESS}/1") == "submit"
-    for path in ("", "/1", "/1/script", "/1/runner", "/1/events"):
-        assert needed("GET", f"{ADDRESS}{path}") == "read"
 
 
 def test_plans_that_were_given_no_name_are_told_apart(client: TestClient) -> None:

@@ -1,5 +1,3 @@
-"""The whole life of a plan over HTTP: its jobs, its making by a worker, its texts, its events."""
-
 import importlib.util
 import json
 from collections.abc import Iterator
@@ -25,7 +23,6 @@ TUNER = ("--tuner=tests.service.api.plans.tuners:tune", "--prover=tests.service.
 
 @pytest.fixture
 def serving(url: str, machine: MachineInfo) -> Iterator[TestClient]:
-    """A service with a worker that makes plans and does not time schedules."""
     app = create_app(
         settings_for(url), 1, machine=machine, toolchain=identity(), worker_arguments=TUNER
     )
@@ -42,7 +39,6 @@ def ended(client: TestClient, number: int = 1) -> Any:
 
 
 def imported(text: str, folder: Path) -> ModuleType:
-    """The module of a text, as a user saves and imports it."""
     path = folder / "runner.py"
     path.write_text(text)
     spec = importlib.util.spec_from_file_location("runner", path)
@@ -53,7 +49,6 @@ def imported(text: str, folder: Path) -> ModuleType:
 
 
 def convolved(image: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """A convolution with one zero around the image, by numpy alone."""
     padded = np.pad(image, ((0, 0), (1, 1), (1, 1), (0, 0)))
     _, height, width, _ = image.shape
     taps = [(i, j) for i in range(3) for j in range(3)]

@@ -1,5 +1,3 @@
-"""A plan as boxes and edges: each copy between who makes a tensor and who reads it so."""
-
 from dataclasses import replace
 
 import pytest
@@ -12,8 +10,6 @@ from tilewise.service.plots.networks.picture import Picture, bars, kind_of, pict
 
 
 def ways(picture: Picture) -> set[tuple[str, str, str]]:
-    """Each edge: titles of its ends, and how the tensor lies."""
-
     def named(number: int) -> str:
         box = picture.boxes[number]
         return box.title if box.node is None else str(box.node)

@@ -1,5 +1,3 @@
-"""A layered drawing: edges lead down, boxes keep apart, spines are straight."""
-
 import random
 from itertools import combinations, pairwise
 
@@ -11,7 +9,6 @@ BOX = (100.0, 40.0)
 
 
 def random_graph(seed: int) -> tuple[int, list[tuple[int, int]]]:
-    """Boxes that read some of those before them."""
     made = random.Random(seed)
     count = made.randrange(2, 40)
     edges = {
