@@ -32,6 +32,14 @@ class Problem(ABC):
         weights: str
         accuracy: str
 
+    # What an operation without the key has.
+    transpose_a = False
+    transpose_b = False
+    stride = 1
+    dilation = 1
+    pad = 0
+    groups = 1
+
     op: ClassVar[str]
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "dtype": tuple(DTYPES),
@@ -144,16 +152,6 @@ class Problem(ABC):
         return self.accuracy == "strict"
 
     @property
-    def transpose_a(self) -> bool:
-        """Return whether A is stored with the reduction first."""
-        return False
-
-    @property
-    def transpose_b(self) -> bool:
-        """Return whether B is stored with the reduction last."""
-        return False
-
-    @property
     def has_channels_first(self) -> bool:
         """Return whether images are stored plane by plane, a channel after the other."""
         return False
@@ -162,26 +160,6 @@ class Problem(ABC):
     def window(self) -> tuple[int, int]:
         """Return the rows and columns of the filter; one of each without a filter."""
         return 1, 1
-
-    @property
-    def stride(self) -> int:
-        """Return the pixels from one window to the next."""
-        return 1
-
-    @property
-    def dilation(self) -> int:
-        """Return the pixels from one element of a window to the next."""
-        return 1
-
-    @property
-    def pad(self) -> int:
-        """Return the rows and columns of zeros on each side of an image."""
-        return 0
-
-    @property
-    def groups(self) -> int:
-        """Return the groups of channels that are computed apart."""
-        return 1
 
     @property
     def spatial_axes(self) -> tuple[int, ...]:

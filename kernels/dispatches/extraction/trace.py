@@ -20,8 +20,6 @@ from tilewise.kernels.mlir.frontend.child.values import (
     is_copy,
     only_user,
     owner,
-    rank,
-    splat,
     structured,
 )
 from tilewise.kernels.mlir.frontend.graph import Occurrence
@@ -315,7 +313,7 @@ def _traced(op: Structured, occurrence: Occurrence, problem: Problem, ending: En
     users = _users(op, ending.value)
     operands = {"A": a, "B": b}
     if problem.has_bias and ending.bias is not None:
-        operands["bias"] = _bias(op, users, problem, ending.added)
+        operands["bias"] = ending.bias
     if problem.accumulates:
         operands["C"] = op.init if ending.added is None else ending.added
     for name, value in operands.items():
@@ -356,35 +354,6 @@ def _users(op: Structured, result: Any) -> tuple[Any, ...]:
     while found[-1].name in RESHAPES:
         found.pop()
     return tuple(found)
-
-
-def _bias(op: Structured, users: Sequence[Any], problem: Problem, whole: Any) -> Any:
-    """Return the bias before its broadcast; `whole` is a tensor added elementwise, no bias."""
-    starts_with_it = splat(op.init) is None and (whole is not None or not problem.accumulates)
-    added = [op.init] if starts_with_it else []
-    for before, user in pairwise(users):
-        added += [
-            value
-            for value in user.operands
-            if value != before.results[0] and rank(value) and not _is_filler(value)
-        ]
-    added = [value for value in added if whole is None or value != whole]
-    if len(added) != 1:
-        raise UnseenError("the bias was not found again")
-    (value,) = added
-    for _ in range(MOST_STEPS):
-        if prod(value.type.shape) == prod(problem.operand_shapes["bias"]):
-            return value
-        maker = owner(value)
-        if maker is None or not (maker.name in RESHAPES or is_copy(maker)):
-            break
-        value = maker.operands[0]
-    raise UnseenError("the bias has a value for each element, not one for each column")
-
-
-def _is_filler(value: Any) -> bool:
-    maker = owner(value)
-    return splat(value) is not None or (maker is not None and maker.name == "tensor.empty")
 
 
 def _path(op: Structured, users: Sequence[Any]) -> tuple[int, ...]:

@@ -28,7 +28,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Loop:
+class IrLoop:
     """A loop of the IR; `number` distinguishes those that look alike."""
 
     number: int
@@ -64,7 +64,7 @@ class Place:
 
     number: int
     name: str
-    loops: tuple[Loop, ...]
+    loops: tuple[IrLoop, ...]
     buffers: tuple[Buffer, ...]
     order: tuple[str, ...] = ()
 
@@ -88,7 +88,7 @@ def places(module: Any) -> tuple[Place, ...]:
     return tuple(_walk(module.operation, (), [0]))
 
 
-def _walk(operation: Any, loops: tuple[Loop, ...], counter: list[int]) -> Iterator[Place]:
+def _walk(operation: Any, loops: tuple[IrLoop, ...], counter: list[int]) -> Iterator[Place]:
     for inner in children(operation):
         counter[0] += 1
         if inner.name in (*MOVES, COMPUTE):
@@ -112,18 +112,18 @@ def _buffers(operation: Any) -> tuple[Buffer, ...]:
     return tuple(found)
 
 
-def _loop(operation: Any, number: int) -> Loop:
+def _loop(operation: Any, number: int) -> IrLoop:
     if operation.name == "scf.for":
         bounds = [constant_of(operation.operands[i]) for i in range(3)]
         if None in bounds:
             raise StageError("structure", f"a loop's bounds are not static: {operation}")
         low, high, step = (int(bound) for bound in bounds if bound is not None)
-        return Loop(number, "for", (-(-(high - low) // step),))
+        return IrLoop(number, "for", (-(-(high - low) // step),))
     trips = tuple(ir.DenseI64ArrayAttr(operation.attributes["staticUpperBound"]))
     mapping: tuple[str, ...] = ()
     if "mapping" in operation.attributes:
         mapping = tuple(str(unit) for unit in ir.ArrayAttr(operation.attributes["mapping"]))
-    return Loop(number, "forall", trips, mapping)
+    return IrLoop(number, "forall", trips, mapping)
 
 
 def check_wishes(found: tuple[Place, ...], problem: Matmul, schedule: KStreaming) -> None:
@@ -153,7 +153,7 @@ def check_wishes(found: tuple[Place, ...], problem: Matmul, schedule: KStreaming
         raise _broken("nothing else is moved", rest)
 
 
-def _check_loops(compute: Place, whole: Matmul, s: KStreaming) -> tuple[tuple[Loop, ...], ...]:
+def _check_loops(compute: Place, whole: Matmul, s: KStreaming) -> tuple[tuple[IrLoop, ...], ...]:
     """Return the loops around a thread's body, an outer chunk, and an inner chunk."""
     blocks = (whole.m // s.block_m, whole.n // s.block_n)
     wanted: list[tuple[str, Shape, tuple[str, ...]]] = [
@@ -163,13 +163,17 @@ def _check_loops(compute: Place, whole: Matmul, s: KStreaming) -> tuple[tuple[Lo
     chunks = (whole.k // s.outer_k, s.outer_k // s.inner_k)
     wanted += [("for", (trips,), ()) for trips in chunks if trips > 1]
     if [(loop.name, loop.trips, loop.mapping) for loop in compute.loops] != wanted:
-        loops = ", ".join(str(Loop(0, *one)) for one in wanted)
+        loops = ", ".join(str(IrLoop(0, *one)) for one in wanted)
         raise _broken(f"the loops {loops}", [compute])
     return compute.loops[:2], compute.loops[: 2 + (chunks[0] > 1)], compute.loops
 
 
 def _check_result(
-    found: tuple[Place, ...], compute: Place, tile: Shape, s: KStreaming, threads: tuple[Loop, ...]
+    found: tuple[Place, ...],
+    compute: Place,
+    tile: Shape,
+    s: KStreaming,
+    threads: tuple[IrLoop, ...],
 ) -> list[Place]:
     """Return the fill, the unpack, and the copy of the block's tile if it goes through L2."""
     fills = [p for p in found if p.name == "linalg.fill" and p.spaces != (L3,)]

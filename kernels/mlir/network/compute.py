@@ -34,7 +34,7 @@ IN_FLIGHT = 8
 
 
 @dataclass(frozen=True)
-class Tile:
+class LayerTile:
     """The sums of one tile: neighbours along the row, lines of such rows, and blocks of columns."""
 
     rows: int = 1
@@ -47,7 +47,7 @@ class Tile:
         return self.rows * self.lines * self.blocks
 
 
-def tile_of(shape: LayerShape, target: Target) -> Tile:
+def tile_of(shape: LayerShape, target: Target) -> LayerTile:
     """Return the tile that registers hold with the most products per load.
 
     Each step loads a number per row and a vector per block, two in the time of two multiply-adds.
@@ -58,12 +58,12 @@ def tile_of(shape: LayerShape, target: Target) -> Tile:
     return min(_held(shape, target), key=_cost)
 
 
-def _of_windows(shape: LayerShape) -> Tile:
+def _of_windows(shape: LayerShape) -> LayerTile:
     taps = prod(shape.extents[dim] for dim in shape.reductions)
-    return Tile(largest_divisor((shape.length("row"),), max(MOST_PRODUCTS // taps, 1)))
+    return LayerTile(largest_divisor((shape.length("row"),), max(MOST_PRODUCTS // taps, 1)))
 
 
-def _held(shape: LayerShape, target: Target) -> Iterator[Tile]:
+def _held(shape: LayerShape, target: Target) -> Iterator[LayerTile]:
     """Yield the tiles whose sums registers hold."""
     vectors = -(-shape.columns // target.lanes("f32"))
     sums = max((target.vector_registers - SPARE_REGISTERS) // vectors, 1)
@@ -72,10 +72,10 @@ def _held(shape: LayerShape, target: Target) -> Iterator[Tile]:
     for rows in _divisors(shape.length("row"), min(sums, most)):
         for lines in _divisors(shape.length("line"), sums // rows):
             for blocks in _divisors(shape.length("block"), sums // rows // lines):
-                yield Tile(rows, lines, blocks)
+                yield LayerTile(rows, lines, blocks)
 
 
-def _cost(tile: Tile) -> tuple[float, float, int]:
+def _cost(tile: LayerTile) -> tuple[float, float, int]:
     """Return the cost of a product in half cycles, then its loads; fewer lines break ties."""
     loads = tile.rows * tile.lines + tile.blocks
     return max(tile.size, loads, IN_FLIGHT) / tile.size, loads / tile.size, tile.lines
@@ -105,14 +105,16 @@ def take_apart(w: Writer, shape: LayerShape, tiled: str, rows: int) -> None:
         products = more
     if around:
         tiled, loops = w.tile_for(tiled, _ones(shape, around))
-        for loop in loops:
-            w.line(f'transform.annotate {loop} "accumulates" : {ANY}')
+        _accumulate(w, loops)
     apart = [*([shape.row] if rows > 1 and shape.row is not None else []), *taps]
     if apart:
-        _, loops = w.tile_for(tiled, _ones(shape, apart))
-        for loop in reversed(loops):
-            w.line(f"transform.loop.unroll_full {loop} : {ANY}")
+        w.unroll_full(w.tile_for(tiled, _ones(shape, apart))[1])
     w.include("cleanup")
+
+
+def _accumulate(w: Writer, loops: list[str]) -> None:
+    for loop in loops:
+        w.annotate(loop, "accumulates")
 
 
 def _ones(shape: LayerShape, dims: list[int]) -> list[int]:
@@ -124,7 +126,7 @@ MOST_RANK = 4
 """Of an op inside a tile: blocks, lines, rows and columns."""
 
 
-def emit_layer(layer: Layer, tile: Tile) -> str:
+def emit_layer(layer: Layer, tile: LayerTile) -> str:
     """Return the transform module that computes a layer in tiles."""
     shape, w = layer.shape, Writer()
     w.line(f"%contraction = {_found(shape)} in %func : ({ANY}) -> {ANY}")
@@ -151,14 +153,14 @@ def _found(shape: LayerShape) -> str:
     )
 
 
-def _is_apart(shape: LayerShape, tile: Tile) -> bool:
+def _is_apart(shape: LayerShape, tile: LayerTile) -> bool:
     """Return whether rows are multiplied separately."""
     if shape.is_by_channel or tile.lines * tile.blocks > 1:
         return True
     return shape.is_apart and tile.rows > 1
 
 
-def _multiply(w: Writer, shape: LayerShape, tiled: str, tile: Tile, *, is_apart: bool) -> None:
+def _multiply(w: Writer, shape: LayerShape, tiled: str, tile: LayerTile, *, is_apart: bool) -> None:
     """Write a tile's products, one depth at a time."""
     _loops(w, shape, tiled, tile, is_apart=is_apart)
     w.include("cleanup")
@@ -168,29 +170,23 @@ def _multiply(w: Writer, shape: LayerShape, tiled: str, tile: Tile, *, is_apart:
         return
     kinds = "xxk" if tile.rows > 1 else "xk"
     _, loops = w.tile_for(w.collect(f"contraction_{kinds}"), [0] * (len(kinds) - 1) + [1])
-    w.line(f'transform.annotate {loops[0]} "accumulates" : {ANY}')
+    _accumulate(w, loops)
 
 
-def _tiles(w: Writer, layer: Layer, tile: Tile) -> str:
-    """Tile the last op with the others fused; return the contraction in the tile."""
+def _tiles(w: Writer, layer: Layer, tile: LayerTile) -> str:
+    """LayerTile the last op with the others fused; return the contraction in the tile."""
     shape, ends = layer.shape, layer.ends
     rows, columns = tile.rows * tile.lines, tile.blocks * shape.columns
     w.line(f"// tiles of {rows} rows by {columns} columns")
     chain = ["%contraction"]
     for _ in range(ends):
-        end = w.name("end")
-        w.line(f"{end} = transform.get_consumers_of_result {chain[-1]}[0] : ({ANY}) -> {ANY}")
-        chain.append(end)
+        chain.append(w.handle("end", f"get_consumers_of_result {chain[-1]}[0]"))
     if layer.has_start:
-        w.line(f"%start = transform.get_producer_of_operand %contraction[2] : ({ANY}) -> {ANY}")
+        w.producer("%contraction", 2, "start")
     dims = shape.result if ends else tuple(range(len(shape.extents)))
     sizes = [_size(shape, dim, tile) for dim in dims]
-    last, loop = w.name("tile"), w.name("loop")
-    w.line(
-        f"{last}, {loop} = transform.structured.tile_using_forall {chain[-1]} "
-        f"tile_sizes {sizes} : ({ANY}) -> ({ANY}, {ANY})"
-    )
-    tiled = last
+    op = f"structured.tile_using_forall {chain[-1]} tile_sizes {sizes}"
+    tiled, loop = w.handles(("tile", "loop"), op)
     for producer in reversed(chain[:-1]):
         tiled, loop = w.fuse(producer, loop, "inside")
     if layer.has_start:
@@ -198,40 +194,34 @@ def _tiles(w: Writer, layer: Layer, tile: Tile) -> str:
     return tiled
 
 
-def _size(shape: LayerShape, dim: int, tile: Tile) -> int:
+def _size(shape: LayerShape, dim: int, tile: LayerTile) -> int:
     if dim in shape.reductions or dim == shape.result[-1]:
         return 0
     return {shape.row: tile.rows, shape.line: tile.lines, shape.block: tile.blocks}.get(dim, 1)
 
 
-def _loops(w: Writer, shape: LayerShape, tiled: str, tile: Tile, *, is_apart: bool) -> None:
+def _loops(w: Writer, shape: LayerShape, tiled: str, tile: LayerTile, *, is_apart: bool) -> None:
     """Write loops over blocks and taps, also over rows and depth if rows are separate."""
-    last = shape.reductions[-1]
-    outer = [int(dim in shape.reductions and dim != last) for dim in range(len(shape.extents))]
-    if is_apart:
-        outer[last] = 1
-    if any(outer):
-        tiled, loops = w.tile_for(tiled, outer)
-        for loop in loops:
-            w.line(f'transform.annotate {loop} "accumulates" : {ANY}')
+    outer = list(shape.reductions if is_apart else shape.reductions[:-1])
+    if outer:
+        tiled, loops = w.tile_for(tiled, _ones(shape, outer))
+        _accumulate(w, loops)
     if not is_apart:
         return
     dims = range(len(shape.extents))
     ones = [int(dim not in shape.reductions and _size(shape, dim, tile) > 1) for dim in dims]
     if any(ones):
-        _, loops = w.tile_for(tiled, ones)
-        for loop in reversed(loops):
-            w.line(f"transform.loop.unroll_full {loop} : {ANY}")
+        w.unroll_full(w.tile_for(tiled, ones)[1])
 
 
 def _vectors(w: Writer, *, has_more: bool) -> None:
     """Vectorise everything in a tile, with sums in registers."""
     w.line("// vectors, and sums that stay in registers")
     w.vectorize_fills()
-    w.line(f"transform.structured.vectorize {w.collect('contraction')} : {ANY}")
+    w.vectorize(w.collect("contraction"))
     if has_more:
         for rank in range(1, MOST_RANK + 1):
-            w.line(f"transform.structured.vectorize {w.collect(f'end_{rank}')} : {ANY}")
+            w.vectorize(w.collect(f"end_{rank}"))
     w.include("hoist_accumulators")
 
 

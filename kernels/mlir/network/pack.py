@@ -6,7 +6,7 @@ from typing import Any
 
 from tilewise.kernels.errors import PlaceError, ProofError
 from tilewise.kernels.mlir.frontend.read import USUAL_LIMITS, Limits, ask_of_module
-from tilewise.kernels.mlir.network.compute import Tile, emit_layer, tile_of
+from tilewise.kernels.mlir.network.compute import LayerTile, emit_layer, tile_of
 from tilewise.kernels.mlir.network.packing import Blocks
 from tilewise.kernels.mlir.network.plan import Layer, PackPlan
 from tilewise.kernels.mlir.proof.proof import Proof, annotated, run_child
@@ -71,7 +71,7 @@ class ProvenLayer:
     """A layer with the proof of its script."""
 
     layer: Layer
-    tile: Tile
+    tile: LayerTile
     proof: Proof
 
     def to_json(self) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def prove_layers(
         yield ProvenLayer(layer, tile, replace(proof, script=annotated(script, proof)))
 
 
-def _headed(script: str, layer: Layer, tile: Tile) -> str:
+def _headed(script: str, layer: Layer, tile: LayerTile) -> str:
     rows, columns = tile.rows * tile.lines, tile.blocks * layer.shape.columns
     lines = [
         f"layer:    loops of {' x '.join(map(str, layer.shape.extents))}, {layer.ends} ops behind",

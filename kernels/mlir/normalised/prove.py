@@ -74,11 +74,8 @@ def _packed_lines(normal: NormalForm, writer: Writer, handle: str) -> str:
     named = zip("ABC", normal.names, strict=True)
     forms = "; ".join(f"{name}[{', '.join(of)}]" for name, of in named)
     w.line(f"// one packed form: {forms}")
-    packed = w.name("packed_op")
-    sizes = list(normal.packing.sizes)
-    w.line(
-        f"{packed} = transform.structured.pack {handle} packed_sizes = {sizes} : ({ANY}) -> {ANY}"
-    )
+    op = f"structured.pack {handle} packed_sizes = {list(normal.packing.sizes)}"
+    packed = w.handle("packed_op", op)
     for operand, order in zip((*normal.numbers, None), normal.packing.turned, strict=True):
         if order is not None:
             packed = _turned_lines(w, packed, operand, order)
@@ -86,7 +83,7 @@ def _packed_lines(normal: NormalForm, writer: Writer, handle: str) -> str:
     w.include("drop_unit_axes")
     for name, move in _vector_moves(normal).items():
         copies, _ = w.tile_for(w.collect(name), move.tile)
-        w.line(f"transform.structured.vectorize {copies} : {ANY}")
+        w.vectorize(copies)
     return w.collect("contraction")
 
 

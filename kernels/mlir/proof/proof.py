@@ -111,14 +111,7 @@ class Proof(Outcome):
     @classmethod
     def from_json(cls, source: dict[str, Any]) -> "Proof":
         """Read the object of `to_json`; unknown keys are ignored."""
-        known = {f.name for f in fields(cls)}
-        values = {key: value for key, value in source.items() if key in known}
-        if values.get("interval") is not None:
-            low, high = values["interval"]
-            values["interval"] = (low, high)
-        if "notes" in values:
-            values["notes"] = tuple(values["notes"])
-        return cls(**values)
+        return from_json(cls, source, tolerant=True)
 
 
 def run_child(request: dict[str, Any], module: str = CHILD) -> Found:

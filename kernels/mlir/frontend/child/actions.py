@@ -369,12 +369,6 @@ def _check_start(op: Structured, kind: WindowKind) -> None:
         raise RefusedError(f"starts the {kind} of a window from {start}")
 
 
-def expression(op: Any) -> Expr:
-    """Return what an elementwise op computes of its operands."""
-    seen = structured(op)
-    return body_of_tensors(op) if seen is None else body_of(seen)
-
-
 def _check_f32(value: Any) -> None:
     if element(value) != "f32":
         raise RefusedError(f"works on {element(value)}; f32 is run here")

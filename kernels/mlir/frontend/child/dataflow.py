@@ -15,6 +15,7 @@ from tilewise.kernels.mlir.frontend.child.recognise import candidates
 from tilewise.kernels.mlir.frontend.child.values import (
     MOST_STEPS,
     RESHAPES,
+    Number,
     Structured,
     element,
     is_constant,
@@ -161,6 +162,7 @@ class Surroundings:
         result: the value after everything that is included, before its views.
         shape: of the sums, in the axis order of the final result.
         inside: intermediate values, which nothing else reads.
+        number: the bias if it is a number.
     """
 
     op: Structured
@@ -169,6 +171,7 @@ class Surroundings:
     result: Any
     shape: tuple[Size, ...]
     inside: frozenset[Any]
+    number: Number | None
 
 
 def surroundings(op: Structured, found: Occurrence, ending: Ending) -> Surroundings:
@@ -190,7 +193,8 @@ def surroundings(op: Structured, found: Occurrence, ending: Ending) -> Surroundi
     result = root_of(ending.value)
     inside = (inside | set(after)) - {result}
     shape = shape_of(_before_views([*after, ending.value]))
-    return Surroundings(op, found, tuple(reads), result, shape, frozenset(inside))
+    number = ending.number if ending.has_bias and ending.bias is None else None
+    return Surroundings(op, found, tuple(reads), result, shape, frozenset(inside), number)
 
 
 def _before_views(chain: list[Any]) -> Any:

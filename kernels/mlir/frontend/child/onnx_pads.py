@@ -48,7 +48,7 @@ def attributes(onnx: Any, node: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Window:
+class PaddedWindow:
     """Windows along one axis of an input of `size` (None if unknown), padded at both ends."""
 
     size: int | None
@@ -89,7 +89,7 @@ class Window:
         return [sum(first <= place < last for place in one) for one in places]
 
 
-def same_padding(window: Window, *, is_upper: bool) -> tuple[int, int] | None:
+def same_padding(window: PaddedWindow, *, is_upper: bool) -> tuple[int, int] | None:
     """Return the padding of `SAME_UPPER` or `SAME_LOWER`; None if it needs an unknown size."""
     if window.stride == 1:
         total = window.span - 1
@@ -166,7 +166,7 @@ class _Node:
         else:
             yield from self._padded(windows)
 
-    def _windows(self) -> list[Window] | None:
+    def _windows(self) -> list[PaddedWindow] | None:
         """Return the window of each axis; None if the taps are unknown."""
         taps = self._given.get("kernel_shape")
         if taps is None and self._node.op_type in _FILTER:
@@ -178,7 +178,7 @@ class _Node:
             raise PaddingError(f"{self._name}: {reason}")
         ones = [1] * len(taps)
         found = [
-            Window(*one)
+            PaddedWindow(*one)
             for one in zip(
                 sizes, taps, self._given.get("strides", ones), self._given.get("dilations", ones),
                 strict=True,
@@ -188,7 +188,7 @@ class _Node:
             return found
         return [self._with_pads(one, at, len(taps)) for at, one in enumerate(found)]
 
-    def _with_pads(self, window: Window, at: int, axes: int) -> Window:
+    def _with_pads(self, window: PaddedWindow, at: int, axes: int) -> PaddedWindow:
         pads = self._given.get("pads", [0] * 2 * axes) if self._auto == "NOTSET" else [0] * 2 * axes
         begin, end = pads[at], pads[axes + at]
         if self._auto in SAME:
@@ -199,7 +199,7 @@ class _Node:
                 begin, end = pair
         return replace(window, begin=begin, end=end)
 
-    def _padded(self, windows: list[Window]) -> Iterator[Any]:
+    def _padded(self, windows: list[PaddedWindow]) -> Iterator[Any]:
         """Yield a `Pad` and the node without pads; an average also needs a factor."""
         node, given = self._node, self._given
         if node.op_type == "MaxPool" and len(node.output) > 1 and node.output[1]:
@@ -247,7 +247,7 @@ class _Node:
         kind = self._onnx.helper.tensor_dtype_to_np_dtype(self._types[self._node.input[0]].element)
         return int(np.iinfo(kind).min) if np.issubdtype(kind, np.integer) else float("-inf")
 
-    def _transposed(self, windows: list[Window], opset: int) -> Iterator[Any]:
+    def _transposed(self, windows: list[PaddedWindow], opset: int) -> Iterator[Any]:
         """Yield a transposed convolution with symmetric pads, and a slice for the rest."""
         node, count = self._node, len(windows)
         more = list(self._given.get("output_padding", [0] * count))
@@ -353,7 +353,7 @@ def _why_malformed(given: dict[str, Any], auto: str, axes: int, input_axes: int)
     return ""
 
 
-def _counts(windows: list[Window], outputs: list[int], *, with_padding: bool) -> NDArray[Any]:
+def _counts(windows: list[PaddedWindow], outputs: list[int], *, with_padding: bool) -> NDArray[Any]:
     """Return the factors of averages over whole windows: all taps over counted taps."""
     ratios = np.ones((1, 1), np.float64)
     for window, count in zip(windows, outputs, strict=True):

@@ -8,24 +8,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewise.kernels.mlir.frontend.child.actions import Read, action_of, expression, loops_of
-from tilewise.kernels.mlir.frontend.child.bodies import Expr
+from tilewise.kernels.mlir.frontend.child.actions import Read, action_of, loops_of
 from tilewise.kernels.mlir.frontend.child.constants import Constants
 from tilewise.kernels.mlir.frontend.child.dataflow import (
     BIAS,
-    VIEWS,
     Surroundings,
     Traced,
     kind_of,
     traced,
 )
 from tilewise.kernels.mlir.frontend.child.values import (
-    Number,
     element,
-    only_user,
     owner,
     rank,
-    splat,
     static_shape,
 )
 from tilewise.kernels.mlir.frontend.graph import Arrangement
@@ -128,42 +123,12 @@ def _operands(
     source: Surroundings, seen: Traced, constants: Constants
 ) -> Iterator[tuple[str, str, Array]]:
     """Yield role, element type and values of each constant that a contraction reads."""
-    roles = set()
     for role, value in source.reads:
-        if not _is_empty(value):
-            roles.add(role)
-            if not seen.tensors.is_activation(value):
-                yield role, element(value), _operand(source, role, constants.value(value))
-    shape = parse_problem(source.found.problem).operand_shapes.get(BIAS)
-    number = None if shape is None or BIAS in roles else _number_added(source)
-    if shape is not None and number is not None:
-        dtype = element(source.op.result)
-        yield BIAS, dtype, np.full(shape, number, WEIGHT_TYPES[dtype])
-
-
-def _number_added(source: Surroundings) -> Number | None:
-    """Return a bias that is one number."""
-    start = splat(source.op.init)
-    if start:
-        return start
-    value = source.op.result
-    while value != source.result:
-        user = only_user(value)
-        if user is None:
-            return None
-        if user.name not in VIEWS and (number := _added(expression(user))) is not None:
-            return number
-        value = user.results[0]
-    return None
-
-
-def _added(body: Expr) -> Number | None:
-    """Return the number that is added somewhere in an expression."""
-    if body.name in ("arith.addf", "arith.addi"):
-        for one in body.of:
-            if one.name == "const":
-                return one.value
-    return next((number for one in body.of if (number := _added(one)) is not None), None)
+        if not _is_empty(value) and not seen.tensors.is_activation(value):
+            yield role, element(value), _operand(source, role, constants.value(value))
+    if source.number is not None:
+        shape, dtype = parse_problem(source.found.problem).operand_shapes, element(source.op.result)
+        yield BIAS, dtype, np.full(shape[BIAS], source.number, WEIGHT_TYPES[dtype])
 
 
 def _is_empty(value: Any) -> bool:

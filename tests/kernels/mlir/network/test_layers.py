@@ -10,7 +10,7 @@ from tilewise.kernels.mlir.network.compute import (
     MOST_PRODUCTS,
     SETS_BYTES,
     SPARE_REGISTERS,
-    Tile,
+    LayerTile,
     emit_layer,
     tile_of,
 )
@@ -25,7 +25,7 @@ pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed
 TARGET = Target("x", vector_bytes=64, vector_registers=32, l1_bytes=32 << 10)
 
 
-def proven(layer: Layer, tile: Tile | None = None) -> Found:
+def proven(layer: Layer, tile: LayerTile | None = None) -> Found:
     """What the child of `verify` finds of a layer's script."""
     from tilewise.kernels.mlir.proof.child.prove import verify_here
 
@@ -91,9 +91,9 @@ def test_windows_of_single_channels_are_layers_of_vectors() -> None:
 @pytest.mark.parametrize(("op", "rows"), [("max", 9), ("sum", 1)])
 def test_large_windows_of_several_rows_keep_a_loop(op: str, rows: int) -> None:
     (layer,) = pack(networks.pool(op, 15, 7), Blocks(16)).layers
-    script = emit_layer(layer, Tile(rows))
+    script = emit_layer(layer, LayerTile(rows))
     assert script.count("transform.annotate %loop") == int(rows * 7 * 7 > MOST_PRODUCTS)
-    found = proven(layer, Tile(rows))
+    found = proven(layer, LayerTile(rows))
     assert found.failure is None and found.executed, found.message
 
 
@@ -129,14 +129,14 @@ def test_tiles_fit_registers_and_sets_and_divide_rows(
 @pytest.mark.parametrize(
     ("block", "line", "row", "tile"),
     [
-        (32, 7, 7, Tile(7, 1, 4)),  # too few pixels a line for multiply-adds to overlap
-        (1, 4, 4, Tile(4, 4, 1)),
-        (8, 1, 1, Tile(1, 1, 8)),
-        (4, 56, 56, Tile(7, 1, 4)),
+        (32, 7, 7, LayerTile(7, 1, 4)),  # too few pixels a line for multiply-adds to overlap
+        (1, 4, 4, LayerTile(4, 4, 1)),
+        (8, 1, 1, LayerTile(1, 1, 8)),
+        (4, 56, 56, LayerTile(7, 1, 4)),
     ],
 )
 def test_tiles_load_little_for_what_they_multiply(
-    block: int, line: int, row: int, tile: Tile
+    block: int, line: int, row: int, tile: LayerTile
 ) -> None:
     shape = LayerShape((block, line, row, 16, 16), (0, 1, 2, 3), 2, 1, 0, True, 64, (4,), False)
     assert tile_of(shape, TARGET) == tile
