@@ -77,7 +77,7 @@ def compiled(entry: Entry, target: Target) -> Compiled:
         UnsupportedError: `problem` does not compute the ops in any layout.
     """
     check_layouts(entry.found, entry.problem)
-    made = make_object(entry.problem, entry.schedule, target)
+    made = make_object(entry.problem, entry.schedule, target, asks=True)
     return Compiled(entry.problem, made, entry.found)
 
 
