@@ -1,14 +1,24 @@
-"""A faster import of MLIR's Python dialects in child processes."""
+"""What child processes need of MLIR's Python bindings."""
 
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 LINALG = "iree.compiler.dialects.linalg"
 _PARTS = (
     "iree.compiler._mlir_libs._mlirDialectsLinalg",
     "iree.compiler.dialects._linalg_ops_gen",
 )
+
+
+def children(operation: Any) -> Iterator[Any]:
+    """Yield the operations directly below `operation`."""
+    for region in operation.regions:
+        for block in region.blocks:
+            for op in block.operations:
+                yield op.operation
 
 
 def without_definitions() -> None:

@@ -16,8 +16,9 @@ from iree.compiler import ir
 
 from tilewise.kernels.mlir.air.schedule import KStreaming, padded
 from tilewise.kernels.mlir.air.script import L1, L2, L3
+from tilewise.kernels.mlir.dialects import children
 from tilewise.kernels.mlir.lowering.apply import StageError
-from tilewise.kernels.mlir.lowering.structure import children, constant_of
+from tilewise.kernels.mlir.lowering.structure import constant_of
 from tilewise.kernels.problem import Matmul
 
 MOVES = ("linalg.fill", "linalg.copy", "memref.copy", "linalg.pack", "linalg.unpack")

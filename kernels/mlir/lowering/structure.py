@@ -7,6 +7,7 @@ from typing import Any
 
 from iree.compiler import ir
 
+from tilewise.kernels.mlir.dialects import children
 from tilewise.kernels.mlir.lowering.apply import StageError
 
 LOOPS = ("scf.for", "scf.forall", "scf.parallel")
@@ -23,14 +24,6 @@ def walk(operation: Any, depth: int = 0) -> Iterator[tuple[Any, int]]:
     for inner in children(operation):
         yield inner, depth
         yield from walk(inner, depth + (inner.name in LOOPS))
-
-
-def children(operation: Any) -> Iterator[Any]:
-    """Yield the operations directly below `operation`."""
-    for region in operation.regions:
-        for block in region.blocks:
-            for op in block.operations:
-                yield op.operation
 
 
 def definitions(module: Any) -> list[Any]:

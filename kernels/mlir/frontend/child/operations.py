@@ -8,6 +8,7 @@ from typing import Any
 from iree.compiler import ir
 from iree.compiler.passmanager import PassManager
 
+from tilewise.kernels.mlir.dialects import children
 from tilewise.kernels.mlir.frontend.child.bodies import MULTIPLICATIONS, multiplies, reduces
 from tilewise.kernels.mlir.frontend.child.values import owner, rank
 
@@ -28,7 +29,7 @@ LONGEST_NAME = 120
 
 def operations(top: Any) -> Iterator[tuple[Any, str, int]]:
     """Yield the operations outside of linalg's bodies, with their function and number there."""
-    waiting: list[tuple[Iterator[Any], str]] = [(_inner(top), "")]
+    waiting: list[tuple[Iterator[Any], str]] = [(children(top), "")]
     numbers: dict[str, int] = {}
     while waiting:
         inner, function = waiting[-1]
@@ -41,20 +42,13 @@ def operations(top: Any) -> Iterator[tuple[Any, str, int]]:
         if op.name in FUNCTIONS and "sym_name" in op.attributes:
             function = _symbol(op.attributes["sym_name"])
         if not op.name.startswith("linalg.") and len(op.regions):
-            waiting.append((_inner(op), function))
+            waiting.append((children(op), function))
 
 
 def _symbol(name: Any) -> str:
     """Return a symbol in printable characters."""
     text = name.value_bytes.decode(errors="backslashreplace")
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
-
-
-def _inner(op: Any) -> Iterator[Any]:
-    for region in op.regions:
-        for block in region.blocks:
-            for one in block.operations:
-                yield one.operation
 
 
 def number_operations(module: Any) -> None:

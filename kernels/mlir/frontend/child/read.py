@@ -3,12 +3,15 @@
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewise.kernels.mlir.frontend.child.onnx import OnnxError, bytecode_of
-from tilewise.kernels.mlir.frontend.graph import Imported, Occurrence, Skipped
+from tilewise.kernels.mlir.frontend.graph import Graph, Imported, LoneOp, Occurrence, Skipped
 from tilewise.kernels.mlir.frontend.read import is_bytecode, is_onnx, without_weights
 from tilewise.kernels.system.limited_child import reply_to_request, stage
+
+if TYPE_CHECKING:
+    from tilewise.kernels.mlir.frontend.program import Outline
 
 NO_TEXT = "MLIR refuses it, and quotes bytes that are no text"
 
@@ -77,51 +80,47 @@ def _without_weights(source: bytes, *, keeps_weights: bool) -> bytes:
 
 
 def _asked(module: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """Return all problems of a module, its graph, its outline, or one op, as requested."""
+    """Return what a request asks of a module on linalg, or why that is refused."""
+    from tilewise.kernels.mlir.frontend.nest import RefusedError
+
+    try:
+        return asdict(_found(module, request))
+    except RefusedError as refusal:
+        return {"refused": str(refusal)}
+
+
+def _found(module: Any, request: dict[str, Any]) -> "Graph | Imported | LoneOp | Outline":
+    """Return all problems of a module, its graph, its outline, or one op."""
     if "pieces" in request or "outline" in request:
         return _outline(module, request)
     if "graph" in request:
         from tilewise.kernels.mlir.frontend.child.dataflow import graph_of
 
-        return asdict(graph_of(module))
-    return asdict(read(module)) if "place" not in request else _one(module, request["place"])
+        return graph_of(module)
+    if "place" in request:
+        from tilewise.kernels.mlir.frontend.child.extract import extract
+
+        return extract(module, request["place"])
+    return read(module)
 
 
-def _outline(module: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """Return what a module does, with weights in files if requested, or why it cannot be run."""
+def _outline(module: Any, request: dict[str, Any]) -> "Outline":
+    """Return what a module does, with its weights in files if requested."""
     from tilewise.kernels.mlir.frontend.child.outline import outline
-    from tilewise.kernels.mlir.frontend.nest import RefusedError
 
     stage("reading weights")
     if "outline" in request:
-        try:
-            return asdict(outline(module))
-        except RefusedError as refusal:
-            return {"refused": str(refusal)}
+        return outline(module)
     source = Path(request["path"]).read_bytes()
     has_text = not (is_bytecode(source) or is_onnx(source))
     text = source if has_text else module.operation.get_asm().encode()
-    try:
-        return asdict(outline(module, text, Path(request["pieces"])))
-    except RefusedError as refusal:
-        return {"refused": str(refusal)}
+    return outline(module, text, Path(request["pieces"]))
 
 
 def _first_error(error: Exception, said: list[str]) -> str:
     lines = [line for line in (*said, *str(error).splitlines()) if line.strip()]
     found = next((line for line in lines if "error:" in line), said[0] if said else lines[-1])
     return found.strip().removeprefix("error:").strip().removeprefix('"-":')
-
-
-def _one(module: Any, place: str) -> dict[str, Any]:
-    """Return the op at a place alone, or why it cannot be separated."""
-    from tilewise.kernels.mlir.frontend.child.extract import extract
-    from tilewise.kernels.mlir.frontend.nest import RefusedError
-
-    try:
-        return asdict(extract(module, place))
-    except RefusedError as refusal:
-        return {"refused": str(refusal)}
 
 
 def read(module: Any) -> Imported:
