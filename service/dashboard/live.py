@@ -126,7 +126,7 @@ def reader(lane: Lane, sessions: Sessions) -> Read:
 
 
 def job_row(job: stored.Json) -> stored.Json:
-    """A job as a row of text, as the template has it too."""
+    """Return a search as a row of text."""
     phase, best, trials = job["phase"], job["best"], job["trials"]
     ended = trials["timed"] + trials["pruned"] + trials["failed"]
     return {

@@ -1,11 +1,10 @@
-"""Pages of plans: which there are, and a model as a graph of what was chosen for it."""
+"""The page of a plan: a model as a graph of what was chosen for it."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 from sqlalchemy import select
@@ -17,12 +16,10 @@ from tilewise.schema.modules import ModelPart, ModelPlan, PlanVariant
 from tilewise.search.networks.plan import Plan
 from tilewise.service.api.access import caller_of
 from tilewise.service.api.lanes import in_lane
-from tilewise.service.api.model_documents import plan_head_json, plan_json
-from tilewise.service.api.routes.jobs import LARGEST_ID
+from tilewise.service.api.model_documents import plan_json
 from tilewise.service.api.routes.plans import PlanId
-from tilewise.service.api.schemas import PlanHeadView, PlanView
+from tilewise.service.api.schemas import PlanView
 from tilewise.service.api.services import ServicesDep
-from tilewise.service.dashboard import stored
 from tilewise.service.dashboard.rendering import PageRoute, page
 from tilewise.service.dashboard.routes.forms import SEE_OTHER
 from tilewise.service.db import models
@@ -31,7 +28,6 @@ from tilewise.service.jobs import model_jobs
 from tilewise.service.jobs.plans import check
 from tilewise.service.plots.networks.drawing import draw
 from tilewise.service.plots.networks.picture import Bar, Box, Picture, bars, kind_of, picture_of
-from tilewise.service.results.readable import listed
 
 Json = dict[str, Any]
 
@@ -146,22 +142,6 @@ def _rows(picture: Picture, hrefs: dict[str, str]) -> Iterator[Row]:
 
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
-
-
-@router.get("/plans")
-@in_lane("reads")
-def every_plan(
-    request: Request,
-    services: ServicesDep,
-    before: Annotated[int | None, Query(ge=1, le=LARGEST_ID)] = None,
-) -> Response:
-    """Plans, newest first."""
-    with services.reading() as session:
-        found = model_jobs.newest_plans(session, before=before, limit=stored.PAGE + 1)
-        page_of = found[: stored.PAGE]
-        shown = listed("plans", page_of, partial(plan_head_json, session), PlanHeadView)
-        more = page_of[-1].id if len(found) > stored.PAGE else None
-    return page(request, "plans.html", **shown, more=more)
 
 
 @router.get("/plans/{plan_id}")

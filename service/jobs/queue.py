@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sqlalchemy import func, inspect, select
+from sqlalchemy import exists, func, inspect, or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -211,11 +211,20 @@ def get(session: Session, job_id: int, *, lock: bool = False) -> models.Job:
 
 
 def list_jobs(
-    session: Session, *, state: str | None = None, before: int | None = None, limit: int = 100
+    session: Session,
+    *,
+    kind: JobKind | None = "tune",
+    state: str | None = None,
+    before: int | None = None,
+    limit: int = 100,
 ) -> list[models.Job]:
-    """Jobs, newest first; `before` continues after the last one of the page before."""
-    query = select(models.Job).where(models.Job.kind == "tune")
-    query = query.order_by(models.Job.id.desc()).limit(limit)
+    """Return jobs with numbers below `before`, newest first; of models only those with a plan."""
+    query = select(models.Job).order_by(models.Job.id.desc()).limit(limit)
+    if kind is not None:
+        query = query.where(models.Job.kind == kind)
+    if kind != "tune":
+        has_plan = exists().where(models.Plan.job_id == models.Job.id)
+        query = query.where(or_(models.Job.kind != "model", has_plan))
     if state is not None:
         query = query.where(models.Job.state == state)
     if before is not None:

@@ -1,8 +1,13 @@
 """Pages that show what is stored."""
 
+from datetime import datetime
+from functools import partial
+from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import RedirectResponse
+from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.schedule import fast_algorithm
@@ -11,18 +16,23 @@ from tilewise.schema.base import JobState
 from tilewise.search.records import TrialState
 from tilewise.service.api.documents import best_json, job_json, result_json
 from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.model_documents import plan_head_json
 from tilewise.service.api.routes.jobs import LARGEST_ID, JobId
-from tilewise.service.api.schemas import ProblemKey
+from tilewise.service.api.schemas import PlanHeadView, ProblemKey
 from tilewise.service.api.services import Services, ServicesDep
 from tilewise.service.dashboard import live, rendering, stored
 from tilewise.service.dashboard.rendering import PageRoute, calls_of, page
 from tilewise.service.dashboard.stored import Order, Standing, TrialOrder, TrialsAsked
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound
+from tilewise.service.db.models import JobKind
 from tilewise.service.errors import NotFoundError
-from tilewise.service.jobs import events, queue
+from tilewise.service.jobs import events, lease, queue
 from tilewise.service.plots import nest
+from tilewise.service.plots.drawing import SPEED
+from tilewise.service.plots.networks.picture import told_us
 from tilewise.service.results import history, integrity, scripts
+from tilewise.service.results.readable import listed
 
 EXAMPLES = (
     ("matmul:m=1024,n=512,k=2048,dtype=f32", "a product of matrices"),
@@ -32,6 +42,7 @@ EXAMPLES = (
 )  # fmt: skip
 """What somebody with an empty store may tune first."""
 
+ACTIVE_STATES = ("queued", "running")
 MOST_PAGES = 10_000
 LONGEST_FILTER = 200
 
@@ -90,20 +101,82 @@ def _whole(session: Session, rows: list[Standing]) -> list[tuple[Standing, bool]
     return [(row, row.id in whole) for row in rows]
 
 
+class JobRow(BaseModel):
+    """A search, or the plan of a model with its own number, in the table of jobs."""
+
+    id: int
+    kind: JobKind
+    name: str
+    target: str
+    state: JobState
+    phase: str
+    trials: str
+    result: str
+    created: datetime
+
+
 @router.get("/jobs")
 @in_lane("reads")
 def jobs(
     request: Request,
     services: ServicesDep,
-    state: JobState | None = None,
+    kind: JobKind | Literal[""] = "",
+    state: JobState | Literal[""] = "",
     before: Annotated[int | None, Query(ge=1, le=LARGEST_ID)] = None,
 ) -> Response:
-    """Jobs, newest first."""
+    """Searches and plans of models, newest first."""
     with services.reading() as session:
-        found = queue.list_jobs(session, state=state, before=before, limit=stored.PAGE + 1)
-        shown = [job_json(session, job) for job in found[: stored.PAGE] if is_sound(job)]
+        found = queue.list_jobs(
+            session,
+            kind=kind or None,
+            state=state or None,
+            before=before,
+            limit=stored.PAGE + 1,
+        )
+        shown = listed("jobs", found[: stored.PAGE], partial(_job_row, session), JobRow)
         more = found[stored.PAGE - 1].id if len(found) > stored.PAGE else None
-    return page(request, "jobs.html", jobs=shown, more=more, state=state)
+    return page(request, "jobs.html", **shown, more=more, kind=kind, state=state)
+
+
+@router.get("/plans")
+async def plans() -> Response:
+    """Where plans were listed before jobs of all kinds had one page."""
+    return RedirectResponse("/jobs?kind=model", HTTPStatus.MOVED_PERMANENTLY.value)
+
+
+def _job_row(session: Session, job: models.Job) -> dict[str, Any]:
+    """Return a job of any kind as a row; raise ValueError for a damaged one."""
+    fault = lease.fault_of(job)
+    if fault is not None:
+        raise ValueError(fault)
+    if job.plan is not None:
+        return _plan_row(PlanHeadView(**plan_head_json(session, job.plan)).model_dump())
+    found = job_json(session, job)
+    row = live.job_row(found)
+    return {
+        **row,
+        "kind": "tune",
+        "name": found["problem"],
+        "phase": row["phase"] if job.state in ACTIVE_STATES else "",
+        "result": f"{row['best']} {SPEED}" if row["best"] else "",
+        "created": job.created_at,
+    }
+
+
+def _plan_row(plan: dict[str, Any]) -> dict[str, Any]:
+    totals, result = plan["totals"], ""
+    if totals and totals["chosen_us"]:
+        ratio = rendering.closely(totals["plain_us"] / totals["chosen_us"])
+        result = f"{told_us(totals['chosen_us'])} {ratio} as the model has it"
+    same = {name: plan[name] for name in ("id", "name", "state", "created")}
+    return {
+        **same,
+        "kind": "model",
+        "target": f"{plan['target']}, {plan['cache']}",
+        "phase": plan["phase"] or "",
+        "trials": "",
+        "result": result,
+    }
 
 
 @router.get("/jobs/{job_id}")
@@ -225,7 +298,7 @@ def _link(row: models.Schedule | models.PastSchedule, services: Services) -> dic
 def _jobs(session: Session, key: str) -> list[dict[str, Any]]:
     query = session.query(models.Job).join(models.Job.problem).filter(models.Problem.key == key)
     found = query.order_by(models.Job.id.desc()).limit(stored.PAGE)
-    return [job_json(session, row) for row in found if is_sound(row)]
+    return [_job_row(session, row) for row in found if is_sound(row)]
 
 
 @router.get("/compare")

@@ -19,8 +19,8 @@ SEEN_BY_ALL = ("minor", "moderate", "serious", "critical")
 def pages(service: Service) -> list[str]:
     key = service.client.get("/v1/schedules", params={"problem": PROBLEM}).json()["key"]
     return ["/", "/jobs", "/jobs/1", f"/problems/{key}", "/compare?left=1&right=1", "/submit",
-            "/plans", "/plans/1", "/plans/2", "/plans/3", "/suites", "/suites/3", "/sign-in",
-            "/api", "/schedules/1/kernel", "/schedules/1/assembly"]  # fmt: skip
+            "/jobs?kind=model", "/plans/1", "/plans/2", "/plans/3", "/suites", "/suites/3",
+            "/sign-in", "/api", "/schedules/1/kernel", "/schedules/1/assembly"]  # fmt: skip
 
 
 @pytest.mark.timeout(900)

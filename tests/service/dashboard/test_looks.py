@@ -45,7 +45,7 @@ def pages(service: Service) -> dict[str, str]:
     return {
         "overview": "/", "jobs": "/jobs", "job": "/jobs/1", "problem": f"/problems/{key}",
         "compare": "/compare?left=1&right=1", "suites": "/suites", "suite": "/suites/3",
-        "submit": "/submit", "sign_in": "/sign-in", "plans": "/plans", "plan": "/plans/1",
+        "submit": "/submit", "sign_in": "/sign-in", "plans": "/jobs?kind=model", "plan": "/plans/1",
         "plan_failed": "/plans/3", "plan_going": "/plans/4",
     }  # fmt: skip
 

@@ -169,7 +169,7 @@ def test_plans_are_listed_newest_first_in_pages(client: TestClient, sessions: Se
     assert re.findall(r'href="/plans/(\d+)"', last) == ["1"] and 'rel="next"' not in last
 
 
-@pytest.mark.parametrize("path", ["/plans/99", "/plans/0", "/plans/x", "/plans?before=0"])
+@pytest.mark.parametrize("path", ["/plans/99", "/plans/0", "/plans/x", "/jobs?kind=model&before=0"])
 def test_a_plan_that_is_not_there_is_a_page(client: TestClient, path: str) -> None:
     answer = client.get(path)
     assert answer.status_code in (404, 422) and "<h1>" in answer.text

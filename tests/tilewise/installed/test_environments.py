@@ -20,7 +20,7 @@ FORMER = ("kernels", "search", "service", "migrations")
 """Packages that version 0.1.0 had at the top."""
 NEIGHBOURS = FORMER[:3]
 TUNE = ("tune", PROBLEM, "--trials", "2", "--json")
-PAGES = ("/", "/jobs", "/plans", "/suites", "/submit", "/docs")
+PAGES = ("/", "/jobs", "/suites", "/submit", "/docs")
 ASSET = re.compile(r"\"(/assets/[^\"]+/[^\"]+)\"")
 
 
