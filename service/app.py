@@ -3,7 +3,6 @@
 import logging
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 
 from fastapi import FastAPI
@@ -18,7 +17,7 @@ from tilewise.service.api.answer_cache import AnswerCache
 from tilewise.service.api.events.feeds import Feeds
 from tilewise.service.api.events.news import NewsReader
 from tilewise.service.api.flights import Flights
-from tilewise.service.api.lanes import PATIENCE_S, Lane
+from tilewise.service.api.lanes import PATIENCE_S
 from tilewise.service.api.middleware import BodyLimit, HeadAsGet
 from tilewise.service.api.openapi import DescribedApp
 from tilewise.service.api.routes import (
@@ -59,35 +58,11 @@ from tilewise.service.workers.pool import Pool, Work
 from tilewise.version import VERSION
 
 PROBE_PATIENCE_S = 2.0
-PRINTERS, PROVERS, READERS_OF_MODULES = (
-    2,
-    1,
-    1,
-)  # children at once: each takes a core from what is being timed
+# Children at once: each takes a core from what is being timed.
+PRINTERS, PROVERS, READERS_OF_MODULES = 2, 1, 1
 MOST_MODULES = 8  # that wait or are read, each held in memory
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What workers a service is to have; the attributes are arguments of `create_app`."""
-
-    workers: int
-    toolchain: str
-    arguments: Sequence[str]
-    measures_peaks: bool
-
-    def work(self, here: MachineInfo) -> Work:
-        """The same as a pool on this machine has it."""
-        return Work(
-            here.targets,
-            self.toolchain,
-            self.workers,
-            self.arguments,
-            here,
-            self.measures_peaks,
-        )
 
 
 def create_app(
@@ -111,13 +86,9 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        services = await run_in_threadpool(
-            _open,
-            settings,
-            machine or examine(),
-            Wanted(workers, present, worker_arguments, measures_peaks),
-            metrics,
-        )
+        here = machine or examine()
+        work = Work(here.targets, present, workers, worker_arguments, here, measures_peaks)
+        services = await run_in_threadpool(_open, settings, here, work, metrics)
         app.state.services = services
         app.state.overviews = _overviews(services, settings)
         if services.pool is not None:
@@ -197,7 +168,7 @@ def stop_waiting(app: FastAPI) -> None:
         services.modules.let_go()
 
 
-def _open(settings: Settings, here: MachineInfo, wanted: Wanted, metrics: Metrics) -> Services:
+def _open(settings: Settings, here: MachineInfo, work: Work, metrics: Metrics) -> Services:
     schema.prepare(settings.db)
     engine = make_engine(
         settings.db,
@@ -207,8 +178,12 @@ def _open(settings: Settings, here: MachineInfo, wanted: Wanted, metrics: Metric
     )
     sessions = make_sessions(engine)
     pool: Workers | None = None
-    if wanted.workers and _is_writable(engine):
-        pool = _workers(settings, sessions, here, wanted)
+    if work.workers and _is_writable(engine):
+        pool = (
+            DriverProcess(settings, work.arguments)
+            if settings.scheduler
+            else Pool(sessions, settings.db, work)
+        )
     lanes, changes = Lanes(), Changes(settings.db)
     stored_metrics = StoredMetrics()
     with reading(sessions) as session:
@@ -221,7 +196,7 @@ def _open(settings: Settings, here: MachineInfo, wanted: Wanted, metrics: Metric
         ),
         sessions=sessions,
         machine=here,
-        toolchain=wanted.toolchain,
+        toolchain=work.toolchain,
         pool=pool,
         has_cluster=bool(settings.scheduler),
         lanes=lanes,
@@ -234,7 +209,9 @@ def _open(settings: Settings, here: MachineInfo, wanted: Wanted, metrics: Metric
             most=MOST_MODULES,
             most_bytes=max(settings.bodies_bytes, settings.module_bytes),
         ),
-        endings=Endings(partial(_ended_jobs, lanes.reads, sessions)),
+        endings=Endings(
+            lambda job_ids: lanes.reads.run(partial(_ended_jobs, sessions, job_ids)),
+        ),
         feeds=Feeds(
             NewsReader(lanes.reads, sessions),
             changes.number,
@@ -250,12 +227,6 @@ def _open(settings: Settings, here: MachineInfo, wanted: Wanted, metrics: Metric
     )
 
 
-def _workers(settings: Settings, sessions: Sessions, here: MachineInfo, wanted: Wanted) -> Workers:
-    if settings.scheduler:
-        return DriverProcess(settings, wanted.arguments)
-    return Pool(sessions, settings.db, wanted.work(here))
-
-
 async def _close(services: Services) -> None:
     services.endings.close()
     services.feeds.close()
@@ -268,12 +239,9 @@ async def _close(services: Services) -> None:
         engine.dispose()
 
 
-async def _ended_jobs(reads: Lane, sessions: Sessions, job_ids: Collection[int]) -> set[int]:
-    def ask() -> set[int]:
-        with reading(sessions) as session:
-            return ended_jobs(session, job_ids)
-
-    return await reads.run(ask)
+def _ended_jobs(sessions: Sessions, job_ids: Collection[int]) -> set[int]:
+    with reading(sessions) as session:
+        return ended_jobs(session, job_ids)
 
 
 def _is_writable(engine: Engine) -> bool:

@@ -15,33 +15,27 @@ _SERVICE = re.compile(r"https?://\S+")
 class Settings(BaseSettings):
     """The service's settings; each is also an argument, which wins.
 
+    The environment variables are `TILEWISE_` and the name in capitals, such as `TILEWISE_DB`.
+
     Attributes:
-        db: SQLAlchemy URL of the database (`TILEWISE_DB`).
-        body_bytes: bytes of the largest body of a request (`TILEWISE_BODY_BYTES`).
-        module_bytes: bytes of the largest body that is an MLIR module (`TILEWISE_MODULE_BYTES`).
+        db: SQLAlchemy URL of the database.
+        body_bytes: bytes of the largest body of a request.
+        module_bytes: bytes of the largest body that is an MLIR module.
         bodies_bytes: bytes of all bodies that are received or processed at once, for modules and
-            for other requests each; beyond them requests get 503 (`TILEWISE_BODIES_BYTES`).
-        body_seconds: seconds for which the body of a request may take to come
-            (`TILEWISE_BODY_SECONDS`).
-        require_tokens: whether nobody is answered without a token on loopback either, as behind
-            a proxy; beyond loopback nobody is, whatever this says (`TILEWISE_REQUIRE_TOKENS`).
-        allowed_hosts: names under which the service may be reached, with commas; `*` for any
-            (`TILEWISE_ALLOWED_HOSTS`).
-        requests_per_minute: requests of each token, or of each address that shows a wrong one or
-            none where one is asked for; 0 for any number (`TILEWISE_REQUESTS_PER_MINUTE`).
-        jobs_in_flight: jobs of each token that wait or run; 0 for any number
-            (`TILEWISE_JOBS_IN_FLIGHT`).
-        stream_seconds: seconds after which a stream of events ends, for its client to open another
-            (`TILEWISE_STREAM_SECONDS`).
+            for other requests each; beyond them requests get 503.
+        body_seconds: seconds within which the body of a request must arrive.
+        require_tokens: whether tokens are needed on loopback too, as behind a proxy; beyond
+            loopback they always are.
+        allowed_hosts: names under which the service may be reached, with commas; `*` for any.
+        requests_per_minute: of each token, or of each address without a valid one; 0 for any.
+        jobs_in_flight: queued and running jobs of each token; 0 for any number.
+        stream_seconds: after which a stream of events ends, for its client to open another.
         scheduler: address of the Dask scheduler whose workers run the jobs, `tcp://HOST:PORT` or
-            `tls://HOST:PORT`; without one this machine runs them (`TILEWISE_SCHEDULER`).
-        service_url: URL by which those workers reach this service; without one that of its
-            address (`TILEWISE_SERVICE_URL`).
-        unserved_seconds: for which a job waits while no live worker serves its target, before it
-            fails (`TILEWISE_UNSERVED_SECONDS`).
-        log_level: least severe level that is logged (`TILEWISE_LOG_LEVEL`).
-        log_format: form of the log: `json`, `text`, or `auto`, text on a terminal and else JSON
-            (`TILEWISE_LOG_FORMAT`).
+            `tls://HOST:PORT`; without one this machine runs them.
+        service_url: URL by which those workers reach this service; by default its address.
+        unserved_seconds: after which a job fails if no live worker serves its target.
+        log_level: least severe level that is logged.
+        log_format: `json`, `text`, or `auto`: text on a terminal, else JSON.
     """
 
     model_config = SettingsConfigDict(env_prefix="TILEWISE_", env_ignore_empty=True)

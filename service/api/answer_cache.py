@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tilewise.service.telemetry.requests import ROUTE
@@ -29,6 +30,13 @@ def matches(if_none_match: str, etag: str) -> bool:
     """Weak comparison with a list of tags, as RFC 9110 has it for If-None-Match."""
     tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
     return etag in tags or tags == ["*"]
+
+
+def not_modified(headers: dict[str, str], if_none_match: str | None) -> Response | None:
+    """Return the answer 304 if the client has what the `ETag` among the headers names."""
+    if if_none_match is None or not matches(if_none_match, headers["ETag"]):
+        return None
+    return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,11 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from tilewise.service.cluster.facts import TIMING, Facts, facts_in
-from tilewise.service.cluster.planning import PlanTask
 from tilewise.service.cluster.scheduler import UNUSABLE, configure
 from tilewise.service.cluster.task import make_plan, run_offer
 from tilewise.service.errors import PlanError, UnreachableError
@@ -30,6 +29,22 @@ class Task(Protocol):
 
     def cancel(self) -> None:
         """Forget it; a run that goes on is told by the service."""
+        ...
+
+
+class PlanTask(Protocol):
+    """A plan that was given to a worker."""
+
+    def is_over(self) -> bool:
+        """Whether it has ended, however it has."""
+        ...
+
+    def result(self) -> str:
+        """What `make_plan` gave; PlanError where its worker has died with it."""
+        ...
+
+    def cancel(self) -> None:
+        """Forget it."""
         ...
 
 
@@ -114,34 +129,29 @@ class DaskCluster:
 
     def submit(self, offer: Offer, toolchain: str) -> Task:
         """Give a job to the worker that it is offered to."""
-        future = self._connected().submit(
-            run_offer,
-            offer.job_id,
-            offer.token,
-            self._service,
-            toolchain,
-            (*self._arguments, "--helps") if offer.role == "helper" else self._arguments,
-            key=f"job-{offer.job_id}-{time.time_ns()}",
-            workers=[offer.worker],
-            resources={TIMING: 1.0, offer.target: 1.0},
-            pure=False,
-            retries=0,
+        helps = ("--helps",) if offer.role == "helper" else ()
+        arguments = (*self._arguments, *helps)
+        given = offer.job_id, offer.token, self._service, toolchain, arguments
+        name = f"job-{offer.job_id}"
+        return _DaskTask(
+            self._submit(run_offer, *given, to=offer.worker, on=offer.target, as_=name)
         )
-        return _DaskTask(future)
 
     def submit_plan(self, worker: str, target: str, order: str, module: bytes) -> PlanTask:
         """Have a worker make a plan, once it is free."""
-        future = self._connected().submit(
-            make_plan,
-            order,
-            module,
-            key=f"plan-{time.time_ns()}",
-            workers=[worker],
-            resources={TIMING: 1.0, target: 1.0},
+        return _DaskPlan(self._submit(make_plan, order, module, to=worker, on=target, as_="plan"))
+
+    def _submit(self, work: Callable[..., Any], *given: Any, to: str, on: str, as_: str) -> Any:
+        """Submit a task to a worker, which times for one target and runs nothing else then."""
+        return self._connected().submit(
+            work,
+            *given,
+            key=f"{as_}-{time.time_ns()}",
+            workers=[to],
+            resources={TIMING: 1.0, on: 1.0},
             pure=False,
             retries=0,
         )
-        return _DaskPlan(future)
 
     def close(self) -> None:
         """Leave the cluster."""

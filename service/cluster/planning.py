@@ -9,10 +9,10 @@ import logging
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.system.typed_json import from_json, to_json
+from tilewise.service.cluster.connection import Cluster, PlanTask
 from tilewise.service.cluster.facts import Facts
 from tilewise.service.cluster.plan_checks import check_made
 from tilewise.service.db.models import JobKind
@@ -45,30 +45,6 @@ UNREADABLE = (PlanError, KernelsError, ValueError, TypeError, ArithmeticError, R
 log = logging.getLogger(__name__)
 
 
-class PlanTask(Protocol):
-    """A plan that was given to a worker."""
-
-    def is_over(self) -> bool:
-        """Whether it has ended, however it has."""
-        ...
-
-    def result(self) -> str:
-        """What `make_plan` gave; PlanError where its worker has died with it."""
-        ...
-
-    def cancel(self) -> None:
-        """Forget it."""
-        ...
-
-
-class Givers(Protocol):
-    """What is needed of a cluster."""
-
-    def submit_plan(self, worker: str, target: str, order: str, module: bytes) -> PlanTask:
-        """Have a worker make a plan."""
-        ...
-
-
 @dataclass
 class _Given:
     """A plan that a worker makes."""
@@ -88,7 +64,7 @@ class PlanGiving:
     """
 
     def __init__(
-        self, sessions: Sessions, cluster: Givers, owner: str, paused: dict[str, float]
+        self, sessions: Sessions, cluster: Cluster, owner: str, paused: dict[str, float]
     ) -> None:
         self._paused = paused
         self._sessions, self._cluster, self._owner = sessions, cluster, owner

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from tilewise.kernels.mlir.proof.proof import Proof
 from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
 from tilewise.search.records import Best, Measurement, TuneResult
 from tilewise.service.db import models
@@ -17,7 +18,6 @@ from tilewise.service.jobs import lease
 from tilewise.service.jobs.lease import Lease
 from tilewise.service.results import history, integrity, schedules, stored
 from tilewise.service.results.scripts import (
-    Proven,
     add_proof,
     add_script,
     drop_proofs,
@@ -38,7 +38,7 @@ class Attempt:
     """
 
     schedule: AnySchedule
-    proof: Proven | None
+    proof: Proof | None
     error: str = ""
     failure: str = "prover"
 

@@ -30,34 +30,12 @@ TUNE_AGAIN = "tune the problem again (tilewise tune, POST /v1/jobs), which repla
 log = logging.getLogger(__name__)
 
 _SCHEDULE = (
-    "job_id",
-    "hash",
-    "steps",
-    "gflops",
-    "low",
-    "high",
-    "time_us",
-    "peak_gflops",
-    "scratch_bytes",
-    "peers",
-    "measured",
-    "budget",
-    "elapsed_s",
-    "complete",
+    *("job_id", "hash", "steps", "gflops", "low", "high", "time_us", "peak_gflops"),
+    *("scratch_bytes", "peers", "measured", "budget", "elapsed_s", "complete"),
 )
 _PROOF = (
-    "ok",
-    "applied",
-    "executed",
-    "max_error",
-    "tolerance",
-    "gflops",
-    "low",
-    "high",
-    "time_us",
-    "mlir",
-    "failure",
-    "message",
+    *("ok", "applied", "executed", "max_error", "tolerance", "gflops", "low", "high"),
+    *("time_us", "mlir", "failure", "message"),
 )
 _SCRIPT = ("flavor", "hash", "steps", "sha256")
 _FLOATS = {

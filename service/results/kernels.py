@@ -35,9 +35,14 @@ def kernel_source(result: dict[str, Any], target: str) -> str:
     return json.dumps({part: result[part] for part in _PARTS} | {"target": target}, sort_keys=True)
 
 
-def kernel_tag(source: str, toolchain: str) -> str:
-    """A strong entity tag of the module that the present toolchain prints of `source`."""
-    return hashlib.sha256(f"{toolchain}\n{source}".encode()).hexdigest()
+def kernel_tag(source: str, toolchain: str, form: str = "") -> str:
+    """Return the strong entity tag of a form of what a toolchain makes of `source`.
+
+    The form is empty for a module, `FLAVOR` for a library, `OF_OP` for the script of an op, and one
+    of `Form` for an object.
+    """
+    head = f"{form}\n" if form else ""
+    return _digest(f"{head}{toolchain}\n{source}")
 
 
 def kernel_module(tag: str, source: str, printed: Callable[[str], str] | None = None) -> str:
@@ -96,11 +101,6 @@ def _digest(text: str) -> str:
 FLAVOR = "iree"
 
 
-def library_tag(source: str, toolchain: str) -> str:
-    """A strong entity tag of the library that the present toolchain makes of `source`."""
-    return hashlib.sha256(f"{FLAVOR}\n{toolchain}\n{source}".encode()).hexdigest()
-
-
 def library_document(source: str) -> str:
     """Measure a result inside IREE and return JSON; raise ConflictError if that fails here."""
     return answer_of("tilewise.search.libraries", "the library", source)
@@ -129,11 +129,6 @@ TEXT_TYPES = tuple(dict.fromkeys(kind for form, kind in MEDIA_TYPES.items() if f
 _ENDINGS: dict[Form, str] = {"object": ".o", "bitcode": ".bc", "c-header": ".h"}
 
 
-def object_tag(source: str, toolchain: str, form: Form) -> str:
-    """A strong entity tag of a form of the object that the present toolchain makes of `source`."""
-    return hashlib.sha256(f"{form}\n{toolchain}\n{source}".encode()).hexdigest()
-
-
 def object_document(source: str) -> str:
     """Make and prove the object of a result and return JSON; raise ConflictError on failure."""
     return answer_of("tilewise.kernels.native.objects", "the object", source)
@@ -155,7 +150,8 @@ def file_name(problem: str, form: Form) -> str | None:
     return None if ending is None else stem(parse_problem(problem)) + ending
 
 
-CHILD = "tilewise.kernels.mlir.normalised"
+OF_OP = "tilewise.kernels.mlir.normalised"
+"""The child that makes scripts of ops."""
 
 Origins = dict[str, dict[str, Any]]
 
@@ -210,17 +206,12 @@ def _origin(row: models.Schedule, asked: Asked) -> dict[str, Any]:
     }
 
 
-def op_tag(source: str, toolchain: str) -> str:
-    """The name of what the present toolchain makes of `source`."""
-    return hashlib.sha256(f"{CHILD}\n{toolchain}\n{source}".encode()).hexdigest()
-
-
 def op_document(source: str) -> str:
     """Make and prove the script of an op and return JSON for `told_of`.
 
     Raises NotFoundError if none was proven, ConflictError if that is impossible here.
     """
-    document = answer_of(CHILD, "the script", source)
+    document = answer_of(OF_OP, "the script", source)
     found = json.loads(document)
     if "reason" in found:
         raise NotFoundError(found["reason"])

@@ -4,13 +4,14 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Any
 
 from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import ScheduleError, UnsupportedError
 from tilewise.kernels.mlir.air import AirScript, attempt
+from tilewise.kernels.mlir.proof.proof import Proof
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.system.toolchain import identity
 from tilewise.kernels.target import target_kind
@@ -26,56 +27,10 @@ SEARCHED: dict[Kind, str] = {"cpu": "cpu", "iree": "iree-spec"}
 """The flavor of script that a search proves, by whose code its target runs."""
 
 
-class Proven(Protocol):
-    """What is stored of a `tilewise.kernels.mlir.proof.proof.Proof`, which loads MLIR."""
-
-    @property
-    def ok(self) -> bool:
-        """Whether the script applied, ran, and gave the right result."""
-
-    @property
-    def applied(self) -> bool:
-        """Whether MLIR's interpreter ran the script to its end."""
-
-    @property
-    def executed(self) -> bool:
-        """Whether the compiled code ran to its end."""
-
-    @property
-    def max_error(self) -> float | None:
-        """The largest deviation from the reference; None where it is no finite number."""
-
-    @property
-    def tolerance(self) -> float | None:
-        """The deviation that is allowed."""
-
-    @property
-    def gflops(self) -> float | None:
-        """From the median time."""
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """The 95% confidence interval of `gflops`."""
-
-    @property
-    def time_us(self) -> float | None:
-        """The median time of a call in microseconds."""
-
-    @property
-    def mlir(self) -> str:
-        """Distribution and version of the MLIR."""
-
-    @property
-    def failure(self) -> str | None:
-        """The class of what went wrong; None where nothing did."""
-
-    @property
-    def message(self) -> str:
-        """What went wrong."""
-
-    @property
-    def script(self) -> str | None:
-        """The text that was proven."""
+_OF_PROOF = (
+    *("applied", "executed", "max_error", "tolerance", "gflops", "time_us", "mlir"),
+    *("failure", "message"),
+)
 
 
 def searched_flavor(target: str) -> str:
@@ -88,7 +43,7 @@ def add_script(
     row: models.Schedule,
     flavor: str,
     spelled: tuple[str, list[Any]],
-    proof: Proven,
+    proof: Proof,
 ) -> None:
     """Store a proof, and the script if there is one.
 
@@ -99,17 +54,9 @@ def add_script(
         schedule_id=row.id,
         script=_script(row, flavor, spelled, proof.script) if proof.script else None,
         ok=proof.ok and bool(proof.script),
-        applied=proof.applied,
-        executed=proof.executed,
-        max_error=proof.max_error,
-        tolerance=proof.tolerance,
-        gflops=proof.gflops,
         low=low,
         high=high,
-        time_us=proof.time_us,
-        mlir=proof.mlir,
-        failure=proof.failure,
-        message=proof.message,
+        **{name: getattr(proof, name) for name in _OF_PROOF},
     )
     add_proof(session, row, tried)
 

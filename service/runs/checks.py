@@ -235,19 +235,7 @@ _HEADER_LINE = re.compile(r"// .*")
 
 def proof_of(wire: ProofWire) -> Proof:
     """Return a proof as it was sent; its verdict is computed from its parts."""
-    return Proof(
-        mlir=wire.mlir,
-        script=wire.script or "",
-        applied=wire.applied,
-        executed=wire.executed,
-        max_error=wire.max_error,
-        tolerance=wire.tolerance,
-        gflops=wire.gflops,
-        interval=wire.interval,
-        time_us=wire.time_us,
-        failure=wire.failure,
-        message=wire.message,
-    )
+    return Proof(**{**wire.model_dump(exclude={"ok"}), "script": wire.script or ""})
 
 
 def proof_faults(work: JobWork, at: str, schedule: AnySchedule, wire: ProofWire) -> Iterator[Fault]:

@@ -6,7 +6,7 @@ waits for nothing. The same module, asked for again within a minute, is not read
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
@@ -77,8 +77,7 @@ async def parse_module(
     torch, StableHLO or TOSA, of static shapes; or an ONNX model's bytes, where `onnx` is installed.
     With `accuracy=strict` all problems ask for direct methods alone.
     """
-    body, kind = await request.body(), request.headers.get("content-type", "")
-    key, module = await services.lanes.reads.run(partial(given, body, kind))
+    key, module = await given(request, services)
     imported = await imported_of(services, key, module)
     return imported.with_accuracy(accuracy).to_json()
 
@@ -111,18 +110,13 @@ async def script_of_op(
     """
     if target_kind(target) != "cpu":
         raise TargetError(f"target {quoted(target)}: scripts of ops are for targets cpu:NAME")
-    body, kind = await request.body(), request.headers.get("content-type", "")
-    key, module = await services.lanes.reads.run(partial(given, body, kind))
-    lone: LoneOp | ModuleError | PlaceError = await services.modules.make(
-        ("op", key, place), partial(_read, partial(_read_op, place), module), len(module)
-    )
-    if not isinstance(lone, LoneOp):
-        raise lone
+    key, module = await given(request, services)
+    lone = await _read_once(services, ("op", key, place), partial(_read_op, place), module)
     canonical = services.machine.canonical_target(target)
     asked = Asked(canonical, services.toolchain, match=match)
     lone = lone.with_accuracy(accuracy)
     source, origins = await services.lanes.reads.run(partial(_op_source, services, lone, asked))
-    tag = kernels.op_tag(source, services.toolchain)
+    tag = kernels.kernel_tag(source, services.toolchain, kernels.OF_OP)
     found = await services.lanes.reads.run(partial(kept_module, tag))
     if found is None:
         making = partial(kernel_module, tag, source, kernels.op_document)
@@ -142,26 +136,31 @@ def _op_source(services: Services, lone: LoneOp, asked: Asked) -> tuple[str, ker
 
 async def imported_of(services: Services, key: str, module: bytes) -> Imported:
     """Read a module once for all who ask within a minute; raise ModuleError or UnfinishedError."""
-    found: Imported | ModuleError | PlaceError = await services.modules.make(
-        key, partial(_read, read_module, module), len(module)
-    )
-    if isinstance(found, ModuleError | PlaceError):
-        raise found
-    return found
+    return await _read_once(services, key, read_module, module)
 
 
 async def graph_of(services: Services, key: str, module: bytes) -> Graph:
     """Read the graph of a module, as `imported_of` does."""
-    found: Graph | ModuleError | PlaceError = await services.modules.make(
-        ("graph", key), partial(_read, read_graph, module), len(module)
-    )
+    return await _read_once(services, ("graph", key), read_graph, module)
+
+
+async def _read_once(
+    services: Services, key: Hashable, read: Callable[[bytes, Limits], Found], module: bytes
+) -> Found:
+    made = services.modules.make(key, partial(_read, read, module), len(module))
+    found: Found | ModuleError | PlaceError = await made
     if isinstance(found, ModuleError | PlaceError):
         raise found
     return found
 
 
-def given(body: bytes, kind: str) -> tuple[str, bytes]:
-    """A module's name for the cache, and the module."""
+async def given(request: Request, services: Services) -> tuple[str, bytes]:
+    """Return the SHA-256 of the module in a request's body, and the module."""
+    body, kind = await request.body(), request.headers.get("content-type", "")
+    return await services.lanes.reads.run(partial(_module_in, body, kind))
+
+
+def _module_in(body: bytes, kind: str) -> tuple[str, bytes]:
     is_json = kind.partition(";")[0].strip().lower() == JSON_TYPE
     module = _of_json(body) if is_json else body
     return hashlib.sha256(module).hexdigest(), module

@@ -53,8 +53,7 @@ async def post_model(
     The body is as that of `/v1/problems/parse`. Of the module its hash and problems are stored.
     With `accuracy=strict` all its problems are computed by direct methods alone.
     """
-    body, kind = await request.body(), request.headers.get("content-type", "")
-    key, module = await services.lanes.reads.run(partial(given, body, kind))
+    key, module = await given(request, services)
     found = await imported_of(services, key, module)
     imported = await services.lanes.reads.run(partial(found.with_accuracy, tuning.accuracy))
     by = Submitter(caller_of(request).token_id, request_id_of(request), services.jobs_in_flight)

@@ -17,7 +17,7 @@ from tilewise.kernels.target import target_kind
 from tilewise.schema.base import JobState, PlanLayouts
 from tilewise.search.networks.plan import runner_text
 from tilewise.service.api.access import caller_of, request_id_of
-from tilewise.service.api.answer_cache import matches
+from tilewise.service.api.answer_cache import not_modified
 from tilewise.service.api.lanes import in_lane
 from tilewise.service.api.model_documents import PLANS, plan_head_json, plan_json
 from tilewise.service.api.problem_details import responses
@@ -86,8 +86,7 @@ async def post_plan(
 
     With an `Idempotency-Key` the same request, sent again within a day, names the same plan.
     """
-    body, kind = await request.body(), request.headers.get("content-type", "")
-    sha256, module = await services.lanes.reads.run(partial(given, body, kind))
+    sha256, module = await given(request, services)
     found = await graph_of(services, sha256, module)
     graph = await services.lanes.reads.run(partial(found.with_accuracy, tuning.accuracy))
     kept = await services.lanes.reads.run(partial(model_jobs.compressed, module))
@@ -286,6 +285,6 @@ def _done(services: Services, plan_id: int, what: str) -> Plan:
 def _answer(text: str, media_type: str, if_none_match: str | None) -> Response:
     tag = f'"{hashlib.sha256(text.encode()).hexdigest()}"'
     headers = {"ETag": tag, "Cache-Control": "no-cache"}
-    if if_none_match is not None and matches(if_none_match, tag):
-        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-    return Response(text, media_type=media_type, headers=headers)
+    return not_modified(headers, if_none_match) or Response(
+        text, media_type=media_type, headers=headers
+    )

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from tilewise.kernels.problem import parse_problem
 from tilewise.schema.base import Match
 from tilewise.search.records import CacheMode
-from tilewise.service.api.answer_cache import matches
+from tilewise.service.api.answer_cache import not_modified
 from tilewise.service.api.documents import result_json
 from tilewise.service.api.lanes import in_lane
 from tilewise.service.api.problem_details import responses, text_responses
@@ -33,7 +33,6 @@ from tilewise.service.results.kernels import (
     kernel_source,
     kernel_tag,
     object_document,
-    object_tag,
 )
 from tilewise.service.results.nearest import Asked
 from tilewise.service.results.stored import StoredScript, Work
@@ -99,9 +98,9 @@ async def get_script(
         making = partial(scripts.make, services.sessions, services.toolchain, key, work.target)
         script = await services.proofs.make((key, work.target), making)
     headers = _headers(script.sha256, work.target, work.toolchain, asked)
-    if if_none_match is not None and matches(if_none_match, headers["ETag"]):
-        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-    return Response(script.text, media_type="text/x-mlir", headers=headers)
+    return not_modified(headers, if_none_match) or Response(
+        script.text, media_type="text/x-mlir", headers=headers
+    )
 
 
 @router.get(
@@ -133,8 +132,8 @@ async def get_kernel(
         return await _object(services, result, source, form, asked, if_none_match)
     tag = kernel_tag(source, services.toolchain)
     headers = _headers(tag, result["target"], result["toolchain"], asked)
-    if if_none_match is not None and matches(if_none_match, headers["ETag"]):
-        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    if (known := not_modified(headers, if_none_match)) is not None:
+        return known
     text = await services.lanes.reads.run(partial(kept_module, tag))
     if text is None:
         text = await services.kernels.make(tag, partial(kernel_module, tag, source))
@@ -147,16 +146,16 @@ async def _library(
     """The library for IREE of a result."""
     result = await services.lanes.reads.run(partial(_find_result, services, key, asked))
     source = kernel_source(result, asked.target)
-    tag = kernels.library_tag(source, services.toolchain)
+    tag = kernel_tag(source, services.toolchain, kernels.FLAVOR)
     headers = _headers(tag, result["target"], result["toolchain"], asked)
     text = await services.lanes.reads.run(partial(kept_module, tag))
     if text is None:
         making = partial(kernel_module, tag, source, kernels.library_document)
         text = await services.proofs.make((key, tag), making)
     library = kernels.library_of(text)
-    if if_none_match is not None and matches(if_none_match, headers["ETag"]):
-        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-    return Response(library, media_type="text/x-mlir", headers=headers)
+    return not_modified(headers, if_none_match) or Response(
+        library, media_type="text/x-mlir", headers=headers
+    )
 
 
 async def _object(
@@ -168,11 +167,11 @@ async def _object(
     if_none_match: str | None,
 ) -> Response:
     """A form of the object of a result."""
-    tag = object_tag(source, services.toolchain, form)
+    tag = kernel_tag(source, services.toolchain, form)
     headers = _headers(tag, result["target"], result["toolchain"], asked)
-    if if_none_match is not None and matches(if_none_match, headers["ETag"]):
-        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-    kept = object_tag(source, services.toolchain, DOCUMENT)
+    if (known := not_modified(headers, if_none_match)) is not None:
+        return known
+    kept = kernel_tag(source, services.toolchain, DOCUMENT)
     text = await services.lanes.reads.run(partial(kept_module, kept))
     if text is None:
         making = partial(kernel_module, kept, source, object_document)

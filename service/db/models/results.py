@@ -12,7 +12,7 @@ from sqlalchemy import (
     UniqueConstraint,
     text,
 )
-from sqlalchemy.orm import Mapped, mapped_column, relationship
+from sqlalchemy.orm import Mapped, declared_attr, mapped_column, relationship
 
 from tilewise.kernels.target.model import LONGEST_TARGET
 from tilewise.search.records import LONGEST_SAMPLER, CacheMode, FailureClass, TrialState
@@ -72,17 +72,8 @@ class Trial(Base):
     job: Mapped[Job] = relationship()
 
 
-class Schedule(Base):
-    """The best schedule of a problem on a target under a toolchain, for hot or cold caches.
-
-    `budget` is the largest number of trials of any search of this row. `measured` describes the
-    measurement (samples, placements of the buffers, discarded samples, cache eviction), None in
-    older rows. `digest` is that of `tilewise.service.results.integrity`, None in older rows that
-    disagreed with themselves.
-    """
-
-    __tablename__ = "schedules"
-    __table_args__ = (UniqueConstraint("problem_id", "target", "toolchain_id", "cache"),)
+class _Result:
+    """What a stored result and a past one share."""
 
     id: Mapped[int] = mapped_column(primary_key=True)
     problem_id: Mapped[int] = mapped_column(ForeignKey("problems.id"))
@@ -107,13 +98,37 @@ class Schedule(Base):
     digest: Mapped[str | None] = mapped_column(String(64))
     created_at: Mapped[datetime] = mapped_column(default=now)
 
-    problem: Mapped[Problem] = relationship(lazy="joined", innerjoin=True)
-    toolchain: Mapped[Toolchain] = relationship(lazy="joined", innerjoin=True)
-    machine: Mapped[Machine] = relationship()
-    job: Mapped[Job] = relationship()
+    @declared_attr
+    def problem(self) -> Mapped[Problem]:
+        return relationship(lazy="joined", innerjoin=True)
+
+    @declared_attr
+    def toolchain(self) -> Mapped[Toolchain]:
+        return relationship(lazy="joined", innerjoin=True)
+
+    @declared_attr
+    def machine(self) -> Mapped[Machine]:
+        return relationship()
+
+    @declared_attr
+    def job(self) -> Mapped[Job]:
+        return relationship()
 
 
-class PastSchedule(Base):
+class Schedule(_Result, Base):
+    """The best schedule of a problem on a target under a toolchain, for hot or cold caches.
+
+    `budget` is the largest number of trials of any search of this row. `measured` describes the
+    measurement (samples, placements of the buffers, discarded samples, cache eviction), None in
+    older rows. `digest` is that of `tilewise.service.results.integrity`, None in older rows that
+    disagreed with themselves.
+    """
+
+    __tablename__ = "schedules"
+    __table_args__ = (UniqueConstraint("problem_id", "target", "toolchain_id", "cache"),)
+
+
+class PastSchedule(_Result, Base):
     """A result that was replaced, or measured and not kept, at `ended_at`; columns as `Schedule`.
 
     `was_best` says whether it was the stored result until then.
@@ -124,35 +139,9 @@ class PastSchedule(Base):
         Index("ix_past_schedules_work", "problem_id", "target", "toolchain_id", "cache"),
     )
 
-    id: Mapped[int] = mapped_column(primary_key=True)
-    problem_id: Mapped[int] = mapped_column(ForeignKey("problems.id"))
-    target: Mapped[str] = mapped_column(String(LONGEST_TARGET))
-    toolchain_id: Mapped[int] = mapped_column(ForeignKey("toolchains.id"))
-    machine_id: Mapped[int] = mapped_column(ForeignKey("machines.id"))
-    job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id"))
-    hash: Mapped[str] = mapped_column(String(16))
-    steps: Mapped[list[Any]]
-    gflops: Mapped[float]
-    low: Mapped[float]
-    high: Mapped[float]
-    time_us: Mapped[float]
-    peak_gflops: Mapped[float]
-    scratch_bytes: Mapped[dict[str, Any] | None]
-    peers: Mapped[dict[str, Any] | None]
-    cache: Mapped[CacheMode] = mapped_column(String(8))
-    measured: Mapped[dict[str, Any] | None]
-    budget: Mapped[int]
-    elapsed_s: Mapped[float]
-    complete: Mapped[bool]
     digest: Mapped[str] = mapped_column(String(64))
-    created_at: Mapped[datetime]
     was_best: Mapped[bool]
     ended_at: Mapped[datetime] = mapped_column(default=now)
-
-    problem: Mapped[Problem] = relationship(lazy="joined", innerjoin=True)
-    toolchain: Mapped[Toolchain] = relationship(lazy="joined", innerjoin=True)
-    machine: Mapped[Machine] = relationship()
-    job: Mapped[Job] = relationship()
 
 
 class Script(Base):

@@ -125,38 +125,28 @@ class TrialWire(Wire):
         """A trial as it is said."""
         speed = trial.measurement
         return cls(
-            number=trial.number,
             steps=trial.schedule.to_json(),
-            params=trial.params,
-            state=trial.state,
-            origin=trial.origin,
-            failure=trial.failure,
             message=trial.message[:LONGEST_MESSAGE],
             measurement=None if speed is None else MeasurementWire.of(speed),
             samples=list(trial.samples),
-            pace=trial.pace,
-            rejected=trial.rejected,
-            compile_s=trial.compile_s,
-            max_error=trial.max_error,
+            **{name: getattr(trial, name) for name in _SAME},
         )
 
     def record(self) -> TrialRecord:
         """The trial that was said; ScheduleError where its steps are none."""
+        same = {name: getattr(self, name) for name in _SAME}
         return TrialRecord(
-            number=self.number,
             schedule=read_steps(self.steps),
-            params=dict(self.params),
-            state=self.state,
-            origin=self.origin,
-            failure=self.failure,
             message=self.message,
             measurement=None if self.measurement is None else self.measurement.measurement(),
             samples=tuple(self.samples),
-            pace=self.pace,
-            rejected=self.rejected,
-            compile_s=self.compile_s,
-            max_error=self.max_error,
+            **{**same, "params": dict(self.params)},
         )
+
+
+_CONVERTED = ("steps", "message", "measurement", "samples")
+_SAME = tuple(name for name in TrialWire.model_fields if name not in _CONVERTED)
+"""The fields that a trial and its message share."""
 
 
 class AddWire(Wire):
