@@ -19,6 +19,7 @@ from tilewise.search.space.tiles import (
     DEEPEST_SWEPT,
     MAX_TILE_ROWS,
     SPLIT_TILE_VECTORS,
+    TILE,
     fits,
     joins_for_few_rows,
     may_share_words,
@@ -38,6 +39,7 @@ STREAMED_VECTORS = (1, 2)  # of tiles of all rows, beside panels that were packe
 LINES_VECTORS = (2, 3)  # of tiles of a line of a small image, beside such panels
 LINES_UNROLL = 2
 
+MATRIX_LEAST_ROWS = 8
 MATRIX_FEW_ROWS = 128  # of a result whose panels of B are read once
 MATRIX_STRIP = 1024  # bytes of a row of A in a k-block
 LEAST_SUMS, LEAST_ROWS, MOST_ROWS = 24, 6, 9  # of tiles that load little for what they multiply
@@ -137,10 +139,14 @@ def matrix_points(space: Space) -> Iterator[Point]:
     """Points of matrix tiles, which keep one side in the first cache while the other streams by.
 
     A strip of A stays there, and a block of B in half of the second cache. Few rows read each panel
-    of B once; A is the side that streams then, and stays in the second cache.
+    of B once; A is the side that streams then, and stays in the second cache. Of fewer than
+    `MATRIX_LEAST_ROWS` other kernels read B as fast, and of i8 that is not packed ahead of twice
+    as many.
     """
     workload = space.workload
-    if workload.tile_arithmetic is None:
+    joins = workload.problem.element.name == "i8" and not workload.b.is_constant
+    least = MATRIX_LEAST_ROWS * (2 if joins else 1)
+    if workload.tile_arithmetic is None or workload.rows < least:
         return
     base = plain_point(space) | {"pack_b": True}
     base |= {"unroll": 2} if 2 in space.values("unroll") else {}
@@ -148,6 +154,8 @@ def matrix_points(space: Space) -> Iterator[Point]:
     tiles = [tile for tile in space.values("tile") if tile.kind == "matrix"]
     tile = max(tiles, key=lambda one: (one.rows * one.vectors, -abs(one.rows - 16 * one.vectors)))
     fetches = {"prefetch": True} if few and True in space.values("prefetch") else {}
+    if workload.rows <= TILE:  # C is small, and A stays in the second cache as a whole
+        yield base | {"tile": tile, "outer": "cols"} | fetches
     for strip in (MATRIX_STRIP, MATRIX_STRIP // 2):
         depth = strip // size if few else 2 * strip // size
         depth = workload.depth if workload.depth <= 1.5 * depth else depth
