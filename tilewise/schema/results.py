@@ -252,7 +252,8 @@ class Tile(Finite):
 
     `vectors` counts vectors of a row of the result, and single columns of a `split` or `iree` tile.
     A `split` tile adds up each element in `partial_sums` vectors along k. A `sweep` reads `depth`
-    rows of B at once, its k-block, from `streams` parts of k.
+    rows of B at once, its k-block, from `streams` parts of k. A `matrix` tile is a grid of AMX
+    tiles.
     """
 
     rows: int
