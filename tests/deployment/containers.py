@@ -40,14 +40,7 @@ def can_seal() -> bool:
 
 @dataclass
 class Containers:
-    """Runs commands of services as their images would.
-
-    Attributes:
-        folder: for what they write.
-        database: URL of a PostgreSQL that is reached by a socket.
-        ports: what stands in the place of a service's port.
-        is_sealed: whether the system is read-only to them.
-    """
+    """Runs commands of services as their images would."""
 
     folder: Path
     database: str

@@ -18,13 +18,7 @@ SHELLS = ("bash", "console", "sh", "shell")
 
 @dataclass(frozen=True)
 class Command:
-    """One command of a page.
-
-    Attributes:
-        page: from the project's root.
-        text: as a shell takes it, over several lines where it is shown so.
-        printed: what the page shows below it; empty where it shows nothing.
-    """
+    """One command of a page."""
 
     page: str
     text: str
@@ -73,11 +67,7 @@ def _joined(block: str) -> list[str]:
 
 
 def heads(printed: str) -> list[str]:
-    """What of an output does not depend on the machine: words at the beginnings of lines.
-
-    Of a line that begins with a number it is the whole line, with any number for each number.
-    Lines that are set in are left out: they have what was found.
-    """
+    """What of an output does not depend on the machine: words at the beginnings of lines."""
     found = []
     for line in printed.splitlines():
         if re.match(r"\d", line):
@@ -92,10 +82,7 @@ NOISY = "quality"
 
 
 def agrees(command: Command, printed: str) -> bool:
-    """Whether an output has the lines that the page shows.
-
-    `...` stands for more, and so does the end of what `head` cuts off at some line.
-    """
+    """Whether an output has the lines that the page shows."""
     shown, is_cut, _ = f"\n{command.printed}".partition("\n...")
     expected = heads(shown)
     found = [head for head in heads(printed) if head != NOISY or head in expected]

@@ -24,13 +24,7 @@ WAIT = "until curl -sf http://127.0.0.1:{port}/readyz >/dev/null; do sleep 0.1; 
 
 @dataclass(frozen=True)
 class Ran:
-    """What the session of a page did.
-
-    Attributes:
-        printed: of each command that was begun, on stdout.
-        code: of the shell.
-        errors: everything on stderr.
-    """
+    """What the session of a page did."""
 
     printed: list[str]
     code: int

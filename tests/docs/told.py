@@ -1,8 +1,4 @@
-"""What a test changes before it runs the commands of pages, and which it does not run, and why.
-
-A command of a page is run unless `NOT_RUN` has it. Problems and budgets are replaced by small ones,
-hosts by a service of the test's own, on a free port.
-"""
+"""What a test changes before it runs the commands of pages, and which it does not run, and why."""
 
 from dataclasses import dataclass, field
 
@@ -55,14 +51,7 @@ EVERYWHERE = {
 
 @dataclass(frozen=True)
 class Page:
-    """What a page needs beyond a database with a tuned problem.
-
-    Attributes:
-        before: commands of the shell that come first.
-        replaced: texts of its commands, and what stands in their place; before `EVERYWHERE`.
-        is_empty: whether it begins with an empty database.
-        needs_postgresql: whether `$POSTGRESQL` has to be the URL of an empty database.
-    """
+    """What a page needs beyond a database with a tuned problem."""
 
     before: str = ""
     replaced: dict[str, str] = field(default_factory=dict)

@@ -36,10 +36,7 @@ def settings_for(url: str, **others: Any) -> Settings:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_wait_for_the_disk() -> Iterator[None]:
-    """Nobody cuts the power of this process: its commits to SQLite do not wait for the disk.
-
-    Those of its children do, and `tests.service.surviving` cuts theirs.
-    """
+    """Nobody cuts the power of this process: its commits to SQLite do not wait for the disk."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "SYNCHRONOUS", "NORMAL")
         yield
@@ -113,10 +110,14 @@ def client_factory(url: str, machine: MachineInfo) -> Iterator[ClientFactory]:
     with ExitStack() as stack:
 
         def make(
-            database: str = url, toolchain: str = TOOLCHAIN, on: MachineInfo = machine
+            database: str = url,
+            toolchain: str = TOOLCHAIN,
+            on: MachineInfo = machine,
+            raises: bool = True,
+            **settings: Any,
         ) -> TestClient:
-            app = create_app(settings_for(database), 0, machine=on, toolchain=toolchain)
-            return stack.enter_context(TestClient(app, raise_server_exceptions=True))
+            app = create_app(settings_for(database, **settings), 0, machine=on, toolchain=toolchain)
+            return stack.enter_context(TestClient(app, raise_server_exceptions=raises))
 
         yield make
 

@@ -23,10 +23,7 @@ FAKE_PROVER = "tests.service.fakes:prove"
 
 
 class ServiceProcess:
-    """A service in a process of its own, on a port that it inherits and nobody else can take.
-
-    Where it searches for real, its finals are brief.
-    """
+    """A service in a process of its own, on a port that it inherits and nobody else can take."""
 
     def __init__(
         self, url: str, tuner: str, log: Path | None = None, prover: str = FAKE_PROVER

@@ -77,10 +77,7 @@ def absent_databases_are_made_by_copying(
 
 @pytest.fixture(scope="session", autouse=True)
 def measured_briefly() -> Iterator[None]:
-    """Commands that search for real ask what is found, not how surely it is the fastest.
-
-    Nor do they ask the true speed of the memory: four times a last cache may be a gigabyte.
-    """
+    """Commands that search for real ask what is found, not how surely it is the fastest."""
     with pytest.MonkeyPatch.context() as patch, brief_peaks():
         patch.setattr(benchmark, "FINALS_S", FINALS_S)
         for name, value in MEMORY.items():

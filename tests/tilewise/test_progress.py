@@ -78,10 +78,7 @@ def text(of: Watched, width: int) -> list[str]:
 def in_terminal(
     arguments: list[str], until: bytes = b"", environment: dict[str, str] | None = None
 ) -> tuple[bytes, str, int]:
-    """What a program writes to a terminal that is its stderr, its stdout, and its exit status.
-
-    It is interrupted when it has written `until`, if that is given.
-    """
+    """What a program writes to a terminal that is its stderr, its stdout, and its exit status."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=theirs, text=True,

@@ -3,10 +3,8 @@ import re
 import sqlite3
 
 import pytest
-from fastapi.testclient import TestClient
 
-from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
-from tilewise.service.app import create_app
+from tests.service.conftest import PROBLEM
 from tilewise.service.db import models, reading
 
 SQUARE = "matmul:m=8,n=8,k=8,dtype=f32"
@@ -138,14 +136,12 @@ def test_a_wrong_method_is_a_problem_document(client):
     assert answer.headers["Allow"]
 
 
-def test_a_fault_of_ours_shows_no_traceback(url, machine, monkeypatch):
+def test_a_fault_of_ours_shows_no_traceback(client_factory, monkeypatch):
     def fault(*_args, **_kwargs):
         raise RuntimeError("secret")
 
     monkeypatch.setattr("tilewise.service.jobs.queue.list_jobs", fault)
-    app = create_app(settings_for(url), 0, machine=machine, toolchain=TOOLCHAIN)
-    with TestClient(app, raise_server_exceptions=False) as client:
-        answer = client.get("/v1/jobs")
+    answer = client_factory(raises=False).get("/v1/jobs")
     assert_problem(answer, 500)
     assert "secret" not in answer.text and "Traceback" not in answer.text
     assert answer.headers["X-Content-Type-Options"] == "nosniff" and answer.headers["X-Request-ID"]

@@ -76,11 +76,6 @@ def test_a_schedule_of_another_toolchain_does_not_answer(client_factory, tuned):
     assert post(client_factory(toolchain="a newer one")).status_code == 202
 
 
-def test_wait_answers_with_the_schedule(client, submit, run):
-    run(submit(trials=5))
-    assert post(client, wait=True).status_code == 200
-
-
 def test_wait_answers_when_the_job_has_ended(client, sessions):
     def cancel_soon():
         while not client.get("/v1/jobs").json()["jobs"]:

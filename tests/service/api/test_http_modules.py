@@ -6,9 +6,8 @@ from fastapi.testclient import TestClient
 
 from tests.kernels.mlir.frontend.dialects import OF_STABLEHLO, STABLEHLO
 from tests.service.api.test_http_errors import assert_problem, assert_refused
-from tests.service.conftest import TOOLCHAIN, settings_for
+from tests.service.conftest import ClientFactory
 from tilewise.service.api.routes import modules
-from tilewise.service.app import create_app
 
 ir = pytest.importorskip("iree.compiler.ir", reason="iree-base-compiler is not installed")
 
@@ -109,14 +108,12 @@ def test_what_is_no_such_object_is_refused(client: TestClient, body: str) -> Non
     assert len(answer.json()["detail"]) < 400
 
 
-def test_a_module_may_be_larger_than_other_bodies(url: str, machine) -> None:
-    settings = settings_for(url, body_bytes=1024, module_bytes=MOST)
-    app = create_app(settings, 0, machine=machine, toolchain=TOOLCHAIN)
+def test_a_module_may_be_larger_than_other_bodies(client_factory: ClientFactory) -> None:
+    small = client_factory(body_bytes=1024, module_bytes=MOST)
     module = MODULE.encode() + b" " * (MOST - len(MODULE.encode()))
-    with TestClient(app) as small:
-        assert small.post(PARSE, content=module, headers=MLIR).status_code == 200
-        assert_problem(small.post(PARSE, content=module + b" ", headers=MLIR), 413)
-        assert_problem(small.post("/v1/jobs", content=module, headers=MLIR), 413)
+    assert small.post(PARSE, content=module, headers=MLIR).status_code == 200
+    assert_problem(small.post(PARSE, content=module + b" ", headers=MLIR), 413)
+    assert_problem(small.post("/v1/jobs", content=module, headers=MLIR), 413)
 
 
 def test_the_same_module_is_read_once(client: TestClient, monkeypatch) -> None:

@@ -3,16 +3,14 @@ import time
 from dataclasses import dataclass, replace
 
 import pytest
-from fastapi.testclient import TestClient
 
 from tests.service import fakes
-from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
+from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import detect
 from tilewise.search.records import TuneRequest
 from tilewise.search.store import MemoryStore
 from tilewise.service.api.documents import result_json
-from tilewise.service.app import create_app
 from tilewise.service.db import reading
 from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.results import schedules, scripts
@@ -136,10 +134,9 @@ def test_the_pages_of_jobs_keep_their_filter(client, submit):
     assert listed == made[::2][::-1]
 
 
-def test_a_problem_must_fit_in_the_memory_of_the_machine_that_times_it(url, machine):
+def test_a_problem_must_fit_in_the_memory_of_the_machine_that_times_it(client_factory, machine):
     small = replace(machine, memory_bytes=4096)
-    with TestClient(create_app(settings_for(url), 0, machine=small, toolchain=TOOLCHAIN)) as client:
-        refused = client.post("/v1/jobs", json={"problem": PROBLEM})
+    refused = client_factory(on=small).post("/v1/jobs", json={"problem": PROBLEM})
     assert refused.status_code == 422 and "this machine has" in refused.json()["detail"]
 
 

@@ -48,11 +48,7 @@ def here() -> MachineInfo:
 
 @dataclass(frozen=True)
 class Search:
-    """One search, as tests ask for it and as it ends.
-
-    Attributes:
-        gflops: of its trials, in their order; 0 for one that fails.
-    """
+    """One search, as tests ask for it and as it ends."""
 
     problem: str = PROBLEM
     gflops: Sequence[float] = (10.0, 11.0, 12.0, 13.0)

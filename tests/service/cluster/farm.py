@@ -31,17 +31,7 @@ STARTUP_S = 120
 
 
 class Farm:
-    """Processes by name: `service`, `scheduler`, `driver` and further drivers, `worker-1`, ...
-
-    `embedded` is a service that runs its jobs itself, without a cluster.
-
-    Args:
-        folder: for the database, the log of trials and the logs of processes.
-        names: of the processes to start.
-        database: a PostgreSQL to keep the jobs in; None is an SQLite in the folder.
-        uses_tls: whether the cluster speaks TLS; then `options` have its certificates.
-        options: further variables of all processes.
-    """
+    """Processes by name: `service`, `scheduler`, `driver` and further drivers, `worker-1`, ..."""
 
     def __init__(
         self,

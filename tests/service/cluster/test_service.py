@@ -2,12 +2,10 @@ import subprocess
 import sys
 
 import pytest
-from fastapi.testclient import TestClient
 
 from tests.service.cluster.conftest import FOREIGN
-from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
+from tests.service.conftest import PROBLEM
 from tests.service.processes import wait_until
-from tilewise.service.app import create_app
 from tilewise.service.cluster import driver_process
 from tilewise.service.cluster.driver_process import DriverProcess
 from tilewise.service.server import _url_of
@@ -17,16 +15,14 @@ SCHEDULER = "tcp://127.0.0.1:1"
 SLEEP = "import time; time.sleep(600)"
 
 
-def test_a_service_of_a_cluster_takes_jobs_for_other_processors(url, machine):
-    settings = settings_for(url, scheduler=SCHEDULER)
-    app = create_app(settings, 0, machine=machine, toolchain=TOOLCHAIN)
-    with TestClient(app) as client:
-        asked = {"problem": PROBLEM, "target": FOREIGN}
-        answer = client.post("/v1/jobs", json=asked)
-        assert answer.status_code == 202 and answer.json()["target"] == FOREIGN
-        large = {**asked, "problem": "matmul:m=1000000,n=1000000,k=8,dtype=f32"}
-        assert client.post("/v1/jobs", json=large).status_code == 202, "its machine may be larger"
-        assert client.post("/v1/jobs", json={**asked, "target": "gpu"}).status_code == 422
+def test_a_service_of_a_cluster_takes_jobs_for_other_processors(client_factory):
+    client = client_factory(scheduler=SCHEDULER)
+    asked = {"problem": PROBLEM, "target": FOREIGN}
+    answer = client.post("/v1/jobs", json=asked)
+    assert answer.status_code == 202 and answer.json()["target"] == FOREIGN
+    large = {**asked, "problem": "matmul:m=1000000,n=1000000,k=8,dtype=f32"}
+    assert client.post("/v1/jobs", json=large).status_code == 202, "its machine may be larger"
+    assert client.post("/v1/jobs", json={**asked, "target": "gpu"}).status_code == 422
 
 
 @pytest.fixture

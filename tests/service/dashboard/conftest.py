@@ -63,10 +63,7 @@ class Service:
 
 @pytest.fixture
 def service(url: str) -> Iterator[Service]:
-    """A service whose searches take some tenths of a second.
-
-    It serves from a thread, since a process of its own would load all code again.
-    """
+    """A service whose searches take some tenths of a second."""
     arguments = ("--tuner=tests.service.fakes:slow_tune", f"--prover={FAKE_PROVER}")
     server = Server(create_app(Settings(db=url), 1, worker_arguments=arguments))
     (listening,) = listen("127.0.0.1", 0)

@@ -22,12 +22,7 @@ def url(migrated_postgresql) -> str:
 
 
 def undone_once(sessions, first, second, begins):
-    """Work that the server has to undo once where its like meets it: a transaction over two rows.
-
-    Args:
-        first, second: numbers of toolchains, in the order in which they are touched.
-        begins: where the first tries of both meet.
-    """
+    """Work over two rows that the server has to undo once where its like meets it."""
     tries = []
 
     def work():

@@ -29,13 +29,7 @@ def server(new_postgresql_folder: Callable[[], Path]) -> Iterator[Any]:
 
 @dataclass
 class Services:
-    """Services on one database, whose workers note what they time.
-
-    Attributes:
-        url: of the database.
-        log: where the workers note it.
-        started: the services, in the order of their start.
-    """
+    """Services on one database, whose workers note what they time."""
 
     url: str
     log: Path

@@ -2,14 +2,12 @@ import re
 from pathlib import Path
 
 import pytest
-from fastapi.testclient import TestClient
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.service import fakes
-from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
+from tests.service.conftest import PROBLEM
 from tilewise.kernels.problem import parse_problem
-from tilewise.service.app import create_app
 from tilewise.service.db import models, writing
 from tilewise.service.jobs import registry
 from tilewise.service.jobs.trial_store import SqlTrialStore
@@ -134,10 +132,8 @@ def test_two_applications_count_apart(client, client_factory):
     assert scraped(client)[name] == 5 and name not in scraped(other)
 
 
-def test_metrics_take_a_token_where_one_is_needed(url, machine):
-    settings = settings_for(url, require_tokens=True)
-    with TestClient(create_app(settings, 0, machine=machine, toolchain=TOOLCHAIN)) as closed:
-        assert closed.get("/metrics").status_code == 401
+def test_metrics_take_a_token_where_one_is_needed(client_factory):
+    assert client_factory(require_tokens=True).get("/metrics").status_code == 401
 
 
 def test_a_damaged_trial_is_counted_and_adds_no_seconds(client, sessions, submit, run):

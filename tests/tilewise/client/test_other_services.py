@@ -16,12 +16,7 @@ TRIALS = 7
 
 
 class Polled:
-    """Runs job 1, of which each look finds more trials; has no events that work.
-
-    Args:
-        job: of its job; without `links.events` it is of an older service.
-        streamed: what a stream brings until it breaks off.
-    """
+    """Runs job 1, of which each look finds more trials; has no events that work."""
 
     def __init__(self, job: Json, streamed: str = "") -> None:
         self.job, self.streamed = job, streamed

@@ -228,16 +228,6 @@ def test_a_text_that_is_being_made_is_waited_for(
     assert len(set(service.asked)) == 1 and len(service.asked) == 4
 
 
-@pytest.mark.parametrize("ask", [the_script, the_kernel])
-def test_a_text_that_is_there_is_not_waited_for(
-    ask: Callable[[Client, Callable[[], None]], str], clock: Clock
-) -> None:
-    told: list[None] = []
-    with Service(httpx.Response(200, text="it")).client as client:
-        assert ask(client, lambda: told.append(None)) == "it"
-    assert (told, clock.pauses) == ([], [])
-
-
 def test_a_text_that_is_never_made_is_given_up(clock: Clock) -> None:
     service = Service(being_made("7"))
     with (

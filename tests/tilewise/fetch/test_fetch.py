@@ -135,14 +135,6 @@ def test_an_earlier_text_of_a_fetch_is_not_edited(place: Place) -> None:
     assert place.files() == whole and place.lock.read_text() == lock
 
 
-def test_a_lost_lock_file_is_written_again(place: Place) -> None:
-    place.fetch()
-    lock = place.lock.read_text()
-    place.lock.unlink()
-    place.fetch()
-    assert place.lock.read_text() == lock
-
-
 def test_a_newer_speed_of_the_same_script_changes_nothing(place: Place, tuned: str) -> None:
     place.fetch()
     lock = place.lock.read_text()

@@ -1,10 +1,4 @@
-"""The T4 results format, schema 1.0.0, as a JSON schema.
-
-Stated here field by field after `results-schema.json` of odgaard/TuningSchema (branch T4) and the
-copy that Kernel Tuner carries as `schema/T4/1.0.0`. They differ in one place: Kernel Tuner's
-takes strings and arrays as the value of a measurement too. Here the stricter holds, so that a
-document that passes is valid under both. The field names are published; every type is theirs.
-"""
+"""The T4 results format, schema 1.0.0, as a JSON schema."""
 
 NUMBER, TEXT, LIST, OBJECT = ({"type": kind} for kind in ("number", "string", "array", "object"))
 

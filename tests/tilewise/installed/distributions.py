@@ -17,12 +17,7 @@ COPIED = re.compile(r"^COPY ((?!--).+) \S+$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Distributions:
-    """The files of a release, made as `python -m build` makes them, the wheel from the sdist.
-
-    Attributes:
-        of_image: the wheel from what an image of the Dockerfile has, without an sdist.
-        log: what the build printed.
-    """
+    """The files of a release, made as `python -m build` makes them, the wheel from the sdist."""
 
     wheel: Path
     sdist: Path

@@ -120,10 +120,7 @@ class Environment:
         return without_python_settings() | {"TILEWISE_CACHE_DIR": str(self.work / "cache")}
 
     def tree(self) -> dict[str, bytes | str]:
-        """Return each file with its content, and each link with its target.
-
-        Compiled modules directly in site-packages are left out; dependencies have such modules.
-        """
+        """Return each file with its content, and each link with its target."""
         found: dict[str, bytes | str] = {}
         for folder, folders, files in os.walk(self.folder):
             for path in (Path(folder, name) for name in [*folders, *files]):
@@ -135,14 +132,7 @@ class Environment:
 
 
 def make(folder: Path, wheel: Path, extras: frozenset[str], *others: str) -> Environment:
-    """Make an environment with what a wheel of ours requires, but without the wheel.
-
-    Args:
-        folder: of the environment and its working folder.
-        wheel: whose metadata have the requirements.
-        extras: of ours.
-        others: further distributions that are to be there.
-    """
+    """Make an environment with what a wheel of ours requires, but without the wheel."""
     made = Environment(folder / "environment", folder / "work")
     made.work.mkdir(parents=True)
     venv.create(made.folder, symlinks=True)

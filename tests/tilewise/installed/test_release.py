@@ -34,11 +34,7 @@ def sources() -> set[str]:
 
 
 def metadata_of(text: bytes) -> Metadata:
-    """Return checked metadata, as an index checks what is sent to it.
-
-    Raises:
-        ExceptionGroup: with what is wrong.
-    """
+    """Return checked metadata, as an index checks what is sent to it."""
     return Metadata.from_email(text, validate=True)
 
 
