@@ -2,7 +2,8 @@
 
 The shim passes addresses: a rank-0 memref with `llvm.bareptr` is a pointer in C. Panels take a
 second result that nobody reads, so IREE allocates memory for each call and calls may run at once.
-Threads are workgroups. A kernel that refuses its arguments, as misaligned, ends the program.
+Threads are workgroups. A kernel that refuses its arguments, as misaligned, ends the program, and
+so does Linux's refusal of tile registers: each call of a kernel that uses them asks.
 
 Constant weights are packed by a dispatch on constants alone, which IREE runs when it loads the
 module, unless the result exceeds the inputs by 1 MiB
@@ -30,6 +31,11 @@ from tilewise.kernels.oracle.operands import operand_type
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target.model import Target
+from tilewise.kernels.target.tile_data import (
+    ARCH_REQ_XCOMP_PERM,
+    SYS_ARCH_PRCTL,
+    XFEATURE_XTILEDATA,
+)
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,20 @@ FORMATS = ("embedded-elf-x86_64", "system-elf-x86_64")
 _PACKED, _READY, _SCRATCH, _SHARED = "packed", "ready", "scratch", "shared"
 _BYTE = "i8"
 
+_ASK_FOR_TILES = f"""
+        %number = arith.constant {SYS_ARCH_PRCTL} : i64
+        %request = arith.constant {ARCH_REQ_XCOMP_PERM} : i64
+        %tiles = arith.constant {XFEATURE_XTILEDATA} : i64
+        %answer = llvm.inline_asm has_side_effects "syscall", \
+"={{ax}},{{ax}},{{di}},{{si}},~{{rcx}},~{{r11}},~{{memory}},~{{dirflag}},~{{fpsr}},~{{flags}}" \
+%number, %request, %tiles : (i64, i64, i64) -> i64
+        %given = arith.constant 0 : i64
+        %is_refused = arith.cmpi ne, %answer, %given : i64
+        scf.if %is_refused {{
+          "llvm.intr.trap"() : () -> ()
+        }}"""
+"""Asks Linux, which answers at once where the process already has permission."""
+
 
 @dataclass(frozen=True)
 class Dispatch:
@@ -97,6 +117,7 @@ class Dispatch:
         writes: results; one that is also in `reads` is changed in place.
         passes: arguments of the kernel's function `calls`.
         parts: workgroups; if several, each gets its number.
+        uses_tiles: whether it needs the system's permission to use tile registers.
     """
 
     name: str
@@ -105,6 +126,7 @@ class Dispatch:
     writes: tuple[str, ...]
     passes: tuple[str, ...]
     parts: int = 1
+    uses_tiles: bool = False
 
     @property
     def bindings(self) -> tuple[str, ...]:
@@ -212,6 +234,7 @@ def _dispatches(kernel: Compiled) -> tuple[Dispatch, ...]:
         writes=("C", *scratch),
         passes=("A", weights, *bias, "C", _SCRATCH if scratch else "C"),
         parts=interface.parts,
+        uses_tiles="amx-tile" in kernel.made.features,
     )
     if not problem.has_constant_weights:
         return (main,)
@@ -269,9 +292,10 @@ alignment({LINE_BYTES}) offset(%zero) : memref<{element(name)}>"""
         %group = hal.interface.workgroup.id[0] : index
         %part = arith.index_cast %group : index to i64"""
     taken = ", ".join(types)
+    asks = _ASK_FOR_TILES if dispatch.uses_tiles else ""
     return f"""
       func.func @{dispatch.name}() {{
-        %zero = arith.constant 0 : index{bound}
+        %zero = arith.constant 0 : index{bound}{asks}
         %status = func.call @{dispatch.calls}({", ".join(given)}) : ({taken}) -> i64
         %ok = arith.constant 0 : i64
         %refused = arith.cmpi ne, %status, %ok : i64

@@ -10,9 +10,9 @@ import functools
 import platform
 import sys
 
-_SYS_ARCH_PRCTL = 158
-_ARCH_REQ_XCOMP_PERM = 0x1023
-_XFEATURE_XTILEDATA = 18
+SYS_ARCH_PRCTL = 158
+ARCH_REQ_XCOMP_PERM = 0x1023
+XFEATURE_XTILEDATA = 18
 
 
 @functools.cache
@@ -21,4 +21,4 @@ def may_use_tiles() -> bool:
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return False
     call = ctypes.CDLL(None, use_errno=True).syscall
-    return int(call(_SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA)) == 0
+    return int(call(SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)) == 0

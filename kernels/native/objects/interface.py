@@ -180,6 +180,7 @@ def header_text(
         f"needs     {_wrapped(features)}",
         "",
         *_operand_lines(problem, interface),
+        *_tile_lines(features),
     ]
     lines = [line.rstrip() for line in "\n".join(about).splitlines()]
     if interface.weights:
@@ -221,6 +222,17 @@ def _operand_lines(problem: Problem, interface: Interface) -> list[str]:
     if not interface.scratch_bytes:
         lines.append("scratch is not used, and may be null.")
     return lines
+
+
+def _tile_lines(features: tuple[str, ...]) -> list[str]:
+    """What a process has to do before it may use tile registers."""
+    if "amx-tile" not in features:
+        return []
+    return [
+        "For Linux alone, which gives tile registers to a process that asks: call NAME_supported",
+        "once in each process, before the other functions. Threads and forked children need not",
+        "ask again. It returns 0 if a thread has an alternate signal stack that is too small.",
+    ]
 
 
 def _hanging(text: str) -> str:

@@ -9,6 +9,7 @@ import json
 import mmap
 import os
 import platform
+import re
 import sys
 import threading
 import weakref
@@ -163,7 +164,10 @@ def _lacking(features: Sequence[str]) -> str:
     except OSError:
         lines = []
     known = {word for line in lines if line.startswith("flags") for word in line.split()}
-    lacking = [one for one in features if _SPELLED.get(one, one).replace(".", "_") not in known]
+    spelled = {one: re.sub(r"[.-]", "_", _SPELLED.get(one, one)) for one in features}
+    lacking = [one for one in features if spelled[one] not in known]
+    if known and not lacking and "amx-tile" in features:
+        return "permission to use tile registers"
     return ", ".join(lacking) if known and lacking else f"one of {', '.join(features)}"
 
 

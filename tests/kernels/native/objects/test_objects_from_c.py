@@ -13,7 +13,16 @@ from tilewise.kernels.native.objects.make import KernelObject, make_object
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.oracle.reference import compare, reference
 from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.kernels.schedule import Pack, Parallel, Register, Schedule, Step, Tile, Unroll
+from tilewise.kernels.schedule import (
+    InstructionChoice,
+    Pack,
+    Parallel,
+    Register,
+    Schedule,
+    Step,
+    Tile,
+    Unroll,
+)
 from tilewise.kernels.target import Target
 
 CC = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
@@ -160,6 +169,88 @@ def test_c_links_and_runs_it(
     done = run(tmp_path, str(build(tmp_path, problem, made, *flags)))
     assert done.returncode == 0, done
     check_output(tmp_path, problem)
+
+
+TILE_FEATURES = ("amx-tile", "amx-bf16", "amx-int8")
+PROCESSES = """
+#define _DEFAULT_SOURCE
+#include "kernel.h"
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static float out[96 * 160];
+static uint16_t a[96 * 64], b[64 * 160];
+static uint8_t scratch[{name}_SCRATCH_BYTES + 64];
+static volatile int signals, needed;
+
+static void count(int number) {{ signals += number == SIGALRM; }}
+
+static int multiply(void) {{
+    void *to = scratch + (64 - (uintptr_t)scratch % 64) % 64;
+    for (int i = 0; i < 96 * 64; i++) a[i] = 0x3f80; /* 1 */
+    for (int i = 0; i < 64 * 160; i++) b[i] = 0x4000; /* 2 */
+    for (int run = 0; run < 500 || signals < needed; run++) {{
+        if ({name}(a, b, out, to)) return 1;
+        for (int i = 0; i < 96 * 160; i++) if (out[i] != 128) return 2;
+    }}
+    return 0;
+}}
+
+static int in_child(int asks) {{
+    int status = 0;
+    pid_t child = fork();
+    if (!child) _exit(asks && !{name}_supported() ? 77 : multiply());
+    waitpid(child, &status, 0);
+    return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}}
+
+int main(void) {{
+    if (in_child(0) != -SIGILL) return 10;  /* Linux has not been asked */
+    if (in_child(1)) return 11;
+    if (in_child(0) != -SIGILL) return 12;  /* a child's permission is its own */
+    if (!{name}_supported() || !{name}_supported()) return 13;
+    if (in_child(0)) return 14;
+    signal(SIGALRM, count);
+    needed = 20;
+    ualarm(1000, 1000);
+    return multiply();
+}}
+"""
+
+
+def has_tiles(host: Target) -> None:
+    if missing := [name for name in TILE_FEATURES if name not in host.features]:
+        pytest.skip(f"this machine has no {', '.join(missing)}")
+
+
+@needs_c
+@pytest.mark.parametrize("dtype", ["bf16", "i8"])
+def test_parts_in_threads_multiply_matrix_tiles(dtype: str, host: Target, tmp_path: Path) -> None:
+    has_tiles(host)
+    problem = parse_problem(f"matmul:m=100,n=70,k=96,dtype={dtype}")
+    op = {"bf16": "x86.amx.tdpbf16ps", "i8": "x86.amx.tdpbssd"}[dtype]
+    steps = Parallel("m", 3), Pack("B"), InstructionChoice(op), Register(32, 32, "rows")
+    made = make_object(problem, Schedule(steps), host)
+    assert "For Linux alone" in made.header
+    done = run(tmp_path, str(build(tmp_path, problem, made)))
+    assert done.returncode == 0, done
+    check_output(tmp_path, problem)
+
+
+@needs_c
+def test_each_process_asks_for_matrix_tiles(host: Target, tmp_path: Path) -> None:
+    has_tiles(host)
+    assert CC is not None
+    problem = parse_problem("matmul:m=96,n=160,k=64,dtype=bf16")
+    steps = Pack("B"), InstructionChoice("x86.amx.tdpbf16ps"), Register(32, 32, "rows")
+    made = make_object(problem, Schedule(steps), host)
+    (tmp_path / "kernel.h").write_text(made.header)
+    (tmp_path / "kernel.o").write_bytes(made.object)
+    (tmp_path / "main.c").write_text(PROCESSES.format(name=made.interface.alias))
+    done = run(tmp_path, CC, *STRICT, "main.c", "kernel.o", "-o", "program")
+    assert done.returncode == 0, done.stderr
+    assert run(tmp_path, str(tmp_path / "program")).returncode == 0
 
 
 @needs_c

@@ -87,6 +87,13 @@ def test_a_processor_that_lacks_extensions_is_told() -> None:
     assert runner._lacking([]) == "what the code needs"
 
 
+def test_a_refused_request_for_tiles_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = "flags\t\t: amx_tile amx_bf16"
+    monkeypatch.setattr(runner.Path, "read_text", lambda *_: flags)
+    assert runner._lacking(["amx-tile", "amx-bf16"]) == "permission to use tile registers"
+    assert runner._lacking(["amx-tile", "amx-int8"]) == "amx-int8"
+
+
 def test_an_address_outside_the_arenas_has_no_place(graph: Graph) -> None:
     program = program_from(graph, "linalg")
     network = Network(plan_of(program, 5), program)
