@@ -108,11 +108,6 @@ class Proof(Outcome):
         outcome = {field.name: getattr(found, field.name) for field in fields(Outcome)}
         return cls(mlir=mlir, script=script, notes=notes, **outcome)
 
-    @classmethod
-    def from_json(cls, source: dict[str, Any]) -> "Proof":
-        """Read the object of `to_json`; unknown keys are ignored."""
-        return from_json(cls, source, tolerant=True)
-
 
 def run_child(request: dict[str, Any], module: str = CHILD) -> Found:
     """Send `request` to a fresh child that runs `module`; return its reply or failure."""

@@ -11,13 +11,12 @@ from tilewise.kernels.mlir.frontend.child.recognise import candidates, recognise
 from tilewise.kernels.mlir.frontend.child.values import (
     Structured,
     element,
-    extents,
     owner,
     splat,
     structured,
 )
 from tilewise.kernels.mlir.frontend.graph import LoneOp, Occurrence
-from tilewise.kernels.mlir.frontend.nest import Nest, RefusedError
+from tilewise.kernels.mlir.frontend.nest import RefusedError
 from tilewise.kernels.problem import parse_problem
 
 MOST_NAMED = 8  # places that an error lists
@@ -38,10 +37,9 @@ def extract(module: Any, place: str) -> LoneOp:
     payload = _alone(op, starts_from_fill)
     found = recognise(_contraction(payload), within.where)
     assert found is not None
-    operands = op.operand(0), op.operand(1), op.operand(len(op.inputs))
     return LoneOp(
         _function(payload),
-        Nest(extents(operands), *operands),
+        op.nest(),
         found,
         within,
         starts_from_fill=starts_from_fill,

@@ -33,7 +33,6 @@ from tilewise.kernels.mlir.frontend.child.values import (
     Axes,
     Structured,
     element,
-    extents,
     is_argument,
     is_constant,
     long_axes,
@@ -145,10 +144,9 @@ def recognised(
         if _is_summed_later(op):
             raise RefusedError("makes products that another op sums; give both as one op")
         return None
-    operands = op.operand(0), op.operand(1), op.operand(len(op.inputs))
-    if not operands[2].shape:
+    nest = op.nest()
+    if not nest.c.shape:
         raise RefusedError("makes a single number")
-    nest = Nest(extents(operands), *operands)
     if not nest.has_windows and not is_contraction(nest) and not is_product:
         return None
     dtype = _dtype(op) if is_product and len(op.inputs) == INPUTS else ""

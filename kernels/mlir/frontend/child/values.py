@@ -11,7 +11,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import linalg
 
 from tilewise.kernels.mlir.frontend.graph import ARGUMENT, SAME_BYTES
-from tilewise.kernels.mlir.frontend.nest import Axis, Operand, RefusedError, dims_of
+from tilewise.kernels.mlir.frontend.nest import Axis, Nest, Operand, RefusedError, dims_of
 
 _MAP = re.compile(r"\(([^)]*)\) -> \((.*)\)")
 _TERM = re.compile(r"d(\d+)(?: \* (\d+))?")
@@ -54,6 +54,11 @@ class Structured:
         if axes is None:
             raise RefusedError(self._other_index(number))
         return Operand(axes, static_shape(value))
+
+    def nest(self) -> Nest:
+        """Return the nest of the first two inputs and the result; raise RefusedError as above."""
+        operands = self.operand(0), self.operand(1), self.operand(len(self.inputs))
+        return Nest(extents(operands), *operands)
 
     def _other_index(self, number: int) -> str:
         """Return why an operand's index is not supported: it has a constant or a division."""

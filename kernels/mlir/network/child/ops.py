@@ -20,7 +20,7 @@ from tilewise.kernels.mlir.frontend.child.values import (
     splat,
     structured,
 )
-from tilewise.kernels.mlir.frontend.nest import Nest, RefusedError, dims_of, is_contraction
+from tilewise.kernels.mlir.frontend.nest import RefusedError, dims_of, is_contraction
 from tilewise.kernels.mlir.network.child.origins import Origins, argument_behind, read_by
 from tilewise.kernels.mlir.network.packing import OpShape
 from tilewise.kernels.mlir.network.plan import Layer, LayerShape, Left
@@ -121,8 +121,7 @@ def _multiplies(op: Structured) -> bool:
         return False
     if len(op.inputs) == INPUTS and not is_multiply_add(body_of(op, knows_tensors=False), INPUTS):
         return False
-    operands = op.operand(0), op.operand(1), op.operand(len(op.inputs))
-    nest = Nest(extents(operands), *operands)
+    nest = op.nest()
     return nest.has_windows or is_contraction(nest)
 
 

@@ -5,7 +5,6 @@ import pytest
 from tests.kernels.mlir.build import IMAGE, IN_PLACE, PACKED, PIXELS, schedule
 from tilewise.kernels.errors import LoweringError, ScheduleError
 from tilewise.kernels.mlir.cpu.script import emit_script, notes
-from tilewise.kernels.mlir.proof.proof import Proof
 from tilewise.kernels.mlir.proof.prove import prove
 from tilewise.kernels.mlir.transform.module import mlir_version
 from tilewise.kernels.nest import nest_of
@@ -128,9 +127,8 @@ def test_script_of_a_split_reduction_proves(text: str, steps: tuple[str, ...]) -
     assert proof.vectorised or nest_of(problem).extent("k") == 1
 
 
-def test_proof_survives_json_and_fills_the_header() -> None:
+def test_proof_fills_the_header() -> None:
     proof = prove(parse_problem("matmul:m=8,n=16,k=8,dtype=f32"), schedule(*IN_PLACE))
-    assert Proof.from_json(proof.to_json()) == proof
     header = proof.script.partition("module")[0]
     assert "problem:  matmul:m=8,n=16,k=8,dtype=f32" in header
     assert f"mlir:     {mlir_version()}" in header
@@ -166,7 +164,6 @@ def test_what_scripts_do_otherwise_is_said(text: str, said: list[str]) -> None:
 def test_a_proof_has_the_notes() -> None:
     proof = prove(parse_problem("matmul:m=8,n=16,k=8,dtype=i8"), schedule(*IN_PLACE))
     assert proof.ok and "VNNI" in proof.notes[0]
-    assert Proof.from_json(proof.to_json()) == proof
 
 
 def test_a_split_reduction_of_a_transposed_factor_is_refused() -> None:
