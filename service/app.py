@@ -23,13 +23,11 @@ from tilewise.service.api.openapi import DescribedApp
 from tilewise.service.api.routes import (
     events,
     jobs,
-    lookup,
     modules,
     networks,
     plans,
     runs,
     schedules,
-    spread,
     status,
     suites,
     tokens,
@@ -126,10 +124,10 @@ def _overviews(services: Services, settings: Settings) -> live.Overviews:
 
 def _build(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing | None) -> None:
     """Put routes, errors and what stands before them in place; the last is the outermost."""
-    for part in (jobs, events, trials, schedules, lookup, modules, networks, plans):
+    for part in (jobs, events, trials, schedules, modules, networks, plans):
         app.include_router(part.router)
     app.include_router(events.plans)
-    for part in (suites, tokens, status, runs, spread, metrics_route):
+    for part in (suites, tokens, status, runs, metrics_route):
         app.include_router(part.router)
     for seen in (pages, code, forms, plots, live, assets, suite_pages, plan_pages):
         app.include_router(seen.router)

@@ -1,21 +1,24 @@
-"""`/v1/schedules`: the best schedule of a problem, its transform script and its kernel."""
+"""`/v1/schedules`: the best schedules of problems, their transform scripts and kernels."""
 
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
+from pydantic_core import to_json
 from sqlalchemy.orm import Session
 
-from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.errors import ProblemError
+from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.schema.base import Match
 from tilewise.search.records import CacheMode
+from tilewise.service.api import files
 from tilewise.service.api.answer_cache import not_modified
-from tilewise.service.api.documents import result_json
+from tilewise.service.api.documents import Json, result_json
 from tilewise.service.api.lanes import in_lane
 from tilewise.service.api.problem_details import responses, text_responses
-from tilewise.service.api.requests import TargetText
-from tilewise.service.api.schemas import Flavor, ObjectView, ProblemKey, ResultView
+from tilewise.service.api.requests import LookupRequest, TargetText
+from tilewise.service.api.schemas import Flavor, LookupView, ObjectView, ProblemKey, ResultView
 from tilewise.service.api.services import Services, ServicesDep
 from tilewise.service.db import models
 from tilewise.service.errors import NotFoundError
@@ -237,3 +240,39 @@ def _headers(tag: str, target: str, toolchain: str, asked: Asked) -> dict[str, s
         "Tilewise-Target": target,
         "Tilewise-Toolchain": toolchain,
     }
+
+
+@router.post("/lookup", response_model=LookupView)
+@in_lane("reads")
+def look_up(body: LookupRequest, services: ServicesDep) -> Response:
+    """The best schedules of many problems at once, as `GET /v1/schedules` has each.
+
+    With `files` the answer names the entity tag of each script and kernel, and with `known` it
+    is short where the client has them all: one conditional request for a whole folder.
+    """
+    wanted = [_parse(index, problem) for index, problem in enumerate(body.problems)]
+    target = services.machine.canonical_target(body.target)
+    asked = Asked(target, services.toolchain, body.cache, body.match)
+    with services.reading() as session:
+        found = files.look_up(session, wanted, asked, body.files, body.known)
+    for one in found["schedules"]:
+        services.metrics.count_answer(_kind_of(one))
+    # To validate a thousand results would take as long as all else, on the thread of all requests.
+    return Response(to_json(found, inf_nan_mode="null"), media_type="application/json")
+
+
+def _kind_of(found: Json) -> str | None:
+    """How near an answer is; what a client has already is what it was given."""
+    if found["unchanged"]:
+        return "exact"
+    schedule = found["schedule"]
+    kind: str | None = schedule and schedule["match"]["kind"]
+    return kind
+
+
+def _parse(index: int, source: str | dict[str, Any]) -> Problem:
+    """The problem; an error names its place in the list."""
+    try:
+        return parse_problem(source)
+    except ProblemError as error:
+        raise ProblemError(str(error), f"problems.{index}") from error
