@@ -10,8 +10,8 @@ import pytest
 from tests.tilewise.conftest import Cli
 from tilewise.cli.command import Command
 from tilewise.cli.commands import doctor
-from tilewise.cli.files import file_errors
 from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.fetch.folder import file_errors
 from tilewise.kernels.errors import ProblemError, TargetError
 from tilewise.search.errors import BudgetError, RunnerError
 
