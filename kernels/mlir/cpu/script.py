@@ -24,9 +24,11 @@ from tilewise.kernels.schedule import Schedule, loop_nest
 Opening = Callable[[Writer, str], str]
 
 _WIDENED = {
-    "bf16": "bf16 is widened to f32: MLIR's transform dialect reaches no bf16 dot product",
+    "bf16": "bf16 is widened to f32: MLIR's transform dialect reaches no bf16 dot product, and "
+    "iree-opt has no operations on matrix tiles (x86.amx)",
     "f16": "f16 is widened to f32 and multiplied there",
-    "i8": "i8 is widened to i32: MLIR's transform dialect reaches no dot product (VNNI)",
+    "i8": "i8 is widened to i32: MLIR's transform dialect reaches no dot product (VNNI), and "
+    "iree-opt has no operations on matrix tiles (x86.amx)",
 }
 
 

@@ -1,6 +1,6 @@
 // problem:  conv2d:n=1,h=9,w=11,ci=16,co=32,kh=3,kw=3,groups=2,dtype=bf16
 // schedule: c05b0fcecf1426f8
-// note:     bf16 is widened to f32: MLIR's transform dialect reaches no bf16 dot product
+// note:     bf16 is widened to f32: MLIR's transform dialect reaches no bf16 dot product, and iree-opt has no operations on matrix tiles (x86.amx)
 //
 // for g step 1:  # tile, 2 trips
 //   for co step 16:  # tile, 1 trips

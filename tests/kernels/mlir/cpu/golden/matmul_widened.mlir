@@ -1,6 +1,6 @@
 // problem:  matmul:m=64,n=96,k=48,dtype=i8,weights=constant
 // schedule: 4b6e4638bd313f24
-// note:     i8 is widened to i32: MLIR's transform dialect reaches no dot product (VNNI)
+// note:     i8 is widened to i32: MLIR's transform dialect reaches no dot product (VNNI), and iree-opt has no operations on matrix tiles (x86.amx)
 // note:     constant weights are an ordinary argument: where the schedule packs them, every run does, and the speed includes it
 //
 // for n step 32:  # tile, 3 trips
