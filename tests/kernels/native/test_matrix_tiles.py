@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llvmlite import ir
 
+from tests.kernels.emulated_tiles import emulated_tiles
 from tests.kernels.native_case import check
 from tests.kernels.strategies import can_tile, convolutions, macro_kernels, matmuls
 from tilewise.kernels.errors import LoweringError
@@ -115,6 +116,31 @@ def test_a_process_that_is_refused_has_no_tiles(monkeypatch: pytest.MonkeyPatch)
     for is_permitted in (True, False):
         monkeypatch.setattr(machine, "may_use_tiles", lambda answer=is_permitted: answer)
         assert ("amx-tile" in machine._detected.__wrapped__().features) is is_permitted
+
+
+@settings(max_examples=20)
+@given(st.data())
+def test_any_schedule_of_tiles_is_right_where_tiles_are_emulated(data: st.DataObject) -> None:
+    problems = matmuls | convolutions()
+    problem: Matmul | Conv2d = data.draw(
+        problems.filter(lambda p: p.dtype in OPS and can_tile(p, SERVER))
+    )
+    schedule = data.draw(macro_kernels(problem, SERVER, Form.TILES))
+    with emulated_tiles() as complaints:
+        check(problem, schedule, SERVER, data.draw(st.integers(0, 9)))
+    assert complaints == []
+
+
+@pytest.mark.parametrize("dtype", OPS)
+def test_emulated_tiles_complain_where_a_processor_would(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = parse_problem(f"matmul:m=32,n=32,k=64,dtype={dtype}")
+    one_register = TileRegisters.b
+    monkeypatch.setattr(TileRegisters, "a", lambda self, row: one_register(self, 0))
+    with emulated_tiles() as complaints, pytest.raises(AssertionError):
+        check(problem, schedule_of(dtype), SERVER, 0)
+    assert any("are not three" in text for text in complaints)
 
 
 @needs_amx
