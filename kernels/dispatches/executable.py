@@ -83,7 +83,7 @@ def compiled(entry: Entry, target: Target) -> Compiled:
         UnsupportedError: `problem` does not compute the ops in any layout.
     """
     check_layouts(entry.found, entry.problem)
-    made = make_object(entry.problem, entry.schedule, target, asks=True)
+    made = make_object(entry.problem, entry.schedule, target)
     return Compiled(entry.problem, made, entry.found)
 
 

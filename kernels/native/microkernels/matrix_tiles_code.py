@@ -138,23 +138,10 @@ def _turn(index: int, count: int, registers: int) -> int:
     return index % (registers - 1)
 
 
-_REQUEST = (
-    'call i64 asm sideeffect "syscall", "={ax},{ax},{di},{si},~{rcx},~{r11},~{memory},'
-    '~{dirflag},~{fpsr},~{flags}"(i64 158, i64 4131, i64 18)'
-)
-"""arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA), as Linux on x86-64 has it."""
-
-
-def emit_configure(module: ir.Module, rows: int, cols: int, asks: bool = False) -> ir.Function:
-    """Add the function that configures the tile registers of a thread for whole tiles.
-
-    With `asks` it first asks Linux for them, each time: in a process that nobody else asks for,
-    such as one that runs IREE's modules. Asking again takes a tenth of a microsecond.
-    """
+def emit_configure(module: ir.Module, rows: int, cols: int) -> ir.Function:
+    """Add the function that configures the tile registers of a thread for whole tiles."""
     fn = internal_function(module, "tilewise_kernel_configure", 0)
     builder = Builder(fn.append_basic_block("entry"))
-    if asks:
-        builder.write(ir.IntType(64), _REQUEST)
     tiles = Tiles(builder, builder.ptrtoint(builder.alloca(_LINE)), rows, cols)
     tiles.configure(const(rows * TILE), const(cols * TILE))
     builder.ret_void()

@@ -35,12 +35,7 @@ class KernelObject:
 
 
 def make_object(
-    problem: Problem,
-    schedule: Schedule,
-    target: Target,
-    tuned: Tuned | None = None,
-    *,
-    asks: bool = False,
+    problem: Problem, schedule: Schedule, target: Target, tuned: Tuned | None = None
 ) -> KernelObject:
     """Compile a schedule for programs that have nothing of ours; it is not proven yet.
 
@@ -49,7 +44,6 @@ def make_object(
         schedule: how.
         target: the machine that it is for.
         tuned: its speed there, where it is known, for the header.
-        asks: whether each call asks for tile registers, where nobody calls `NAME_supported`.
 
     Raises:
         ScheduleError: the schedule cannot be applied to the problem.
@@ -62,7 +56,7 @@ def make_object(
     planned = plan(problem, schedule, target, shares_driver=False)
     interface = Interface.of(problem, schedule, target, planned)
     try:
-        compiler = Compiler(Entries.of(interface, planned), planned, target, asks)
+        compiler = Compiler(Entries.of(interface, planned), planned, target)
         bitcode = compiler.bitcode()
         data = compiler.object_file(bitcode)
     except RuntimeError as error:  # LLVM's own

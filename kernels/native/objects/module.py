@@ -9,7 +9,6 @@ not have.
 import functools
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -28,7 +27,6 @@ from tilewise.kernels.native.language.compiler import (
     language,
     symbol,
 )
-from tilewise.kernels.native.microkernels.abi import CONFIGURE
 from tilewise.kernels.native.microkernels.microkernel import Piece
 from tilewise.kernels.native.objects.entries import (
     BOUNDS,
@@ -63,14 +61,13 @@ class Compiler:
         entries: what others see of it.
         planned: the kernel.
         target: the machine that it is for.
-        asks: whether each call asks for tile registers, where nobody calls `NAME_supported`.
 
     Attributes:
         features: what their code may use of the processor.
     """
 
-    def __init__(self, entries: Entries, planned: Plan, target: Target, asks: bool = False) -> None:
-        self.entries, self.planned, self.asks = entries, planned, asks
+    def __init__(self, entries: Entries, planned: Plan, target: Target) -> None:
+        self.entries, self.planned = entries, planned
         text = kernel_text(planned.kernel, planned.use).text
         self.features = used_features(target.features, text)
         self._attributes = attributes(self.features)
@@ -82,12 +79,9 @@ class Compiler:
         Raises:
             LoweringError: code generation failed.
         """
-        used = self.planned.kernel.pieces(self.planned.use)
-        if CONFIGURE in used and self.asks:
-            used[CONFIGURE] = replace(used[CONFIGURE], given=(*used[CONFIGURE].given, True))
         pieces = {
             name: self._piece(name, piece)
-            for name, piece in used.items()
+            for name, piece in self.planned.kernel.pieces(self.planned.use).items()
             if name in self.planned.functions
         }
         whole = self._driver(pieces)
